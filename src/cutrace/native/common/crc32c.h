@@ -1,0 +1,85 @@
+// CRC-32C (Castagnoli), the checksum of run.bin's blocks: with the processor's instruction where it has one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#endif
+
+namespace cutrace {
+namespace crc_detail {
+
+// Eight tables, one for each byte of a word, so that the portable version takes a word a step.
+consteval std::array<std::array<std::uint32_t, 256>, 8> make_tables() {
+  std::array<std::array<std::uint32_t, 256>, 8> t{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t c = i;
+    for (int k = 0; k < 8; ++k) c = (c >> 1) ^ ((c & 1) ? 0x82F63B78u : 0u);
+    t[0][i] = c;
+  }
+  for (std::size_t s = 1; s < 8; ++s)
+    for (std::size_t i = 0; i < 256; ++i) t[s][i] = (t[s - 1][i] >> 8) ^ t[0][t[s - 1][i] & 0xFF];
+  return t;
+}
+
+inline std::uint32_t portable(std::uint32_t crc, const unsigned char* p, std::size_t n) {
+  static constexpr auto kTables = make_tables();
+  for (; n >= 8; p += 8, n -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    word ^= crc;
+    crc = 0;
+    for (std::size_t b = 0; b < 8; ++b) crc ^= kTables[7 - b][(word >> (8 * b)) & 0xFF];
+  }
+  for (; n; ++p, --n) crc = (crc >> 8) ^ kTables[0][(crc ^ *p) & 0xFF];
+  return crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) inline std::uint32_t hardware(std::uint32_t crc, const unsigned char* p,
+                                                                std::size_t n) {
+  std::uint64_t c = crc;
+  for (; n >= 8; p += 8, n -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    c = _mm_crc32_u64(c, word);
+  }
+  crc = static_cast<std::uint32_t>(c);
+  for (; n; ++p, --n) crc = _mm_crc32_u8(crc, *p);
+  return crc;
+}
+inline bool has_hardware() { return __builtin_cpu_supports("sse4.2"); }
+#elif defined(__aarch64__)
+__attribute__((target("+crc"))) inline std::uint32_t hardware(std::uint32_t crc, const unsigned char* p,
+                                                              std::size_t n) {
+  for (; n >= 8; p += 8, n -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    crc = __crc32cd(crc, word);
+  }
+  for (; n; ++p, --n) crc = __crc32cb(crc, *p);
+  return crc;
+}
+inline bool has_hardware() { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  // HWCAP_CRC32
+#endif
+
+}  // namespace crc_detail
+
+inline std::uint32_t crc32c(const void* data, std::size_t size) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  std::uint32_t crc = 0xFFFFFFFFu;
+#if defined(__x86_64__) || defined(__aarch64__)
+  static const bool fast = crc_detail::has_hardware();
+  if (fast) return ~crc_detail::hardware(crc, p, size);
+#endif
+  return ~crc_detail::portable(crc, p, size);
+}
+
+}  // namespace cutrace

@@ -1,0 +1,53 @@
+// cutrace._native
+#include <cxxabi.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "common/crc32c.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+// A read-only view of any contiguous bytes-like object, for as long as the object lives.
+class Bytes {
+ public:
+  explicit Bytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+  }
+  ~Bytes() { PyBuffer_Release(&view_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  const void* data() const { return view_.buf; }
+  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+std::string demangle(const std::string& name) {
+  int status = 0;
+  std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                    &std::free);
+  return status == 0 && plain ? std::string(plain.get()) : name;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns.";
+  m.def(
+      "crc32c",
+      [](nb::object data) {
+        Bytes bytes(data);
+        nb::gil_scoped_release release;
+        return cutrace::crc32c(bytes.data(), bytes.size());
+      },
+      nb::arg("data"), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
+  m.def("demangle", &demangle, nb::arg("name"),
+        "The C++ name behind an Itanium-ABI mangled one; any other name comes back as it is.");
+}
