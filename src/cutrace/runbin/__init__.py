@@ -1,0 +1,8 @@
+"""The run.bin format: row layouts, reader with recovery, writer. docs/run-bin.md has the bytes."""
+
+from .blocks import BlockInfo, Damage
+from .layout import FORMAT_VERSION, LOSS_REASONS, TABLES, Field, Table
+from .reader import Reader
+from .writer import Writer
+
+__all__ = ["FORMAT_VERSION", "LOSS_REASONS", "TABLES", "BlockInfo", "Damage", "Field", "Reader", "Table", "Writer"]

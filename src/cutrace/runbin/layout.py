@@ -194,7 +194,7 @@ TABLES: dict[str, Table] = {
         ),
         _t(
             "cuda_events", 23, "CUDA events recorded into streams.",
-            Field("time", "u64", "ns", "device time of the event where CUPTI gives it, else 0"),
+            Field("device_time", "u64", "ns", "GPU clock at the event where CUPTI gives it, else 0"),
             Field("event_record", "u64", "", "which recording of the event"),
             CORRELATION, STREAM,
             Field("event", "u32", "", "CUDA event id"),

@@ -1,0 +1,288 @@
+"""Reading a run.bin file: what its blocks say, block by block, whatever state the file is in.
+
+The reader opens a file by its block headers alone. Payloads are read one at a time with ``pread``: never
+through a memory map, since a file that another process truncates would then kill the reader.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .._native import crc32c
+from ..errors import BadCapture
+from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
+from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table
+
+_BY_NUMBER = {t.number: t for t in TABLES.values()}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of one table lie in one process of a file, and how they become rows of this version."""
+
+    table: Table
+    dtype: np.dtype
+    row_size: int
+
+    @property
+    def current(self) -> bool:
+        return self.dtype == self.table.dtype
+
+    def convert(self, rows: np.ndarray) -> np.ndarray:
+        """The rows with this version's fields: those that both know, zero for the others."""
+        if self.current:
+            return rows
+        out = np.zeros(len(rows), self.table.dtype)
+        for name in self.table.offsets:
+            if name in (rows.dtype.names or ()):
+                out[name] = rows[name]
+        return out
+
+
+@dataclass(frozen=True)
+class Strings:
+    """The strings of one block: ids (uint32), begin and end of each text in ``data``."""
+
+    ids: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+    data: bytes
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for number, begin, end in zip(self.ids.tolist(), self.begins.tolist(), self.ends.tolist(), strict=True):
+            yield number, self.data[begin:end]
+
+
+class Reader:
+    """A run.bin file, opened for reading.
+
+    Raises :class:`BadCapture` when the path cannot be read, is empty or holds no block at all. Everything less
+    than that is recovered: see :attr:`damage`.
+
+    ``processes`` holds the merged process description of each process, in the order of first appearance;
+    ``headers`` (dtype :data:`cutrace.runbin.blocks.HEADER`), ``offsets`` and ``process_of`` are parallel arrays
+    with one entry a block.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BadCapture(f"cannot read {self.path}: {error.strerror}") from None
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self.size = os.fstat(self._fd).st_size
+            first = os.pread(self._fd, len(MAGIC), 0)
+        except OSError as error:
+            raise BadCapture(f"cannot read {self.path}: {error.strerror}") from None
+        if self.size == 0:
+            raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing into it. Record it again.")
+        found = scan(self._fd, self.size)
+        if not len(found.offsets):
+            hint = (
+                "it is cut off inside its first block. Record it again."
+                if first == MAGIC
+                else "make one with `cutrace record -o run.bin -- COMMAND`."
+            )
+            raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
+        self._damage = list(found.damage)
+        self._index(found.headers, found.offsets)
+        self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
+        for block in np.flatnonzero(self.headers["kind"] == PROCESS_BLOCK).tolist():
+            self._merge_process(block)
+        for info in self.processes:
+            version = info.get("format", FORMAT_VERSION)
+            if version != FORMAT_VERSION:
+                raise BadCapture(
+                    f"{self.path} has format {version!r} and this cutrace reads format {FORMAT_VERSION}: "
+                    "install the version of cutrace that recorded it, or a newer one."
+                )
+        self._layouts = [self._layouts_of(info) for info in self.processes]
+
+    def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
+        """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
+        keys = np.empty(len(headers), [("instance", "<u8"), ("pid", "<u4")])
+        keys["instance"], keys["pid"] = headers["instance"], headers["pid"]
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.empty(len(first), np.int64)
+        order[np.argsort(first)] = np.arange(len(first))
+        process = order[inverse.reshape(-1)]
+        self._process_count = len(first)
+        identity = process.astype(np.uint64) << np.uint64(32) | headers["sequence"]
+        _, kept = np.unique(identity, return_index=True)
+        if len(kept) < len(headers):
+            twice = np.setdiff1d(np.arange(len(headers)), kept)
+            size = int(headers["payload_size"][twice].sum()) + HEADER_SIZE * len(twice)
+            self._damage.append(Damage(int(offsets[twice[0]]), size, f"{len(twice)} blocks are in the file twice"))
+            kept.sort()
+            headers, offsets, process = headers[kept], offsets[kept], process[kept]
+        self.headers, self.offsets, self.process_of = headers, offsets, process
+        for p in range(self._process_count):
+            sequence = headers["sequence"][process == p].astype(np.int64)
+            missing = int(sequence.max()) + 1 - len(sequence)
+            if missing:
+                self._damage.append(Damage(0, 0, f"{missing} blocks of process {p} are missing"))
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What could not be used so far; a damaged payload is found when it is read."""
+        return tuple(self._damage)
+
+    @property
+    def blocks(self) -> tuple[BlockInfo, ...]:
+        """All usable blocks, in the order of the file."""
+        return tuple(self.block(i) for i in range(len(self.offsets)))
+
+    def block(self, index: int) -> BlockInfo:
+        """The block with this index in :attr:`headers`."""
+        h = self.headers[index]
+        table = _BY_NUMBER.get(int(h["kind"]))
+        return BlockInfo(
+            kind=int(h["kind"]),
+            table=table.name if table else None,
+            rows=int(h["rows"]),
+            row_size=int(h["row_size"]),
+            offset=int(self.offsets[index]),
+            payload_size=int(h["payload_size"]),
+            pid=int(h["pid"]),
+            sequence=int(h["sequence"]),
+            first_time=int(h["first_time"]),
+            last_time=int(h["last_time"]),
+            instance=int(h["instance"]),
+            process=int(self.process_of[index]),
+        )
+
+    def indices(self, kind: int) -> np.ndarray:
+        """Indices of the blocks of one kind, in the order of the file."""
+        return np.flatnonzero(self.headers["kind"] == kind)
+
+    def payload(self, index: int) -> bytes | None:
+        """The payload of a block, None (and a :attr:`damage` entry) when it is not what was written."""
+        header = self.headers[index]
+        offset, size = int(self.offsets[index]), int(header["payload_size"])
+        data = os.pread(self._fd, size, offset + HEADER_SIZE)
+        if len(data) == size and crc32c(data) == int(header["payload_crc"]):
+            return data
+        self._note(Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"])))
+        return None
+
+    def read(self, block: int | BlockInfo) -> np.ndarray:
+        """The rows of a table block as they are on disk, in this version's layout; no rows when it is damaged.
+
+        Ids in them are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both.
+        The array is a read-only view of the payload when the file has this version's layout.
+        """
+        index = block if isinstance(block, int) else int(np.flatnonzero(self.offsets == block.offset)[0])
+        header = self.headers[index]
+        table = _BY_NUMBER[int(header["kind"])]
+        layout = self._layouts[int(self.process_of[index])].get(table.name)
+        nothing = np.empty(0, table.dtype)
+        if layout is None or layout.row_size != int(header["row_size"]):
+            what = Damage(int(self.offsets[index]), 0, f"{table.name} rows of unknown layout", int(header["rows"]))
+            self._note(what)
+            return nothing
+        data = self.payload(index)
+        return nothing if data is None else layout.convert(np.frombuffer(data, layout.dtype))
+
+    def strings(self, index: int) -> Strings | None:
+        """The strings of a strings block; None when it is damaged."""
+        data = self.payload(index)
+        if data is None:
+            return None
+        count = int(self.headers["rows"][index])
+        if count * 8 <= len(data):
+            pairs = np.frombuffer(data, "<u4", count * 2).reshape(-1, 2)
+            ends = count * 8 + np.cumsum(pairs[:, 1], dtype=np.int64)
+            if not count or int(ends[-1]) <= len(data):
+                return Strings(pairs[:, 0], ends - pairs[:, 1], ends, data)
+        self._note(Damage(int(self.offsets[index]), len(data), "strings block with wrong lengths", count))
+        return None
+
+    def string_blocks(self) -> np.ndarray:
+        """Indices of the strings blocks, in the order of the file."""
+        return self.indices(STRINGS_BLOCK)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _note(self, what: Damage) -> None:
+        if what not in self._damage:
+            self._damage.append(what)
+
+    def _merge_process(self, index: int) -> None:
+        data = self.payload(index)
+        if data is None:
+            return
+        try:
+            info = json.loads(data)
+        except (ValueError, RecursionError):
+            info = None
+        if isinstance(info, dict):
+            self.processes[int(self.process_of[index])].update(info)
+        else:
+            self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
+
+    def _layouts_of(self, info: dict[str, Any]) -> dict[str, Layout]:
+        """The layouts that a process declares; this version's own where its process block was lost."""
+        declared = info.get("tables")
+        if not isinstance(declared, dict):
+            return {t.name: Layout(t, t.dtype, t.row_size) for t in TABLES.values()}
+        found = {}
+        for name, table in TABLES.items():
+            layout = _declared_layout(table, declared.get(name))
+            if layout is not None:
+                found[name] = layout
+        return found
+
+
+def _declared_layout(table: Table, declared: object) -> Layout | None:
+    """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
+    if not isinstance(declared, dict):
+        return None
+    row_size, fields = declared.get("row_size"), declared.get("fields")
+    if not (isinstance(row_size, int) and 0 < row_size <= 0xFFFF and isinstance(fields, list)):
+        return None
+    names, formats, offsets = [], [], []
+    for entry in fields:
+        if not (isinstance(entry, list) and len(entry) >= 3):
+            return None
+        name, kind, offset = entry[:3]
+        if not (isinstance(name, str) and isinstance(offset, int)):
+            return None
+        known = TYPES.get(kind) if isinstance(kind, str) else None
+        if known is None or name not in table.offsets:
+            continue  # a field of a newer version
+        if name in names or not 0 <= offset <= row_size - known[0]:
+            return None
+        names.append(name)
+        formats.append(known[1])
+        offsets.append(offset)
+    if names == list(table.offsets) and offsets == list(table.offsets.values()) and row_size == table.row_size:
+        formats_now = [TYPES[f.type][1] for f in table.fields]
+        if formats == formats_now:
+            return Layout(table, table.dtype, row_size)
+    dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size})
+    return Layout(table, dtype, row_size)

@@ -1,0 +1,166 @@
+"""Writing run.bin from Python: for slices, importers, tests and benchmarks. One writer writes one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import CutraceError
+from .blocks import pack_header, padded
+from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, schema
+
+#: Rows are written in blocks of about this many bytes.
+BLOCK_BYTES = 1 << 20
+
+
+class Writer:
+    """Writes one process of a capture to ``path``.
+
+    The file has a temporary name until :meth:`close` renames it; leaving a ``with`` block by an exception
+    removes it. ``info`` is the process description (docs/run-bin.md lists the keys); ``pid``, ``host`` and
+    ``command`` are the ones most callers give. Raises :class:`CutraceError` when the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        pid: int = 0,
+        instance: int | None = None,
+        host: str = "",
+        command: list[str] | None = None,
+        **info: Any,
+    ) -> None:
+        self.path = Path(path)
+        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
+        self._pid = pid
+        self._instance = secrets.randbits(64) if instance is None else instance
+        self._sequence = 0
+        self._string_ids: dict[bytes, int] = {}
+        self._new_strings: list[tuple[int, bytes]] = []
+        self._launch_ids: dict[tuple[int, ...], int] = {}
+        self._function_ids: dict[tuple[int, ...], int] = {}
+        try:
+            self._file = self._part.open("xb")
+        except OSError as error:
+            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+        self.process(
+            {
+                "format": FORMAT_VERSION,
+                "producer": "cutrace",
+                "pid": pid,
+                "host": host,
+                "command": command or [],
+                "clock": "boottime",
+                **info,
+                "tables": schema(),
+            }
+        )
+
+    def process(self, info: dict[str, Any]) -> None:
+        """Write keys of the process description; a later value of a key replaces an earlier one."""
+        self._block(PROCESS_BLOCK, json.dumps(info, ensure_ascii=False).encode(), rows=1)
+
+    def string(self, text: str | bytes) -> int:
+        """The id of a text. Id 0 is the empty text's."""
+        data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        if not data:
+            return 0
+        known = self._string_ids.get(data)
+        if known is None:
+            known = self._string_ids[data] = len(self._string_ids) + 1
+            self._new_strings.append((known, data))
+        return known
+
+    def launch(self, **config: int | str) -> int:
+        """The id of a launch configuration, given by the fields of ``launches`` (``name`` as text)."""
+        return self._interned("launches", self._launch_ids, config)
+
+    def function(self, **function: int | str) -> int:
+        """The id of an API function, given by the fields of ``functions`` (``name`` as text)."""
+        return self._interned("functions", self._function_ids, function)
+
+    def rows(self, table: str, rows: np.ndarray) -> None:
+        """Write rows of a table, an array with the table's dtype and ids that this writer gave."""
+        layout = TABLES[table]
+        rows = np.ascontiguousarray(rows, layout.dtype).reshape(-1)
+        self._write_strings()
+        step = max(1, BLOCK_BYTES // layout.row_size)
+        for at in range(0, len(rows), step):
+            part = rows[at : at + step]
+            first, last = _span(part, layout.start_field, layout.end_field)
+            self._block(
+                layout.number, part.tobytes(), rows=len(part), row_size=layout.row_size, first=first, last=last
+            )
+
+    def close(self) -> None:
+        """Write what is left and give the file its name."""
+        self._write_strings()
+        try:
+            self._file.close()
+            self._part.replace(self.path)
+        except OSError as error:
+            self.discard()
+            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+
+    def discard(self) -> None:
+        """Drop what was written."""
+        self._file.close()
+        self._part.unlink(missing_ok=True)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _interned(self, table: str, known: dict[tuple[int, ...], int], values: dict[str, int | str]) -> int:
+        layout = TABLES[table]
+        row = np.zeros(1, layout.dtype)
+        for name, value in values.items():
+            row[name] = self.string(value) if isinstance(value, str) else value
+        key = tuple(row.tolist()[0])
+        if key not in known:
+            known[key] = len(known) + 1
+            row["id"] = known[key]
+            self.rows(table, row)
+        return known[key]
+
+    def _write_strings(self) -> None:
+        while self._new_strings:
+            taken, size = 0, 0
+            while taken < len(self._new_strings) and (taken == 0 or size < BLOCK_BYTES):
+                size += 8 + len(self._new_strings[taken][1])
+                taken += 1
+            part, self._new_strings = self._new_strings[:taken], self._new_strings[taken:]
+            pairs = np.array([(number, len(data)) for number, data in part], "<u4")
+            self._block(STRINGS_BLOCK, pairs.tobytes() + b"".join(data for _, data in part), rows=len(part))
+
+    def _block(self, kind: int, payload: bytes, *, rows: int, row_size: int = 0, first: int = 0, last: int = 0) -> None:
+        header = pack_header(
+            kind, row_size=row_size, rows=rows, payload=payload, pid=self._pid, sequence=self._sequence,
+            instance=self._instance, first_time=first, last_time=last,
+        )  # fmt: skip
+        try:
+            self._file.write(header + payload + bytes(padded(len(payload)) - len(payload)))
+        except OSError as error:
+            self.discard()
+            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+        self._sequence += 1
+
+
+def _span(rows: np.ndarray, start: str | None, end: str | None) -> tuple[int, int]:
+    """Smallest known start and largest known end of the rows, 0 for unknown."""
+    if start is None or end is None or not len(rows):
+        return 0, 0
+    known = rows[start][rows[start] > 0]
+    return (int(known.min()), max(int(rows[end].max()), int(known.max()))) if len(known) else (0, int(rows[end].max()))
