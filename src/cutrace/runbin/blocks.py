@@ -95,9 +95,8 @@ def pack_header(
 ) -> bytes:
     """The 64 bytes in front of a payload."""
     header = np.zeros(1, HEADER)
-    header[0] = (
-        MAGIC, kind, row_size, rows, len(payload), crc32c(payload), pid, sequence, first_time, last_time, instance, 0, 0,
-    )  # fmt: skip
+    crc = crc32c(payload)
+    header[0] = (MAGIC, kind, row_size, rows, len(payload), crc, pid, sequence, first_time, last_time, instance, 0, 0)
     header["header_crc"] = crc32c(header.tobytes()[:60])
     return header.tobytes()
 

@@ -42,6 +42,7 @@ class Writer:
         self._pid = pid
         self._instance = secrets.randbits(64) if instance is None else instance
         self._sequence = 0
+        self._last = 0
         self._string_ids: dict[bytes, int] = {}
         self._new_strings: list[tuple[int, bytes]] = []
         self._launch_ids: dict[tuple[int, ...], int] = {}
@@ -95,13 +96,12 @@ class Writer:
         for at in range(0, len(rows), step):
             part = rows[at : at + step]
             first, last = _span(part, layout.start_field, layout.end_field)
-            self._block(
-                layout.number, part.tobytes(), rows=len(part), row_size=layout.row_size, first=first, last=last
-            )
+            self._block(layout.number, part.tobytes(), rows=len(part), row_size=layout.row_size, first=first, last=last)
 
     def close(self) -> None:
-        """Write what is left and give the file its name."""
+        """Write what is left, mark the capture as closed in order and give the file its name."""
         self._write_strings()
+        self.process({"ended": self._last})
         try:
             self._file.close()
             self._part.replace(self.path)
@@ -156,6 +156,7 @@ class Writer:
             self.discard()
             raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
         self._sequence += 1
+        self._last = max(self._last, last)
 
 
 def _span(rows: np.ndarray, start: str | None, end: str | None) -> tuple[int, int]:

@@ -1,0 +1,47 @@
+"""The strings of a trace: one table for all processes, each text once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+
+class StringTable:
+    """Texts by id. Id 0 is the empty text; ids are dense, so ``len(table)`` is the largest id plus one."""
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = [b""]
+        self._ids: dict[bytes, int] = {b"": 0}
+
+    def add(self, text: bytes) -> int:
+        """The id of a text, a new one if it was not there."""
+        known = self._ids.get(text)
+        if known is None:
+            known = self._ids[text] = len(self._texts)
+            self._texts.append(text)
+        return known
+
+    def find(self, text: str) -> int | None:
+        """The id of a text, None when the trace does not have it."""
+        return self._ids.get(text.encode("utf-8", "surrogateescape"))
+
+    def bytes(self, index: int) -> bytes:
+        """The text as it is in the file."""
+        return self._texts[index]
+
+    def __getitem__(self, index: int) -> str:
+        return self._texts[index].decode("utf-8", "replace")
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        return (text.decode("utf-8", "replace") for text in self._texts)
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The texts of many ids, as an object array of the same shape."""
+        unique, inverse = np.unique(ids, return_inverse=True)
+        texts = np.empty(len(unique), object)
+        texts[:] = [self[i] for i in unique.tolist()]
+        return texts[inverse].reshape(np.shape(ids))

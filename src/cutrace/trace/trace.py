@@ -1,0 +1,373 @@
+"""A capture as NumPy tables.
+
+Three steps stand between a file and its tables, and nothing else does: ids of processes become ids of the trace
+(:mod:`.ids`), times of machines with other clocks are shifted onto the first one's (:mod:`.process`), and rows
+without known times are set apart. Where none of the three has anything to do, a table is a view of the file's
+bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..errors import CutraceError
+from ..runbin.blocks import BlockInfo
+from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
+from ..runbin.reader import Reader
+from .ids import IdMap
+from .process import Process, clock_offsets, describe
+from .quality import EarlyStart, Loss, Quality, early_starts
+from .strings import StringTable
+
+
+class _TableAttribute:
+    """A table of the trace as an attribute: a structured array, read at first use and kept."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.__doc__ = TABLES[name].doc
+
+    def __get__(self, trace: Trace | None, owner: type) -> Any:
+        return self if trace is None else trace.table(self.name)
+
+
+@dataclass(frozen=True)
+class _Interned:
+    """A table of things with ids: its rows by id of the trace, and each process's way into it."""
+
+    rows: np.ndarray
+    maps: list[IdMap]
+
+
+class Trace:
+    """A capture, opened by :func:`cutrace.load`.
+
+    Every table is an attribute: ``trace.kernels`` is a structured array with one row a kernel and the fields of
+    ``cutrace.runbin.TABLES["kernels"]``. Times are nanoseconds of BOOTTIME, ``process`` indexes
+    :attr:`processes`, and ``name``-like fields are ids of :attr:`strings`. ``trace.launches[kernels["launch"]]`` and
+    ``trace.functions[api_calls["function"]]`` resolve the other references; their row 0 stands for "unknown".
+
+    Rows are in the order of the file, which is not the order of time. A table that does not fit in memory is read
+    with :meth:`blocks`.
+    """
+
+    kernels = _TableAttribute()
+    memcpys = _TableAttribute()
+    memsets = _TableAttribute()
+    api_calls = _TableAttribute()
+    nvtx_ranges = _TableAttribute()
+    nvtx_marks = _TableAttribute()
+    synchronizations = _TableAttribute()
+    cuda_events = _TableAttribute()
+    allocations = _TableAttribute()
+    memory_pools = _TableAttribute()
+    overheads = _TableAttribute()
+    graph_launches = _TableAttribute()
+    external_correlations = _TableAttribute()
+    unified_memory = _TableAttribute()
+    jit = _TableAttribute()
+    environment = _TableAttribute()
+    launches = _TableAttribute()
+    functions = _TableAttribute()
+    devices = _TableAttribute()
+    contexts = _TableAttribute()
+    streams = _TableAttribute()
+    threads = _TableAttribute()
+    resource_names = _TableAttribute()
+    nvtx_categories = _TableAttribute()
+    modules = _TableAttribute()
+    device_functions = _TableAttribute()
+    clocks = _TableAttribute()
+    losses = _TableAttribute()
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._tables: dict[str, np.ndarray] = {}
+        self._unknown: dict[str, np.ndarray] = {}
+
+    # Whole tables
+
+    def table(self, name: str) -> np.ndarray:
+        """All rows of a table with known times. ``name`` is a key of ``cutrace.runbin.TABLES``."""
+        self._check(name)
+        if name == "launches":
+            return self._launches.rows
+        if name == "functions":
+            return self._functions.rows
+        if name not in self._tables:
+            self._read(name)
+        return self._tables[name]
+
+    def unknown(self, name: str) -> np.ndarray:
+        """The rows of a table whose start or end is not known (0, or an end before the start)."""
+        self._check(name)
+        if name not in self._unknown:
+            parts = [_split(TABLES[name], rows)[1] for rows in self._resolved(name, self._indices(name))]
+            self._unknown[name] = _joined(TABLES[name], parts)
+        return self._unknown[name]
+
+    def count(self, name: str) -> int:
+        """How many rows the file holds of a table, unknown times included, without reading them."""
+        self._check(name)
+        return int(self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64))
+
+    # Tables in pieces
+
+    def blocks(self, name: str, start: int | None = None, end: int | None = None) -> Iterator[np.ndarray]:
+        """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
+        not fit in memory. With ``start`` or ``end`` (ns), blocks wholly outside are not read; rows are not cut.
+        """
+        for rows in self._resolved(name, self._within(name, start, end)):
+            yield _split(TABLES[name], rows)[0]
+
+    def block_infos(self, name: str, start: int | None = None, end: int | None = None) -> list[BlockInfo]:
+        """What the headers of the blocks that :meth:`blocks` yields say, in the same order. Their times are on the
+        clock of the process that wrote them."""
+        return [self._reader.block(i) for i in self._within(name, start, end).tolist()]
+
+    # What the tables refer to
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """The processes of the capture, in the order of the file."""
+        infos = self._reader.processes
+        first = [int(np.flatnonzero(self._reader.process_of == p)[0]) for p in range(len(infos))]
+        return tuple(
+            describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._clock_offsets[p])
+            for p in range(len(infos))
+        )
+
+    @cached_property
+    def strings(self) -> StringTable:
+        """All texts of the capture by id."""
+        return self._strings[0]
+
+    # The capture as a whole
+
+    @property
+    def start(self) -> int:
+        """The first moment (ns) that any record knows of, 0 in a capture without records."""
+        return self._span[0]
+
+    @property
+    def end(self) -> int:
+        """The last moment (ns) that any record knows of, 0 in a capture without records."""
+        return self._span[1]
+
+    @property
+    def quality(self) -> Quality:
+        """What is missing. Reads every timed table once, block by block, to count unknown times."""
+        unknown = {name: len(self.unknown(name)) for name, t in TABLES.items() if t.start_field and self.count(name)}
+        notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
+        return Quality(
+            unknown={name: count for name, count in unknown.items() if count},
+            losses=tuple(self._named_losses()),
+            damage=self._reader.damage,
+            incomplete=tuple(p.index for p in self.processes if not p.complete),
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+    @cached_property
+    def early_starts(self) -> dict[str, EarlyStart]:
+        """By table, the GPU work that seems to start before its launch."""
+        return early_starts(self)
+
+    def close(self) -> None:
+        """Close the file. Tables already read stay valid."""
+        self._reader.close()
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        processes = len(self._reader.processes)
+        return f"<Trace of {self._reader.path}: {processes} processes, {self.count('kernels')} kernels>"
+
+    # How it is made
+
+    def _check(self, name: str) -> None:
+        if name not in TABLES:
+            raise CutraceError(f"there is no table {name!r}; the tables are {', '.join(TABLES)}")
+
+    def _indices(self, name: str) -> np.ndarray:
+        return self._reader.indices(TABLES[name].number)
+
+    def _within(self, name: str, start: int | None, end: int | None) -> np.ndarray:
+        self._check(name)
+        indices = self._indices(name)
+        if (start is None and end is None) or not len(indices) or TABLES[name].start_field is None:
+            return indices
+        headers = self._reader.headers[indices]
+        shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[indices]]
+        first, last = (headers[f].astype(np.int64) + shift for f in ("first_time", "last_time"))
+        inside = np.ones(len(indices), bool)
+        if start is not None:
+            inside &= last >= start
+        if end is not None:
+            inside &= first < end
+        return indices[inside]
+
+    def _read(self, name: str) -> None:
+        """Read a whole table, known and unknown times apart."""
+        pairs = [_split(TABLES[name], rows) for rows in self._resolved(name, self._indices(name))]
+        self._tables[name] = _joined(TABLES[name], [known for known, _ in pairs])
+        self._unknown[name] = _joined(TABLES[name], [unknown for _, unknown in pairs])
+
+    def _named_losses(self) -> Iterator[Loss]:
+        rows = self.losses
+        keys, inverse = np.unique(rows[["reason", "detail", "process"]], return_inverse=True)
+        counts = np.zeros(len(keys), np.uint64)
+        np.add.at(counts, inverse, rows["count"])
+        for (reason, detail, process), count in zip(keys.tolist(), counts.tolist(), strict=True):
+            name, meaning = LOSS_REASONS.get(reason, (f"reason {reason}", "records lost for a reason unknown here"))
+            yield Loss(name, meaning, count, self.strings[detail], process)
+
+    def _resolved(self, name: str, indices: np.ndarray) -> Iterator[np.ndarray]:
+        """Rows of blocks with the ids and the clock of the trace; copied only where something changes."""
+        table = TABLES[name]
+        for index in indices.tolist():
+            yield self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
+
+    def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
+        changes: dict[str, np.ndarray | int] = {}
+        if process and "process" in table.offsets:
+            changes["process"] = process
+        for f in table.fields:
+            if f.type in REFERENCES and f.name != "id":
+                ids = rows[f.name]
+                resolver = self._map(f.type, process)
+                if not resolver.keeps(ids):
+                    changes[f.name] = resolver.apply(ids)
+        shift = self._clock_offsets[process]
+        if shift:
+            for f in table.fields:
+                if f.name in ("start", "end", "time"):
+                    times = rows[f.name]
+                    changes[f.name] = np.where(times > 0, (times.astype(np.int64) + shift).astype(np.uint64), 0)
+        if changes:
+            rows = rows.copy()
+            for name, values in changes.items():
+                rows[name] = values
+        return rows
+
+    def _map(self, kind: str, process: int) -> IdMap:
+        if kind == "string":
+            return self._strings[1][process]
+        return (self._launches if kind == "launch" else self._functions).maps[process]
+
+    @cached_property
+    def _strings(self) -> tuple[StringTable, list[IdMap]]:
+        table = StringTable()
+        local: list[list[int]] = [[] for _ in self._reader.processes]
+        to: list[list[int]] = [[] for _ in self._reader.processes]
+        for index in self._reader.string_blocks().tolist():
+            strings = self._reader.strings(index)
+            process = int(self._reader.process_of[index])
+            for number, text in strings or ():
+                local[process].append(number)
+                to[process].append(table.add(text))
+        return table, [IdMap.build(a, b) for a, b in zip(local, to, strict=True)]
+
+    @cached_property
+    def _launches(self) -> _Interned:
+        return self._collect("launches")
+
+    @cached_property
+    def _functions(self) -> _Interned:
+        return self._collect("functions")
+
+    def _collect(self, name: str) -> _Interned:
+        """All rows of a table of things with ids, equal ones once, and for each process where its ids went."""
+        table = TABLES[name]
+        parts = [np.zeros(1, table.dtype)]
+        owner = [np.zeros(1, np.int64)]
+        for index in self._reader.indices(table.number).tolist():
+            process = int(self._reader.process_of[index])
+            rows = self._resolve(table, self._reader.read(index), process)
+            parts.append(rows)
+            owner.append(np.full(len(rows), process))
+        rows, owners = np.concatenate(parts), np.concatenate(owner)
+        local = rows["id"].copy()
+        rows["id"] = 0
+        # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
+        _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        unique = rows[first[order]]
+        unique["id"] = np.arange(len(unique))
+        to = rank[inverse.reshape(-1)]
+        count = len(self._reader.processes)
+        chosen = [np.flatnonzero(owners[1:] == p) + 1 for p in range(count)]
+        unique.flags.writeable = False
+        return _Interned(unique, [IdMap.build(local[c], to[c]) for c in chosen])
+
+    @cached_property
+    def _clock_offsets(self) -> list[int]:
+        infos = self._reader.processes
+        if len({str(info.get("boot_id", "")) for info in infos}) <= 1:
+            return [0] * len(infos)
+        snapshots: list[list[np.ndarray]] = [[] for _ in infos]
+        for index in self._indices("clocks").tolist():
+            snapshots[int(self._reader.process_of[index])].append(self._reader.read(index))
+        empty = _empty(TABLES["clocks"])
+        return clock_offsets(infos, [np.concatenate(rows) if rows else empty for rows in snapshots])
+
+    @cached_property
+    def _span(self) -> tuple[int, int]:
+        timed = [t.number for t in TABLES.values() if t.start_field and t.name != "losses"]
+        headers = self._reader.headers
+        chosen = np.isin(headers["kind"], timed) & (headers["first_time"] > 0)
+        if not chosen.any():
+            return 0, 0
+        shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[chosen]]
+        first = headers["first_time"][chosen].astype(np.int64) + shift
+        last = headers["last_time"][chosen].astype(np.int64) + shift
+        return int(first.min()), int(last.max())
+
+
+def _empty(table: Table) -> np.ndarray:
+    return np.empty(0, table.dtype)
+
+
+def _joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
+    """The rows of many blocks as one array; a single block's as they are."""
+    parts = [rows for rows in parts if len(rows)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _empty(table)
+
+
+def _split(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows with known times, and the others."""
+    if table.start_field is None or not len(rows):
+        return rows, rows[:0]
+    start = rows[table.start_field]
+    unknown = start == 0
+    if "end" in table.offsets:
+        unknown |= rows["end"] < start
+    if not unknown.any():
+        return rows, rows[:0]
+    return rows[~unknown], rows[unknown]
+
+
+def _sentences(notes: object) -> list[str]:
+    return [str(note) for note in notes] if isinstance(notes, list) else []
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """Open a capture (a run.bin file) as a :class:`Trace`.
+
+    Only block headers are read here; tables are read when they are asked for. A torn or damaged file opens with
+    what can be used of it, and ``trace.quality`` says what could not. Raises :class:`cutrace.errors.BadCapture`
+    (a :class:`cutrace.CutraceError`) when nothing can be used.
+    """
+    return Trace(Reader(path))
