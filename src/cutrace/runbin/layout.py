@@ -78,13 +78,16 @@ class Table:
 
     @property
     def start_field(self) -> str | None:
-        """The field a row begins at (``start``, or ``time`` of an instant), None for a timeless table."""
+        """The field a row begins at (``start``, or ``time`` of an instant), None for a table without times and
+        for those that speak of the capture itself (numbers from 64 on)."""
+        if self.number >= 64:
+            return None
         return next((n for n in ("start", "time") if n in self.offsets), None)
 
     @property
     def end_field(self) -> str | None:
         """The field a row ends at; that of :attr:`start_field` for an instant."""
-        return "end" if "end" in self.offsets else self.start_field
+        return "end" if self.start_field and "end" in self.offsets else self.start_field
 
     @cached_property
     def dtype(self) -> np.dtype:

@@ -325,7 +325,7 @@ class Trace:
 
     @cached_property
     def _span(self) -> tuple[int, int]:
-        timed = [t.number for t in TABLES.values() if t.start_field and t.name != "losses"]
+        timed = [t.number for t in TABLES.values() if t.start_field]
         headers = self._reader.headers
         chosen = np.isin(headers["kind"], timed) & (headers["first_time"] > 0)
         if not chosen.any():
