@@ -1,0 +1,87 @@
+"""The command line. A verb is a module, imported when it is called: ``cutrace --help`` imports none."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from ..errors import CutraceError
+
+#: The verbs, with the line that --help shows for each.
+VERBS = {
+    "record": "Run a command and record what it does on the GPU.",
+    "convert": "Turn captures into a trace for ui.perfetto.dev.",
+    "info": "Show what a capture holds.",
+    "doctor": "Check whether this machine can record, and say what to do if not.",
+    "demo": "Record and convert a small GPU workload.",
+}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"cutrace {version('cutrace')}")
+        ctx.exit()
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Record what a program does on NVIDIA GPUs and see it in Perfetto.
+
+    \b
+    cutrace record -o run.bin -- python train.py
+    cutrace convert run.bin -o run.pftrace
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
+    sys.exit(_status(arguments))
+
+
+def _status(arguments: list[str] | None) -> int:
+    try:
+        return cli.main(arguments, prog_name="cutrace", standalone_mode=False) or 0
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "cutrace"
+        return _complain(f"{error.format_message()} See `{path} --help`.")
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except CutraceError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        # The reader of our output (head, less) has seen enough. Nothing is to be written at exit either.
+        sys.stdout = sys.stderr = None
+        return 141
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _complain(f"{error.strerror or error}{where}")
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo(err=True)
+        return 130
+
+
+def _complain(message: str) -> int:
+    click.echo(f"cutrace: {message}", err=True)
+    return 2

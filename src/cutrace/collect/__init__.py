@@ -1,0 +1,7 @@
+"""Starting a collection: from the shell (:func:`record_command`), from Python (:func:`record`, :func:`arm`)."""
+
+from .capture import Armed, Capture, arm, mark, record
+from .command import Recording, record_command
+from .options import KINDS, Options, completed
+
+__all__ = ["KINDS", "Armed", "Capture", "Options", "Recording", "arm", "completed", "mark", "record", "record_command"]

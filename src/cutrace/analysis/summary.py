@@ -1,0 +1,154 @@
+"""What a capture holds, in figures: what ``cutrace info`` prints.
+
+Everything comes from block headers but the busy time of the GPUs and the quality of the capture, which stream over
+the blocks, so memory does not grow with the capture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from ..runbin.layout import TABLES
+from ..trace import EarlyStart, Process, Quality, Trace
+
+# Blocks of kernels looked at together: some 16 MiB of rows.
+_WINDOW_BLOCKS = 16
+
+#: What keeps a GPU busy. Whole graphs stand for their kernels where only graphs were recorded.
+_BUSY = ("kernels", "graph_launches")
+
+
+@dataclass
+class Gpu:
+    """One GPU, by UUID, over all processes that used it.
+
+    ``busy_ns`` is the time in which at least one kernel ran, ``utilization`` its share of the capture's span,
+    ``kernel_ns`` the sum of the times of its kernels, which overlap where streams do.
+    """
+
+    name: str
+    uuid: str
+    kernels: int = 0
+    kernel_ns: int = 0
+    busy_ns: int = 0
+    utilization: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of a capture. ``counts`` has rows by table, ``process_counts`` the same for each process;
+    ``start`` and ``end`` are ns of BOOTTIME."""
+
+    start: int
+    end: int
+    processes: tuple[Process, ...]
+    gpus: tuple[Gpu, ...]
+    counts: dict[str, int]
+    process_counts: tuple[dict[str, int], ...]
+    early_starts: dict[str, EarlyStart]
+    quality: Quality = field(repr=False)
+
+    @property
+    def span(self) -> int:
+        """ns from the first record to the last."""
+        return self.end - self.start
+
+
+def counts(trace: Trace) -> dict[str, int]:
+    """Rows by table, tables without rows left out."""
+    return {name: rows for name in TABLES if (rows := trace.count(name))}
+
+
+def summarize(trace: Trace) -> Summary:
+    """The figures of a trace."""
+    by_process: tuple[Counter[str], ...] = tuple(Counter() for _ in trace.processes)
+    for name in TABLES:
+        for info in trace.block_infos(name):
+            by_process[info.process][name] += info.rows
+    return Summary(
+        start=trace.start,
+        end=trace.end,
+        processes=trace.processes,
+        gpus=_gpus(trace),
+        counts=counts(trace),
+        process_counts=tuple(dict(c) for c in by_process),
+        early_starts=trace.early_starts,
+        quality=trace.quality,
+    )
+
+
+def _gpus(trace: Trace) -> tuple[Gpu, ...]:
+    gpus, number = _devices(trace)
+    for window in _windows(trace):
+        busy: dict[int, list[np.ndarray]] = {}
+        for table in _BUSY:
+            for rows in trace.blocks(table, *window):
+                for index, mine in _by_gpu(rows, number, gpus):
+                    here = mine[(mine["start"] >= window[0]) & (mine["start"] < window[1])]
+                    gpus[index].kernels += len(here) if table == "kernels" else 0
+                    gpus[index].kernel_ns += int((here["end"] - here["start"]).sum())
+                    cut = np.stack([np.maximum(mine["start"], window[0]), np.minimum(mine["end"], window[1])])
+                    busy.setdefault(index, []).append(cut[:, cut[0] < cut[1]])
+        for index, intervals in busy.items():
+            gpus[index].busy_ns += union(np.concatenate(intervals, axis=1))
+    span = trace.end - trace.start
+    for gpu in gpus:
+        gpu.utilization = gpu.busy_ns / span if span else 0.0
+    return tuple(gpus)
+
+
+def union(intervals: np.ndarray) -> int:
+    """The length of the union of intervals: array (2, n) of starts and ends."""
+    if not intervals.shape[1]:
+        return 0
+    start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
+    reached = np.maximum.accumulate(end)
+    # Each interval adds what reaches beyond all before it.
+    before = np.concatenate([start[:1], reached[:-1]])
+    return int((reached - np.minimum(np.maximum(before, start), reached)).sum())
+
+
+def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
+    """The GPUs, and for each (process, device) which of them it is."""
+    gpus: list[Gpu] = []
+    number: dict[tuple[int, int], int] = {}
+    known: dict[str, int] = {}
+    for row in trace.devices:
+        uuid = _uuid(bytes(row["uuid"]))
+        if uuid not in known:
+            known[uuid] = len(gpus)
+            gpus.append(Gpu(trace.strings[int(row["name"])] or f"GPU {int(row['device'])}", uuid))
+        number[int(row["process"]), int(row["device"])] = known[uuid]
+    return gpus, number
+
+
+def _uuid(raw: bytes) -> str:
+    text = raw.hex()
+    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _by_gpu(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> Iterator[tuple[int, np.ndarray]]:
+    """The rows of a block by the GPU they ran on; GPUs that the capture does not describe are added."""
+    key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
+    for value in np.unique(key).tolist():
+        process, device = value >> 16, value & 0xFFFF
+        if (process, device) not in number:
+            number[process, device] = len(gpus)
+            gpus.append(Gpu(f"GPU {device} of process {process}", ""))
+        yield number[process, device], rows[key == value]
+
+
+def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
+    """Stretches of time that cover the GPU work, each with about the same number of blocks in it."""
+    infos = [info for table in _BUSY for info in trace.block_infos(table) if info.first_time]
+    if not infos:
+        return
+    shift = [p.clock_offset for p in trace.processes]
+    begins = sorted(info.first_time + shift[info.process] for info in infos)
+    edges = sorted({*begins[::_WINDOW_BLOCKS], trace.end + 1})
+    yield from pairwise(edges)

@@ -1,0 +1,88 @@
+"""cutrace convert: captures to a trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ..units import format_size, parse_duration
+
+
+@click.command(short_help="Turn captures into a trace for ui.perfetto.dev.")
+@click.argument("sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Trace to write: .pftrace, or .pftrace.gz to compress the whole file.",
+)
+@click.option("--start", metavar="TIME", help="Leave out what ends before this time after the begin, e.g. 1.5s, 200ms.")
+@click.option("--end", metavar="TIME", help="Leave out what starts at this time after the begin, or later.")
+@click.option(
+    "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets; Perfetto reads both."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+def convert(
+    sources: tuple[Path, ...],
+    output: Path,
+    start: str | None,
+    end: str | None,
+    compress: Literal["zstd", "deflate"] | None,
+    quiet: bool,
+) -> int:
+    """Turn CAPTURE, or several as one, into a trace for ui.perfetto.dev.
+
+    Times are a number with a unit (s, ms, us, ns, m; seconds without one) from the first record of the capture.
+    """
+    first = None if start is None else parse_duration(start)
+    last = None if end is None else parse_duration(end)
+    if first is not None and last is not None and last <= first:
+        raise click.UsageError("--end is not after --start")
+
+    from ..conversion import check_destination, opened, write
+    from ..errors import CutraceError
+
+    check_destination(output)
+    for source in sources:
+        if source.exists() and output.exists() and source.samefile(output):
+            raise CutraceError(f"{output} is the capture itself: choose another name with -o")
+    with opened(sources) as trace:
+        with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
+            write(
+                trace,
+                output,
+                compress=compress,
+                start=None if first is None else trace.start + first,
+                end=None if last is None else trace.start + last,
+                progress=progress,
+            )
+        if not quiet:
+            click.echo(f"cutrace: {output}: {format_size(output.stat().st_size)}", err=True)
+            for sentence in trace.quality.sentences():
+                click.echo(f"cutrace: {sentence}", err=True)
+    return 0
+
+
+@contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on the terminal."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("converting"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("converting", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance

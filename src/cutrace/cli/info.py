@@ -1,0 +1,170 @@
+"""cutrace info: what a capture holds."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..analysis.summary import Summary
+    from ..trace import Process, Trace
+
+
+@click.command(short_help="Show what a capture holds.")
+@click.argument("sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
+def info(sources: tuple[Path, ...], as_json: bool) -> int:
+    """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
+    from ..analysis.summary import summarize
+    from ..conversion import opened
+
+    with opened(sources) as trace:
+        summary = summarize(trace)
+        size = sum(source.stat().st_size for source in sources)
+        if as_json:
+            click.echo(json.dumps(_object(summary, sources, size), indent=2))
+        else:
+            _print(summary, trace, sources, size)
+    return 0
+
+
+def _object(summary: Summary, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
+    quality = summary.quality
+    return {
+        "captures": [str(source) for source in sources],
+        "bytes": size,
+        "start_ns": summary.start,
+        "end_ns": summary.end,
+        "span_ns": summary.span,
+        "processes": [
+            {
+                "pid": p.pid,
+                "name": p.name,
+                "host": p.host,
+                "command": list(p.command),
+                "complete": p.complete,
+                **{key: p.info.get(key) for key in _VERSIONS},
+                "rows": rows,
+            }
+            for p, rows in zip(summary.processes, summary.process_counts, strict=True)
+        ],
+        "gpus": [
+            {
+                "name": g.name,
+                "uuid": g.uuid,
+                "kernels": g.kernels,
+                "kernel_ns": g.kernel_ns,
+                "busy_ns": g.busy_ns,
+                "utilization": round(g.utilization, 6),
+            }
+            for g in summary.gpus
+        ],
+        "rows": summary.counts,
+        "lossless": quality.lossless,
+        "losses": [
+            {"reason": x.reason, "count": x.count, "detail": x.detail, "process": x.process} for x in quality.losses
+        ],
+        "unknown_times": quality.unknown,
+        "damage": [{"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason} for d in quality.damage],
+        "early_starts": {
+            table: {"checked": e.checked, "count": e.count, "largest_ns": e.largest_ns}
+            for table, e in summary.early_starts.items()
+        },
+        "notes": list(quality.notes),
+    }
+
+
+_VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "cupti_path")
+
+
+def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    # Numbers and paths are not to be coloured by rich's guesses.
+    console = Console(highlight=False)
+    title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
+    console.print(
+        f"[bold]{escape(title)}[/]  {format_size(size)}, {format_duration(summary.span)}{_when(trace)}", soft_wrap=True
+    )
+    console.print(_processes(summary))
+    if summary.gpus:
+        console.print(_gpus(summary))
+    console.print(_rows(summary))
+    sentences = [*summary.quality.sentences(), *_early(summary)]
+    for sentence in sentences:
+        console.print(f"[yellow]![/] {escape(sentence)}", soft_wrap=True)
+    if not sentences:
+        console.print("Nothing is known to be missing.")
+
+
+def _when(trace: Trace) -> str:
+    """When the capture began, by the wall clock of the machine that made it."""
+    clocks = trace.clocks
+    if not len(clocks):
+        return ""
+    realtime = (int(clocks[0]["realtime"]) - int(clocks[0]["boottime"]) + trace.start) / 1e9
+    return datetime.fromtimestamp(realtime).strftime(", recorded %Y-%m-%d %H:%M:%S")
+
+
+def _table(*columns: str, left: int) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    return table
+
+
+def _processes(summary: Summary) -> Table:
+    from rich.markup import escape
+
+    table = _table("process", "host", "driver", "CUPTI", "pid", "kernels", "API calls", "NVTX", left=4)
+    for p, rows in zip(summary.processes, summary.process_counts, strict=True):
+        nvtx = rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0)
+        numbers = (p.pid, rows.get("kernels", 0), rows.get("api_calls", 0), nvtx)
+        versions = (_version(p, "driver_version"), _version(p, "cupti_version"))
+        table.add_row(escape(p.name), escape(p.host), *versions, str(numbers[0]), *(f"{n:,}" for n in numbers[1:]))
+    return table
+
+
+def _version(process: Process, key: str) -> str:
+    version = process.info.get(key)
+    if not isinstance(version, int) or not version:
+        return "-"
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _gpus(summary: Summary) -> Table:
+    from rich.markup import escape
+
+    table = _table("GPU", "UUID", "kernels", "kernel time", "busy", "utilisation", left=2)
+    for g in summary.gpus:
+        times = (format_duration(g.kernel_ns), format_duration(g.busy_ns))
+        table.add_row(escape(g.name), g.uuid, f"{g.kernels:,}", *times, f"{g.utilization:.1%}")
+    return table
+
+
+def _rows(summary: Summary) -> Table:
+    table = _table("table", "rows", left=1)
+    for name, rows in summary.counts.items():
+        table.add_row(name, f"{rows:,}")
+    return table
+
+
+def _early(summary: Summary) -> list[str]:
+    return [
+        f"{e.count:,} of {e.checked:,} {table} seem to start before their launch, "
+        f"by {format_duration(e.largest_ns)} at most: the GPU's clock is known no better than that"
+        for table, e in summary.early_starts.items()
+        if e.count
+    ]

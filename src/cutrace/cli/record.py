@@ -1,0 +1,120 @@
+"""cutrace record: run a command under the collector."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..collect import environment
+from ..collect.command import Recording, record_command
+from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
+from ..units import count_of, format_size
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+
+@click.command(
+    short_help="Run a command and record what it does on the GPU.",
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+    epilog="Kinds: " + ", ".join(KINDS) + ".",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default="run.bin", show_default=True, help="Capture to write."
+)
+@click.option("--kinds", metavar="KIND,...", help="Record these kinds of activity only (listed below).")
+@click.option(
+    "--api",
+    type=click.Choice(API_MODES),
+    default="launch",
+    show_default=True,
+    help="CUDA calls to record: those that launch, copy, synchronise, allocate or load; all; none.",
+)
+@click.option(
+    "--cuda-graph",
+    type=click.Choice(GRAPH_MODES),
+    default="node",
+    show_default=True,
+    help="Record each node of a CUDA graph, or each replay as one row, which costs less.",
+)
+@click.option("--no-nvtx", is_flag=True, help="Leave NVTX alone.")
+@click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
+@click.option("--max-size", metavar="SIZE", help="Most that a process may write, e.g. 2GiB.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(
+    output: Path,
+    kinds: str | None,
+    api: str,
+    cuda_graph: str,
+    no_nvtx: bool,
+    max_memory: str | None,
+    max_size: str | None,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND and record what it and the processes it starts do with CUDA and NVTX.
+
+    The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
+    """
+    options = Options.of(
+        kinds=kinds, api=api, cuda_graph=cuda_graph, nvtx=not no_nvtx, max_memory=max_memory, max_size=max_size
+    )
+    for name, library in environment.others(os.environ).items():
+        _say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")
+    recording = record_command(command, output, completed(options))
+    for pid in recording.running:
+        _say(f"process {pid} still runs: what it had written until now is in {output}")
+    if recording.output is None:
+        _say(_nothing(output))
+    else:
+        _summarize(recording, recording.output)
+    return recording.status
+
+
+def _nothing(output: Path) -> str:
+    left = f" {output} is that of an earlier run." if output.exists() else ""
+    return (
+        f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
+        "`cutrace doctor` checks this machine."
+    )
+
+
+def _summarize(recording: Recording, output: Path) -> None:
+    """One line on what was recorded, and one for each thing that was not."""
+    from ..trace import load
+
+    with load(output) as trace:
+        counts = [
+            count_of(recording.processes, "process"),
+            count_of(trace.count("kernels"), "kernel"),
+            *(count_of(n, noun) for table, noun in _NOUNS.items() if (n := trace.count(table))),
+            format_size(output.stat().st_size),
+        ]
+        _say(f"{output}: {', '.join(counts)}")
+        # What the headers and a few rows tell: `cutrace info` reads the whole capture.
+        for reason, count in _losses(trace).items():
+            _say(f"not recorded: {count:,} {reason}")
+        for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
+            _say(str(note))
+
+
+def _losses(trace: Trace) -> Counter[str]:
+    from ..runbin.layout import LOSS_REASONS
+
+    found: Counter[str] = Counter()
+    for row in trace.losses:
+        detail = trace.strings[int(row["detail"])]
+        meaning = LOSS_REASONS.get(int(row["reason"]), ("", "records, for a reason unknown here"))[1]
+        found[f"{meaning} ({detail})" if detail else meaning] += int(row["count"])
+    return found
+
+
+_NOUNS = {"memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range", "nvtx_marks": "NVTX mark"}
+
+
+def _say(message: str) -> None:
+    click.echo(f"cutrace: {message}", err=True)

@@ -1,0 +1,121 @@
+"""Running a command under the collector and making one capture of what its processes wrote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CutraceError
+from . import environment
+from .join import finished_parts, join
+from .options import Options
+
+# What a terminal or another program may send to a recording, and what ends the wait for the command.
+_FORWARDED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+_SIGNALS = _FORWARDED | {signal.SIGCHLD}
+_SI_KERNEL = 0x80
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What came of recording a command.
+
+    :param status: exit status of the command as a shell gives it: 128 + n when signal n ended it.
+    :param output: the capture, None when no process wrote one.
+    :param processes: number of processes that wrote a file.
+    :param running: pids of processes that were still recording; what they had written is in the capture.
+    """
+
+    status: int
+    output: Path | None
+    processes: int
+    running: tuple[int, ...]
+
+
+def record_command(
+    command: Sequence[str],
+    output: str | os.PathLike[str],
+    options: Options,
+    *,
+    variables: Mapping[str, str] | None = None,
+) -> Recording:
+    """Run ``command`` under the collector, its children included, and leave its capture at ``output``.
+
+    The command gets this process's environment with ``variables`` and the injection variables added. Signals sent
+    to this process go to the command. Call it from the main thread.
+
+    Raises :class:`CutraceError` before anything runs when the command is not found or the output cannot be written,
+    and afterwards when the files could not be joined: it then names the folder in which they remain.
+    """
+    output = Path(output)
+    executable = find_command(command[0])
+    directory = private_directory(output)
+    try:
+        environ = {**os.environ, **(variables or {}), **environment.injection(options, directory)}
+        status = _run(executable, command, environ)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    parts, running = finished_parts(directory)
+    if parts:
+        try:
+            # A file that is still written to is copied: renamed, it would go on growing.
+            join(parts, output, moving=not running)
+        except CutraceError as error:
+            raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
+    shutil.rmtree(directory, ignore_errors=True)
+    return Recording(status, output if parts else None, len(parts), running)
+
+
+def find_command(name: str) -> str:
+    """The path of a command, found as a shell would find it."""
+    path = shutil.which(name)
+    if path is not None:
+        return path
+    if os.sep in name and Path(name).exists():
+        raise CutraceError(f"command cannot be executed: {name} (make it executable, or name its interpreter)")
+    raise CutraceError(f"command not found: {name}")
+
+
+def private_directory(output: Path) -> Path:
+    """A new folder beside ``output`` that only this user can enter.
+
+    Raises :class:`CutraceError` when ``output`` could not be written there.
+    """
+    if output.exists() and not output.is_file():
+        raise CutraceError(f"cannot write {output}: it is not a file. Choose another name with -o.")
+    if not output.parent.is_dir():
+        raise CutraceError(f"cannot write {output}: the folder {output.parent} does not exist. Create it first.")
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+    except OSError as error:
+        raise CutraceError(f"cannot write {output}: {error.strerror}. Choose another place with -o.") from None
+
+
+def _run(executable: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command to its end, with the signals that arrive here passed on. Returns the status a shell would give."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        try:
+            # Signals that are blocked here, or that Python ignores, must not be so in the command.
+            pid = os.posix_spawn(
+                executable, list(command), environ, setsigmask=before, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+            )
+        except OSError as error:
+            raise CutraceError(f"cannot run {command[0]}: {error.strerror}") from None
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+            received = signal.sigwaitinfo(_SIGNALS)
+            # What the terminal sends (Ctrl-C) reaches the command without our help.
+            if received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:
+                os.kill(pid, received.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

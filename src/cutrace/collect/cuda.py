@@ -1,0 +1,116 @@
+"""What of CUDA is on this machine: the driver and the CUPTI libraries. Nothing here initialises CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CUDA_NOT_INITIALIZED = 3
+#: CUPTI libraries by preference; the number is the CUDA major version they belong to.
+_MAJORS = (13, 12)
+
+
+@dataclass(frozen=True)
+class Cupti:
+    """A libcupti on this machine and its CUDA major version (0 where its name does not say)."""
+
+    path: Path
+    major: int
+
+
+def loaded(soname: str) -> ctypes.CDLL | None:
+    """A library that is already in this process, None when it is not."""
+    try:
+        return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+
+
+def driver() -> ctypes.CDLL | None:
+    """libcuda, loaded but not initialised; None on a machine without the driver."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def driver_version() -> int | None:
+    """The CUDA version of the driver as CUDA counts it (13000 for 13.0), None without a driver."""
+    library = driver()
+    version = ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return version.value
+
+
+def initialised() -> bool:
+    """Whether this process has initialised CUDA."""
+    library = loaded("libcuda.so.1")
+    count = ctypes.c_int()
+    return library is not None and library.cuDeviceGetCount(ctypes.byref(count)) != _CUDA_NOT_INITIALIZED
+
+
+def cupti_in_process() -> Path | None:
+    """The libcupti that this process has loaded."""
+    if not any(loaded(f"libcupti.so.{major}") for major in _MAJORS):
+        return None
+    with Path("/proc/self/maps").open() as maps:
+        for line in maps:
+            _, slash, rest = line.rstrip("\n").partition("/")
+            if "/libcupti.so" in slash + rest:
+                return Path(slash + rest)
+    return None
+
+
+def cupti_libraries() -> list[Cupti]:
+    """All libcupti copies where wheels, toolkits and conda put them, in the order in which they would be taken."""
+    found: dict[Path, Cupti] = {}
+    for path in _installed():
+        match = re.fullmatch(r"libcupti\.so\.(\d+)", path.name)
+        real = path.resolve()
+        if match and real not in found:
+            found[real] = Cupti(path, int(match[1]))
+    return list(found.values())
+
+
+def find_cupti() -> Path | None:
+    """The libcupti to load where a program has loaded none: one that the driver can work with, else None."""
+    libraries = cupti_libraries()
+    version = driver_version()
+    newest = version // 1000 if version else max(_MAJORS)
+    usable = [c for c in libraries if c.major <= newest]
+    if usable:
+        return max(usable, key=lambda c: c.major).path
+    if libraries or version is None:
+        return None
+    return _by_pathfinder()
+
+
+def version_text(version: int | None) -> str:
+    """``13.0`` of 13000."""
+    return "unknown" if not version else f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _installed() -> Iterator[Path]:
+    for entry in map(Path, sys.path):
+        yield from sorted(entry.glob("nvidia/*/lib/libcupti.so.*"), reverse=True)
+    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX") if os.environ.get(name)]
+    for root in map(Path, (*roots, "/usr/local/cuda")):
+        for folder in ("extras/CUPTI/lib64", "lib64", "lib"):
+            yield from sorted((root / folder).glob("libcupti.so.*"), reverse=True)
+
+
+def _by_pathfinder() -> Path | None:
+    """Where cuda.pathfinder finds one: it knows more places, but loads what it finds into this process."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        return Path(load_nvidia_dynamic_lib("cupti").abs_path or "")
+    except Exception:
+        # It raises a different class for each reason; all mean that there is none.
+        return None

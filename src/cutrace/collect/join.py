@@ -1,0 +1,122 @@
+"""One capture out of the files that the processes of a program wrote.
+
+A capture is a sequence of blocks, so joining is concatenation. The kernel copies (or shares) the bytes;
+nothing is held in memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import CutraceError
+
+_HEADER_SIZE = 64
+_PAYLOAD_SIZE = slice(16, 20)
+_LARGEST_DESCRIPTION = 1 << 24
+_CHUNK = 1 << 30
+
+
+# Processes that are about to end are given this long to close their files.
+_GRACE = 1.0
+
+
+def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
+    """The files of a recording, and the processes that still write to one after a moment's grace."""
+    deadline = time.monotonic() + _GRACE
+    while True:
+        parts = sorted(p for p in directory.glob("*.bin") if p.stat().st_size)
+        running = tuple(sorted({pid for part in parts if (pid := _writer(part)) is not None}))
+        if not running or time.monotonic() > deadline:
+            return parts, running
+        time.sleep(0.02)
+
+
+def _writer(part: Path) -> int | None:
+    """The process that still has its file (``<pid>-<instance>.bin``) open."""
+    pid = part.name.partition("-")[0]
+    target = part.resolve()
+    try:
+        if any(link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()):
+            return int(pid)
+    except (OSError, ValueError):
+        # It has ended, or is another user's.
+        pass
+    return None
+
+
+def started(path: Path) -> int:
+    """When the process of a file began to record (ns of BOOTTIME), 0 when the file does not say.
+
+    Only the first block is looked at: the process block, whose JSON carries it.
+    """
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(_HEADER_SIZE)[_PAYLOAD_SIZE], "little")
+            description = json.loads(file.read(min(size, _LARGEST_DESCRIPTION)))
+        return int(description.get("started", 0))
+    except (OSError, ValueError, AttributeError, TypeError):
+        return 0
+
+
+def join(parts: Sequence[Path], output: Path, *, moving: bool) -> None:
+    """Make ``output`` (mode 0600) out of ``parts``, in the order of their start, replacing it in one step.
+
+    With ``moving`` the parts are used up: a single one is renamed. Without it they are only read, as far as
+    they reach now. Raises :class:`CutraceError` when the output cannot be written; the parts are then untouched.
+    """
+    try:
+        if moving and len(parts) == 1:
+            parts[0].chmod(0o600)
+            parts[0].replace(output)
+            return
+        # mkstemp: mode 0600, and a name that no other recording into the same file has.
+        fd, temporary = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+        try:
+            for part in sorted(parts, key=lambda p: (started(p), p.name)):
+                with part.open("rb") as source:
+                    append(source.fileno(), fd)
+            os.close(fd)
+            fd = -1
+            Path(temporary).replace(output)
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise CutraceError(f"cannot write {output}: {error.strerror}") from None
+    if moving:
+        for part in parts:
+            part.unlink(missing_ok=True)
+
+
+def append(source: int, target: int) -> None:
+    """Append what is in one open file to another, inside the kernel where it can."""
+    left = os.fstat(source).st_size
+    copy = _copy_range
+    while left:
+        try:
+            count = copy(source, target, min(left, _CHUNK))
+        except OSError as error:
+            # Not between these file systems, or not in this kernel.
+            if copy is _copy_range and error.errno in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+                copy = _send
+                continue
+            raise
+        if count == 0:
+            break
+        left -= count
+
+
+def _copy_range(source: int, target: int, count: int) -> int:
+    return os.copy_file_range(source, target, count)
+
+
+def _send(source: int, target: int, count: int) -> int:
+    return os.sendfile(target, source, None, count)

@@ -1,0 +1,157 @@
+"""What to record: the options of a capture, and the text in which the collector reads them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from ..errors import CutraceError
+from ..units import parse_size
+
+#: Kinds of activity that ``kinds`` may name, with what each records.
+KINDS: dict[str, str] = {
+    "kernel": "kernels",
+    "memcpy": "copies",
+    "memset": "memory fills",
+    "api": "calls of the CUDA runtime and driver API",
+    "sync": "synchronisations",
+    "event": "CUDA events",
+    "memory": "allocations and releases",
+    "pool": "memory pools",
+    "overhead": "time taken by CUPTI and the driver's compiler",
+    "device": "facts of the GPUs",
+    "context": "CUDA contexts",
+    "stream": "CUDA streams",
+    "name": "names given to CUDA objects",
+    "nvtx": "NVTX ranges and marks",
+    "module": "modules and their functions",
+    "jit": "compilations at run time",
+    "unified_memory": "migrations and faults of unified memory",
+    "environment": "clocks, power, temperature",
+    "external": "ids of other systems",
+}
+API_MODES = ("launch", "all", "none")
+GRAPH_MODES = ("node", "graph")
+
+
+class OptionArguments(TypedDict, total=False):
+    """The keyword arguments of :func:`cutrace.record` and :func:`cutrace.arm`; see :class:`Options`."""
+
+    kinds: str | tuple[str, ...] | list[str] | None
+    api: Literal["launch", "all", "none"]
+    cuda_graph: Literal["node", "graph"]
+    nvtx: bool
+    max_memory: int | str | None
+    max_size: int | str | None
+    flush_ms: int | None
+    cupti: str | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a capture.
+
+    :param kinds: names from :data:`KINDS`; None for the collector's default set.
+    :param api: ``launch`` records calls that launch, copy, set, synchronise, allocate or load, ``all`` every call.
+    :param cuda_graph: ``node`` records each node of a replayed CUDA graph, ``graph`` one row a replay: cheaper.
+    :param nvtx: record NVTX.
+    :param max_memory: bytes of host memory the collector may hold; what does not fit is counted as lost.
+    :param max_size: bytes a process may write; what comes after is counted as lost.
+    :param flush_ms: milliseconds between writes of what has been completed.
+    :param cupti: path of the libcupti to load where the program has loaded none.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    api: str = "launch"
+    cuda_graph: str = "node"
+    nvtx: bool = True
+    max_memory: int | None = None
+    max_size: int | None = None
+    flush_ms: int | None = None
+    cupti: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        kinds: str | tuple[str, ...] | list[str] | None = None,
+        api: str = "launch",
+        cuda_graph: str = "node",
+        nvtx: bool = True,
+        max_memory: int | str | None = None,
+        max_size: int | str | None = None,
+        flush_ms: int | None = None,
+        cupti: str | os.PathLike[str] | None = None,
+    ) -> Options:
+        """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas.
+
+        Raises :class:`CutraceError` for a value that is none of those allowed.
+        """
+        if api not in API_MODES:
+            raise CutraceError(f"api={api!r} is unknown: choose one of {', '.join(API_MODES)}")
+        if cuda_graph not in GRAPH_MODES:
+            raise CutraceError(f"cuda_graph={cuda_graph!r} is unknown: choose one of {', '.join(GRAPH_MODES)}")
+        return cls(
+            kinds=_kinds(kinds),
+            api=api,
+            cuda_graph=cuda_graph,
+            nvtx=nvtx,
+            max_memory=None if max_memory is None else parse_size(max_memory),
+            max_size=None if max_size is None else parse_size(max_size),
+            flush_ms=flush_ms,
+            cupti=None if cupti is None else os.fspath(cupti),
+        )
+
+    def text(
+        self, *, directory: os.PathLike[str] | str | None = None, output: os.PathLike[str] | str | None = None
+    ) -> str:
+        """The options as the collector reads them, one ``key=value`` a line.
+
+        Exactly one of ``directory`` (each process writes a file of its own into it) and ``output`` (one file).
+        """
+        if (directory is None) == (output is None):
+            raise ValueError("give either directory or output")
+        pairs: list[tuple[str, object]] = [
+            ("directory", None if directory is None else Path(directory).absolute()),
+            ("output", None if output is None else Path(output).absolute()),
+            ("kinds", None if self.kinds is None else ",".join(self.kinds)),
+            ("api", self.api),
+            ("graph", self.cuda_graph),
+            ("nvtx", int(self.nvtx)),
+            ("max_memory", self.max_memory),
+            ("max_size", self.max_size),
+            ("flush_ms", self.flush_ms),
+            ("cupti", self.cupti),
+        ]
+        lines = [f"{key}={value}" for key, value in pairs if value is not None]
+        for line in lines:
+            # Both separate options for the collector.
+            if "\n" in line or ";" in line:
+                raise CutraceError(
+                    f"the path {line.partition('=')[2]!r} holds a semicolon or a line break: choose another one"
+                )
+        return "\n".join(lines)
+
+
+def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:
+    if kinds is None:
+        return None
+    names = [name.strip() for name in (kinds.split(",") if isinstance(kinds, str) else kinds)]
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise CutraceError(f"{', '.join(map(repr, unknown))} is no kind of activity: choose from {', '.join(KINDS)}")
+    if not names:
+        raise CutraceError(f"no kind of activity is named: choose from {', '.join(KINDS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def completed(options: Options) -> Options:
+    """The options with the libcupti of this machine filled in where none is named."""
+    if options.cupti is not None:
+        return options
+    from .cuda import find_cupti
+
+    path = find_cupti()
+    return options if path is None else replace(options, cupti=str(path))

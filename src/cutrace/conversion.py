@@ -1,0 +1,118 @@
+"""Converting captures: the file name of the output says which exporter writes it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from .errors import CutraceError
+from .trace import Trace, load
+
+#: Endings of the files that can be written.
+SUFFIXES = (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz")
+
+Progress = Callable[[int, int], None]
+StrPath = str | os.PathLike[str]
+
+
+def convert(
+    source: StrPath | Sequence[StrPath],
+    destination: StrPath,
+    *,
+    compress: Literal["zstd", "deflate"] | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Convert one capture, or several into one trace, to the format that ``destination`` ends with.
+
+    ``.pftrace`` and ``.perfetto-trace`` are for ui.perfetto.dev; with ``.gz`` behind it the whole file is compressed,
+    with ``compress`` groups of packets are. ``start`` and ``end`` (ns, as in the tables of :class:`cutrace.Trace`)
+    keep what touches that time. ``progress`` is called with the work done and the whole work, in any unit.
+
+    Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
+    destination cannot be written; nothing is then left at the destination.
+    """
+    with opened(source) as trace:
+        write(trace, destination, compress=compress, start=start, end=end, progress=progress)
+
+
+def write(
+    trace: Trace,
+    destination: StrPath,
+    *,
+    compress: Literal["zstd", "deflate"] | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write an open trace; otherwise like :func:`convert`."""
+    destination = Path(destination)
+    check_destination(destination)
+    from .exporters import perfetto
+
+    with _replaced(destination) as temporary:
+        perfetto.write(trace, temporary, compress=compress, start=start, end=end, progress=progress)
+
+
+def check_destination(destination: Path) -> None:
+    """Raise :class:`CutraceError` when nothing can be written there, before any work is done for it."""
+    if not destination.name.endswith(SUFFIXES):
+        raise CutraceError(
+            f"cannot tell the format of {destination}: let its name end with {' or '.join(SUFFIXES[:2])}"
+        )
+    if destination.exists() and not destination.is_file():
+        raise CutraceError(f"cannot write {destination}: it is not a file. Choose another name.")
+    if not destination.parent.is_dir():
+        raise CutraceError(
+            f"cannot write {destination}: the folder {destination.parent} does not exist. Create it first."
+        )
+    if not os.access(destination.parent, os.W_OK | os.X_OK):
+        raise CutraceError(f"cannot write {destination}: permission denied. Choose another place.")
+
+
+@contextmanager
+def opened(source: StrPath | Sequence[StrPath]) -> Iterator[Trace]:
+    """One capture, or several as one, open as a trace.
+
+    Several are concatenated into an unnamed temporary file: that is what merging captures means.
+    """
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if len(sources) == 1:
+        with load(sources[0]) as trace:
+            yield trace
+        return
+    from .collect.join import append
+
+    for path in sources:
+        # Each must be a capture of its own: in the joined file one that is not would only be a damaged stretch.
+        load(path).close()
+    with tempfile.NamedTemporaryFile(prefix="cutrace.", suffix=".bin") as joined:
+        try:
+            for path in sources:
+                with Path(path).open("rb") as part:
+                    append(part.fileno(), joined.fileno())
+        except OSError as error:
+            place = tempfile.gettempdir()
+            raise CutraceError(
+                f"cannot join the captures in {place}: {error.strerror}. Set TMPDIR to a folder with room."
+            ) from None
+        with load(joined.name) as trace:
+            yield trace
+
+
+@contextmanager
+def _replaced(destination: Path) -> Iterator[Path]:
+    """A name to write to that becomes ``destination`` in one step if all goes well, and vanishes if not."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
+            # The same name, since its ending says how to write.
+            temporary = Path(folder, destination.name)
+            yield temporary
+            temporary.replace(destination)
+    except OSError as error:
+        raise CutraceError(f"cannot write {destination}: {error.strerror}") from None

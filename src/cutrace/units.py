@@ -1,0 +1,67 @@
+"""Sizes and times as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import CutraceError
+
+_SIZES = {
+    "": 1, "b": 1,
+    "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zµ]*)\s*", re.IGNORECASE | re.ASCII)
+
+
+def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
+    match = _NUMBER.fullmatch(text.replace("µ", "u"))
+    scale = units.get(match[2].lower()) if match else None
+    if match is None or scale is None:
+        raise CutraceError(f"{text!r} is not a {what}: write {example}")
+    whole, _, part = match[1].partition(".")
+    return int(whole or "0") * scale + (int(part) * scale // 10 ** len(part) if part else 0)
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes of ``512MiB``, ``2G``, ``1.5 GB`` or a plain number. K, M, G and KiB, MiB, GiB are powers of 1024,
+    KB, MB and GB powers of 1000."""
+    if isinstance(size, int):
+        if size < 0:
+            raise CutraceError(f"{size} is not a size: write a number of bytes, or a text such as '512MiB'")
+        return size
+    return _scaled(size, _SIZES, "size", "a number of bytes, 512MiB or 2GB")
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of ``1.5s``, ``200ms``, ``30us``, ``7ns``, ``2m`` (minutes) or a plain number of seconds."""
+    return _scaled(text, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
+
+
+def format_size(size: int) -> str:
+    """A size to read: ``999 B``, ``1.5 MiB``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1000:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def format_duration(ns: int) -> str:
+    """A time to read: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
+    if ns < 1000:
+        return f"{ns} ns"
+    for scale, unit, digits in ((10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3)):
+        if ns < 1000 * scale or unit == "s":
+            return f"{ns / scale:.{digits}f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 kernel``, ``12,345 kernels``, ``2 processes``, ``3 copies``."""
+    if number != 1:
+        noun = noun + "es" if noun.endswith("s") else noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
+    return f"{number:,} {noun}"
