@@ -1,0 +1,19 @@
+// Launch empty kernels as fast as one or several threads can: the workload in which a tool's cost per launch shows.
+//
+// A library, so that the same native loop runs in a program of its own (launch_main.cpp) and inside Python under
+// a Python profiler.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+struct LaunchLoopTimes {
+  double total_ns;   // from the first launch until the GPU has run the last kernel
+  double submit_ns;  // from the first launch until the last call has returned
+};
+
+// Each of `threads` threads makes a stream, launches `warm_up` kernels, waits for the others, and launches `launches`
+// kernels more. Returns 0, or the cudaError_t of the first call that failed.
+int launch_loop(int threads, std::uint64_t warm_up, std::uint64_t launches, LaunchLoopTimes* times);
+}

@@ -1,0 +1,316 @@
+"""What recording costs: cutrace beside no tool, a null collector, torch.profiler and Proton.
+
+    python benchmarks/overhead.py --out results.json [--rounds 10] [--quick] [--only launches,torch_loop,...]
+
+Each round runs every (workload, configuration) once, in an order that rotates, each in a process that is new to
+CUDA. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and cutrace
+installed. `python benchmarks/report.py results.json` makes tables of the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+
+import machine
+from programs import Failed, Programs, TorchServer, run_native
+
+import cutrace
+from cutrace.collect import environment
+from cutrace.collect.options import Options, completed
+
+NATIVE_WORKLOADS = ("launches_1", "launches_8")
+TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph")
+THREADS = (1, 8)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A tool and its settings. ``python_launches``: drives the native launch loop from Python too."""
+
+    name: str
+    tool: str
+    options: dict[str, Any] = field(default_factory=dict)
+    native: bool = True
+    python_launches: bool = False
+
+    @property
+    def record_options(self) -> list[str]:
+        """The options as `cutrace record` takes them."""
+        return [word for key, value in self.options.items() for word in (f"--{key}", value)]
+
+
+_KERNELS = {"kinds": "kernel", "api": "none"}
+CONFIGS = (
+    Config("none", "none", python_launches=True),
+    Config("null", "null"),
+    Config("cutrace", "cutrace"),
+    Config("null_kernels", "null", _KERNELS),
+    Config("cutrace_kernels", "cutrace", _KERNELS),
+    Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
+    Config("proton", "proton", native=False, python_launches=True),
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much each measurement does. ``scale`` applies to the PyTorch workloads."""
+
+    launches: int
+    warm_up: int
+    exit_launches: int
+    scale: float
+
+
+FULL = Sizes(launches=200_000, warm_up=40_000, exit_launches=5_000_000, scale=1.0)
+QUICK = Sizes(launches=20_000, warm_up=4_000, exit_launches=200_000, scale=0.1)
+
+
+class Campaign:
+    """All measurements, and the result file, which is written anew after each round."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.args = args
+        self.sizes = QUICK if args.quick else FULL
+        if args.launches:
+            self.sizes = Sizes(args.launches, args.launches // 5, self.sizes.exit_launches, self.sizes.scale)
+        self.folder = folder
+        self.deadline = time.monotonic() + args.budget
+        self.programs = Programs(folder / "build", args.arch)
+        self.server = TorchServer(args.out.with_suffix(".log"))
+        self.workloads = [w for w in (*NATIVE_WORKLOADS, *TORCH_WORKLOADS) if _chosen(w, args.only)]
+        self.configs = [c for c in CONFIGS if not args.configs or c.name in args.configs]
+        self.threads = [t for t, name in zip(THREADS, NATIVE_WORKLOADS, strict=True) if name in self.workloads]
+        self.torch = [w for w in TORCH_WORKLOADS if w in self.workloads]
+        self.result: dict[str, Any] = {
+            "benchmark": "overhead",
+            "command": sys.argv,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "machine": machine.facts(),
+            "versions": {"cutrace": cutrace.__version__},
+            "sizes": asdict(self.sizes),
+            "rounds": 0,
+            "measurements": [],
+            "captures": [],
+            "checks": {},
+            "exit": {},
+            "failures": [],
+        }
+
+    def run(self) -> None:
+        self.programs.build()
+        if self.torch or self.threads:
+            self._attempt("checks", self._check)
+        if _chosen("exit", self.args.only):
+            self._attempt("exit", self._exit)
+        self.save()
+        longest = 0.0
+        for number in range(self.args.rounds):
+            began = time.monotonic()
+            if number and began + longest > self.deadline:
+                print(f"stopped after {number} rounds: --budget {self.args.budget:g} s is used up", file=sys.stderr)
+                break
+            self._round(number)
+            self.result["rounds"] = number + 1
+            self.save()
+            longest = max(longest, time.monotonic() - began)
+            print(f"round {number + 1}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        self.server.close()
+
+    def save(self) -> None:
+        self.result["versions"].update(self.server.versions)
+        temporary = self.args.out.with_suffix(".part")
+        temporary.write_text(json.dumps(self.result, indent=1) + "\n")
+        temporary.replace(self.args.out)
+
+    def _attempt(self, what: str, measure: Any, *arguments: Any) -> None:
+        """Measure, and note a failure instead of losing what else there is."""
+        try:
+            measure(*arguments)
+        except (Failed, cutrace.CutraceError, OSError, KeyError) as error:
+            print(f"{what}: {error}", file=sys.stderr, flush=True)
+            self.result["failures"].append({"what": what, "error": str(error)[-1000:]})
+
+    def _round(self, number: int) -> None:
+        turn = number % len(self.configs)
+        for config in self.configs[turn:] + self.configs[:turn]:
+            if config.native and self.threads:
+                self._attempt(f"{config.name}, native, round {number}", self._native, config, number)
+            if self.torch:
+                self._attempt(f"{config.name}, torch, round {number}", self._torch, config, number)
+            if config.python_launches and self.threads:
+                self._attempt(f"{config.name}, Python launches, round {number}", self._python_launches, config, number)
+
+    # One process each
+
+    def _native(self, config: Config, number: int) -> None:
+        numbers = (self.sizes.launches, self.sizes.warm_up, *self.threads)
+        command = [self.programs.launch_main, *map(str, numbers)]
+        lines = self._launch(config, command, timeout=120)
+        end = {key: value for line in lines[-2:] for key, value in line.items()}
+        for line in lines[:-2]:
+            self._add(line, config.name, number, peak_memory=end["peak_memory"], max_rss=end["max_rss"])
+        if config.tool == "cutrace":
+            self._capture(config, number, end)
+
+    def _launch(self, config: Config, command: list[str | Path], timeout: float) -> list[dict[str, Any]]:
+        """Run a native program under a configuration; a capture is left at ``self.folder / "run.bin"``."""
+        settings = self._settings(config)
+        if config.tool == "cutrace":
+            record = ["cutrace", "record", "-o", settings["capture"], *config.record_options, "--"]
+            return list(run_native([*record, *command], {}, timeout))
+        return list(run_native(command, settings.get("environment", {}), timeout))
+
+    def _torch(self, config: Config, number: int) -> None:
+        answers = self.server.measure(self._request(config, workloads=self.torch), timeout=120)
+        for line in answers:
+            if "workload" in line:
+                self._add(line, config.name, number, peak_memory=_value(answers, "peak_memory"))
+
+    def _python_launches(self, config: Config, number: int) -> None:
+        answers = self.server.measure(self._request(config, threads=self.threads), timeout=120)
+        name = "none_python" if config.tool == "none" else config.name
+        for line in answers:
+            if "workload" in line:
+                self._add(line, name, number, peak_memory=_value(answers, "peak_memory"))
+
+    def _request(self, config: Config, **more: Any) -> dict[str, Any]:
+        return {
+            "tool": config.tool,
+            "settings": self._settings(config),
+            "workloads": [],
+            "scale": self.sizes.scale,
+            "library": str(self.programs.library),
+            "launches": self.sizes.launches,
+            "warm_up": self.sizes.warm_up,
+            **more,
+        }
+
+    def _settings(self, config: Config) -> dict[str, Any]:
+        if config.tool == "cutrace":
+            return {"capture": str(self.folder / "run.bin"), "options": config.options}
+        if config.tool == "null":
+            options = completed(Options.of(**config.options))
+            text = options.text(directory=self.folder)
+            return {"environment": {environment.CUDA: str(self.programs.null_collector), environment.OPTIONS: text}}
+        return {}
+
+    # What is looked at beside times
+
+    def _check(self) -> None:
+        """That each tool saw every kernel, on a small run; and how many kernels an operation of a workload launches."""
+        launches = 2000
+        for config in self.configs:
+            if config.tool in ("torch_profiler", "proton") and self.threads:
+                request = self._request(config, threads=[1], launches=launches, warm_up=0, stop=True)
+                answers = self.server.measure(request, timeout=120)
+                seen = _value(answers, "kernels_seen")
+                self.result["checks"][config.name] = {"launched": launches, "seen": seen}
+        kernels = {}
+        for workload in self.torch:
+            request = self._request(Config("cutrace", "cutrace"), workloads=[workload], scale=0.2)
+            answers = self.server.measure(request, timeout=120)
+            with cutrace.load(self.folder / "run.bin") as trace:
+                kernels[workload] = round(trace.count("kernels") / _value(answers, "operations"), 1)
+        self.result["checks"]["kernels_per_operation"] = kernels
+
+    def _exit(self) -> None:
+        """From the last line of a program with ten million records to its complete capture."""
+        command = [self.programs.launch_main, str(self.sizes.exit_launches), "0", "8"]
+        for config in (Config("null", "null"), Config("cutrace", "cutrace")):
+            lines = self._launch(config, command, timeout=180)
+            end = {key: value for line in lines for key, value in line.items()}
+            figures = {
+                "seconds": (end["ended_boottime_ns"] - end["exit_boottime_ns"]) / 1e9,
+                "peak_memory": end["peak_memory"],
+                "max_rss": end["max_rss"],
+                "ns_per_op": end["ns_per_op"],
+                "kernels": end["kernels"],
+            }
+            if config.tool == "cutrace":
+                figures |= _describe(self.folder / "run.bin", unknown=True)
+            self.result["exit"][config.name] = figures
+
+    def _capture(self, config: Config, number: int, end: dict[str, Any]) -> None:
+        exit_seconds = (end["ended_boottime_ns"] - end["exit_boottime_ns"]) / 1e9
+        row = {"config": config.name, "round": number, "launched": end["kernels"], "exit_seconds": exit_seconds}
+        self.result["captures"].append(row | _describe(self.folder / "run.bin", unknown=number == 0))
+
+    def _add(self, line: dict[str, Any], config: str, number: int, **more: Any) -> None:
+        self.result["measurements"].append({"round": number, "config": config, **line, **more})
+
+
+def _describe(path: Path, *, unknown: bool) -> dict[str, Any]:
+    """What is in a capture and what is missing from it; ``unknown`` reads every row to count unknown times."""
+    with cutrace.load(path) as trace:
+        figures: dict[str, Any] = {
+            "bytes": path.stat().st_size,
+            "rows": {name: trace.count(name) for name in ("kernels", "api_calls")},
+            "lost": int(trace.losses["count"].sum()) if trace.count("losses") else 0,
+            "cupti_version": trace.processes[0].info.get("cupti_version"),
+        }
+        if unknown:
+            figures["unknown"] = dict(trace.quality.unknown)
+    return figures
+
+
+def _value(answers: list[dict[str, Any]], key: str) -> Any:
+    return next(line[key] for line in answers if key in line)
+
+
+def _chosen(workload: str, only: list[str]) -> bool:
+    return not only or any(workload.startswith(name) for name in only)
+
+
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = ", ".join((*NATIVE_WORKLOADS, *TORCH_WORKLOADS, "exit"))
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--budget", type=float, default=500, help="seconds after which no round is begun (default 500)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that all of it runs")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help=f"beginnings of: {names}")
+    parser.add_argument("--configs", type=lambda text: text.split(","), default=[],
+                        help=f"some of: {', '.join(c.name for c in CONFIGS)}")  # fmt: skip
+    parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
+    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: the one that is there)")
+    args = parser.parse_args(arguments)
+    known = {c.name for c in CONFIGS}
+    if unknown := [name for name in args.configs if name not in known]:
+        parser.error(f"unknown configuration {unknown[0]}: choose from {', '.join(sorted(known))}")
+    if unknown := [name for name in args.only if not any(w.startswith(name) for w in names.split(", "))]:
+        parser.error(f"unknown workload {unknown[0]}: choose from {names}")
+    if shutil.which("nvcc") is None:
+        parser.error("nvcc is not on PATH: the benchmark compiles its launch loop with it")
+    return args
+
+
+def main(arguments: list[str] | None = None) -> int:
+    args = _arguments(arguments)
+    with tempfile.TemporaryDirectory(prefix="cutrace-overhead-") as folder:
+        campaign = Campaign(args, Path(folder))
+        try:
+            campaign.run()
+        except Failed as error:
+            print(f"overhead: {error}", file=sys.stderr)
+            return 1
+        finally:
+            campaign.server.close()
+    import report
+
+    print(report.markdown(campaign.result))
+    return 1 if campaign.result["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""Markdown tables of the overhead benchmark's results, with the targets and whether they are met.
+
+    python benchmarks/report.py overhead.json [nvtx.json ...]
+
+Added time is taken round by round, against the baseline of the same round, so that a drift of the machine cancels
+out; the figure is the median of the rounds, and the spread is from the first to the third quartile. A target on
+added times is `unclear` when it is missed by less than twice the standard error of the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKLOADS = {
+    "launches_1": "empty kernels from C++, 1 thread (a launch)",
+    "launches_8": "empty kernels from C++, 8 threads (a launch)",
+    "torch_loop": "launch-bound torch loop (an operation)",
+    "transformer": "transformer training step (a step)",
+    "cuda_graph": "replayed CUDA graph (256 nodes)",
+}
+CONFIGS = {
+    "none": "no tool",
+    "none_python": "no tool, loop called from Python",
+    "null": "null collector",
+    "cutrace": "cutrace",
+    "null_kernels": "null collector, kernels only",
+    "cutrace_kernels": "cutrace, kernels only",
+    "torch_profiler": "torch.profiler (CUDA only)",
+    "proton": "Proton (trace)",
+}
+
+#: (tool, compared with, most that the ratio of their added times may be)
+RATIOS = (
+    ("cutrace", "null", 1.05),
+    ("cutrace_kernels", "null_kernels", 1.05),
+    ("cutrace", "torch_profiler", 0.6),
+    ("cutrace_kernels", "torch_profiler", 0.5),
+)
+MAX_BYTES_PER_LAUNCH = 64
+MAX_MEMORY = 64 << 20
+MAX_EXIT_SECONDS = 1.0
+MAX_NVTX_NS = 150
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of one figure over the rounds."""
+
+    median: float
+    q1: float
+    q3: float
+    rounds: int
+
+    @classmethod
+    def of(cls, values: list[float]) -> Spread:
+        """The spread of at least one value."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0], 1)
+        q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, q1, q3, len(values))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the median, from the quartiles as if the values were normally distributed."""
+        return 1.2533 * (self.q3 - self.q1) / 1.349 / math.sqrt(self.rounds)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target: what is measured, the figure, the limit, and ``pass``, ``fail``, ``unclear`` or ``not measured``."""
+
+    what: str
+    figure: str
+    limit: str
+    verdict: str
+
+
+class Overheads:
+    """The times of a result file, by workload, configuration and round (ns an operation)."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self._times: dict[tuple[str, str], dict[int, float]] = {}
+        for row in result["measurements"]:
+            self._times.setdefault((row["workload"], row["config"]), {})[row["round"]] = row["ns_per_op"]
+
+    def configs(self, workload: str) -> list[str]:
+        return [config for config in CONFIGS if (workload, config) in self._times]
+
+    def workloads(self) -> list[str]:
+        return [workload for workload in WORKLOADS if self.configs(workload)]
+
+    def total(self, workload: str, config: str) -> Spread | None:
+        values = self._times.get((workload, config))
+        return Spread.of(list(values.values())) if values else None
+
+    def added_by_round(self, workload: str, config: str) -> dict[int, float]:
+        """Time beyond the same round without a tool, for the rounds that have both."""
+        python = config in ("torch_profiler", "proton") and (workload, "none_python") in self._times
+        baseline = self._times.get((workload, "none_python" if python else "none"), {})
+        values = self._times.get((workload, config), {})
+        return {number: values[number] - baseline[number] for number in values if number in baseline}
+
+    def added(self, workload: str, config: str) -> Spread | None:
+        values = list(self.added_by_round(workload, config).values())
+        return Spread.of(values) if values else None
+
+    def ratio(self, workload: str, tool: str, other: str) -> float | None:
+        """Added time of a tool over that of another; None where one is missing or the other adds nothing."""
+        a, b = self.added(workload, tool), self.added(workload, other)
+        return None if a is None or b is None or b.median <= 0 else a.median / b.median
+
+    def verdict(self, workload: str, tool: str, other: str, limit: float) -> str:
+        """Whether the tool adds at most ``limit`` times what the other adds."""
+        a, b = self.added_by_round(workload, tool), self.added_by_round(workload, other)
+        excess = [a[number] - limit * b[number] for number in a if number in b]
+        if not excess:
+            return "not measured"
+        spread = Spread.of(excess)
+        if spread.median <= 0:
+            return "pass"
+        return "unclear" if spread.median < 2 * spread.error else "fail"
+
+
+def time_table(overheads: Overheads) -> Iterator[str]:
+    """A row for each workload and configuration."""
+    yield "| workload | tool | time, ns (q1 to q3) | added, ns (q1 to q3) | added / null's | added / torch.profiler's |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for workload in overheads.workloads():
+        for config in overheads.configs(workload):
+            total, added = overheads.total(workload, config), overheads.added(workload, config)
+            null = {"cutrace": "null", "cutrace_kernels": "null_kernels"}.get(config)
+            cells = [
+                WORKLOADS[workload],
+                CONFIGS[config],
+                _spread(total),
+                "" if config.startswith("none") else _spread(added),
+                _number(overheads.ratio(workload, config, null)) if null else "",
+                "" if config.startswith("none") else _number(overheads.ratio(workload, config, "torch_profiler")),
+            ]
+            yield f"| {' | '.join(cells)} |"
+
+
+def targets(result: dict[str, Any], nvtx_ns: float | None = None) -> Iterator[Target]:
+    """All targets with what was measured."""
+    overheads = Overheads(result)
+    for tool, other, limit in RATIOS:
+        for workload in overheads.workloads():
+            ratio = overheads.ratio(workload, tool, other)
+            verdict = overheads.verdict(workload, tool, other, limit)
+            what = f"added time, {CONFIGS[tool]} / {CONFIGS[other]}: {WORKLOADS[workload]}"
+            yield Target(what, _number(ratio) or "-", f"≤ {limit}", verdict)
+    yield from _capture_targets(result)
+    yield from _exit_targets(result)
+    figure = None if nvtx_ns is None else f"{nvtx_ns:.0f} ns"
+    yield _target("NVTX push and pop", figure, f"< {MAX_NVTX_NS} ns", nvtx_ns is not None and nvtx_ns < MAX_NVTX_NS)
+
+
+def _capture_targets(result: dict[str, Any]) -> Iterator[Target]:
+    captures = [c for c in result["captures"] if c["config"] == "cutrace"]
+    largest = max((c["bytes"] / c["launched"] for c in captures), default=None)
+    yield _target(
+        "run.bin, bytes for a launch and its kernel",
+        None if largest is None else f"{largest:.1f}",
+        f"≤ {MAX_BYTES_PER_LAUNCH}",
+        largest is not None and largest <= MAX_BYTES_PER_LAUNCH,
+    )
+    everything = [*result["captures"], *(c for c in [result["exit"].get("cutrace")] if c)]
+    missing = [_missing(c) for c in everything]
+    launched = sum(c.get("launched", c.get("kernels", 0)) for c in everything)
+    figure = f"{sum(missing):,} of {launched:,} kernels" if everything else None
+    yield _target("kernels missing from captures, or lost", figure, "0", bool(everything) and not any(missing))
+
+
+def _missing(capture: dict[str, Any]) -> int:
+    launched = capture.get("launched", capture.get("kernels", 0))
+    unknown = capture.get("unknown", {}).get("kernels", 0)
+    return int(max(capture["lost"], abs(launched - capture["rows"]["kernels"])) + unknown)
+
+
+def _exit_targets(result: dict[str, Any]) -> Iterator[Target]:
+    null, cutrace = result["exit"].get("null"), result["exit"].get("cutrace")
+    records = f"{sum(cutrace['rows'].values()):,} records" if cutrace else "ten million records"
+    more = cutrace["max_rss"] - null["max_rss"] if cutrace and null else None
+    yield _target(
+        f"host memory beyond the null collector's, {records}",
+        None if more is None else f"{more / 2**20:.0f} MiB",
+        f"< {MAX_MEMORY >> 20} MiB",
+        more is not None and more < MAX_MEMORY,
+    )
+    seconds = cutrace["seconds"] if cutrace else None
+    beside = f" (null collector {null['seconds']:.2f} s)" if null and cutrace else ""
+    yield _target(
+        f"from exit to the complete file, {records}",
+        None if seconds is None else f"{seconds:.2f} s{beside}",
+        f"< {MAX_EXIT_SECONDS:g} s",
+        seconds is not None and seconds < MAX_EXIT_SECONDS,
+    )
+
+
+def _target(what: str, figure: str | None, limit: str, met: bool) -> Target:
+    verdict = "not measured" if figure is None else "pass" if met else "fail"
+    return Target(what, figure or "-", limit, verdict)
+
+
+def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
+    """Both tables, with a line that says where and when."""
+    gpu = result["machine"].get("gpu") or {}
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(result["versions"].items()))
+    host = f"{result['machine']['cpu']} ({result['machine']['cores']} cores)"
+    lines = [
+        f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver_version', 'unknown')}, {host}; {versions}; "
+        f"{result['rounds']} interleaved rounds, {result['date'][:10]}.",
+        "",
+        *time_table(Overheads(result)),
+        "",
+        "| target | measured | limit | |",
+        "|---|---:|---:|---|",
+        *(f"| {t.what} | {t.figure} | {t.limit} | {t.verdict} |" for t in targets(result, nvtx_ns)),
+    ]
+    if result["failures"]:
+        lines += ["", "Not measured:", *(f"- {f['what']}: {f['error']}" for f in result["failures"])]
+    return "\n".join(lines)
+
+
+def _spread(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.median:,.0f} ({spread.q1:,.0f} to {spread.q3:,.0f})"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, help="what overhead.py wrote")
+    parser.add_argument("--nvtx", type=Path, help="what nvtx_cost wrote")
+    args = parser.parse_args(arguments)
+    try:
+        result = json.loads(args.results.read_text())
+        nvtx = json.loads(args.nvtx.read_text()) if args.nvtx else None
+    except (OSError, ValueError) as error:
+        print(f"report: cannot read the results: {error}", file=sys.stderr)
+        return 2
+    print(markdown(result, nvtx and nvtx["ns_per_push_pop"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

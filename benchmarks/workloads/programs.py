@@ -1,0 +1,162 @@
+"""Building and launching the programs that the overhead benchmark times."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+NATIVE = HERE.parent / "native"
+
+
+class Failed(Exception):
+    """A program that did not end well; the message holds the end of what it said."""
+
+
+class Programs:
+    """The native programs, built into a folder."""
+
+    def __init__(self, folder: Path, arch: str) -> None:
+        self.library = folder / "liblaunch_loop.so"
+        self.launch_main = folder / "launch_main"
+        self.null_collector = folder / "libcutrace_null.so"
+        self._folder, self._arch = folder, arch
+
+    def build(self) -> None:
+        """Compile everything. Raises :class:`Failed` with what the compiler said."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        shared = ["-Xcompiler", "-fPIC", "-shared"]
+        std = ["-O2", "-std=c++20"]
+        beside = ["-L", self._folder, "-llaunch_loop", "-Xlinker", "-rpath=$ORIGIN"]
+        _compile(["nvcc", *std, f"-arch={self._arch}", *shared, "-o", self.library, NATIVE / "launch_loop.cu"])
+        _compile(["nvcc", *std, "-o", self.launch_main, NATIVE / "launch_main.cpp", *beside])
+        includes = _headers()
+        _compile(["g++", *std, "-fPIC", "-shared", *includes, "-o", self.null_collector, NATIVE / "null_collector.cpp",
+                  "-ldl", "-lpthread"])  # fmt: skip
+
+
+def _headers() -> list[str]:
+    finder = NATIVE.parents[1] / "cmake" / "find_headers.py"
+    found = subprocess.run([sys.executable, finder], capture_output=True, text=True)
+    if found.returncode:
+        raise Failed(found.stderr)
+    return [f"-I{folder}" for folder in found.stdout.strip().split(";")]
+
+
+def _compile(command: Sequence[str | Path]) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
+
+
+def boottime() -> int:
+    """The clock of captures (ns)."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def run_native(command: Sequence[str | Path], environment: dict[str, str], timeout: float) -> Iterator[dict[str, Any]]:
+    """Run a program to its end and give the JSON lines it printed, then ``{"max_rss", "ended_boottime_ns"}``.
+
+    ``max_rss`` (bytes) is the most that one process of the run had. Raises :class:`Failed` when it fails or takes
+    longer than ``timeout`` seconds.
+    """
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    timer = threading.Timer(timeout, lambda: os.killpg(process.pid, signal.SIGKILL))
+    timer.start()
+    assert process.stdout is not None
+    with process.stdout:
+        output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    ended = boottime()
+    timer.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise Failed(f"{Path(command[0]).name} ended with {process.returncode}:\n{output[-2000:]}")
+    yield from _json_lines(output.splitlines())
+    yield {"max_rss": usage.ru_maxrss * 1024, "ended_boottime_ns": ended}
+
+
+def _json_lines(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+class TorchServer:
+    """The process of server.py, started again after a child that had to be killed."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+        self.versions: dict[str, str] = {}
+
+    def measure(self, request: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
+        """What a child of the server answered. Raises :class:`Failed` when it failed or took too long."""
+        process = self._started()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        answers: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout
+        while not answers or "status" not in answers[-1]:
+            answers.append(self._answer(deadline))
+        if answers[-1]["status"]:
+            raise Failed(f"{request['tool']} in PyTorch ended with {answers[-1]['status']}; see {self._log}")
+        return answers
+
+    def close(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            with self._log.open("a") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, HERE / "server.py"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
+            self._lines: queue.Queue[str | None] = queue.Queue()
+            threading.Thread(target=_pump, args=(self._process, self._lines), daemon=True).start()
+            self.versions = self._answer(time.monotonic() + 120)["versions"]
+        return self._process
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                self.close()
+                raise Failed(f"the PyTorch measurement ended or took too long; see {self._log}")
+            if line.startswith("{"):
+                return dict(json.loads(line))
+
+
+def _pump(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put(None)

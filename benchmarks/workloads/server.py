@@ -1,0 +1,84 @@
+"""A process that has imported PyTorch and forks one child a measurement.
+
+The child is a new process to CUDA, since this one never initialises it; what it saves is the import. Reads a JSON
+request a line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``library``, ``launches``, ``warm_up``,
+``threads``), and answers with the child's JSON lines and a last one that holds its exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tools
+import torch
+import torch_workloads
+
+
+def say(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def peak_memory() -> int:
+    """The most memory (bytes) that this process has had."""
+    status = Path("/proc/self/status").read_text().split()
+    return int(status[status.index("VmHWM:") + 1]) * 1024
+
+
+def measure(request: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stop = tools.start(request["tool"], request["settings"], Path(folder))
+        for name in request["workloads"]:
+            say(asdict(torch_workloads.WORKLOADS[name](request["scale"])))
+        for threads in request.get("threads", ()):
+            timing = torch_workloads.launch_loop(
+                Path(request["library"]), threads, request["launches"], request["warm_up"]
+            )
+            say(asdict(timing))
+        kernels = stop() if request.get("stop") else None
+    say(
+        {
+            "exit_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            "peak_memory": peak_memory(),
+            "kernels_seen": kernels,
+        }
+    )
+    if request["tool"] in ("torch_profiler", "proton"):
+        # Their exit handlers would write out everything that was collected.
+        os._exit(0)
+
+
+def versions() -> dict[str, str]:
+    import triton
+
+    cudnn = torch.backends.cudnn.version()
+    return {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "cudnn": str(cudnn)}
+
+
+def main() -> None:
+    import triton.profiler  # noqa: F401  (so that no child has to)
+
+    say({"versions": versions()})
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            measure(json.loads(line))
+            return
+        say({"pid": child})
+        _, status = os.waitpid(child, 0)
+        say(
+            {
+                "status": os.waitstatus_to_exitcode(status),
+                "ended_boottime_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            }
+        )
+
+
+if __name__ == "__main__":
+    main()

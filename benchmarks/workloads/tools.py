@@ -1,0 +1,58 @@
+"""The tools that the overhead benchmark compares, as they are used from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int]:
+    """Start a tool in this process, before its first CUDA call.
+
+    Returns a function that ends the collection and gives the kernels that were seen, which takes long with some
+    tools; a process that only wants the times leaves without it.
+    """
+    if tool == "torch_profiler":
+        return _torch_profiler(folder)
+    if tool == "proton":
+        return _proton(folder)
+    if tool == "cutrace":
+        import cutrace
+
+        cutrace.arm(settings["capture"], **settings["options"])
+    elif tool == "null":
+        os.environ.update(settings["environment"])
+    return lambda: 0
+
+
+def _torch_profiler(folder: Path) -> Callable[[], int]:
+    from torch.profiler import ProfilerActivity, profile
+
+    profiler = profile(activities=[ProfilerActivity.CUDA])
+    profiler.__enter__()
+
+    def stop() -> int:
+        profiler.__exit__(None, None, None)
+        profiler.export_chrome_trace(str(folder / "torch.json"))
+        return _count(folder / "torch.json", lambda event: event.get("cat") == "kernel")
+
+    return stop
+
+
+def _proton(folder: Path) -> Callable[[], int]:
+    import triton.profiler as proton
+
+    session = proton.start(str(folder / "proton"), backend="cupti", data="trace")
+
+    def stop() -> int:
+        proton.finalize(session, "chrome_trace")
+        return _count(folder / "proton.chrome_trace", lambda event: event.get("ph") == "X")
+
+    return stop
+
+
+def _count(path: Path, chosen: Callable[[dict[str, Any]], bool]) -> int:
+    return sum(1 for event in json.loads(path.read_text())["traceEvents"] if chosen(event))
