@@ -62,14 +62,14 @@ class Collector:
         try:
             # The driver and NVTX open the library by the same path, so this is the same instance.
             self._library = ctypes.CDLL(str(collector_path()))
-        except OSError as error:
-            raise CutraceError(f"the collector cannot be loaded: {error}. Run `cutrace doctor`.") from None
-        self._library.cutrace_start.argtypes = [ctypes.c_char_p]
-        self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
-        self._library.cutrace_stats.argtypes = [ctypes.POINTER(Stats), ctypes.c_size_t]
-        self._library.cutrace_now.restype = ctypes.c_uint64
-        self._library.cutrace_last_error.restype = ctypes.c_char_p
-        self._library.cutrace_version.restype = ctypes.c_char_p
+            self._library.cutrace_start.argtypes = [ctypes.c_char_p]
+            self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
+            self._library.cutrace_stats.argtypes = [ctypes.POINTER(Stats), ctypes.c_size_t]
+            self._library.cutrace_now.restype = ctypes.c_uint64
+            self._library.cutrace_last_error.restype = ctypes.c_char_p
+            self._library.cutrace_version.restype = ctypes.c_char_p
+        except (OSError, AttributeError) as error:
+            raise CutraceError(f"the collector cannot be loaded ({error}): install cutrace again") from None
 
     def start(self, options: str) -> None:
         """Start collecting. Raises :class:`CutraceError` when it already runs or the options are refused."""

@@ -1,0 +1,63 @@
+"""cutrace demo: a small GPU workload, recorded and converted."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import CutraceError
+
+
+@click.command(short_help="Record and convert a small GPU workload.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="demo.pftrace",
+    show_default=True,
+    help="Trace to write; the capture goes beside it.",
+)
+def demo(output: Path) -> int:
+    """Record a small workload (kernels and copies on two streams, NVTX ranges) and convert it to a Perfetto trace.
+
+    It needs a GPU and the packages of `pip install 'cutrace[demo]'`.
+    """
+    from ..collect import cuda
+    from ..collect.command import record_command
+    from ..collect.options import Options, completed
+    from ..conversion import check_destination, convert
+    from ..units import format_size
+
+    check_destination(output)
+    missing = [name for name, module in _PACKAGES.items() if not _installed(module)]
+    if cuda.driver_version() is None:
+        raise CutraceError(
+            "the demo needs an NVIDIA GPU and this machine has no driver. For a sample, convert a capture of the source "
+            "tree: cutrace convert tests/data/NAME.bin -o demo.pftrace"
+        )
+    if missing:
+        raise CutraceError(f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'")
+    capture = output.with_name(output.name.partition(".")[0] + ".bin")
+    command = [sys.executable, "-m", "cutrace.cli.demo_workload"]
+    recording = record_command(command, capture, completed(Options()))
+    if recording.status:
+        raise CutraceError(f"the demo's workload ended with status {recording.status}: run `cutrace doctor`")
+    if recording.output is None:
+        raise CutraceError("the demo's workload left no capture: run `cutrace doctor`")
+    convert(capture, output)
+    click.echo(f"{capture}  {format_size(capture.stat().st_size)}: the capture; `cutrace info {capture}` shows what it holds")
+    click.echo(f"{output}  {format_size(output.stat().st_size)}: the trace; open it in https://ui.perfetto.dev")
+    return 0
+
+
+_PACKAGES = {"cuda-core": "cuda.core", "nvtx": "nvtx"}
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

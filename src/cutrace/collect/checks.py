@@ -1,0 +1,229 @@
+"""Can this machine record, and if not, what is to be done: the checks of ``cutrace doctor``."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import CutraceError
+from . import cuda, environment
+from .library import collector, collector_path
+from .options import Options, completed
+
+_TRIAL_SECONDS = 120
+_OLDEST_DRIVER = 12000
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: how it is (``finding``) and, unless it is well, what to do (``advice``)."""
+
+    name: str
+    status: Literal["ok", "warning", "problem"]
+    finding: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of recording :mod:`.probe`: what the probe said, and what its capture holds."""
+
+    devices: tuple[str, ...] = ()
+    gpu_error: str = "the trial did not run"
+    nvtx_error: str = "the trial did not run"
+    memsets: int = 0
+    marks: int = 0
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> str:
+        return "; ".join(map(str, self.info.get("notes") or ()))
+
+
+def run_checks() -> tuple[Check, ...]:
+    """All checks, in the order in which a capture depends on them. Some run a small program; none takes long."""
+    library = _collector()
+    if library.status == "problem":
+        return (library,)
+    trial = run_trial()
+    return (
+        library,
+        _driver(),
+        _gpu(trial),
+        *_cupti(),
+        _injection(),
+        _permissions(),
+        _nvtx(trial),
+        _capture(trial),
+    )
+
+
+def can_record(checks: tuple[Check, ...]) -> bool:
+    """Whether GPU work can be recorded here."""
+    return all(check.status != "problem" for check in checks)
+
+
+def run_trial() -> Trial:
+    """Record :mod:`.probe` in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
+        variables = environment.injection(completed(Options(api="all")), Path(folder))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "cutrace.collect.probe"],
+                env={**os.environ, **variables},
+                capture_output=True,
+                text=True,
+                timeout=_TRIAL_SECONDS,
+            )
+            said = json.loads(done.stdout)
+        except subprocess.TimeoutExpired:
+            return Trial(gpu_error=f"the trial did not end within {_TRIAL_SECONDS} s")
+        except ValueError:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            return Trial(gpu_error=f"the trial ended with status {done.returncode}: {last}")
+        found = _contents(Path(folder))
+    return Trial(tuple(said["devices"]), said["error"], said["nvtx"], **found)
+
+
+def _contents(folder: Path) -> dict[str, Any]:
+    from ..trace import load
+
+    for part in folder.glob("*.bin"):
+        try:
+            with load(part) as trace:
+                info = trace.processes[0].info
+                return {"memsets": trace.count("memsets"), "marks": trace.count("nvtx_marks"), "info": info}
+        except CutraceError:
+            continue
+    return {}
+
+
+def _collector() -> Check:
+    try:
+        return Check("collector", "ok", f"{collector().version} in {collector_path()}")
+    except CutraceError as error:
+        message, _, advice = str(error).partition(": ")
+        return Check("collector", "problem", message, advice)
+
+
+def _driver() -> Check:
+    version = cuda.driver_version()
+    if version is None:
+        return Check(
+            "driver",
+            "problem",
+            "there is no NVIDIA driver (libcuda.so.1)",
+            "install the driver; in a container, start it with access to the GPU (docker run --gpus all)",
+        )
+    release = _release()
+    finding = f"{f'{release}, ' if release else ''}CUDA {cuda.version_text(version)}"
+    if version < _OLDEST_DRIVER:
+        return Check("driver", "problem", finding, "update the driver: CUDA 12.0 (525) or newer is needed")
+    return Check("driver", "ok", finding)
+
+
+def _release() -> str:
+    """The driver's own version, e.g. 580.65.06."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _gpu(trial: Trial) -> Check:
+    if trial.devices:
+        return Check("GPU", "ok", ", ".join(trial.devices))
+    if "NO_DEVICE" in trial.gpu_error:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        advice = "look at nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
+        return Check("GPU", "problem", "the driver shows no GPU", advice)
+    return Check("GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log")
+
+
+def _cupti() -> Iterator[Check]:
+    version = cuda.driver_version()
+    path = cuda.find_cupti()
+    libraries = cuda.cupti_libraries()
+    wheel = "nvidia-cuda-cupti" if version is None or version >= 13000 else "nvidia-cuda-cupti-cu12"
+    if path is None and not libraries:
+        yield Check("libcupti", "problem", "not found", f"pip install {wheel}")
+        return
+    others = [str(c.path) for c in libraries if path is None or c.path.resolve() != path.resolve()]
+    if others and path is not None:
+        yield Check(
+            "libcupti",
+            "ok",
+            f"{path}; others, taken only where a program loads them itself: {', '.join(others)}",
+        )
+    elif path is not None:
+        yield Check("libcupti", "ok", str(path))
+    if version is None:
+        return
+    if path is None:
+        newest = cuda.version_text(version)
+        found = ", ".join(others)
+        yield Check("versions", "problem", f"the driver (CUDA {newest}) is older than {found}", f"pip install {wheel}")
+        return
+    yield _versions(path, version)
+
+
+def _versions(path: Path, driver_version: int) -> Check:
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        return Check("versions", "problem", f"libcupti cannot be loaded: {error}", "install it again")
+    number = ctypes.c_uint32()
+    library.cuptiGetVersion(ctypes.byref(number))
+    return Check(
+        "versions", "ok", f"CUPTI API {number.value} works with the driver's CUDA {cuda.version_text(driver_version)}"
+    )
+
+
+def _injection() -> Check:
+    others = environment.others(os.environ)
+    if not others:
+        return Check("other tools", "ok", "no other tool has set the injection variables")
+    return Check(
+        "other tools",
+        "warning",
+        "; ".join(f"{name} is set to {library}" for name, library in others.items()),
+        "`cutrace record` takes its place; unset it to use cutrace from inside a program",
+    )
+
+
+def _permissions() -> Check:
+    control = Path("/dev/nvidiactl")
+    if control.exists() and not os.access(control, os.R_OK | os.W_OK):
+        return Check("permissions", "problem", f"no access to {control}", "join the group that owns it, or ask for access")
+    try:
+        restricted = "RmProfilingAdminOnly: 1" in Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        restricted = False
+    if restricted:
+        return Check("permissions", "ok", "only administrators may read GPU counters here; recording needs none")
+    return Check("permissions", "ok", "nothing is withheld")
+
+
+def _nvtx(trial: Trial) -> Check:
+    if trial.marks:
+        return Check("NVTX", "ok", "a mark went through the collector into a capture")
+    reason = trial.nvtx_error or trial.notes or "the mark is not in the capture"
+    return Check("NVTX", "problem", f"a mark was not recorded: {reason}", "see docs/troubleshooting.md, NVTX")
+
+
+def _capture(trial: Trial) -> Check:
+    if trial.gpu_error:
+        return Check("capture", "problem", "no GPU work could be recorded", "solve the problems above")
+    if trial.memsets:
+        version = trial.info.get("cupti_version")
+        return Check("capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({trial.info.get('cupti_path')})")
+    reason = trial.notes or "its memory fill is not in the capture"
+    return Check("capture", "problem", f"work on the GPU was not recorded: {reason}", "see docs/troubleshooting.md")
