@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CutraceError
-from ..runbin.blocks import BlockInfo
+from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
 from ..runbin.reader import Reader
 from .ids import IdMap
@@ -131,6 +131,16 @@ class Trace:
         """What the headers of the blocks that :meth:`blocks` yields say, in the same order. Their times are on the
         clock of the process that wrote them."""
         return [self._reader.block(i) for i in self._within(name, start, end).tolist()]
+
+    def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of one block of :meth:`block_infos`: those with known times, and the others."""
+        assert info.table is not None, "a block of a table"
+        return _split(TABLES[info.table], self._resolve(TABLES[info.table], self._reader.read(info), info.process))
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What of the file could not be used so far; damage inside a block is found when the block is read."""
+        return self._reader.damage
 
     # What the tables refer to
 
