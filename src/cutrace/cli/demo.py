@@ -48,7 +48,9 @@ def demo(output: Path) -> int:
     if recording.output is None:
         raise CutraceError("the demo's workload left no capture: run `cutrace doctor`")
     convert(capture, output)
-    click.echo(f"{capture}  {format_size(capture.stat().st_size)}: the capture; `cutrace info {capture}` shows what it holds")
+    click.echo(
+        f"{capture}  {format_size(capture.stat().st_size)}: the capture; `cutrace info {capture}` shows what it holds"
+    )
     click.echo(f"{output}  {format_size(output.stat().st_size)}: the trace; open it in https://ui.perfetto.dev")
     return 0
 

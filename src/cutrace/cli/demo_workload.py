@@ -54,7 +54,9 @@ def main() -> None:
     for step in range(_STEPS):
         with nvtx.annotate(f"step {step}", color="green"):
             with nvtx.annotate("compute", color="blue"):
-                launch(compute, config, saxpy, ctypes.c_float(0.5), _pointer(x), _pointer(y), ctypes.c_uint32(_ELEMENTS))
+                launch(
+                    compute, config, saxpy, ctypes.c_float(0.5), _pointer(x), _pointer(y), ctypes.c_uint32(_ELEMENTS)
+                )
                 launch(compute, config, block_sums, _pointer(y), _pointer(sums), ctypes.c_uint32(_ELEMENTS))
             with nvtx.annotate("copy", color="purple"):
                 spare.copy_from(x, stream=copies)

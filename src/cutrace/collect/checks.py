@@ -145,7 +145,9 @@ def _gpu(trial: Trial) -> Check:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         advice = "look at nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
         return Check("GPU", "problem", "the driver shows no GPU", advice)
-    return Check("GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log")
+    return Check(
+        "GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log"
+    )
 
 
 def _cupti() -> Iterator[Check]:
@@ -202,7 +204,9 @@ def _injection() -> Check:
 def _permissions() -> Check:
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
-        return Check("permissions", "problem", f"no access to {control}", "join the group that owns it, or ask for access")
+        return Check(
+            "permissions", "problem", f"no access to {control}", "join the group that owns it, or ask for access"
+        )
     try:
         restricted = "RmProfilingAdminOnly: 1" in Path("/proc/driver/nvidia/params").read_text()
     except OSError:
@@ -224,6 +228,8 @@ def _capture(trial: Trial) -> Check:
         return Check("capture", "problem", "no GPU work could be recorded", "solve the problems above")
     if trial.memsets:
         version = trial.info.get("cupti_version")
-        return Check("capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({trial.info.get('cupti_path')})")
+        return Check(
+            "capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({trial.info.get('cupti_path')})"
+        )
     reason = trial.notes or "its memory fill is not in the capture"
     return Check("capture", "problem", f"work on the GPU was not recorded: {reason}", "see docs/troubleshooting.md")

@@ -1,0 +1,5 @@
+"""``python -m cutrace``."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,80 @@
+"""cutrace info: figures of a capture, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from cutrace.runbin import Writer
+from support import cutrace, rows, small_capture
+
+
+def info(*arguments) -> dict:
+    done = cutrace("info", "--json", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_json_has_the_figures_of_the_capture(tmp_path):
+    path = small_capture(tmp_path / "a.bin", driver_version=13000, host="box")
+    found = info(path)
+    assert found["captures"] == [str(path)]
+    assert found["bytes"] == path.stat().st_size
+    assert (found["start_ns"], found["end_ns"], found["span_ns"]) == (50, 300, 250)
+    assert found["rows"] == {"kernels": 2, "api_calls": 2, "launches": 1, "functions": 1, "devices": 1}
+    assert found["gpus"] == [
+        {
+            "name": "NVIDIA H200",
+            "uuid": "GPU-01010101-0101-0101-0101-010101010101",
+            "kernels": 2,
+            "kernel_ns": 250,
+            "busy_ns": 200,
+            "utilization": 0.8,
+        }
+    ]
+    process = found["processes"][0]
+    assert (process["pid"], process["host"], process["driver_version"], process["complete"]) == (
+        100,
+        "box",
+        13000,
+        True,
+    )
+    assert found["lossless"] is True
+    assert found["early_starts"] == {"kernels": {"checked": 2, "count": 0, "largest_ns": 0}}
+
+
+def test_several_captures_are_taken_as_one(tmp_path):
+    a, b = small_capture(tmp_path / "a.bin", pid=1), small_capture(tmp_path / "b.bin", pid=2, offset=1000)
+    found = info(a, b)
+    assert [p["pid"] for p in found["processes"]] == [1, 2]
+    assert found["rows"]["kernels"] == 4
+    # One GPU, which both processes used.
+    assert [(g["kernels"], g["busy_ns"]) for g in found["gpus"]] == [(4, 400)]
+
+
+def test_what_is_missing_is_said(tmp_path):
+    path = tmp_path / "a.bin"
+    with Writer(path, pid=1, notes=["CUPTI is used by another tool"]) as writer:
+        writer.rows("losses", rows("losses", 1, time=5, count=7, reason=1))
+        writer.rows("kernels", rows("kernels", 1, start=0, end=0))
+    path.write_bytes(path.read_bytes() + b"torn")
+    found = info(path)
+    assert found["lossless"] is False
+    assert [(x["reason"], x["count"]) for x in found["losses"]] == [("cupti_dropped", 7)]
+    assert found["unknown_times"] == {"kernels": 1}
+    assert [d["bytes"] for d in found["damage"]] == [4]
+    assert found["notes"] == ["CUPTI is used by another tool"]
+    text = cutrace("info", path).stdout
+    assert "7 records that CUPTI dropped" in text
+    assert "CUPTI is used by another tool" in text
+    assert "torn" in text
+
+
+def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):
+    text = cutrace("info", small_capture(tmp_path / "a[1].bin"), env={"COLUMNS": "120"}).stdout
+    for part in ("a[1].bin", "train", "NVIDIA H200", "80.0%", "200 ns", "api_calls", "Nothing is known to be missing."):
+        assert part in text
+
+
+def test_a_capture_without_a_gpu_has_no_gpu_table(tmp_path):
+    Writer(tmp_path / "a.bin", pid=1).close()
+    assert info(tmp_path / "a.bin")["gpus"] == []

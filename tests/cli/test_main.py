@@ -1,0 +1,93 @@
+"""The command line as a whole: help, versions, and what bad input is answered with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from cutrace.cli import VERBS, main
+from support import cutrace, small_capture
+
+
+def test_help_names_every_verb_with_its_line():
+    done = cutrace("--help")
+    assert done.returncode == 0
+    for verb, line in VERBS.items():
+        assert verb in done.stdout
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_is_a_command_of_its_module_with_the_same_short_help(verb):
+    command = getattr(import_module(f"cutrace.cli.{verb}"), verb)
+    assert command.name == verb
+    assert command.short_help == VERBS[verb]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb):
+    done = cutrace(verb, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: cutrace {verb}")
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    assert cutrace("--version").stdout == f"cutrace {version('cutrace')}\n"
+
+
+BAD = {
+    "no such verb": (["open"], "No such command 'open'"),
+    "no command": (["record"], "Missing argument"),
+    "unknown option": (["info", "--wrong"], "No such option"),
+    "unknown command": (["record", "-o", "{tmp}/r.bin", "--", "no-such-command"], "command not found: no-such-command"),
+    "unknown kind": (["record", "-o", "{tmp}/r.bin", "--kinds", "warp", "--", "true"], "no kind of activity"),
+    "bad size": (["record", "-o", "{tmp}/r.bin", "--max-size", "big", "--", "true"], "512MiB"),
+    "no folder": (["record", "-o", "{tmp}/absent/r.bin", "--", "true"], "does not exist"),
+    "absent": (["info", "{tmp}/absent.bin"], "No such file"),
+    "empty": (["info", "{tmp}/empty.bin"], "empty"),
+    "no capture": (["info", "{tmp}/text.bin"], "not a run.bin capture"),
+    "a folder": (["info", "{tmp}"], "cannot read"),
+    "convert absent": (["convert", "{tmp}/absent.bin", "-o", "{tmp}/x.pftrace"], "No such file"),
+    "convert empty": (["convert", "{tmp}/empty.bin", "-o", "{tmp}/x.pftrace"], "empty"),
+    "convert text": (["convert", "{tmp}/text.bin", "-o", "{tmp}/x.pftrace"], "not a run.bin capture"),
+    "one bad of two": (["convert", "{tmp}/good.bin", "{tmp}/text.bin", "-o", "{tmp}/x.pftrace"], "text.bin is not"),
+    "unknown format": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.txt"], ".pftrace"),
+    "unwritable": (["convert", "{tmp}/good.bin", "-o", "{tmp}/absent/x.pftrace"], "does not exist"),
+    "onto a folder": (["convert", "{tmp}/good.bin", "-o", "{tmp}/folder.pftrace"], "not a file"),
+    "bad time": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftrace", "--start", "soon"], "1.5s"),
+    "empty span": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftrace", "--start", "2s", "--end", "1s"], "not after"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_path, capsys):
+    (tmp_path / "empty.bin").touch()
+    (tmp_path / "text.bin").write_text("not a capture")
+    (tmp_path / "folder.pftrace").mkdir()
+    small_capture(tmp_path / "good.bin")
+    before = sorted(tmp_path.rglob("*"))
+    arguments, sentence = BAD[case]
+    with pytest.raises(SystemExit) as end:
+        main([argument.replace("{tmp}", str(tmp_path)) for argument in arguments])
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("cutrace: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_reader_that_went_away_is_no_error(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    program = subprocess.Popen(
+        [sys.executable, "-m", "cutrace", "info", "--json", capture], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    program.stdout.close()
+    assert program.stderr.read() == b""
+    assert program.wait(timeout=60) in (0, 141)

@@ -1,0 +1,156 @@
+"""Running a command under the collector: its exit status, its signals, its files. The commands are scripted
+programs that write what a recorded process would have written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cutrace.collect import Options, record_command
+from cutrace.collect.command import find_command
+from cutrace.errors import CutraceError
+from cutrace.runbin import Reader
+from support import recorded
+
+
+def record(tmp_path: Path, command: list[str]):
+    return record_command(command, tmp_path / "run.bin", Options())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+)
+def test_the_status_is_the_one_a_shell_would_give(tmp_path, code, status):
+    recording = record(tmp_path, ["sh", "-c", code])
+    assert (recording.status, recording.output, recording.processes) == (status, None, 0)
+
+
+def test_one_process_makes_one_capture_and_nothing_else_is_left(tmp_path):
+    recording = record(tmp_path, recorded("capture()"))
+    assert (recording.status, recording.output, recording.processes) == (0, tmp_path / "run.bin", 1)
+    assert os.listdir(tmp_path) == ["run.bin"]
+
+
+def test_processes_are_joined_in_the_order_of_their_start(tmp_path):
+    recording = record(tmp_path, recorded("capture(1, started=20); capture(2, started=10)"))
+    assert recording.processes == 2
+    with Reader(tmp_path / "run.bin") as reader:
+        assert [info["started"] for info in reader.processes] == [10, 20]
+
+
+def test_what_a_killed_process_wrote_is_kept(tmp_path):
+    recording = record(tmp_path, recorded("capture(); os.kill(os.getpid(), 9)"))
+    assert (recording.status, recording.processes) == (137, 1)
+
+
+def test_nothing_recorded_leaves_an_earlier_capture_alone(tmp_path):
+    (tmp_path / "run.bin").write_bytes(b"earlier")
+    assert record(tmp_path, ["true"]).output is None
+    assert (tmp_path / "run.bin").read_bytes() == b"earlier"
+    assert os.listdir(tmp_path) == ["run.bin"]
+
+
+def test_the_command_gets_the_injection_variables_and_a_private_folder(tmp_path):
+    code = (
+        "import stat\n"
+        "assert os.environ['CUDA_INJECTION64_PATH'] == os.environ['NVTX_INJECTION64_PATH']\n"
+        "assert os.path.isfile(os.environ['CUDA_INJECTION64_PATH'])\n"
+        "assert stat.S_IMODE(os.stat(options['directory']).st_mode) == 0o700\n"
+        f"assert os.path.dirname(options['directory']) == {str(tmp_path)!r}\n"
+    )
+    assert record(tmp_path, recorded(code)).status == 0
+
+
+def test_without_nvtx_the_variable_of_another_tool_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/other.so")
+    command = ["sh", "-c", 'test "$NVTX_INJECTION64_PATH" = /other.so']
+    assert record_command(command, tmp_path / "run.bin", Options(nvtx=False)).status == 0
+    assert record_command(command, tmp_path / "run.bin", Options()).status == 1
+
+
+def test_the_command_has_the_signals_of_a_fresh_process(tmp_path):
+    code = "import signal; sys.exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
+    assert record(tmp_path, recorded(code)).status == 0
+
+
+def test_a_process_that_outlives_the_command_is_named_and_its_part_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutrace.collect.join._GRACE", 0.2)
+    code = (
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    import time\n"
+        "    file = open(capture(), 'ab'); open('ready', 'w').close()\n"
+        "    os.dup2(os.open(os.devnull, os.O_RDWR), 1); os.dup2(1, 2); time.sleep(60)\n"
+        "while not os.path.exists('ready'): pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    recording = record(tmp_path, recorded(code))
+    try:
+        assert len(recording.running) == 1
+        with Reader(tmp_path / "run.bin") as reader:
+            assert reader.processes[0]["pid"] == recording.running[0]
+    finally:
+        for pid in recording.running:
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_sent_to_the_recording_reaches_the_command(tmp_path, number):
+    command = recorded("capture(); open('ready', 'w').close()\nimport time; time.sleep(60)")
+    recorder = subprocess.Popen(
+        [sys.executable, "-m", "cutrace", "record", "-o", "run.bin", "--", *command],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    recorder.send_signal(number)
+    recorder.communicate(timeout=30)
+    # Python turns SIGINT into KeyboardInterrupt and dies of the signal again.
+    assert recorder.returncode == 128 + number
+    assert (tmp_path / "run.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "hint"),
+    [
+        ("absent/run.bin", "does not exist"),
+        (".", "not a file"),
+        ("/dev/null", "not a file"),
+        ("/proc/run.bin", "cannot write"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_command_runs(tmp_path, output, hint):
+    with pytest.raises(CutraceError, match=hint):
+        record_command(["touch", str(tmp_path / "ran")], tmp_path / output, Options())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(CutraceError, match=r"^command not found: no-such-command$"):
+        record(tmp_path, ["no-such-command"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_executed_is_told_apart(tmp_path):
+    (tmp_path / "script").write_text("")
+    with pytest.raises(CutraceError, match="cannot be executed"):
+        find_command(str(tmp_path / "script"))
+    (tmp_path / "script").chmod(0o755)
+    with pytest.raises(CutraceError, match="Exec format error"):
+        record(tmp_path, [str(tmp_path / "script")])
+    assert os.listdir(tmp_path) == ["script"]
+
+
+def test_files_that_cannot_be_joined_are_kept_and_named(tmp_path):
+    with pytest.raises(CutraceError, match="What was recorded is in") as error:
+        record(tmp_path, recorded(f"capture(); os.mkdir({str(tmp_path / 'run.bin')!r})"))
+    folder = Path(str(error.value).rpartition(" is in ")[2].rstrip("."))
+    assert len(list(folder.glob("*.bin"))) == 1

@@ -1,0 +1,112 @@
+"""One capture out of the files of several processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutrace.collect import join as joining
+from cutrace.collect.join import finished_parts, join
+from cutrace.errors import CutraceError
+from cutrace.runbin import Reader, Writer
+
+
+def part(folder: Path, pid: int, started: int | None) -> Path:
+    path = folder / f"{pid}-{pid:x}.bin"
+    info = {} if started is None else {"started": started}
+    Writer(path, pid=pid, instance=pid, **info).close()
+    return path
+
+
+def pids(path: Path) -> list[int]:
+    with Reader(path) as reader:
+        assert not reader.damage
+        return [info["pid"] for info in reader.processes]
+
+
+def test_processes_are_in_the_order_of_their_start(tmp_path):
+    parts = [part(tmp_path, 30, 5), part(tmp_path, 10, 7), part(tmp_path, 20, 6)]
+    join(parts, tmp_path / "run.bin", moving=True)
+    assert pids(tmp_path / "run.bin") == [30, 20, 10]
+
+
+def test_a_file_that_does_not_say_when_it_started_comes_first(tmp_path):
+    torn = tmp_path / "9-9.bin"
+    torn.write_bytes(b"\x89CUTR\r\n\x1a and no more")
+    assert joining.started(torn) == 0
+    assert joining.started(tmp_path / "absent.bin") == 0
+    assert joining.started(part(tmp_path, 1, None)) == 0
+    assert joining.started(part(tmp_path, 2, 77)) == 77
+
+
+def test_a_single_file_is_moved(tmp_path):
+    only = part(tmp_path, 1, 0)
+    inode = only.stat().st_ino
+    join([only], tmp_path / "run.bin", moving=True)
+    assert (tmp_path / "run.bin").stat().st_ino == inode
+    assert not only.exists()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_capture_is_for_its_owner_only(tmp_path, count):
+    parts = [part(tmp_path, pid + 1, 0) for pid in range(count)]
+    for p in parts:
+        p.chmod(0o644)
+    join(parts, tmp_path / "run.bin", moving=True)
+    assert stat.S_IMODE((tmp_path / "run.bin").stat().st_mode) == 0o600
+
+
+def test_without_moving_the_parts_stay(tmp_path):
+    only = part(tmp_path, 1, 0)
+    join([only], tmp_path / "run.bin", moving=False)
+    assert only.read_bytes() == (tmp_path / "run.bin").read_bytes()
+
+
+def test_a_failure_leaves_the_parts_and_no_partial_output(tmp_path, monkeypatch):
+    parts = [part(tmp_path, 1, 0), part(tmp_path, 2, 0)]
+    (tmp_path / "out").mkdir()
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(joining, "append", full)
+    with pytest.raises(CutraceError, match="No space left"):
+        join(parts, tmp_path / "out" / "run.bin", moving=True)
+    assert all(p.exists() for p in parts)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, errno.EINVAL])
+def test_bytes_are_sent_where_the_kernel_cannot_copy_ranges(tmp_path, monkeypatch, code):
+    def refused(*arguments):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(joining.os, "copy_file_range", refused)
+    parts = [part(tmp_path, 1, 1), part(tmp_path, 2, 2)]
+    join(parts, tmp_path / "run.bin", moving=True)
+    assert pids(tmp_path / "run.bin") == [1, 2]
+
+
+def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "_GRACE", 0.0)
+    code = "import os,sys; f=open(f'{sys.argv[1]}/{os.getpid()}-1.bin','wb'); f.write(b'x'); f.flush(); print(); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        parts, running = finished_parts(tmp_path)
+        assert running == (child.pid,)
+        assert [p.name for p in parts] == [f"{child.pid}-1.bin"]
+    finally:
+        child.communicate()
+    assert finished_parts(tmp_path)[1] == ()
+
+
+def test_empty_files_are_no_parts(tmp_path):
+    (tmp_path / "1-1.bin").touch()
+    assert finished_parts(tmp_path) == ([], ())

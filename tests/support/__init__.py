@@ -1,0 +1,64 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from cutrace.runbin import TABLES, Writer
+
+#: Put in front of a Python program: `capture(...)` writes what a recorded process would have written.
+_PREAMBLE = """
+import os, sys
+from cutrace.runbin import Writer
+options = dict(line.split("=", 1) for line in os.environ["CUTRACE_OPTIONS"].splitlines())
+def capture(instance=1, started=0, **info):
+    path = os.path.join(options["directory"], f"{os.getpid()}-{instance:x}.bin")
+    Writer(path, pid=os.getpid(), instance=instance, started=started, **info).close()
+    return path
+"""
+
+
+def recorded(program: str) -> list[str]:
+    """The command of a Python program that plays a recorded process: it can call ``capture(instance, started)``."""
+    return [sys.executable, "-c", _PREAMBLE + program]
+
+
+def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, **options):
+    """Run the command line in a process of its own; returns its status, stdout and stderr as text."""
+    return subprocess.run(
+        [sys.executable, "-m", "cutrace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+        timeout=120,
+        **options,
+    )
+
+
+def rows(table: str, count: int, /, **values) -> np.ndarray:
+    """Rows of a table, zero but for the fields given."""
+    out = np.zeros(count, TABLES[table].dtype)
+    for name, value in values.items():
+        out[name] = value
+    return out
+
+
+def small_capture(path: Path, *, pid: int = 100, offset: int = 0, **info) -> Path:
+    """A capture of one process with two kernels on one GPU: 100-200 and 150-300 ns, and launches before them."""
+    with Writer(path, pid=pid, command=["./train"], ended=1, **info) as writer:
+        launch = writer.launch(name="saxpy", grid_x=4, block_x=128)
+        call = writer.function(name="cudaLaunchKernel", domain=2, callback=211)
+        name, pci = writer.string("NVIDIA H200"), writer.string("0000:01:00.0")
+        writer.rows("devices", rows("devices", 1, uuid=b"\x01" * 16, name=name, pci=pci))
+        start, end = np.array([100, 150]) + offset, np.array([200, 300]) + offset
+        writer.rows("kernels", rows("kernels", 2, start=start, end=end, correlation=[1, 2], launch=launch, stream=7))
+        writer.rows(
+            "api_calls", rows("api_calls", 2, start=start - 50, end=start - 45, correlation=[1, 2], function=call)
+        )
+    return path

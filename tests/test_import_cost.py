@@ -1,0 +1,61 @@
+"""What importing cutrace must not import: structure, not time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "numpy",
+    "perfetto",
+    "google.protobuf",
+    "rich",
+    "zstandard",
+    "cuda",
+    "ctypes",
+    "click",
+    "asyncio",
+    "importlib.metadata",
+}
+
+
+def imported_by(code: str) -> set[str]:
+    program = f"{code}\nimport sys; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("code", ["import cutrace", "import pytest_cutrace.plugin"])
+def test_a_bare_import_brings_nothing_heavy(code):
+    at_start = imported_by("pass")
+    assert not (imported_by(code) - at_start) & HEAVY
+
+
+def test_help_imports_no_verb_and_nothing_but_click():
+    code = "import cutrace.cli\ntry: cutrace.cli.main(['--help'])\nexcept SystemExit: pass"
+    modules = imported_by(code) - imported_by("pass")
+    assert not modules & (HEAVY - {"click"})
+    assert {m for m in modules if m.startswith("cutrace.cli.")} == set()
+
+
+def test_recording_needs_no_numpy_until_there_is_a_capture_to_read():
+    modules = imported_by("import cutrace.cli.record")
+    assert not modules & {"numpy", "perfetto", "rich"}
+
+
+def test_every_public_name_is_there_and_known_to_dir():
+    import cutrace
+
+    for name in cutrace.__all__:
+        assert getattr(cutrace, name) is not None
+        assert name in dir(cutrace)
+    assert cutrace.__version__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import cutrace
+
+    with pytest.raises(AttributeError, match="no attribute 'tracer'"):
+        cutrace.tracer  # noqa: B018

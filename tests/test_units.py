@@ -1,0 +1,57 @@
+"""Sizes and times as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutrace.errors import CutraceError
+from cutrace.units import count_of, format_duration, format_size, parse_duration, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("4096", 4096), ("1K", 1024), ("64MiB", 64 << 20), ("2 GB", 2 * 10**9), ("1.5g", 3 << 29), (7, 7)],
+)
+def test_sizes_take_binary_and_decimal_units(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "1 parsec", "1e9", "1.2.3", -1])
+def test_what_is_not_a_size_is_refused_with_an_example(text):
+    with pytest.raises(CutraceError, match="512MiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [("1.5s", 1_500_000_000), ("200ms", 200_000_000), ("30us", 30_000), ("30µs", 30_000), ("7ns", 7), ("2", 2 * 10**9),
+     ("2m", 120 * 10**9), ("0.000000001", 1)],
+)  # fmt: skip
+def test_times_are_seconds_unless_they_say_otherwise(text, ns):
+    assert parse_duration(text) == ns
+
+
+def test_a_time_is_exact_to_the_nanosecond():
+    assert parse_duration("123456789.123456789s") == 123456789123456789
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1y", "-1s", "1,5s"])
+def test_what_is_not_a_time_is_refused_with_an_example(text):
+    with pytest.raises(CutraceError, match="1.5s"):
+        parse_duration(text)
+
+
+def test_figures_are_written_for_people():
+    assert [format_size(n) for n in (0, 999, 1024, 5 << 20, 3 << 40)] == [
+        "0 B",
+        "999 B",
+        "1.0 KiB",
+        "5.0 MiB",
+        "3.0 TiB",
+    ]
+    assert [format_duration(n) for n in (7, 12_300, 4_560_000, 1_234_000_000, 90 * 10**9)] == [
+        "7 ns", "12.3 us", "4.56 ms", "1.234 s", "90.000 s",
+    ]  # fmt: skip
+    assert [count_of(1, "process"), count_of(2, "process"), count_of(3, "copy"), count_of(4000, "kernel")] == [
+        "1 process", "2 processes", "3 copies", "4,000 kernels",
+    ]  # fmt: skip
