@@ -37,7 +37,7 @@ def test_a_time_is_exact_to_the_nanosecond():
 
 @pytest.mark.parametrize("text", ["", "soon", "1y", "-1s", "1,5s"])
 def test_what_is_not_a_time_is_refused_with_an_example(text):
-    with pytest.raises(CutraceError, match="1.5s"):
+    with pytest.raises(CutraceError, match="200ms"):
         parse_duration(text)
 
 

@@ -90,4 +90,4 @@ def test_a_reader_that_went_away_is_no_error(tmp_path):
     )
     program.stdout.close()
     assert program.stderr.read() == b""
-    assert program.wait(timeout=60) in (0, 141)
+    assert program.wait(timeout=60) in (0, 1)

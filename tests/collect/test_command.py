@@ -23,6 +23,10 @@ def record(tmp_path: Path, command: list[str]):
     return record_command(command, tmp_path / "run.bin", Options())
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.mark.parametrize(
     ("code", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
 )
@@ -34,7 +38,7 @@ def test_the_status_is_the_one_a_shell_would_give(tmp_path, code, status):
 def test_one_process_makes_one_capture_and_nothing_else_is_left(tmp_path):
     recording = record(tmp_path, recorded("capture()"))
     assert (recording.status, recording.output, recording.processes) == (0, tmp_path / "run.bin", 1)
-    assert os.listdir(tmp_path) == ["run.bin"]
+    assert names(tmp_path) == ["run.bin"]
 
 
 def test_processes_are_joined_in_the_order_of_their_start(tmp_path):
@@ -53,7 +57,7 @@ def test_nothing_recorded_leaves_an_earlier_capture_alone(tmp_path):
     (tmp_path / "run.bin").write_bytes(b"earlier")
     assert record(tmp_path, ["true"]).output is None
     assert (tmp_path / "run.bin").read_bytes() == b"earlier"
-    assert os.listdir(tmp_path) == ["run.bin"]
+    assert names(tmp_path) == ["run.bin"]
 
 
 def test_the_command_gets_the_injection_variables_and_a_private_folder(tmp_path):
@@ -136,7 +140,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_command_runs(tmp_p
 def test_a_command_that_is_not_there_is_named(tmp_path):
     with pytest.raises(CutraceError, match=r"^command not found: no-such-command$"):
         record(tmp_path, ["no-such-command"])
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_file_that_cannot_be_executed_is_told_apart(tmp_path):
@@ -146,7 +150,7 @@ def test_a_file_that_cannot_be_executed_is_told_apart(tmp_path):
     (tmp_path / "script").chmod(0o755)
     with pytest.raises(CutraceError, match="Exec format error"):
         record(tmp_path, [str(tmp_path / "script")])
-    assert os.listdir(tmp_path) == ["script"]
+    assert names(tmp_path) == ["script"]
 
 
 def test_files_that_cannot_be_joined_are_kept_and_named(tmp_path):

@@ -95,7 +95,11 @@ def test_bytes_are_sent_where_the_kernel_cannot_copy_ranges(tmp_path, monkeypatc
 
 def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(joining, "_GRACE", 0.0)
-    code = "import os,sys; f=open(f'{sys.argv[1]}/{os.getpid()}-1.bin','wb'); f.write(b'x'); f.flush(); print(); sys.stdin.read()"
+    code = (
+        "import os, sys\n"
+        "with open(f'{sys.argv[1]}/{os.getpid()}-1.bin', 'wb', buffering=0) as file:\n"
+        "    file.write(b'x'); print(flush=True); sys.stdin.read()\n"
+    )
     child = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         child.stdout.readline()

@@ -35,9 +35,14 @@ def test_a_path_that_would_read_as_another_option_is_refused(name):
 
 @pytest.mark.parametrize(
     ("options", "hint"),
-    [({"kinds": "kernel,warp"}, "'warp'.*choose from kernel"), ({"kinds": []}, "choose from"), ({"api": "some"}, "launch, all, none"),
-     ({"cuda_graph": "edge"}, "node, graph"), ({"max_size": "big"}, "512MiB")],
-)  # fmt: skip
+    [
+        ({"kinds": "kernel,warp"}, "'warp'.*choose from kernel"),
+        ({"kinds": []}, "choose from"),
+        ({"api": "some"}, "launch, all, none"),
+        ({"cuda_graph": "edge"}, "node, graph"),
+        ({"max_size": "big"}, "512MiB"),
+    ],
+)
 def test_a_wrong_value_is_answered_with_the_right_ones(options, hint):
     with pytest.raises(CutraceError, match=hint):
         Options.of(**options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -71,10 +70,6 @@ def _status(arguments: list[str] | None) -> int:
         return _complain(error.format_message())
     except CutraceError as error:
         return _complain(str(error))
-    except BrokenPipeError:
-        # The reader of our output (head, less) has seen enough; what Python still holds at exit goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         return _complain(f"{error.strerror or error}{where}")

@@ -35,8 +35,8 @@ def demo(output: Path) -> int:
     missing = [name for name, module in _PACKAGES.items() if not _installed(module)]
     if cuda.driver_version() is None:
         raise CutraceError(
-            "the demo needs an NVIDIA GPU and this machine has no driver. For a sample, convert a capture of the source "
-            "tree: cutrace convert tests/data/NAME.bin -o demo.pftrace"
+            "the demo needs an NVIDIA GPU and this machine has no driver. For a sample, convert a capture of the "
+            "source tree: cutrace convert tests/data/cuda_core.bin -o demo.pftrace"
         )
     if missing:
         raise CutraceError(f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'")

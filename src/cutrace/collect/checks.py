@@ -96,14 +96,12 @@ def run_trial() -> Trial:
 def _contents(folder: Path) -> dict[str, Any]:
     from ..trace import load
 
-    for part in folder.glob("*.bin"):
-        try:
-            with load(part) as trace:
-                info = trace.processes[0].info
-                return {"memsets": trace.count("memsets"), "marks": trace.count("nvtx_marks"), "info": info}
-        except CutraceError:
-            continue
-    return {}
+    part = next(folder.glob("*.bin"), None)
+    if part is None:
+        return {}
+    with load(part) as trace:
+        info = trace.processes[0].info
+        return {"memsets": trace.count("memsets"), "marks": trace.count("nvtx_marks"), "info": info}
 
 
 def _collector() -> Check:
