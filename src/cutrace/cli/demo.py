@@ -41,8 +41,7 @@ def demo(output: Path) -> int:
     if missing:
         raise CutraceError(f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'")
     capture = output.with_name(output.name.partition(".")[0] + ".bin")
-    command = [sys.executable, "-m", "cutrace.cli.demo_workload"]
-    recording = record_command(command, capture, completed(Options()))
+    recording = record_command(_COMMAND, capture, completed(Options()))
     if recording.status:
         raise CutraceError(f"the demo's workload ended with status {recording.status}: run `cutrace doctor`")
     if recording.output is None:
@@ -55,6 +54,7 @@ def demo(output: Path) -> int:
     return 0
 
 
+_COMMAND = [sys.executable, "-m", "cutrace.cli.demo_workload"]
 _PACKAGES = {"cuda-core": "cuda.core", "nvtx": "nvtx"}
 
 

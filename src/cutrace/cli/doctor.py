@@ -40,8 +40,9 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
             console.print(f"{'':9}{'':{width}}  -> {escape(check.advice)}", soft_wrap=True)
     nvtx = any(check.name == "NVTX" and check.status == "ok" for check in checks)
     if able:
-        console.print("GPU work can be recorded here.")
+        verdict = "GPU work can be recorded here."
     elif nvtx:
-        console.print("GPU work cannot be recorded here, NVTX can. Captures can be converted and inspected anywhere.")
+        verdict = "GPU work cannot be recorded here, NVTX can. Captures can be converted and inspected anywhere."
     else:
-        console.print("Nothing can be recorded here. Captures can be converted and inspected anywhere.")
+        verdict = "Nothing can be recorded here. Captures can be converted and inspected anywhere."
+    console.print(verdict, soft_wrap=True)

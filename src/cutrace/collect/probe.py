@@ -60,9 +60,10 @@ def nvtx_mark(library: str) -> str:
     exported = _GetTable(get_table)
     if not initialise(exported):
         return "the collector refused to be an NVTX injection library"
-    if not functions[_MARK_A]:
+    address = functions[_MARK_A]
+    if not address:
         return "the collector did not take over NVTX marks"
-    ctypes.CFUNCTYPE(None, ctypes.c_char_p)(functions[_MARK_A])(MARK.encode())
+    ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)(MARK.encode())
     return ""
 
 
