@@ -1,0 +1,65 @@
+// CUPTI's activity records as rows. Writer thread only.
+//
+// Records only ever grow at their end from one CUPTI release to the next, so each is read through the oldest
+// struct that has the wanted fields; what later releases appended is read when the library is new enough.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "capture.h"
+#include "cupti_library.h"
+
+namespace cutrace {
+
+class ActivityDecoder {
+ public:
+  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture) : cupti_(cupti), capture_(capture) {}
+
+  // One completed buffer.
+  void decode(std::uint8_t* buffer, std::size_t valid);
+
+  // Calls made by the collector's own threads are not the program's.
+  void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
+
+  // Device records as they came, without what only the driver knows.
+  std::vector<rows::Devices>& devices() { return devices_; }
+
+ private:
+  void record(const CUpti_Activity* record);
+  void kernel(const CUpti_ActivityKernel9& k);
+  void memcpy(const CUpti_ActivityMemcpy5& m);
+  void memcpy_peer(const CUpti_ActivityMemcpyPtoP4& m);
+  void memset(const CUpti_ActivityMemset4& m);
+  void api(const CUpti_ActivityAPI& a);
+  void synchronization(const CUpti_ActivitySynchronization& s);
+  void cuda_event(const CUpti_ActivityCudaEvent& e);
+  void memory(const CUpti_ActivityMemory3& m);
+  void memory_pool(const CUpti_ActivityMemoryPool2& p);
+  void overhead(const CUpti_ActivityOverhead& o);
+  void graph(const CUpti_ActivityGraphTrace& g);
+  void device(const CUpti_ActivityDevice4& d);
+  void context(const CUpti_ActivityContext& c);
+  void stream(const CUpti_ActivityStream& s);
+  void name(const CUpti_ActivityName& n);
+  void external(const CUpti_ActivityExternalCorrelation& e);
+  void unified_memory(const CUpti_ActivityUnifiedMemoryCounter2& u);
+  void jit(const CUpti_ActivityJit& j);
+  void environment(const CUpti_ActivityEnvironment& e);
+  void module(const CUpti_ActivityModule& m);
+  void function(const CUpti_ActivityFunction& f);
+
+  // Rows with a time of 0 are written all the same; a reader sets them apart.
+  template <typename Row>
+  void add_timed(const Row& row) {
+    if (row.start == 0 || row.end == 0) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
+    capture_.add(row);
+  }
+
+  const CuptiLibrary& cupti_;
+  Capture& capture_;
+  std::vector<std::uint32_t> ignored_;
+  std::vector<rows::Devices> devices_;
+};
+
+}  // namespace cutrace

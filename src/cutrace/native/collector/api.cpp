@@ -1,0 +1,266 @@
+// The entry points: C API, CUDA injection, NVTX injection; and what happens at fork and at exit.
+#include "api.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+
+#include "clock.h"
+#include "cupti_source.h"
+#include "driver.h"
+#include "nvtx.h"
+#include "nvtx_ring.h"
+#include "session.h"
+
+#ifndef CUTRACE_VERSION
+#define CUTRACE_VERSION "0"
+#endif
+
+namespace cutrace {
+namespace {
+
+// Never destroyed: threads of the program may still call in while the process exits.
+struct State {
+  std::mutex mutex;                  // start and stop, one at a time
+  std::unique_ptr<Session> session;  // under mutex
+  struct cutrace_stats last {};      // of the session that ended last, under mutex
+  std::atomic<bool> running{false};
+  std::atomic<int> descriptor{-1};
+  std::atomic<bool> cupti_used{false};
+  bool hooks = false;  // under mutex
+};
+
+State& state() {
+  static auto* s = new State;
+  return *s;
+}
+
+int fail(const std::string& message);
+int succeed();
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+int fail(const std::string& message) {
+  last_error() = message;
+  return 1;
+}
+
+int succeed() {
+  last_error().clear();
+  return 0;
+}
+
+// Calls from C must not see exceptions; the only one left is a lack of memory.
+template <typename Body>
+int guarded(Body&& body) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    return fail(std::string("out of memory or threads: ") + e.what());
+  }
+}
+
+void copy_stats(const Session& session, struct cutrace_stats& out) {
+  const SessionStats& s = session.stats();
+  out.rows_written = s.rows;
+  out.bytes_written = s.bytes;
+  out.records_dropped = s.dropped;
+  out.records_discarded = s.discarded;
+  out.nvtx_events = s.nvtx_events;
+  out.memory_bytes = s.memory;
+  out.blocks_written = s.blocks;
+}
+
+bool stop_locked(State& s, bool at_exit) {
+  s.running.store(false);
+  const bool orderly = s.session->stop(at_exit);
+  copy_stats(*s.session, s.last);
+  const std::string error = s.session->close_error();
+  s.descriptor.store(-1);
+  if (!orderly) {
+    static_cast<void>(s.session.release());  // a thread still uses it
+    fail("the recording ended, but a part of it did not answer in time; the capture may lack its last records");
+    return false;
+  }
+  if (at_exit)
+    static_cast<void>(s.session.release());  // other threads may still be inside a callback
+  else
+    s.session.reset();
+  if (!error.empty()) fail(error);
+  return error.empty();
+}
+
+void at_exit() {
+  State& s = state();
+  std::unique_lock lock(s.mutex, std::try_to_lock);  // exit() from within start or stop: leave it to them
+  if (!lock.owns_lock() || s.session == nullptr) return;
+  guarded([&] { return stop_locked(s, true) ? 0 : 1; });
+}
+
+void before_fork() {
+  state().mutex.lock();
+  nvtx::before_fork();
+}
+void after_fork_in_parent() {
+  nvtx::after_fork_in_parent();
+  state().mutex.unlock();
+}
+// The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI
+// call, no flush, no join. Should the child be the first to use CUDA, it starts a recording of its own.
+void after_fork_in_child() {
+  State& s = state();
+  nvtx::after_fork_in_child();
+  CuptiSource::instance().forget();
+  static_cast<void>(s.session.release());
+  s.running.store(false);
+  const int fd = s.descriptor.exchange(-1);
+  if (fd >= 0) ::close(fd);
+  s.mutex.unlock();
+}
+
+void install_hooks_locked(State& s) {
+  if (s.hooks) return;
+  s.hooks = true;
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  std::atexit(at_exit);
+}
+
+int start(const char* text) {
+  Options options;
+  std::string error;
+  if (!parse_options(text != nullptr ? text : "", options, error)) return fail(error);
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.session != nullptr)
+    return fail("a recording is already running in this process; stop it before starting another");
+  install_hooks_locked(s);
+  s.session = Session::start(options, error);
+  if (s.session == nullptr) return fail(error);
+  s.descriptor.store(s.session->descriptor());
+  s.running.store(true);
+  return succeed();
+}
+
+// Starts what CUTRACE_OPTIONS asks for unless a recording runs. True when one runs afterwards.
+bool start_from_environment() {
+  if (state().running.load()) return true;
+  const char* text = std::getenv("CUTRACE_OPTIONS");
+  if (text == nullptr || *text == '\0') return false;
+  if (start(text) == 0) return true;
+  if (!state().running.load()) std::fprintf(stderr, "cutrace: %s\n", last_error().c_str());
+  return state().running.load();
+}
+
+template <typename Use>
+void with_session(Use&& use) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (s.session != nullptr) use(*s.session);
+}
+
+}  // namespace
+}  // namespace cutrace
+
+using cutrace::fail;
+using cutrace::guarded;
+using cutrace::state;
+using cutrace::succeed;
+
+extern "C" {
+
+int cutrace_start(const char* options) {
+  return guarded([&] {
+    if (const int failed = cutrace::start(options)) return failed;
+    // Without a driver in the process, CUPTI waits for InitializeInjection().
+    if (cutrace::driver_is_loaded()) cutrace::with_session([](cutrace::Session& s) { s.attach_cupti(); });
+    return succeed();
+  });
+}
+
+int cutrace_stop(void) {
+  return guarded([] {
+    auto& s = state();
+    const std::lock_guard lock(s.mutex);
+    if (s.session == nullptr) return fail("no recording is running in this process; start one first");
+    return cutrace::stop_locked(s, false) ? succeed() : 1;
+  });
+}
+
+int cutrace_flush(void) {
+  return guarded([] {
+    auto& s = state();
+    const std::lock_guard lock(s.mutex);
+    if (s.session == nullptr) return fail("no recording is running in this process; start one first");
+    if (!s.session->flush(10'000)) return fail("flushing took longer than 10 s; the recording goes on");
+    return succeed();
+  });
+}
+
+int cutrace_mark(const char* text) {
+  return guarded([&] {
+    if (!state().running.load()) return fail("no recording is running in this process; start one first");
+    if (!cutrace::nvtx::recording.load()) return fail("marks need NVTX recording; leave nvtx=0 out of the options");
+    cutrace::nvtx::cutrace_mark(text != nullptr ? text : "");
+    return succeed();
+  });
+}
+
+uint64_t cutrace_now(void) { return cutrace::now_ns(); }
+
+int cutrace_stats(struct cutrace_stats* stats, size_t size) {
+  return guarded([&] {
+    if (stats == nullptr || size < sizeof stats->size) return fail("cutrace_stats() needs a struct to fill");
+    auto& s = state();
+    const std::lock_guard lock(s.mutex);
+    struct cutrace_stats now = s.last;
+    if (s.session != nullptr) cutrace::copy_stats(*s.session, now);
+    auto& source = cutrace::CuptiSource::instance();
+    now.size = std::min(size, sizeof now);
+    now.buffers_requested = source.pool().requested();
+    now.buffers_completed = source.pool().completed();
+    now.state = s.session != nullptr ? 1 : 0;
+    now.cupti_active = source.active() ? 1 : 0;
+    std::memcpy(stats, &now, static_cast<size_t>(now.size));
+    return succeed();
+  });
+}
+
+const char* cutrace_last_error(void) { return cutrace::last_error().c_str(); }
+const char* cutrace_version(void) { return CUTRACE_VERSION; }
+int cutrace_running(void) { return state().running.load() ? 1 : 0; }
+
+// The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
+CUTRACE_EXPORT int InitializeInjection(void) {
+  guarded([] {
+    if (cutrace::start_from_environment()) cutrace::with_session([](cutrace::Session& s) { s.attach_cupti(); });
+    return 0;
+  });
+  return 1;
+}
+
+// NVTX calls this at the first NVTX call of each shared object, with NVTX_INJECTION64_PATH set. The callbacks are
+// installed in any case: a recording may start later in this process.
+CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
+  int installed = 0;
+  guarded([&] {
+    installed = cutrace::nvtx::install(get_export_table) ? 1 : 0;
+    if (installed && cutrace::start_from_environment())
+      cutrace::with_session([](cutrace::Session& s) { s.note_nvtx(); });
+    return 0;
+  });
+  return installed;
+}
+
+}  // extern "C"

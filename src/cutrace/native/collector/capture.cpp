@@ -1,0 +1,75 @@
+#include "capture.h"
+
+#include <algorithm>
+
+namespace cutrace {
+namespace {
+
+iovec piece(const void* data, std::size_t size) { return {const_cast<void*>(data), size}; }
+
+// References that cannot be written wait for better times, up to this many bytes.
+constexpr std::size_t kPatience = 4 << 20;
+
+}  // namespace
+
+bool Capture::flush_strings(bool last) {
+  const auto& heads = strings_.pending_heads();
+  if (heads.empty()) return true;
+  const iovec payload[] = {piece(heads.data(), heads.size() * sizeof heads[0]),
+                           piece(strings_.pending_bytes().data(), strings_.pending_bytes().size())};
+  const auto count = static_cast<std::uint32_t>(heads.size() / 2);
+  const Written result = file_.append({rows::kStringsBlock, 0, count, 0, 0, last}, payload);
+  if (result != Written::yes && strings_.pending_bytes().size() < kPatience) return false;
+  if (result != Written::yes) lose(rows::Loss::table_limit, count, "strings");
+  strings_.written();
+  return result == Written::yes;
+}
+
+bool Capture::flush_references(bool last) {
+  bool good = flush_strings(last);
+  auto& launches = std::get<TableBuffer<rows::Launches>>(tables_);
+  auto& functions = std::get<TableBuffer<rows::Functions>>(tables_);
+  if (good && !launches.rows.empty() && (good = write(launches, last) == Written::yes)) launches.clear();
+  if (good && !functions.rows.empty() && (good = write(functions, last) == Written::yes)) functions.clear();
+  if (launches.rows.size() * sizeof(rows::Launches) > kPatience) {
+    lose(rows::Loss::table_limit, launches.rows.size(), "launches");
+    launches.clear();
+  }
+  return good;
+}
+
+void Capture::flush(bool last) {
+  flush_references(last);
+  std::apply([&](auto&... table) { (flush(table, last), ...); }, tables_);
+  if (!losses_.empty()) {
+    auto& table = std::get<TableBuffer<rows::Losses>>(tables_);
+    for (const auto& [key, count] : losses_) {
+      rows::Losses row;
+      row.time = now_ns();
+      row.count = count;
+      row.reason = static_cast<std::uint16_t>(key.first);
+      row.detail = string(key.second);
+      table.add(row);
+    }
+    // Kept and tried again when the file takes no more: a loss must not get lost.
+    if (flush_references(last) && write(table, last) == Written::yes) losses_.clear();
+    table.clear();
+  }
+  if (strings_.full() || launches_.full()) {
+    strings_.clear();
+    launches_.clear();
+  }
+}
+
+bool Capture::process(std::string_view json, bool last) {
+  const iovec payload = piece(json.data(), json.size());
+  return file_.append({rows::kProcessBlock, 0, 1, 0, 0, last}, {&payload, 1}) == Written::yes;
+}
+
+std::size_t Capture::memory() const {
+  const std::size_t tables = std::apply(
+      [](const auto&... table) { return (std::size_t{0} + ... + (table.rows.capacity() * sizeof(table.rows[0]))); }, tables_);
+  return tables + strings_.memory() + launches_.memory();
+}
+
+}  // namespace cutrace

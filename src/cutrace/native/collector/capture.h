@@ -1,0 +1,159 @@
+// The tables of a capture in the making: rows go in, blocks come out. Writer thread only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "block_file.h"
+#include "clock.h"
+#include "cutrace/rows.h"
+#include "launches.h"
+#include "string_table.h"
+
+namespace cutrace {
+
+template <typename Row>
+struct TableBuffer {
+  std::vector<Row> rows;
+  std::uint64_t first_time = 0;
+  std::uint64_t last_time = 0;
+
+  void add(const Row& row) {
+    if constexpr (Row::kTable >= rows::Clocks::kTable) {
+      // Clocks and losses speak of the capture itself and have no place in its time range.
+    } else if constexpr (requires { row.end; }) {
+      note(row.start, row.end);
+    } else if constexpr (requires { row.time; }) {
+      note(row.time, row.time);
+    }
+    rows.push_back(row);
+  }
+  void clear() {
+    rows.clear();
+    first_time = last_time = 0;
+  }
+
+ private:
+  void note(std::uint64_t start, std::uint64_t end) {  // 0 is an unknown time
+    if (start != 0 && (first_time == 0 || start < first_time)) first_time = start;
+    last_time = std::max({last_time, start, end});
+  }
+};
+
+class Capture {
+ public:
+  // Half of `table_memory` bounds the texts, half the launch configurations.
+  explicit Capture(std::size_t table_memory)
+      : strings_(table_memory / 2), launches_(table_memory / 2 / (2 * sizeof(rows::Launches))) {}
+
+  BlockFile& file() { return file_; }
+  const BlockFile& file() const { return file_; }
+
+  template <typename Row>
+  void add(const Row& row) {
+    auto& table = std::get<TableBuffer<Row>>(tables_);
+    table.add(row);
+    ++rows_;
+    if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
+  }
+
+  std::uint32_t string(std::string_view text) { return strings_.intern(text); }
+  std::uint32_t launch(const rows::Launches& row, const char* name) {
+    return launches_.intern(row, name, strings_, [this](const rows::Launches& full) { add(full); });
+  }
+  // `name` is asked for at the first use of a function only: name() -> std::string_view.
+  template <typename Name>
+  std::uint16_t function(std::uint16_t domain, std::uint32_t callback, std::uint32_t status, Name&& name) {
+    const auto key = std::make_tuple(domain, callback, status);
+    const bool quick = status == 0 && domain < kQuickDomains && callback < kQuickCallbacks;
+    if (quick && quick_functions_[domain][callback] != 0) return quick_functions_[domain][callback];
+    auto it = functions_.find(key);
+    if (it == functions_.end()) {
+      if (functions_.size() >= 0xFFFF) return lose(rows::Loss::table_limit, 1, "functions"), 0;
+      rows::Functions row;
+      row.id = static_cast<std::uint16_t>(functions_.size() + 1);
+      row.domain = domain;
+      row.callback = callback;
+      row.status = status;
+      row.name = string(name());
+      add(row);
+      it = functions_.emplace(key, row.id).first;
+    }
+    if (quick) quick_functions_[domain][callback] = it->second;
+    return it->second;
+  }
+
+  void lose(rows::Loss reason, std::uint64_t count, std::string_view detail) {
+    if (count != 0) losses_[{reason, std::string(detail)}] += count;
+  }
+
+  // One process block; `last` when it closes the capture.
+  bool process(std::string_view json, bool last);
+  // Writes out whatever is there, losses included.
+  void flush(bool last = false);
+
+  std::uint64_t rows() const { return rows_; }
+  std::size_t memory() const;
+
+ private:
+  static constexpr std::size_t kBlockBytes = (1 << 20) - 64;  // a block of 1 MiB with its header
+  static constexpr std::size_t kQuickDomains = 3, kQuickCallbacks = 2048;
+
+  template <typename Row>
+  void flush(TableBuffer<Row>& table, bool last = false);
+  // Texts, launch configurations and functions must be in the file before the rows that refer to them.
+  bool flush_references(bool last);
+  bool flush_strings(bool last);
+  template <typename Row>
+  Written write(const TableBuffer<Row>& table, bool last);
+
+  template <typename... Rows>
+  using Tables = std::tuple<TableBuffer<Rows>...>;
+
+  BlockFile file_;
+  StringTable strings_;
+  LaunchTable launches_;
+  std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, std::uint16_t> functions_;
+  std::array<std::array<std::uint16_t, kQuickCallbacks>, kQuickDomains> quick_functions_{};
+  std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses_;
+  std::uint64_t rows_ = 0;
+  Tables<rows::Launches, rows::Functions, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
+         rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
+         rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,
+         rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads, rows::GraphLaunches,
+         rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment, rows::Losses>
+      tables_;
+};
+
+template <typename Row>
+Written Capture::write(const TableBuffer<Row>& table, bool last) {
+  const iovec payload = {const_cast<Row*>(table.rows.data()), table.rows.size() * sizeof(Row)};
+  return file_.append({Row::kTable, sizeof(Row), static_cast<std::uint32_t>(table.rows.size()), table.first_time,
+                       table.last_time, last},
+                      {&payload, 1});
+}
+
+template <typename Row>
+void Capture::flush(TableBuffer<Row>& table, bool last) {
+  if constexpr (Row::kTable == rows::Launches::kTable || Row::kTable == rows::Functions::kTable) {
+    flush_references(last);
+  } else {
+    if (table.rows.empty()) return;
+    const bool ready = flush_references(last);
+    const Written result = ready ? write(table, last) : Written::error;
+    if (result != Written::yes) {
+      const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
+      lose(full ? rows::Loss::size_limit : rows::Loss::write_error, table.rows.size(), Row::kName);
+    }
+    table.clear();
+  }
+}
+
+}  // namespace cutrace

@@ -1,0 +1,31 @@
+// The clock of every timestamp in a capture, and snapshots that tie it to the machine's other clocks.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+#include "cutrace/rows.h"
+
+namespace cutrace {
+
+inline std::uint64_t read_clock(clockid_t id) {
+  timespec t{};
+  clock_gettime(id, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// BOOTTIME never steps, counts through suspend, and is the clock that Perfetto sorts by. It costs no system call.
+inline std::uint64_t now_ns() { return read_clock(CLOCK_BOOTTIME); }
+
+inline rows::Clocks clock_snapshot() {
+  rows::Clocks row;
+  row.boottime = now_ns();
+  row.monotonic = read_clock(CLOCK_MONOTONIC);
+  row.monotonic_raw = read_clock(CLOCK_MONOTONIC_RAW);
+  row.realtime = read_clock(CLOCK_REALTIME);
+  row.spread = now_ns() - row.boottime;
+  return row;
+}
+
+}  // namespace cutrace

@@ -1,0 +1,149 @@
+#include "cupti_source.h"
+
+#include "clock.h"
+#include "driver.h"
+#include "nvtx.h"
+#include "process_info.h"
+
+namespace cutrace {
+namespace {
+
+std::uint64_t CUPTIAPI timestamp() { return now_ns(); }
+
+std::uint32_t stream_id(void* stream) {
+  const CuptiLibrary& cupti = CuptiSource::instance().library();
+  std::uint32_t id = 0;
+  if (!CuptiSource::instance().active() || cupti.GetStreamIdEx == nullptr) return 0;
+  return cupti.GetStreamIdEx(nullptr, static_cast<CUstream>(stream), 0, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+std::uint32_t context_id(void* context) {
+  const CuptiLibrary& cupti = CuptiSource::instance().library();
+  std::uint32_t id = 0;
+  if (!CuptiSource::instance().active() || cupti.GetContextId == nullptr) return 0;
+  return cupti.GetContextId(static_cast<CUcontext>(context), &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+}  // namespace
+
+CuptiSource& CuptiSource::instance() {
+  static auto* source = new CuptiSource;
+  return *source;
+}
+
+void CuptiSource::on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records) {
+  BufferPool& pool = instance().pool_;
+  *buffer = pool.request();
+  *size = *buffer != nullptr ? pool.buffer_size() : 0;
+  *records = 0;  // as many as fit
+}
+
+void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
+  instance().pool_.complete(buffer, valid);
+  if (Wake* wake = instance().wake_.load(std::memory_order_acquire)) wake->signal();
+}
+
+bool CuptiSource::subscribe(Report& report) {
+  const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
+  if (result == CUPTI_SUCCESS) return true;
+  std::string note;
+  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED || result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
+    const std::vector<std::string> holders = likely_cupti_holders();
+    note = "GPU activity is not recorded: another tool holds CUPTI in this process" +
+           (holders.empty() ? std::string() : " (found here: " + join(holders) + ")") +
+           "; CUPTI serves one tool at a time, so stop the other one first";
+  } else {
+    note = "GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
+           "); `cutrace doctor` says more";
+  }
+  report.notes.push_back(std::move(note));
+  return false;
+}
+
+// What must come before the first kind is enabled and must not change afterwards.
+void CuptiSource::prepare_once() {
+  if (prepared_) return;
+  prepared_ = true;
+  if (library_.ActivityRegisterTimestampCallback != nullptr) library_.ActivityRegisterTimestampCallback(timestamp);
+  if (library_.SetThreadIdType != nullptr) library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  if (library_.ActivitySetAttribute != nullptr) {
+    // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
+    std::uint8_t zeroed = 1;
+    std::size_t size = sizeof zeroed;
+    const auto attribute = CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
+    pool_.set_zeroing(library_.ActivitySetAttribute(attribute, &size, &zeroed) == CUPTI_SUCCESS);
+  }
+}
+
+CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
+  Report report;
+  std::string error;
+  if (!loaded_ && !library_.load(options.cupti, error)) {
+    report.notes.push_back("GPU activity is not recorded: " + error);
+    return report;
+  }
+  loaded_ = true;
+  const std::size_t buffer_size = options.buffer_size != 0 ? options.buffer_size : BufferPool::kDefaultBufferSize;
+  if (!pool_.open(buffer_size, options.max_memory / 2)) {
+    report.notes.push_back("GPU activity is not recorded: no address space for buffers; lower max_memory");
+    return report;
+  }
+  if (!subscribe(report)) return report;
+  prepare_once();
+  if (library_.ActivityRegisterTimestampCallback == nullptr)
+    report.notes.push_back("this CUPTI cannot use another clock, so GPU times are on the REALTIME clock; use CUPTI 12.0 or later");
+  if (library_.SetThreadIdType == nullptr)
+    report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
+  wake_.store(&wake, std::memory_order_release);
+  pool_.set_open(true);
+  const CUptiResult registered = library_.ActivityRegisterCallbacks(on_request, on_complete);
+  if (registered != CUPTI_SUCCESS) {
+    report.notes.push_back("GPU activity is not recorded: CUPTI took no buffers (" + library_.error_name(registered) + ")");
+    pool_.set_open(false);
+    library_.Unsubscribe(subscriber_);
+    return report;
+  }
+  enabled_ = enable_kinds(library_, options.kinds, options.api, options.graph_nodes);
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
+    if (enabled_.kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
+  report.refused = enabled_.refused;
+  report.active = true;
+  active_.store(true, std::memory_order_release);
+  nvtx::set_resolver({stream_id, context_id});
+  return report;
+}
+
+void CuptiSource::flush() {
+  if (active() && pool_.outstanding() != 0) library_.ActivityFlushAll(0);
+}
+
+void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
+  if (!active()) return;
+  if (synchronize) synchronize_contexts(context);
+  library_.ActivityFlushAll(0);
+  disable_kinds(library_, enabled_);
+  // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
+  library_.ActivityFlushAll(at_exit ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
+  library_.Unsubscribe(subscriber_);
+  active_.store(false, std::memory_order_release);
+}
+
+std::uint64_t CuptiSource::take_dropped() {
+  std::size_t dropped = 0;
+  if (!loaded_ || library_.ActivityGetNumDroppedRecords == nullptr) return 0;
+  return library_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS ? dropped : 0;
+}
+
+void CuptiSource::forget() {
+  active_.store(false);
+  pool_.set_open(false);
+  wake_.store(nullptr);
+}
+
+}  // namespace cutrace

@@ -1,0 +1,65 @@
+// CUPTI as a source of records: subscribing, enabling, flushing, and the buffers in between.
+//
+// One a process, and never destroyed: CUPTI may call back until the process ends.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cupti_library.h"
+#include "kinds.h"
+#include "options.h"
+#include "pool.h"
+#include "wake.h"
+
+namespace cutrace {
+
+class CuptiSource {
+ public:
+  static CuptiSource& instance();
+
+  struct Report {
+    bool active = false;
+    std::vector<std::string> kinds;
+    std::vector<std::string> notes;  // sentences about what cannot be recorded
+    std::vector<Refusal> refused;
+  };
+  // Subscribes and enables. `wake` is signalled whenever a buffer is complete.
+  Report attach(const Options& options, Wake& wake);
+
+  // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
+  void flush();
+  void detach(bool at_exit, bool synchronize, void* context);
+
+  // Writer thread: records that CUPTI threw away since the last call.
+  std::uint64_t take_dropped();
+
+  bool active() const { return active_.load(std::memory_order_acquire); }
+  // What the last attach() could not enable.
+  const std::vector<Refusal>& refused_kinds() const { return enabled_.refused; }
+  const CuptiLibrary& library() const { return library_; }
+  BufferPool& pool() { return pool_; }
+
+  // After fork, in the child: CUPTI's state belongs to the parent and must not be touched again.
+  void forget();
+
+ private:
+  static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
+  static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
+  static void on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+  bool subscribe(Report& report);
+  void prepare_once();
+
+  CuptiLibrary library_;
+  bool loaded_ = false;
+  bool prepared_ = false;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  EnabledKinds enabled_;
+  BufferPool pool_;
+  std::atomic<Wake*> wake_{nullptr};
+  std::atomic<bool> active_{false};
+};
+
+}  // namespace cutrace

@@ -1,0 +1,159 @@
+#include "kinds.h"
+
+#include <algorithm>
+#include <array>
+
+namespace cutrace {
+namespace {
+
+constexpr std::array<const char*, static_cast<std::size_t>(Kind::count)> kNames = {
+    "kernel", "memcpy", "memset", "api", "sync", "event", "memory", "pool", "overhead", "device", "context",
+    "stream", "name", "nvtx", "module", "jit", "unified_memory", "environment", "external"};
+
+// What is worth its cost in a timeline: work given to the GPU, waiting for it, memory taken, code loaded.
+// Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and say nothing.
+constexpr std::string_view kRuntimePrefixes[] = {
+    "cudaLaunch", "__cudaLaunch", "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaMemDiscard", "cudaGraphLaunch",
+    "cudaGraphInstantiate", "cudaGraphUpload", "cudaGraphExecUpdate", "cudaDeviceSynchronize", "cudaStreamSynchronize",
+    "cudaEventSynchronize", "cudaThreadSynchronize", "cudaExecutionCtxSynchronize", "cudaMalloc", "cudaFree",
+    "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cudaMemPoolCreate", "cudaMemPoolDestroy",
+    "cudaMemPoolTrimTo", "cudaLibraryLoad", "cudaLibraryUnload", "cudaDeviceReset"};
+
+constexpr std::string_view kDriverPrefixes[] = {
+    "cuLaunch", "cuMemcpy", "cuMemset", "cuMemPrefetch", "cuMemDiscard", "cuGraphLaunch", "cuGraphInstantiate",
+    "cuGraphUpload", "cuGraphExecUpdate", "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc",
+    "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister", "cuMemHostUnregister", "cuMemCreate", "cuMemRelease",
+    "cuMemMap", "cuMemUnmap", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuModuleLoad",
+    "cuModuleUnload", "cuLibraryLoad", "cuLibraryUnload", "cuLinkComplete"};
+
+template <std::size_t N>
+bool starts_with_any(std::string_view name, const std::string_view (&prefixes)[N]) {
+  return std::any_of(std::begin(prefixes), std::end(prefixes), [&](auto p) { return name.substr(0, p.size()) == p; });
+}
+
+struct Activity {
+  Kind kind;
+  CUpti_ActivityKind activity;
+  const char* name;
+};
+
+// KIND_KERNEL is missing on purpose: it makes kernels run one at a time.
+constexpr Activity kActivities[] = {
+    {Kind::kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernel"},
+    {Kind::memcpy, CUPTI_ACTIVITY_KIND_MEMCPY, "memcpy"},
+    {Kind::memcpy, CUPTI_ACTIVITY_KIND_MEMCPY2, "memcpy (peer to peer)"},
+    {Kind::memset, CUPTI_ACTIVITY_KIND_MEMSET, "memset"},
+    {Kind::sync, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, "sync"},
+    {Kind::event, CUPTI_ACTIVITY_KIND_CUDA_EVENT, "event"},
+    {Kind::memory, CUPTI_ACTIVITY_KIND_MEMORY2, "memory"},
+    {Kind::pool, CUPTI_ACTIVITY_KIND_MEMORY_POOL, "pool"},
+    {Kind::overhead, CUPTI_ACTIVITY_KIND_OVERHEAD, "overhead"},
+    {Kind::device, CUPTI_ACTIVITY_KIND_DEVICE, "device"},
+    {Kind::context, CUPTI_ACTIVITY_KIND_CONTEXT, "context"},
+    {Kind::stream, CUPTI_ACTIVITY_KIND_STREAM, "stream"},
+    {Kind::name, CUPTI_ACTIVITY_KIND_NAME, "name"},
+    {Kind::module, CUPTI_ACTIVITY_KIND_MODULE, "module"},
+    {Kind::module, CUPTI_ACTIVITY_KIND_FUNCTION, "module (functions)"},
+    {Kind::jit, CUPTI_ACTIVITY_KIND_JIT, "jit"},
+    {Kind::unified_memory, CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER, "unified_memory"},
+    {Kind::environment, CUPTI_ACTIVITY_KIND_ENVIRONMENT, "environment"},
+    {Kind::external, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "external"},
+};
+
+void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind activity, const char* name,
+                     EnabledKinds& out) {
+  const CUptiResult result = cupti.ActivityEnable(activity);
+  if (result != CUPTI_SUCCESS) {
+    out.refused.push_back({name, cupti.error_name(result)});
+    return;
+  }
+  out.activities.push_back(activity);
+  out.kinds |= bit(kind);
+}
+
+// The loaded CUPTI may know more functions than the headers of this build, so it is asked for each id's name.
+template <typename Enable>
+void enable_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable, std::vector<std::uint32_t>& out) {
+  constexpr std::uint32_t kLast = 4000, kGap = 100;
+  for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
+    const char* name = nullptr;
+    if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) {
+      ++unknown;
+      continue;
+    }
+    unknown = 0;
+    if (keeps_api_call(name) && enable(id, 1) == CUPTI_SUCCESS) out.push_back(id);
+  }
+}
+
+void enable_api(const CuptiLibrary& cupti, ApiFilter filter, EnabledKinds& out) {
+  if (filter == ApiFilter::none) return;
+  const bool by_call = cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName;
+  if (filter == ApiFilter::launch && by_call) {
+    enable_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi, out.runtime_calls);
+    enable_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi, out.driver_calls);
+    if (!out.runtime_calls.empty() && !out.driver_calls.empty()) {
+      out.kinds |= bit(Kind::api);
+      return;
+    }
+    out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
+  }
+  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", out);
+  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", out);
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) { return kNames[static_cast<std::size_t>(kind)]; }
+
+bool parse_kinds(std::string_view list, KindSet& kinds) {
+  kinds = 0;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    const std::string_view name = list.substr(0, comma);
+    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+    if (name.empty()) continue;
+    const auto it = std::find(kNames.begin(), kNames.end(), name);
+    if (it == kNames.end()) return false;
+    kinds |= bit(static_cast<Kind>(it - kNames.begin()));
+  }
+  return true;
+}
+
+bool parse_api_filter(std::string_view text, ApiFilter& filter) {
+  for (ApiFilter f : {ApiFilter::launch, ApiFilter::all, ApiFilter::none})
+    if (text == api_filter_name(f)) return filter = f, true;
+  return false;
+}
+
+const char* api_filter_name(ApiFilter filter) {
+  switch (filter) {
+    case ApiFilter::launch: return "launch";
+    case ApiFilter::all: return "all";
+    case ApiFilter::none: break;
+  }
+  return "none";
+}
+
+bool keeps_api_call(std::string_view name) {
+  return starts_with_any(name, kRuntimePrefixes) || starts_with_any(name, kDriverPrefixes);
+}
+
+EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes) {
+  EnabledKinds out;
+  for (const Activity& a : kActivities)
+    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, out);
+  // One row a graph launch replaces the rows of its nodes.
+  if ((kinds & bit(Kind::kernel)) && !graph_nodes)
+    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", out);
+  if (kinds & bit(Kind::api)) enable_api(cupti, api, out);
+  return out;
+}
+
+void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled) {
+  for (std::uint32_t id : enabled.runtime_calls) cupti.ActivityEnableRuntimeApi(id, 0);
+  for (std::uint32_t id : enabled.driver_calls) cupti.ActivityEnableDriverApi(id, 0);
+  for (CUpti_ActivityKind kind : enabled.activities) cupti.ActivityDisable(kind);
+}
+
+}  // namespace cutrace

@@ -1,0 +1,64 @@
+// NVTX events as rows: pairs pushes with pops and starts with ends. Writer thread only.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "capture.h"
+#include "nvtx_ring.h"
+
+namespace cutrace {
+
+class NvtxDecoder {
+ public:
+  // Events from before `started` belong to an earlier recording and are passed over.
+  NvtxDecoder(Capture& capture, std::uint64_t started) : capture_(capture), started_(started) {}
+
+  // Empties all rings.
+  void drain();
+  // Writes the ranges that nobody ended.
+  void finish();
+  std::uint64_t events() const { return events_; }
+
+ private:
+  struct Open {
+    rows::NvtxRanges row;
+    std::uint32_t level;
+  };
+  struct Thread {
+    std::vector<std::vector<Open>> stacks;  // by domain number
+    std::uint64_t dropped = 0;
+  };
+  struct End {
+    std::uint64_t time;
+    std::uint32_t thread;
+    bool old;  // has waited through a whole round for its start
+  };
+
+  void event(const nvtx::Ring& ring, const std::uint8_t* bytes);
+  void push(Thread& thread, rows::NvtxRanges row, std::uint32_t level, std::uint16_t domain);
+  void pop(Thread& thread, const nvtx::EventHeader& header);
+  void start(const rows::NvtxRanges& row);
+  void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread);
+  void close(rows::NvtxRanges row, std::uint64_t end, std::uint32_t thread);
+  void leave_open(rows::NvtxRanges row);
+  void leave_open(Thread& thread);
+  void age_pending_ends();
+  std::uint32_t registered(std::uint32_t number);
+  std::uint32_t domain(std::uint16_t number);
+
+  Capture& capture_;
+  std::uint64_t started_;
+  std::uint64_t events_ = 0;
+  std::uint64_t ringless_seen_ = nvtx::events_without_ring();
+  std::uint64_t refused_seen_ = nvtx::registrations_refused();
+  std::unordered_map<const nvtx::Ring*, Thread> threads_;
+  std::unordered_map<std::uint64_t, rows::NvtxRanges> started_ranges_;
+  // An end can be read before its start: they may come from different threads.
+  std::unordered_map<std::uint64_t, End> pending_ends_;
+  std::vector<std::uint32_t> registered_;  // string ids by number of the registered string
+  std::vector<std::uint32_t> domains_;     // string ids by number of the domain
+};
+
+}  // namespace cutrace

@@ -1,0 +1,160 @@
+#include "nvtx_ring.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace cutrace::nvtx {
+
+std::atomic<bool> recording{false};
+std::atomic<std::uint32_t> epoch{0};
+Wake* wake = nullptr;
+
+namespace {
+
+constexpr std::size_t kLargestRing = std::size_t{1} << 20;
+constexpr std::size_t kSmallestRing = std::size_t{16} << 10;
+
+std::atomic<Ring*> rings{nullptr};
+std::atomic<std::size_t> memory_limit{std::size_t{16} << 20};
+std::atomic<std::size_t> memory_used{0};
+std::atomic<std::uint64_t> ringless{0};
+
+thread_local Ring* ring = nullptr;
+
+// A pthread key and not a C++ destructor: it runs late, and threads that never use NVTX pay nothing.
+void retire(void* value) {
+  ring = nullptr;
+  static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
+}
+pthread_key_t retire_key() {
+  static const pthread_key_t key = [] {
+    pthread_key_t k{};
+    pthread_key_create(&k, retire);
+    return k;
+  }();
+  return key;
+}
+
+// The more memory is gone, the smaller the next ring, so that hundreds of threads still get one.
+std::size_t next_ring_size() {
+  const std::size_t limit = memory_limit.load(), used = memory_used.load();
+  const std::size_t left = limit > used ? limit - used : 0;
+  const std::size_t size = std::clamp(std::bit_floor(left / 8), kSmallestRing, kLargestRing);
+  return size <= left ? size : 0;
+}
+
+Ring* reuse() {
+  for (Ring* r = rings.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+    std::uint32_t expected = Ring::kFree;
+    if (r->state.compare_exchange_strong(expected, Ring::kOwned, std::memory_order_acquire)) return r;
+  }
+  return nullptr;
+}
+
+Ring* create() {
+  const std::size_t size = next_ring_size();
+  if (size == 0) return nullptr;
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  memory_used.fetch_add(size);
+  Ring* r = new (std::nothrow) Ring(static_cast<std::uint8_t*>(data), size);
+  if (r == nullptr) return nullptr;
+  r->next = rings.load(std::memory_order_relaxed);
+  while (!rings.compare_exchange_weak(r->next, r, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  return r;
+}
+
+struct Registry {
+  static constexpr std::size_t kLimitBytes = std::size_t{16} << 20;
+  std::mutex mutex;
+  std::deque<std::string> strings;  // a deque: views of its elements stay valid
+  std::deque<std::string> domains;
+  std::size_t bytes = 0;
+  std::uint64_t refused = 0;
+};
+Registry& registry() {
+  static Registry* r = new Registry;  // never destroyed: NVTX is called during exit too
+  return *r;
+}
+
+template <typename Number>
+Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  if (list.size() >= largest || r.bytes + text.size() > Registry::kLimitBytes) return ++r.refused, Number{0};
+  r.bytes += text.size() + sizeof(std::string);
+  list.emplace_back(text);
+  return static_cast<Number>(list.size());
+}
+
+std::string_view look_up(const std::deque<std::string>& list, std::size_t number) {
+  const std::lock_guard lock(registry().mutex);
+  return number >= 1 && number <= list.size() ? std::string_view(list[number - 1]) : std::string_view();
+}
+
+Ring* adopt() {
+  const int saved = errno;
+  Ring* r = reuse();
+  if (r == nullptr) r = create();
+  if (r != nullptr) {
+    r->thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    r->epoch = 0;
+    pthread_setspecific(retire_key(), r);
+    ring = r;
+  } else {
+    ringless.fetch_add(1, std::memory_order_relaxed);
+  }
+  errno = saved;
+  return r;
+}
+
+}  // namespace
+
+Ring* this_thread_ring() {
+  Ring* r = ring != nullptr ? ring : adopt();
+  const std::uint32_t now = epoch.load(std::memory_order_relaxed);
+  if (r != nullptr && r->epoch != now) {
+    r->epoch = now;
+    r->depth.fill(0);
+  }
+  return r;
+}
+Ring* all_rings() { return rings.load(std::memory_order_acquire); }
+void set_ring_memory(std::size_t bytes) { memory_limit.store(bytes); }
+std::size_t ring_memory() { return memory_used.load(std::memory_order_relaxed); }
+std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
+
+std::uint32_t register_string(std::string_view text) {
+  return add<std::uint32_t>(registry().strings, text, 0xFFFFFFF0u);
+}
+std::uint16_t register_domain(std::string_view name) { return add<std::uint16_t>(registry().domains, name, 0xFFF0u); }
+std::string_view registered_string(std::uint32_t number) { return look_up(registry().strings, number); }
+std::string_view domain_name(std::uint16_t number) { return look_up(registry().domains, number); }
+std::uint64_t registrations_refused() {
+  const std::lock_guard lock(registry().mutex);
+  return registry().refused;
+}
+
+void before_fork() { registry().mutex.lock(); }
+void after_fork_in_parent() { registry().mutex.unlock(); }
+void after_fork_in_child() {
+  registry().mutex.unlock();
+  recording.store(false);
+  rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone
+  memory_used.store(0);
+  ring = nullptr;
+  pthread_setspecific(retire_key(), nullptr);
+}
+
+}  // namespace cutrace::nvtx

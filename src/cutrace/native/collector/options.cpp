@@ -1,0 +1,70 @@
+#include "options.h"
+
+#include <charconv>
+
+namespace cutrace {
+namespace {
+
+std::string_view trim(std::string_view s) {
+  const auto first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+template <typename T>
+bool number(std::string_view value, T& out, int base = 10) {
+  std::uint64_t n = 0;
+  const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), n, base);
+  if (status != std::errc() || end != value.data() + value.size()) return false;
+  out = static_cast<T>(n);
+  return static_cast<std::uint64_t>(out) == n;
+}
+
+bool truth(std::string_view value, bool& out) {
+  if (value != "0" && value != "1") return false;
+  out = value == "1";
+  return true;
+}
+
+bool set(std::string_view key, std::string_view value, Options& o) {
+  if (key == "directory") return o.directory = value, !value.empty();
+  if (key == "output") return o.output = value, !value.empty();
+  if (key == "cupti") return o.cupti = value, true;
+  if (key == "kinds") return parse_kinds(value, o.kinds);
+  if (key == "api") return parse_api_filter(value, o.api);
+  if (key == "graph") return o.graph_nodes = value == "node", value == "node" || value == "graph";
+  if (key == "nvtx") return truth(value, o.nvtx);
+  if (key == "sync") return truth(value, o.synchronize);
+  if (key == "max_memory") return number(value, o.max_memory);
+  if (key == "max_size") return number(value, o.max_size);
+  if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
+  if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
+  if (key == "file_mode") return number(value, o.file_mode, 8) && o.file_mode <= 0777;
+  return false;
+}
+
+}  // namespace
+
+bool parse_options(std::string_view text, Options& options, std::string& error) {
+  while (!text.empty()) {
+    const auto end = text.find_first_of("\n;");
+    const std::string_view entry = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (entry.empty()) continue;
+    const auto equals = entry.find('=');
+    const std::string_view key = trim(entry.substr(0, equals));
+    const std::string_view value = equals == std::string_view::npos ? std::string_view{} : trim(entry.substr(equals + 1));
+    if (equals == std::string_view::npos || !set(key, value, options)) {
+      error = "the option '" + std::string(entry) + "' is not understood; see docs/collector.md for keys and values";
+      return false;
+    }
+    options.given.emplace_back(key, value);
+  }
+  if (options.directory.empty() == options.output.empty()) {
+    error = "the options must hold either directory=DIR or output=FILE";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace cutrace

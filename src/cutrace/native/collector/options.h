@@ -1,0 +1,36 @@
+// What to record and where to, as the options text says: `key=value`, separated by newlines or semicolons.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kinds.h"
+
+namespace cutrace {
+
+struct Options {
+  std::string directory;              // each process writes <directory>/<pid>-<instance>.bin
+  std::string output;                 // or this one file
+  std::string cupti;                  // libcupti to load when none is loaded yet
+  KindSet kinds = kDefaultKinds;      // activity kinds, by the names in kinds.h
+  ApiFilter api = ApiFilter::launch;  // which API calls
+  bool graph_nodes = true;            // graph=node: each node; graph=graph: one row a graph launch
+  bool nvtx = true;
+  std::uint64_t max_memory = std::uint64_t{64} << 20;  // bytes, for all the collector holds
+  std::uint64_t max_size = 0;                          // bytes of file, 0 for no limit
+  std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
+  std::uint32_t flush_ms = 100;                        // a killed process loses about this much
+  bool synchronize = true;                             // wait for the GPU before the last flush
+  mode_t file_mode = 0600;
+  std::vector<std::pair<std::string, std::string>> given;  // as written, for the process block
+};
+
+// Fills `options`; on failure returns false and a sentence in `error`.
+bool parse_options(std::string_view text, Options& options, std::string& error);
+
+}  // namespace cutrace

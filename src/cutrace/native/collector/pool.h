@@ -1,0 +1,78 @@
+// The buffers that CUPTI fills, handed out on the application's launching threads.
+//
+// One reservation of address space is cut into equal buffers. Its pages become memory only when touched, which a
+// helper thread does ahead of need (`prepare`), so that a launch never waits for the kernel to find a page. At
+// the limit a request is refused: CUPTI then drops records and counts them, and so does the capture.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "index_stack.h"
+
+namespace cutrace {
+
+class BufferPool {
+ public:
+  static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
+
+  // Reserves address space for `limit` bytes. Once a process: later calls may only lower or restore the limit,
+  // because CUPTI may still hold buffers of an earlier recording. False when the system refuses.
+  bool open(std::size_t buffer_size, std::size_t limit);
+
+  // Launching threads. Null at the memory limit or while closed.
+  std::uint8_t* request();
+  // Launching threads, CUPTI's worker, the flusher: hands a buffer back with `valid` bytes of records.
+  void complete(std::uint8_t* buffer, std::size_t valid);
+
+  // Writer thread: visit(buffer, valid bytes) for each completed buffer in order, then its reuse.
+  template <typename Visit>
+  std::size_t drain(Visit&& visit) {
+    std::size_t count = 0;
+    completed_.take_all([&](std::uint32_t index) {
+      ++count;
+      const std::size_t valid = valid_[index].load(std::memory_order_relaxed);
+      if (valid != 0) visit(address(index), valid);
+      recycle(index, valid);
+    });
+    return count;
+  }
+
+  // Helper thread: touches pages until `spare` buffers wait to be handed out.
+  void prepare(std::uint32_t spare);
+
+  void set_open(bool open) { open_.store(open, std::memory_order_release); }
+  bool has_completed() const { return !completed_.empty(); }
+  // Buffers that CUPTI holds now.
+  std::uint64_t outstanding() const { return requested() - completed(); }
+  std::uint64_t requested() const { return requested_.load(std::memory_order_relaxed); }
+  std::uint64_t completed() const { return returned_.load(std::memory_order_relaxed); }
+  std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  std::size_t buffer_size() const { return buffer_size_; }
+  std::size_t memory() const { return touched_.load(std::memory_order_relaxed) * buffer_size_; }
+
+  // CUPTI zeroes each buffer on the launching thread unless it is told that buffers come zeroed.
+  void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
+
+ private:
+  std::uint8_t* address(std::uint32_t index) const { return base_ + std::size_t{index} * buffer_size_; }
+  std::uint32_t fresh();
+  void recycle(std::uint32_t index, std::size_t valid);
+
+  std::uint8_t* base_ = nullptr;
+  std::size_t buffer_size_ = 0;
+  std::uint32_t capacity_ = 0;
+  bool zeroing_ = false;
+  std::unique_ptr<std::atomic<std::size_t>[]> valid_;
+  IndexStack free_;
+  IndexStack completed_;
+  std::atomic<std::uint32_t> limit_{0};
+  std::atomic<std::uint32_t> touched_{0};
+  std::atomic<bool> open_{false};
+  std::atomic<std::uint64_t> requested_{0};
+  std::atomic<std::uint64_t> returned_{0};
+  std::atomic<std::uint64_t> refused_{0};
+};
+
+}  // namespace cutrace

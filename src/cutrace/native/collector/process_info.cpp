@@ -1,0 +1,190 @@
+#include "process_info.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "hash.h"
+
+#ifndef CUTRACE_VERSION
+#define CUTRACE_VERSION "0"
+#endif
+
+namespace cutrace {
+namespace {
+
+std::string read_file(const char* path, std::size_t limit = 256 << 10) {
+  std::string text;
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  std::array<char, 4096> chunk;
+  for (ssize_t n = 0; text.size() < limit && (n = ::read(fd, chunk.data(), chunk.size())) > 0;)
+    text.append(chunk.data(), static_cast<std::size_t>(n));
+  ::close(fd);
+  return text;
+}
+
+std::string line_of(const char* path) {
+  std::string text = read_file(path);
+  return text.substr(0, text.find('\n'));
+}
+
+std::vector<std::string> command_line() {
+  std::vector<std::string> arguments;
+  const std::string text = read_file("/proc/self/cmdline");
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\0', at);
+    arguments.push_back(text.substr(at, end - at));
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return arguments;
+}
+
+std::string executable() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size());
+  return n > 0 ? std::string(path.data(), static_cast<std::size_t>(n)) : std::string();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
+}
+
+// Bytes of the UTF-8 sequence that `text` starts with, 0 when it is not valid.
+std::size_t utf8_length(std::string_view text) {
+  const auto c = static_cast<unsigned char>(text[0]);
+  if (c < 0x80) return 1;
+  const std::size_t n = c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 ? (c < 0xF0 ? 3 : 0) : c >= 0xC2 ? 2 : 0;
+  if (n == 0 || text.size() < n) return 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  const auto second = static_cast<unsigned char>(text[1]);
+  const bool bad = (c == 0xE0 && second < 0xA0) || (c == 0xED && second >= 0xA0) || (c == 0xF0 && second < 0x90) ||
+                   (c == 0xF4 && second >= 0x90);
+  return bad ? 0 : n;
+}
+
+}  // namespace
+
+std::string JsonObject::quoted(std::string_view value) {
+  std::string out = "\"";
+  while (!value.empty()) {
+    const std::size_t n = utf8_length(value);
+    const char c = value[0];
+    if (n == 0) {
+      out += "\\ufffd";  // file names need not be UTF-8, JSON must be
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      out += escape;
+    } else {
+      out += value.substr(0, n);
+    }
+    value.remove_prefix(n == 0 ? 1 : n);
+  }
+  return out + '"';
+}
+
+void JsonObject::key(std::string_view key) {
+  if (!body_.empty()) body_ += ',';
+  body_.append(quoted(key));
+  body_ += ':';
+}
+void JsonObject::text(std::string_view k, std::string_view value) { raw(k, quoted(value)); }
+void JsonObject::number(std::string_view k, std::uint64_t value) { raw(k, std::to_string(value)); }
+void JsonObject::raw(std::string_view k, std::string_view json) {
+  key(k);
+  body_ += json;
+}
+void JsonObject::texts(std::string_view k, const std::vector<std::string>& values) {
+  std::string list;
+  for (const std::string& value : values) {
+    list += list.empty() ? '[' : ',';
+    list += quoted(value);
+  }
+  list += list.empty() ? "[]" : "]";
+  raw(k, list);
+}
+
+std::string first_process_json(const Options& options, std::uint64_t started) {
+  JsonObject given;
+  for (const auto& [key, value] : options.given) given.text(key, value);
+  JsonObject json;
+  json.number("format", rows::kFormatVersion);
+  json.text("producer", "cutrace collector " CUTRACE_VERSION);
+  json.number("pid", static_cast<std::uint64_t>(::getpid()));
+  json.number("parent_pid", static_cast<std::uint64_t>(::getppid()));
+  json.text("host", host_name());
+  json.text("boot_id", line_of("/proc/sys/kernel/random/boot_id"));
+  json.text("executable", executable());
+  json.texts("command", command_line());
+  json.text("clock", "boottime");
+  json.number("started", started);
+  json.raw("options", given.str());
+  json.raw("tables", rows::kTablesJson);
+  return json.str();
+}
+
+void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), ::closedir);
+  if (tasks == nullptr) return;
+  while (const dirent* entry = ::readdir(tasks.get())) {
+    const auto thread = static_cast<std::uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
+    if (thread == 0) continue;
+    const std::string path = "/proc/self/task/" + std::string(entry->d_name) + "/comm";
+    const std::string name = line_of(path.c_str());
+    if (name.empty() || name.starts_with("cutrace-")) continue;
+    const std::uint64_t hash = hash_bytes(name.data(), name.size());
+    const auto [it, fresh] = known.try_emplace(thread, hash);
+    if (!fresh && it->second == hash) continue;
+    it->second = hash;
+    rows::Threads row;
+    row.thread = thread;
+    row.name = capture.string(name);
+    row.source = 1;
+    capture.add(row);
+  }
+}
+
+std::vector<std::string> likely_cupti_holders() {
+  struct Tool {
+    const char* library;
+    const char* name;
+  };
+  constexpr Tool kTools[] = {
+      {"libToolsInjection", "Nsight Systems"},    {"libnsys", "Nsight Systems"},
+      {"libproton", "Triton's Proton"},           {"libtriton", "Triton's Proton, if a session is open"},
+      {"libtorch_cpu", "torch.profiler"},         {"libsanitizer-collection", "compute-sanitizer"},
+      {"libnv-nsight-compute", "Nsight Compute"}, {"libcuda-injection", "Nsight Compute"},
+      {"libvampir", "Score-P"},                   {"libscorep", "Score-P"},
+      {"libxla", "the JAX profiler"},             {"xla_cuda", "the JAX profiler"},
+      {"libtensorflow", "the TensorFlow profiler"}};
+  const std::string maps = read_file("/proc/self/maps", 16 << 20);
+  std::vector<std::string> found;
+  for (const Tool& tool : kTools) {
+    if (maps.find(tool.library) == std::string::npos) continue;
+    bool listed = false;
+    for (const std::string& name : found) listed = listed || name == tool.name;
+    if (!listed) found.emplace_back(tool.name);
+  }
+  return found;
+}
+
+std::uint64_t random_instance() {
+  std::uint64_t value = 0;
+  if (::getrandom(&value, sizeof value, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof value)) value = now_ns();
+  return value != 0 ? value : 1;
+}
+
+}  // namespace cutrace

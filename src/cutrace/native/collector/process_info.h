@@ -1,0 +1,43 @@
+// What a capture says about its process: the JSON of process blocks, and the names of threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "capture.h"
+#include "options.h"
+
+namespace cutrace {
+
+// Writes one flat JSON object.
+class JsonObject {
+ public:
+  void text(std::string_view key, std::string_view value);
+  void number(std::string_view key, std::uint64_t value);
+  void raw(std::string_view key, std::string_view json);
+  void texts(std::string_view key, const std::vector<std::string>& values);
+  std::string str() const { return "{" + body_ + "}"; }
+  bool empty() const { return body_.empty(); }
+  static std::string quoted(std::string_view value);
+
+ private:
+  void key(std::string_view key);
+  std::string body_;
+};
+
+// The first process block: identity, options, layouts.
+std::string first_process_json(const Options& options, std::uint64_t started);
+
+// Writes a row for each thread whose name is new or has changed. `known` remembers hashes of names.
+void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known);
+
+// Tools found in this process that are known to use CUPTI: "torch.profiler (libtorch_cpu.so)", ...
+std::vector<std::string> likely_cupti_holders();
+
+// A number that tells this recording from any other.
+std::uint64_t random_instance();
+
+}  // namespace cutrace

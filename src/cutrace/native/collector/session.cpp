@@ -1,0 +1,350 @@
+#include "session.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kClockInterval = 1000 * kMillisecond;
+constexpr std::uint64_t kNameInterval = 2000 * kMillisecond;
+constexpr auto kFlusherPatience = std::chrono::seconds(20);
+constexpr auto kWriterPatience = std::chrono::seconds(20);
+constexpr std::uint32_t kSpareBuffers = 16;
+
+std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+
+std::string file_path(const Options& options, std::uint64_t instance) {
+  if (!options.output.empty()) return options.output;
+  char name[64];
+  std::snprintf(name, sizeof name, "/%d-%016llx.bin", static_cast<int>(getpid()),
+                static_cast<unsigned long long>(instance));
+  return options.directory + name;
+}
+
+// The program's signals are for the program's threads.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Session::Session(const Options& options)
+    : options_(options),
+      started_(now_ns()),
+      capture_(options.max_memory / 8),
+      activity_(source_.library(), capture_),
+      nvtx_(capture_, started_) {}
+
+std::unique_ptr<Session> Session::start(const Options& options, std::string& error) {
+  std::unique_ptr<Session> session(new Session(options));
+  const std::uint64_t instance = random_instance();
+  BlockFile& file = session->capture_.file();
+  if (!file.create(file_path(options, instance), options.file_mode, static_cast<std::uint32_t>(getpid()), instance, error))
+    return nullptr;
+  file.set_size_limit(options.max_size);
+  if (!session->capture_.process(first_process_json(options, session->started_), true)) {
+    error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
+            "); choose a place with room";
+    return nullptr;
+  }
+  session->capture_.add(clock_snapshot());
+  session->next_clock_ = now_ns() + kClockInterval;
+  session->refused_seen_ = session->source_.pool().refused();
+  nvtx::set_ring_memory(options.max_memory / 4);
+  nvtx::wake = &session->wake_;
+  nvtx::epoch.fetch_add(1);
+  nvtx::recording.store(options.nvtx && (options.kinds & bit(Kind::nvtx)));
+  if (!session->start_threads(error)) {
+    nvtx::recording.store(false);
+    return nullptr;
+  }
+  return session;
+}
+
+template <void (Session::*Loop)()>
+void* Session::thread_main(void* self) {
+  auto* session = static_cast<Session*>(self);
+  try {
+    (session->*Loop)();
+  } catch (const std::exception& e) {  // no memory: the capture ends here, the program does not
+    std::fprintf(stderr, "cutrace: recording stopped: %s\n", e.what());
+    nvtx::recording.store(false);
+    session->source_.pool().set_open(false);
+    const std::lock_guard lock(session->mutex_);
+    session->flusher_done_ = session->writer_done_ = true;
+    session->changed_.notify_all();
+  }
+  return nullptr;
+}
+
+bool Session::start_threads(std::string& error) {
+  const BlockedSignals blocked;
+  if (pthread_create(&writer_, nullptr, thread_main<&Session::write_loop>, this) != 0) {
+    error = "cannot start the writer thread; raise the limit on threads (ulimit -u)";
+    return false;
+  }
+  pthread_setname_np(writer_, "cutrace-writer");
+  if (pthread_create(&flusher_, nullptr, thread_main<&Session::flush_loop>, this) != 0) {
+    error = "cannot start the flusher thread; raise the limit on threads (ulimit -u)";
+    finish_.store(true);
+    wake_.signal();
+    pthread_join(writer_, nullptr);
+    return false;
+  }
+  pthread_setname_np(flusher_, "cutrace-flusher");
+  threads_started_ = true;
+  return true;
+}
+
+void Session::attach_cupti() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (attach_tried_ || (options_.kinds & ~bit(Kind::nvtx)) == 0) return;
+    attach_tried_ = true;
+  }
+  const CuptiSource::Report report = source_.attach(options_, wake_);
+  const std::lock_guard lock(mutex_);
+  attached_ = report.active;
+  if (source_.library().version != 0) {
+    news_.number("cupti_version", source_.library().version);
+    news_.text("cupti_path", source_.library().path);
+  }
+  if (report.active) news_.texts("kinds", report.kinds);
+  for (const std::string& note : report.notes) {
+    notes_.push_back(note);
+    std::fprintf(stderr, "cutrace: %s\n", note.c_str());
+  }
+  for (const Refusal& refusal : report.refused)
+    notes_.push_back("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
+  if (!notes_.empty()) news_.texts("notes", notes_);
+}
+
+void Session::note_nvtx() {
+  const std::lock_guard lock(mutex_);
+  news_.raw("nvtx", "true");
+}
+
+std::vector<std::string> Session::notes() {
+  const std::lock_guard lock(mutex_);
+  return notes_;
+}
+
+bool Session::flush(std::uint32_t milliseconds) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t wanted = ++flush_wanted_;
+  changed_.notify_all();
+  return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return written_ >= wanted; });
+}
+
+bool Session::stop(bool at_exit) {
+  nvtx::recording.store(false);
+  void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
+  std::unique_lock lock(mutex_);
+  stop_wanted_ = true;
+  at_exit_ = at_exit;
+  context_ = context;
+  changed_.notify_all();
+  const bool flushed = changed_.wait_for(lock, kFlusherPatience, [&] { return flusher_done_; });
+  if (!flushed) {
+    notes_.push_back("CUPTI did not answer at the end of the recording, so its last records are missing");
+    news_.texts("notes", notes_);
+  }
+  source_.pool().set_open(false);
+  finish_.store(true);
+  wake_.signal();
+  const bool written = changed_.wait_for(lock, kWriterPatience, [&] { return writer_done_; });
+  lock.unlock();
+  if (flushed) pthread_join(flusher_, nullptr);
+  if (written) {
+    pthread_join(writer_, nullptr);
+    nvtx::wake = nullptr;
+  }
+  return flushed && written;
+}
+
+// ---- writer thread ----
+
+void Session::write_loop() {
+  activity_.ignore_thread(thread_id());
+  std::uint64_t seen_ticks = 0, seen_flushes = 0, ignored_flusher = 0;
+  std::uint64_t next_write = now_ns() + options_.flush_ms * kMillisecond;
+  for (;;) {
+    const bool last = finish_.load(std::memory_order_acquire);
+    // Read before draining: what was flushed before these counts must be in the blocks written below.
+    const std::uint64_t ticks = ticks_.load(std::memory_order_acquire);
+    const std::uint64_t flushes = flushed_.load(std::memory_order_acquire);
+    if (ignored_flusher == 0 && (ignored_flusher = flusher_id_.load()) != 0)
+      activity_.ignore_thread(static_cast<std::uint32_t>(ignored_flusher));
+    drain();
+    if (last) return finish();
+    const std::uint64_t now = now_ns();
+    if (ticks != seen_ticks || flushes != seen_flushes || now >= next_write) {
+      periodic(now);
+      seen_ticks = ticks;
+      next_write = now + options_.flush_ms * kMillisecond;
+      if (flushes != seen_flushes) {
+        seen_flushes = flushes;
+        const std::lock_guard lock(mutex_);
+        written_ = flushes;
+        changed_.notify_all();
+      }
+    }
+    wake_.wait(next_write > now ? next_write - now : 0);
+  }
+}
+
+void Session::drain() {
+  BufferPool& pool = source_.pool();
+  const auto decode = [this](std::uint8_t* buffer, std::size_t valid) { activity_.decode(buffer, valid); };
+  if (pool.drain(decode) != 0) count_dropped();
+  nvtx_.drain();
+  if (source_.active()) pool.prepare(kSpareBuffers);
+}
+
+void Session::count_dropped() {
+  const std::uint64_t dropped = source_.take_dropped();
+  const std::uint64_t refused = source_.pool().refused();
+  const bool memory = refused != refused_seen_;  // CUPTI dropped because it was given no buffer
+  refused_seen_ = refused;
+  capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
+  (memory ? stats_.discarded : stats_.dropped).fetch_add(dropped, std::memory_order_relaxed);
+}
+
+void Session::periodic(std::uint64_t now) {
+  if (now >= next_clock_) {
+    capture_.add(clock_snapshot());
+    next_clock_ = now + kClockInterval;
+  }
+  if (now >= next_names_) {
+    add_thread_names(capture_, thread_names_);
+    next_names_ = now + kNameInterval;
+  }
+  update_process(false);
+  write_devices();
+  capture_.flush();
+  publish_stats();
+}
+
+// Device records come from CUPTI, some facts from the driver once the program has initialised it.
+void Session::write_devices() {
+  std::vector<DeviceFacts> facts;
+  {
+    const std::lock_guard lock(mutex_);
+    if (facts_.empty() && !finish_.load()) return;
+    facts = facts_;
+  }
+  for (rows::Devices& row : activity_.devices()) {
+    if (row.multiprocessors == 0) continue;
+    for (const DeviceFacts& f : facts) {
+      if (f.device != row.device) continue;
+      row.pci = capture_.string(f.pci);
+      row.memory_clock = f.memory_clock;
+      row.max_threads_per_multiprocessor = f.max_threads_per_multiprocessor;
+      row.shared_per_block_optin = f.shared_per_block_optin;
+      row.shared_reserved_per_block = f.shared_reserved_per_block;
+    }
+    capture_.add(row);
+    row.multiprocessors = 0;  // written
+  }
+}
+
+void Session::update_process(bool last) {
+  std::string json;
+  {
+    const std::lock_guard lock(mutex_);
+    if (last) news_.number("ended", now_ns());
+    if (news_.empty()) return;
+    json = news_.str();
+    news_ = JsonObject();
+  }
+  capture_.process(json, true);
+}
+
+void Session::finish() {
+  nvtx_.finish();
+  count_dropped();
+  for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
+  add_thread_names(capture_, thread_names_);
+  write_devices();
+  capture_.add(clock_snapshot());
+  capture_.flush(true);
+  update_process(true);
+  publish_stats();
+  if (!capture_.file().close())
+    close_error_ = "the capture could not be closed (" + std::string(std::strerror(capture_.file().last_errno())) + ")";
+  const std::lock_guard lock(mutex_);
+  writer_done_ = true;
+  changed_.notify_all();
+}
+
+void Session::publish_stats() {
+  stats_.rows.store(capture_.rows(), std::memory_order_relaxed);
+  stats_.bytes.store(capture_.file().size(), std::memory_order_relaxed);
+  stats_.blocks.store(capture_.file().blocks(), std::memory_order_relaxed);
+  stats_.nvtx_events.store(nvtx_.events(), std::memory_order_relaxed);
+  stats_.memory.store(capture_.memory() + source_.pool().memory() + nvtx::ring_memory(), std::memory_order_relaxed);
+}
+
+// ---- flusher thread ----
+
+void Session::flush_loop() {
+  flusher_id_.store(thread_id());
+  std::unique_lock lock(mutex_);
+  while (!stop_wanted_) {
+    const std::uint64_t done = flushed_.load();
+    changed_.wait_for(lock, std::chrono::milliseconds(options_.flush_ms),
+                      [&] { return stop_wanted_ || flush_wanted_ != done; });
+    if (stop_wanted_) break;
+    const std::uint64_t wanted = flush_wanted_;
+    lock.unlock();
+    source_.flush();
+    gather_device_facts();
+    flushed_.store(wanted, std::memory_order_release);
+    ticks_.fetch_add(1, std::memory_order_release);
+    wake_.signal();
+    lock.lock();
+  }
+  const bool attached = attached_, at_exit = at_exit_;
+  void* const context = context_;
+  lock.unlock();
+  if (attached) {
+    gather_device_facts();
+    source_.detach(at_exit, options_.synchronize, context);
+  }
+  lock.lock();
+  flusher_done_ = true;
+  changed_.notify_all();
+}
+
+void Session::gather_device_facts() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!attached_ || !facts_.empty()) return;
+  }
+  std::vector<DeviceFacts> facts = device_facts();
+  if (facts.empty()) return;
+  const std::uint32_t driver = driver_version(), runtime = runtime_version();
+  const std::lock_guard lock(mutex_);
+  facts_ = std::move(facts);
+  if (driver != 0) news_.number("driver_version", driver);
+  if (runtime != 0) news_.number("runtime_version", runtime);
+}
+
+}  // namespace cutrace

@@ -1,0 +1,116 @@
+// One recording of this process: its file, its two threads, and the order in which it ends.
+//
+// The writer turns buffers and NVTX events into blocks and calls nothing in CUPTI that could wait. The flusher
+// makes the calls that can (flush, synchronise, disable), so that a stuck driver stops neither the writer nor,
+// because every wait for it is bounded, the exit of the program. No lock is held across a CUPTI call.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "activity.h"
+#include "capture.h"
+#include "cupti_source.h"
+#include "driver.h"
+#include "nvtx_decoder.h"
+#include "options.h"
+#include "process_info.h"
+#include "wake.h"
+
+namespace cutrace {
+
+struct SessionStats {
+  std::atomic<std::uint64_t> rows{0}, bytes{0}, blocks{0}, dropped{0}, discarded{0}, nvtx_events{0}, memory{0};
+};
+
+class Session {
+ public:
+  // Creates the file and starts the threads. Null and a sentence in `error` on failure.
+  static std::unique_ptr<Session> start(const Options& options, std::string& error);
+
+  // Begins to record GPU activity; does nothing when that has been tried already.
+  void attach_cupti();
+  void note_nvtx();
+
+  // Writes out all that is complete. False when that took longer than `milliseconds`.
+  bool flush(std::uint32_t milliseconds);
+
+  // Ends the recording. False when a thread did not answer in time: the session must then not be deleted.
+  bool stop(bool at_exit);
+
+  const Options& options() const { return options_; }
+  const SessionStats& stats() const { return stats_; }
+  int descriptor() const { return capture_.file().descriptor(); }
+  // Sentences about what could not be recorded, as in the process block.
+  std::vector<std::string> notes();
+  // Why the file ended early, empty when it did not.
+  const std::string& close_error() const { return close_error_; }
+
+ private:
+  explicit Session(const Options& options);
+  bool start_threads(std::string& error);
+  template <void (Session::*Loop)()>
+  static void* thread_main(void* self);
+
+  void write_loop();
+  void drain();
+  void periodic(std::uint64_t now);
+  void finish();
+  void write_devices();
+  void count_dropped();
+  void publish_stats();
+  void update_process(bool last);
+
+  void flush_loop();
+  void gather_device_facts();
+
+  const Options options_;
+  const std::uint64_t started_;
+  Wake wake_;
+  Capture capture_;
+  CuptiSource& source_ = CuptiSource::instance();
+  SessionStats stats_;
+
+  // Writer thread.
+  ActivityDecoder activity_;
+  NvtxDecoder nvtx_;
+  std::unordered_map<std::uint32_t, std::uint64_t> thread_names_;
+  std::uint64_t refused_seen_ = 0;
+  std::uint64_t next_clock_ = 0;
+  std::uint64_t next_names_ = 0;
+  std::string close_error_;
+
+  // Under mutex_: what the process blocks say, and who waits for whom.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  JsonObject news_;  // keys for the next process block
+  std::vector<std::string> notes_;
+  std::vector<DeviceFacts> facts_;
+  bool attach_tried_ = false;
+  bool attached_ = false;
+  std::uint64_t flush_wanted_ = 0;
+  bool stop_wanted_ = false;
+  bool at_exit_ = false;
+  void* context_ = nullptr;
+  bool flusher_done_ = false;
+  bool writer_done_ = false;
+  std::uint64_t written_ = 0;
+
+  std::atomic<std::uint64_t> flushed_{0};   // flush requests that the flusher has carried out
+  std::atomic<std::uint64_t> ticks_{0};     // periodic flushes carried out
+  std::atomic<bool> finish_{false};         // the writer may end
+  std::atomic<std::uint32_t> flusher_id_{0};
+  pthread_t writer_{};
+  pthread_t flusher_{};
+  bool threads_started_ = false;
+};
+
+}  // namespace cutrace
