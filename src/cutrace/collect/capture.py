@@ -48,6 +48,7 @@ class Capture(ContextDecorator):
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:
             native.start(completed(self._options).text(output=directory / "capture.bin"))
+            _require_cupti(self._options, directory)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -150,7 +151,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     """Record this process and those it starts, from the first CUDA or NVTX call on, until ``stop()`` or the end.
 
     CUDA is not initialised by this: the driver loads the collector when the program initialises CUDA, so call it
-    before the first CUDA call. Where CUDA is in use already the recording starts at once.
+    before the first CUDA call. Where CUDA is in use already, or cutrace has recorded before, it starts at once.
 
     Raises :class:`CutraceError` when the output cannot be written, an option is unknown, or this process is set to
     be recorded already, by cutrace or by another tool.
@@ -167,12 +168,29 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     os.environ.update(variables)
     armed = Armed(path, directory, restore)
     try:
-        if cuda.initialised():
+        # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
+        if cuda.initialised() or cuda.loaded(str(collector_path())):
             collector().start(chosen.text(directory=directory))
+            _require_cupti(chosen, directory)
     except BaseException:
         armed.stop()
         raise
     return armed
+
+
+def _require_cupti(options: Options, directory: Path) -> None:
+    """End a recording that has just started, with the collector's reason, if it cannot see a GPU that is in use."""
+    native = collector()
+    if options.kinds == ("nvtx",) or native.stats().cupti_active or not cuda.initialised():
+        return
+    native.stop()
+    from ..runbin import Reader
+
+    notes: list[str] = []
+    for file in directory.glob("*.bin"):
+        with Reader(file) as reader:
+            notes += [str(note) for info in reader.processes for note in info.get("notes", ())]
+    raise CutraceError("; ".join(notes) or "GPU activity cannot be recorded: run `cutrace doctor`")
 
 
 def mark(text: str) -> None:

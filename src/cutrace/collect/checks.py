@@ -57,7 +57,7 @@ def run_checks() -> tuple[Check, ...]:
     return (
         library,
         _driver(),
-        _gpu(trial),
+        *_gpu(trial),
         *_cupti(),
         _injection(),
         _permissions(),
@@ -136,16 +136,17 @@ def _release() -> str:
         return ""
 
 
-def _gpu(trial: Trial) -> Check:
+def _gpu(trial: Trial) -> Iterator[Check]:
     if trial.devices:
-        return Check("GPU", "ok", ", ".join(trial.devices))
-    if "NO_DEVICE" in trial.gpu_error:
+        yield Check("GPU", "ok", ", ".join(trial.devices))
+    elif "NO_DEVICE" in trial.gpu_error:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         advice = "look at nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
-        return Check("GPU", "problem", "the driver shows no GPU", advice)
-    return Check(
-        "GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log"
-    )
+        yield Check("GPU", "problem", "the driver shows no GPU", advice)
+    elif cuda.driver_version() is not None:
+        yield Check(
+            "GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log"
+        )
 
 
 def _cupti() -> Iterator[Check]:

@@ -1,0 +1,163 @@
+"""Recording from inside a program. Each program runs in a process of its own: there is one collector a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+
+NVTX = "import nvtx, os, sys, json, cutrace\n"
+
+
+def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", NVTX + program], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+
+
+def succeed(folder: Path, program: str) -> str:
+    done = run(folder, program)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def names(path: Path) -> list[str]:
+    with cutrace.load(path) as trace:
+        return trace.strings.take(trace.nvtx_ranges["name"]).tolist()
+
+
+def test_record_holds_what_happens_inside_and_nothing_else(tmp_path):
+    succeed(
+        tmp_path,
+        "with cutrace.record('run.bin'):\n"
+        "    with nvtx.annotate('inside'): assert not os.path.exists('run.bin')\n"
+        "with nvtx.annotate('after'): pass\n",
+    )
+    assert names(tmp_path / "run.bin") == ["inside"]
+    assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_a_decorated_function_is_recorded_anew_each_time(tmp_path):
+    succeed(
+        tmp_path,
+        "@cutrace.record('run.bin')\n"
+        "def step(n):\n"
+        "    'Doc.'\n"
+        "    with nvtx.annotate(f'step {n}'): return n\n"
+        "assert [step(1), step(2)] == [1, 2] and step.__doc__ == 'Doc.'\n",
+    )
+    assert names(tmp_path / "run.bin") == ["step 2"]
+
+
+def test_an_error_inside_passes_through_and_the_capture_is_kept(tmp_path):
+    done = run(tmp_path, "with cutrace.record('run.bin'), nvtx.annotate('work'): raise KeyError('mine')")
+    assert done.stderr.splitlines()[-1] == "KeyError: 'mine'"
+    assert names(tmp_path / "run.bin") == ["work"]
+
+
+def test_a_second_recording_at_the_same_time_is_refused(tmp_path):
+    program = (
+        "with cutrace.record('a.bin'):\n"
+        "    try: cutrace.record('b.bin').start()\n"
+        "    except cutrace.CutraceError as error: print(error)\n"
+    )
+    assert "recorded already" in succeed(tmp_path, program)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_under_cutrace_record_a_recording_of_ones_own_is_refused(tmp_path):
+    program = NVTX + "nvtx.mark('first')\nwith cutrace.record('b.bin'): pass"
+    command = [sys.executable, "-m", "cutrace", "record", "-o", "a.bin", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "recorded already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("cutrace.record('absent/run.bin').start()", "does not exist"),
+        ("cutrace.record('run.bin', kinds='warp')", "no kind of activity"),
+        ("cutrace.arm('absent/run.bin')", "does not exist"),
+        ("cutrace.arm('run.bin', api='some')", "launch, all, none"),
+        ("os.environ['CUDA_INJECTION64_PATH'] = '/x.so'; cutrace.arm('run.bin')", "another tool"),
+        ("cutrace.arm('run.bin'); cutrace.arm('run.bin')", "already"),
+    ],
+)
+def test_what_cannot_be_recorded_is_one_clear_error(tmp_path, call, hint):
+    done = run(tmp_path, call)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("cutrace.errors.CutraceError: ")
+    assert hint in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path):
+    succeed(
+        tmp_path,
+        "with cutrace.record('run.bin'):\n"
+        "    with nvtx.annotate('parent'): pass\n"
+        "    child = os.fork()\n"
+        "    if child: os.waitpid(child, 0)\n"
+        "if not child: sys.exit()\n",
+    )
+    assert names(tmp_path / "run.bin") == ["parent"]
+
+
+def test_arm_records_to_the_end_of_the_program_children_included(tmp_path):
+    succeed(
+        tmp_path,
+        "import subprocess\n"
+        "cutrace.arm('run.bin')\n"
+        "with nvtx.annotate('parent'): pass\n"
+        "child = 'import nvtx\\nwith nvtx.annotate(\"child\"): pass'\n"
+        "subprocess.run([sys.executable, '-c', child], check=True)\n",
+    )
+    assert sorted(names(tmp_path / "run.bin")) == ["child", "parent"]
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert len(trace.processes) == 2
+
+
+def test_arm_without_a_call_to_record_leaves_nothing(tmp_path):
+    program = (
+        "before = dict(os.environ)\n"
+        "armed = cutrace.arm('run.bin')\n"
+        "assert 'CUTRACE_OPTIONS' in os.environ\n"
+        "assert armed.stop() is None and armed.stop() is None\n"
+        "assert dict(os.environ) == before\n"
+    )
+    succeed(tmp_path, program)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arm_can_be_a_context_and_be_used_again(tmp_path):
+    program = (
+        "for name in ('a', 'b'):\n"
+        "    with cutrace.arm(f'{name}.bin') as armed, nvtx.annotate(name): pass\n"
+        "    print(armed.path)\n"
+    )
+    assert succeed(tmp_path, program) == "a.bin\nb.bin\n"
+    assert names(tmp_path / "a.bin") == ["a"]
+    assert names(tmp_path / "b.bin") == ["b"]
+
+
+def test_a_mark_is_in_the_recording_and_harmless_without_one(tmp_path):
+    succeed(
+        tmp_path, "cutrace.mark('lost')\nwith cutrace.record('run.bin'): cutrace.mark('here')\ncutrace.mark('lost')"
+    )
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.strings.take(trace.nvtx_marks["name"]).tolist() == ["here"]
+
+
+def test_the_options_are_in_the_capture(tmp_path):
+    program = "with cutrace.record('run.bin', api='all', max_size='1GiB'): pass"
+    succeed(tmp_path, program)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        options = trace.processes[0].info["options"]
+    assert json.loads(json.dumps(options))["max_size"] == str(1 << 30)
+    assert options["api"] == "all"
