@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/crc32c.h"
+#include "encoder.h"
 
 namespace nb = nanobind;
 
@@ -50,4 +51,7 @@ NB_MODULE(_native, m) {
       nb::arg("data"), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
   m.def("demangle", &demangle, nb::arg("name"),
         "The C++ name behind an Itanium-ABI mangled one; any other name comes back as it is.");
+  cutrace::register_encoder(m);
+  cutrace::register_keys(m);
+  cutrace::register_lanes(m);
 }

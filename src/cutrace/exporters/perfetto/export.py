@@ -1,0 +1,128 @@
+"""The way of a whole capture into a Perfetto trace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..._native import Submissions
+from ...errors import CutraceError
+from ...runbin import BlockInfo
+from ...runbin.layout import TABLES
+from ...trace import Trace
+from . import gpu, tracks
+from .devices import Devices
+from .header import Header
+from .naming import Names, Numbers, ThreadNames, lost_sentences, pids
+from .output import Compression, Output
+from .sweep import Sweep
+
+Progress = Callable[[int, int], None]
+
+_HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES))
+_GPU_TABLES = tuple(t.name for t in gpu.TABLES)
+
+
+def write(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    compress: Compression = None,
+    start: int | None = None,
+    end: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a trace for ui.perfetto.dev to ``path``; a path that ends with .gz is compressed as a whole.
+
+    ``compress`` packs groups of packets instead, which viewers read as they come. ``start`` and ``end`` (ns) keep
+    what touches that time. ``progress`` is called with (rows done, rows in all). Memory does not grow with the
+    capture. Raises :class:`CutraceError` when the file cannot be written; none is left then.
+    """
+    if compress not in (None, "zstd", "deflate"):
+        raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
+    if compress and Path(path).suffix == ".gz":
+        raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
+    try:
+        with Output(Path(path), compress) as output:
+            _Export(trace, output, start, end, progress).run()
+    except OSError as error:
+        raise CutraceError(f"cannot write {path}: {error.strerror}") from None
+
+
+class _Export:
+    """One conversion: what its parts share, and their order."""
+
+    def __init__(
+        self, trace: Trace, output: Output, start: int | None, end: int | None, progress: Progress | None
+    ) -> None:
+        self._trace, self._output, self._progress = trace, output, progress
+        self._start, self._end = start or 0, end if end is not None else (1 << 64) - 1
+        self._whole = start is None and end is None
+        self._names, self._numbers = Names(), Numbers()
+        self._pids = pids(trace)
+        self._threads = ThreadNames(trace)
+        self._devices = Devices(trace, self._pids)
+        self._unknown = dict.fromkeys(TABLES, 0)
+        self._infos = {name: trace.block_infos(name, start, end) for name in (*_GPU_TABLES, *_HOST_TABLES)}
+        self._total = sum(info.rows for infos in self._infos.values() for info in infos)
+        self._done = 0
+
+    def run(self) -> None:
+        header = Header(self._trace, self._output, self._pids)
+        uuids = [self._numbers.uuid() for _ in self._trace.processes]
+        header.begin(self._devices, uuids)
+        spilled, free_id = 0, 0
+        for process in self._trace.processes:
+            submissions = Submissions(free_id)
+            for rows in self._gpu_rows(process.index):
+                submissions.count(rows["correlation"])
+            free_id = submissions.seal()
+            self._write_gpu(process.index, submissions)
+            spilled += self._write_host(process.index, uuids[process.index], submissions)
+        header.finish(list(lost_sentences(self._trace, self._unknown, spilled)), self._numbers)
+
+    def _of(self, name: str, process: int) -> list[BlockInfo]:
+        """The blocks of a table and process in rising time."""
+        return sorted((i for i in self._infos[name] if i.process == process), key=lambda i: i.first_time)
+
+    def _gpu_rows(self, process: int) -> Iterator[np.ndarray]:
+        for name in _GPU_TABLES:
+            for info in self._of(name, process):
+                yield self._cut(self._trace.block(info)[0], name)
+
+    def _write_gpu(self, process: int, submissions: Submissions) -> None:
+        names = gpu.GpuNames(self._trace, self._devices, self._names, process)
+        for table in gpu.TABLES:
+            infos = self._of(table.name, process)
+            writer = gpu.GpuWriter(table, names, submissions, self._numbers, self._output) if infos else None
+            for info in infos:
+                rows, unknown = self._trace.block(info)
+                rows = self._cut(rows, table.name)
+                if writer and len(rows):
+                    writer.write(rows)
+                self._advance(info, len(unknown))
+
+    def _write_host(self, process: int, uuid: int, submissions: Submissions) -> int:
+        sweep = Sweep(
+            self._trace, process, self._pids[process], uuid, names=self._names, numbers=self._numbers,
+            threads=self._threads, submissions=submissions, output=self._output, cut=self._cut, advance=self._advance,
+        )  # fmt: skip
+        sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)])
+        return sweep.spilled
+
+    def _cut(self, rows: np.ndarray, name: str) -> np.ndarray:
+        """The rows that touch the chosen time."""
+        if self._whole or not len(rows):
+            return rows
+        first, last = rows[TABLES[name].start_field], rows[TABLES[name].end_field]
+        return rows[(last >= self._start) & (first < self._end)]
+
+    def _advance(self, info: BlockInfo, unknown: int) -> None:
+        """Note that a block was written, and how many of its rows have no known times."""
+        self._unknown[info.table or ""] += unknown
+        self._done += info.rows
+        if self._progress:
+            self._progress(self._done, self._total)

@@ -1,0 +1,153 @@
+"""Names, ids and tracks that the whole trace shares.
+
+Interned ids mean something only within a packet sequence; here they are given out once for the whole trace, so
+that a piece of an event, once encoded, fits every sequence that has been told its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...trace import Process, Trace
+from .sequence import Interned
+
+#: Values of InternedGraphicsContext.Api and of GpuApi.
+CUDA = 4
+
+
+class Names:
+    """Interned ids of names, by field of InternedData."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, dict[str, int]] = {}
+
+    def entry(self, field: str, name: str) -> Interned:
+        """The entry of a name, with a new id if it was not there."""
+        ids = self._ids.setdefault(field, {})
+        iid = ids.setdefault(name, len(ids) + 1)
+        return Interned(field, iid, {"name": name})
+
+
+class Needs(list[Interned]):
+    """The interned entries that an event refers to, gathered while its constant part is described."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__()
+        self._names = names
+
+    def name(self, field: str, name: str) -> int:
+        """The id of a name."""
+        entry = self._names.entry(field, name)
+        self.append(entry)
+        return entry.iid
+
+    def add(self, entry: Interned) -> int:
+        """The id of an entry that was made elsewhere."""
+        self.append(entry)
+        return entry.iid
+
+    def annotation(self, name: str, value: int | float | str | None) -> dict[str, Any]:
+        """A debug annotation: numbers by sign and type, texts as they are."""
+        return {"name_iid": self.name("debug_annotation_names", name), **_value(value)}
+
+    def annotations(self, **values: int | float | str | None) -> list[dict[str, Any]]:
+        """Debug annotations, without those that are None."""
+        return [self.annotation(name, value) for name, value in values.items() if value is not None]
+
+    def compute_args(self, **values: int | float | str | None) -> list[dict[str, Any]]:
+        """Arguments of a kernel or a launch, without those that are None."""
+        return [
+            {"name_iid": self.name("compute_arg_names", name), **_value(value)}
+            for name, value in values.items()
+            if value is not None
+        ]
+
+
+def _value(value: int | float | str | None) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"string_value": value}
+    if isinstance(value, float):
+        return {"double_value": value}
+    assert value is not None
+    return {"uint_value": value} if value >= 0 else {"int_value": value}
+
+
+class Numbers:
+    """Numbers that must not repeat in one trace: packet sequences and track uuids."""
+
+    def __init__(self) -> None:
+        self._sequence = 1  # the sequence of packets about the trace as a whole
+        self._uuid = 0
+
+    def sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def uuid(self) -> int:
+        self._uuid += 1
+        return self._uuid
+
+
+def pids(trace: Trace) -> list[int]:
+    """A process id for each process of the trace. Viewers know processes by this number, so a process whose pid was
+    another's too (on another machine, or reused) gets one that no system gives out."""
+    taken: set[int] = set()
+    out = []
+    for process in trace.processes:
+        pid = process.pid
+        if pid in taken or not 0 < pid < 1 << 31:
+            pid = next(p for p in range((1 << 30) + process.index, 1 << 31) if p not in taken)
+        taken.add(pid)
+        out.append(pid)
+    return out
+
+
+class ThreadNames:
+    """The name of each thread: the last one given, NVTX before the operating system."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._names: dict[tuple[int, int], str] = {}
+        for row in trace.threads[np.argsort(trace.threads["source"], kind="stable")]:
+            self._names[int(row["process"]), int(row["thread"])] = trace.strings[int(row["name"])]
+
+    def get(self, process: int, thread: int) -> str | None:
+        return self._names.get((process, thread))
+
+
+def process_label(process: Process, pid: int) -> str:
+    """What tells a process from the others in the name of a queue."""
+    return f"{process.name} ({pid})"
+
+
+def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int) -> Iterator[tuple[str, int]]:
+    """What is missing or was moved, as (sentence, count), for the notices of the trace."""
+    for (reason, detail), count in _losses(trace).items():
+        yield f"{reason} ({detail})" if detail else reason, count
+    for table, count in unknown.items():
+        if count:
+            yield f"{table} without known times, not shown", count
+    for damage in trace.damage:
+        yield f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes", damage.rows
+    for process in trace.processes:
+        if not process.complete:
+            yield f"the capture of {process.name} ({process.pid}) was not closed in order", 0
+        notes = process.info.get("notes")
+        for note in notes if isinstance(notes, list) else ():
+            yield str(note), 0
+    if spilled:
+        yield "slices that overlap others of their thread, shown on a track of their own", spilled
+
+
+def _losses(trace: Trace) -> dict[tuple[str, str], int]:
+    from ...runbin.layout import LOSS_REASONS
+
+    out: dict[tuple[str, str], int] = {}
+    for row in trace.losses:
+        reason = int(row["reason"])
+        _, meaning = LOSS_REASONS.get(reason, ("", f"records lost for a reason unknown here ({reason})"))
+        key = meaning, trace.strings[int(row["detail"])]
+        out[key] = out.get(key, 0) + int(row["count"])
+    return out

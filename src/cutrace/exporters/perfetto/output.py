@@ -1,0 +1,109 @@
+"""The file that packets go to: gathered in groups of a few MiB, compressed on request, written as they fill."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from ..._native import Blobs, Program, encode
+from . import schema
+
+Compression = Literal["zstd", "deflate"] | None
+Stream = tuple[Program, "list[np.ndarray | Blobs]"]
+
+#: Bytes of packets that are written, and compressed, together.
+GROUP_SIZE = 4 << 20
+
+
+class Output:
+    """Writes packets to ``path``; a path that ends with .gz is compressed as a whole. Leaving the ``with`` block by
+    an exception removes the file."""
+
+    def __init__(self, path: Path, compress: Compression) -> None:
+        self._path = path
+        self._wrap = _wrapper(compress)
+        self._group = np.empty(GROUP_SIZE, np.uint8)
+        self._used = 0
+        self._raw: BinaryIO = path.open("wb", buffering=0)
+        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
+
+    def packet(self, values: Mapping[str, Any]) -> None:
+        """One packet from values by field name (see :func:`schema.encode`)."""
+        self._bytes(schema.encode("Trace", {"packet": values}))
+
+    def events(
+        self,
+        streams: Sequence[Stream],
+        count: int,
+        *,
+        which: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+        last: int = 0,
+        first: int = 0,
+    ) -> int:
+        """Encode ``count`` events from event ``first`` on (see ``cutrace._native.encode``); the new ``last``."""
+        stop = first + count
+        while first < stop:
+            self._used, done, last = encode(self._group, self._used, streams, stop - first, which, rows, last, first)
+            first += done
+            if first < stop:
+                if self._used:
+                    self.flush()
+                elif not done:
+                    self._group = np.empty(2 * len(self._group), np.uint8)  # one event larger than a group
+        return last
+
+    def flush(self) -> None:
+        """Write the packets gathered so far."""
+        if self._used:
+            self._write(self._wrap(self._group[: self._used].data))
+            self._used = 0
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.flush()
+            if self._file is not self._raw:
+                self._file.close()
+        except OSError:
+            kind = OSError
+            raise
+        finally:
+            self._raw.close()
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
+
+    def _bytes(self, data: bytes) -> None:
+        if self._used + len(data) > len(self._group):
+            self.flush()
+        if len(data) > len(self._group):
+            self._write(self._wrap(memoryview(data)))
+            return
+        self._group[self._used : self._used + len(data)] = np.frombuffer(data, np.uint8)
+        self._used += len(data)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while len(view):
+            view = view[self._file.write(view) :]
+
+
+def _wrapper(compress: Compression) -> Callable[[memoryview], bytes | memoryview]:
+    """What becomes of a group of packets: itself, or one packet that holds it compressed."""
+    if compress == "zstd":
+        import zstandard
+
+        compressor = zstandard.ZstdCompressor(level=3)
+        return lambda group: schema.encode("Trace", {"packet": {"zstd_compressed_packets": compressor.compress(group)}})
+    if compress == "deflate":
+        return lambda group: schema.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})
+    return lambda group: group

@@ -1,0 +1,152 @@
+"""Messages with gaps: a description by field name, some of whose values come from columns, as a native program.
+
+A description is a mapping like the one :func:`schema.encode` takes, in which a value may also be one of the classes
+below. Constant fields become bytes that are copied; the rest becomes one operation a field::
+
+    Template("Trace", {"packet": {"timestamp": Delta("time"), "sequence_flags": 2}})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._native import Blobs, Program, encode
+from . import schema
+
+RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS = range(11)
+_KINDS = {schema.VARINT: VARINT, schema.ZIGZAG: ZIGZAG, schema.FIXED32: FIXED32, schema.FIXED64: FIXED64}
+
+
+@dataclass(frozen=True)
+class Column:
+    """The value of a column. ``omit``: leave the field out where the column holds this. ``event``: the column has
+    an entry for each event, not for each row."""
+
+    name: str
+    omit: int | None = None
+    event: bool = False
+
+
+@dataclass(frozen=True)
+class Delta:
+    """The difference to the last value of this kind, whichever template wrote it. Always by event."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Each:
+    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``."""
+
+    offsets: str
+    values: str
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Fields encoded before, by the id in column ``ids`` out of the :class:`Blobs` given as ``table``. Stands as a
+    value under any key: the pieces carry their own field numbers."""
+
+    ids: str
+    table: str
+
+
+@dataclass(frozen=True)
+class When:
+    """A value that is left out, whole, where a column is ``unless``."""
+
+    column: str
+    value: Any
+    unless: int = 0
+
+
+class Template:
+    """A description, compiled. ``columns`` are the names that :meth:`bind` needs."""
+
+    def __init__(self, message: str, description: Mapping[str, Any]) -> None:
+        self._ops: list[tuple[int, bytes, int, int, bool, bool, int, int, bytes]] = []
+        self.columns: list[str] = []
+        self._compile(message, description)
+        self.program = Program(self._ops)
+
+    def bind(self, columns: Mapping[str, np.ndarray | Blobs]) -> tuple[Program, list[np.ndarray | Blobs]]:
+        """The program with its columns, for :func:`cutrace._native.encode`."""
+        return self.program, [columns[name] for name in self.columns]
+
+    def encode(self, columns: Mapping[str, np.ndarray | Blobs], rows: int) -> bytes:
+        """All rows as bytes; for small things and tests."""
+        out = np.empty(1 << 16, np.uint8)
+        while True:
+            size, done, _ = encode(out, 0, [self.bind(columns)], rows)
+            if done == rows:
+                return out[:size].tobytes()
+            out = np.empty(2 * len(out), np.uint8)
+
+    def _column(self, name: str) -> int:
+        if name not in self.columns:
+            self.columns.append(name)
+        return self.columns.index(name)
+
+    def _op(
+        self,
+        kind: int,
+        tag: bytes = b"",
+        column: int = 0,
+        column2: int = 0,
+        omit: int | None = None,
+        event: bool = False,
+        skip: int = 0,
+        raw: bytes = b"",
+    ) -> None:
+        if kind == RAW and self._ops and self._ops[-1][0] == RAW and not self._fixed():
+            raw = self._ops.pop()[8] + raw
+        sentinel = (omit or 0) & (1 << 64) - 1
+        self._ops.append((kind, tag, column, column2, omit is not None, event, sentinel, skip, raw))
+
+    def _fixed(self) -> bool:
+        """Whether the last operation must stay as it is, because a condition counts it."""
+        return getattr(self, "_barrier", -1) == len(self._ops)
+
+    def _compile(self, message: str, description: Mapping[str, Any]) -> None:
+        for name, value in description.items():
+            for item in value if isinstance(value, list | tuple) else (value,):
+                self._field(message, name, item)
+
+    def _field(self, message: str, name: str, value: Any) -> None:
+        if isinstance(value, Pieces):
+            self._op(BLOB, column=self._column(value.ids), column2=self._column(value.table))
+            return
+        if isinstance(value, When):
+            at = len(self._ops)
+            self._op(UNLESS, column=self._column(value.column), omit=value.unless)
+            self._field(message, name, value.value)
+            unless = self._ops[at]
+            self._ops[at] = (*unless[:7], len(self._ops) - at - 1, unless[8])
+            self._barrier = len(self._ops)
+            return
+        kind = schema.field(message, name)
+        if isinstance(value, Column):
+            self._op(_KINDS[kind.coding], kind.tag, self._column(value.name), omit=value.omit, event=value.event)
+        elif isinstance(value, Delta):
+            self._op(DELTA, kind.tag, self._column(value.name), event=True)
+        elif isinstance(value, Each):
+            self._op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))
+        elif isinstance(value, Mapping) and _has_gaps(value.values()):
+            self._op(OPEN, kind.tag)
+            self._compile(kind.message, value)
+            self._op(CLOSE)
+        elif value is not None:
+            self._op(RAW, raw=schema.encode(message, {name: value}))
+
+
+def _has_gaps(values: Iterable[Any]) -> bool:
+    return any(
+        isinstance(v, Column | Delta | Each | Pieces | When)
+        or (isinstance(v, Mapping) and _has_gaps(v.values()))
+        or (isinstance(v, list | tuple) and _has_gaps(v))
+        for v in values
+    )

@@ -1,0 +1,76 @@
+// Protobuf from columns. A Program is a message described as a list of operations; encode() runs programs row by
+// row into a buffer. Nothing here knows which messages these are: field names and numbers are resolved in Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace cutrace {
+
+enum class OpKind : std::uint8_t {
+  kRaw,       // bytes that are the same in each row
+  kVarint,    // tag, then the value of a column
+  kZigzag,    // tag, then the value zigzag-coded (sint32, sint64)
+  kFixed32,   // tag, then four bytes
+  kFixed64,   // tag, then eight bytes
+  kDelta,     // tag, then the difference to the value of the last row that had this operation
+  kBlob,      // bytes out of a Blobs table by the id in a column (whole fields, encoded before)
+  kRepeated,  // tag and varint for each value of a list: a column of offsets into a column of values
+  kOpen,      // tag and length of a nested message that ends at the matching kClose
+  kClose,
+  kUnless,    // skips the next `skip` operations where the column holds the sentinel
+};
+
+struct Op {
+  OpKind kind{};
+  bool optional = false;   // leave the field out where the column holds the sentinel
+  bool per_event = false;  // the column has one entry an event, not one a row
+  std::uint8_t tag_size = 0;
+  std::uint8_t tag[10]{};
+  std::uint32_t column = 0;
+  std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values
+  std::uint32_t skip = 0;
+  std::uint64_t sentinel = 0;
+  std::uint32_t raw_begin = 0;
+  std::uint32_t raw_size = 0;
+};
+
+// Encoded pieces by id. Grows only; ids count from 0.
+class Blobs {
+ public:
+  std::uint32_t add(nanobind::bytes piece);
+  std::size_t size() const { return ends_.size(); }
+  std::size_t longest() const { return longest_; }
+  const std::uint8_t* begin(std::size_t id) const { return data_.data() + (id ? ends_[id - 1] : 0); }
+  std::size_t length(std::size_t id) const { return ends_[id] - (id ? ends_[id - 1] : 0); }
+
+ private:
+  std::vector<std::uint8_t> data_;
+  std::vector<std::size_t> ends_;
+  std::size_t longest_ = 0;
+};
+
+class Program {
+ public:
+  explicit Program(nanobind::list ops);
+
+  const std::vector<Op>& ops() const { return ops_; }
+  const std::uint8_t* raw() const { return raw_.data(); }
+  std::size_t columns() const { return columns_; }
+  // Bytes that a row takes at most, without blobs and lists.
+  std::size_t row_bound() const { return row_bound_; }
+
+ private:
+  std::vector<Op> ops_;
+  std::vector<std::uint8_t> raw_;
+  std::size_t columns_ = 0;
+  std::size_t row_bound_ = 0;
+};
+
+void register_encoder(nanobind::module_& m);
+void register_lanes(nanobind::module_& m);
+void register_keys(nanobind::module_& m);
+
+}  // namespace cutrace

@@ -1,0 +1,181 @@
+// Slices of many tracks, as the begin and end events of properly nested stacks.
+//
+// A viewer takes the end of a slice to belong to the slice that began last on its track, so slices of one track
+// have to form a tree. Lanes lays out the slices of each group (a thread, say): a slice goes to the first lane on
+// which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of time: rows
+// are added in any order, and take() returns all events before a moment, in the order of time.
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "arrays.h"
+#include "encoder.h"
+#include "view.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+struct Entry {
+  std::uint64_t start;
+  std::uint64_t end;
+  std::uint32_t row;
+  std::uint8_t stream;
+  bool instant;
+};
+
+// At the same moment: longer slices first, since they enclose the shorter ones; instants last, inside them all.
+bool earlier(const Entry& a, const Entry& b) {
+  if (a.start != b.start) return a.start < b.start;
+  if (a.instant != b.instant) return b.instant;
+  return a.end > b.end;
+}
+
+struct Group {
+  std::vector<Entry> entries;
+  std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
+  std::size_t open = 0;
+
+  // The lane whose innermost slice ends first; there is one when open > 0.
+  std::size_t next_end() const {
+    if (lanes.size() == 1) return 0;
+    std::size_t best = lanes.size();
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+      if (!lanes[i].empty() && (best == lanes.size() || lanes[i].back() < lanes[best].back())) best = i;
+    return best;
+  }
+};
+
+struct Events {
+  std::vector<std::uint8_t> stream;
+  std::vector<std::uint32_t> row;
+  std::vector<std::uint64_t> time;
+  std::vector<std::uint32_t> lane;
+
+  void add(std::uint8_t s, std::uint32_t r, std::uint64_t t, std::size_t l) {
+    stream.push_back(s);
+    row.push_back(r);
+    time.push_back(t);
+    lane.push_back(static_cast<std::uint32_t>(l));
+  }
+};
+
+class Lanes {
+ public:
+  static constexpr unsigned kEnd = 255;
+
+  // Slices (or instants, without ends) of a stream; rows are numbered within the stream and this window.
+  void add(unsigned stream, nb::handle groups, nb::handle starts, nb::object ends) {
+    if (stream >= kEnd) throw std::invalid_argument("a stream has a number below 255");
+    View group(groups), start(starts);
+    const bool instant = ends.is_none();
+    View end(instant ? starts : nb::handle(ends));
+    if (group.size() != start.size() || end.size() != start.size())
+      throw std::invalid_argument("groups, starts and ends have equal lengths");
+    nb::gil_scoped_release release;
+    for (std::size_t row = 0; row < start.size(); ++row) {
+      const std::uint64_t g = group[row];
+      if (g >= groups_.size()) {
+        if (g > (1u << 24)) throw std::length_error("too many tracks");
+        groups_.resize(g + 1);
+      }
+      const Entry entry{start[row], end[row], static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant};
+      if (entry.end < entry.start) throw std::invalid_argument("a slice ends before it begins");
+      groups_[g].entries.push_back(entry);
+    }
+  }
+
+  // All events before `until`, as (groups, offsets, streams, rows, times, lanes): the events of groups[i] are those
+  // from offsets[i] to offsets[i + 1]. The end of a slice has stream 255.
+  nb::tuple take(std::uint64_t until) {
+    std::vector<std::uint32_t> groups;
+    std::vector<std::uint32_t> offsets{0};
+    Events events;
+    {
+      nb::gil_scoped_release release;
+      for (std::size_t g = 0; g < groups_.size(); ++g) {
+        Group& group = groups_[g];
+        if (group.entries.empty() && group.open == 0) continue;
+        lay_out(group, until, events);
+        if (events.time.size() == offsets.back()) continue;
+        groups.push_back(static_cast<std::uint32_t>(g));
+        offsets.push_back(static_cast<std::uint32_t>(events.time.size()));
+      }
+    }
+    return nb::make_tuple(to_array(std::move(groups)), to_array(std::move(offsets)), to_array(std::move(events.stream)),
+                          to_array(std::move(events.row)), to_array(std::move(events.time)),
+                          to_array(std::move(events.lane)));
+  }
+
+  // Slices that went to another lane than the first, by group.
+  nb::object spilled() const {
+    std::vector<std::uint64_t> copy = spilled_;
+    copy.resize(groups_.size());
+    return to_array(std::move(copy));
+  }
+
+ private:
+  void lay_out(Group& group, std::uint64_t until, Events& events) {
+    if (!std::is_sorted(group.entries.begin(), group.entries.end(), earlier))
+      std::stable_sort(group.entries.begin(), group.entries.end(), earlier);
+    for (const Entry& entry : group.entries) {
+      if (entry.start >= until) throw std::invalid_argument("a slice begins behind the window it was added to");
+      close_before(group, entry.start, events);
+      if (entry.instant) {
+        events.add(entry.stream, entry.row, entry.start, 0);
+        continue;
+      }
+      std::size_t lane = 0;
+      while (lane < group.lanes.size() && !group.lanes[lane].empty() && group.lanes[lane].back() < entry.end) ++lane;
+      if (lane == group.lanes.size()) group.lanes.emplace_back();
+      group.lanes[lane].push_back(entry.end);
+      ++group.open;
+      if (lane > 0) note_spill(static_cast<std::size_t>(&group - groups_.data()));
+      events.add(entry.stream, entry.row, entry.start, lane);
+    }
+    group.entries.clear();
+    if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
+  }
+
+  // Ends of slices up to and including a moment: what ends when another begins is not its parent.
+  void close_before(Group& group, std::uint64_t moment, Events& events) {
+    while (group.open > 0) {
+      const std::size_t lane = group.next_end();
+      const std::uint64_t end = group.lanes[lane].back();
+      if (end > moment) return;
+      group.lanes[lane].pop_back();
+      --group.open;
+      events.add(kEnd, 0, end, lane);
+    }
+  }
+
+  void note_spill(std::size_t group) {
+    if (spilled_.size() <= group) spilled_.resize(group + 1);
+    ++spilled_[group];
+  }
+
+  std::vector<Group> groups_;
+  std::vector<std::uint64_t> spilled_;
+};
+
+}  // namespace
+
+void register_lanes(nb::module_& m) {
+  nb::class_<Lanes>(m, "Lanes", "Lays out slices as begin and end events of nested stacks, window by window.")
+      .def(nb::init<>())
+      .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
+      .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
+           "Add slices, or instants where ends is None, to be returned by the next take().")
+      .def("take", &Lanes::take, nb::arg("until"),
+           "All events before a moment: (groups, offsets, streams, rows, times, lanes).")
+      .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");
+}
+
+}  // namespace cutrace
