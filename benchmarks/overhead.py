@@ -290,8 +290,9 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"unknown configuration {unknown[0]}: choose from {', '.join(sorted(known))}")
     if unknown := [name for name in args.only if not any(w.startswith(name) for w in names.split(", "))]:
         parser.error(f"unknown workload {unknown[0]}: choose from {names}")
-    if shutil.which("nvcc") is None:
-        parser.error("nvcc is not on PATH: the benchmark compiles its launch loop with it")
+    for command, reason in (("nvcc", "compile the launch loop"), ("cutrace", "record")):
+        if shutil.which(command) is None:
+            parser.error(f"{command} is not on PATH: it is needed to {reason}")
     return args
 
 

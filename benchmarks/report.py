@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Target:
-    """A target: what is measured, the figure, the limit, and ``pass``, ``fail``, ``unclear`` or ``not measured``."""
+    """A target: what is measured, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
 
     what: str
     figure: str
@@ -118,7 +119,8 @@ class Overheads:
         return None if a is None or b is None or b.median <= 0 else a.median / b.median
 
     def verdict(self, workload: str, tool: str, other: str, limit: float) -> str:
-        """Whether the tool adds at most ``limit`` times what the other adds."""
+        """``pass`` if the tool adds at most ``limit`` times what the other adds, else ``fail``, ``unclear`` or
+        ``not measured``."""
         a, b = self.added_by_round(workload, tool), self.added_by_round(workload, other)
         excess = [a[number] - limit * b[number] for number in a if number in b]
         if not excess:
@@ -131,32 +133,33 @@ class Overheads:
 
 def time_table(overheads: Overheads) -> Iterator[str]:
     """A row for each workload and configuration."""
-    yield "| workload | tool | time, ns (q1 to q3) | added, ns (q1 to q3) | added / null's | added / torch.profiler's |"
-    yield "|---|---|---:|---:|---:|---:|"
+    yield "| workload | tool | time, ns (q1 to q3) | added, ns (q1 to q3) |"
+    yield "|---|---|---:|---:|"
     for workload in overheads.workloads():
+        title = WORKLOADS[workload]
         for config in overheads.configs(workload):
-            total, added = overheads.total(workload, config), overheads.added(workload, config)
-            null = {"cutrace": "null", "cutrace_kernels": "null_kernels"}.get(config)
-            cells = [
-                WORKLOADS[workload],
-                CONFIGS[config],
-                _spread(total),
-                "" if config.startswith("none") else _spread(added),
-                _number(overheads.ratio(workload, config, null)) if null else "",
-                "" if config.startswith("none") else _number(overheads.ratio(workload, config, "torch_profiler")),
-            ]
-            yield f"| {' | '.join(cells)} |"
+            added = None if config.startswith("none") else overheads.added(workload, config)
+            yield f"| {title} | {CONFIGS[config]} | {_spread(overheads.total(workload, config))} | {_spread(added)} |"
+            title = ""
+
+
+def ratio_table(overheads: Overheads) -> Iterator[str]:
+    """Ratios of added times, each with its verdict: a row a workload, a column a target."""
+    columns = (f"{CONFIGS[tool]} / {CONFIGS[other]}: at most {limit}" for tool, other, limit in RATIOS)
+    yield f"| added time | {' | '.join(columns)} |"
+    yield "|---|" + "---:|" * len(RATIOS)
+    for workload in overheads.workloads():
+        cells = []
+        for tool, other, limit in RATIOS:
+            verdict = overheads.verdict(workload, tool, other, limit)
+            ratio = overheads.ratio(workload, tool, other)
+            # A tool that adds nothing that can be measured has no ratio to it.
+            cells.append(verdict if ratio is None else f"{ratio:.2f} {verdict}")
+        yield f"| {WORKLOADS[workload]} | {' | '.join(cells)} |"
 
 
 def targets(result: dict[str, Any], nvtx_ns: float | None = None) -> Iterator[Target]:
-    """All targets with what was measured."""
-    overheads = Overheads(result)
-    for tool, other, limit in RATIOS:
-        for workload in overheads.workloads():
-            ratio = overheads.ratio(workload, tool, other)
-            verdict = overheads.verdict(workload, tool, other, limit)
-            what = f"added time, {CONFIGS[tool]} / {CONFIGS[other]}: {WORKLOADS[workload]}"
-            yield Target(what, _number(ratio) or "-", f"≤ {limit}", verdict)
+    """The targets beside the ratios, with what was measured."""
     yield from _capture_targets(result)
     yield from _exit_targets(result)
     figure = None if nvtx_ns is None else f"{nvtx_ns:.0f} ns"
@@ -211,7 +214,7 @@ def _target(what: str, figure: str | None, limit: str, met: bool) -> Target:
 
 
 def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
-    """Both tables, with a line that says where and when."""
+    """All tables, with a line that says where and when."""
     gpu = result["machine"].get("gpu") or {}
     versions = ", ".join(f"{name} {version}" for name, version in sorted(result["versions"].items()))
     host = f"{result['machine']['cpu']} ({result['machine']['cores']} cores)"
@@ -221,21 +224,20 @@ def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
         "",
         *time_table(Overheads(result)),
         "",
+        *ratio_table(Overheads(result)),
+        "",
         "| target | measured | limit | |",
         "|---|---:|---:|---|",
         *(f"| {t.what} | {t.figure} | {t.limit} | {t.verdict} |" for t in targets(result, nvtx_ns)),
     ]
     if result["failures"]:
-        lines += ["", "Not measured:", *(f"- {f['what']}: {f['error']}" for f in result["failures"])]
+        errors = Counter(f["error"].strip() for f in result["failures"])
+        lines += ["", "Failures:", *(f"- {count} times: {error}" for error, count in errors.items())]
     return "\n".join(lines)
 
 
 def _spread(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.median:,.0f} ({spread.q1:,.0f} to {spread.q3:,.0f})"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def main(arguments: list[str] | None = None) -> int:

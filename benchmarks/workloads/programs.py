@@ -131,6 +131,8 @@ class TorchServer:
             with self._log.open("a") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, HERE / "server.py"],
+                    # PyTorch then counts devices without initialising CUDA, so that the process can fork.
+                    env={**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

@@ -7,6 +7,7 @@ request a line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``li
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -61,9 +62,19 @@ def versions() -> dict[str, str]:
     return {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "cudnn": str(cudnn)}
 
 
-def main() -> None:
-    import triton.profiler  # noqa: F401  (so that no child has to)
+def preload() -> None:
+    """Import what the children will use. Nothing of it may initialise CUDA, which a fork does not survive."""
+    # The optimizers import torch._dynamo at their first step.
+    for module in ("torch._dynamo", "torch.profiler", "triton.profiler", "cutrace"):
+        importlib.import_module(module)
+    from cutrace.collect import cuda
 
+    if cuda.initialised():
+        sys.exit("the imports have initialised CUDA: no child of this process can use it")
+
+
+def main() -> None:
+    preload()
     say({"versions": versions()})
     for line in sys.stdin:
         child = os.fork()

@@ -71,10 +71,9 @@ def test_python_profilers_are_compared_with_the_loop_called_from_python(report: 
     [([2040] * 4, "pass"), ([2060] * 4, "fail"), ([2000, 2050, 2060, 2200], "unclear")],
 )
 def test_ratio_to_the_null_collector(report: ModuleType, cutrace: list[float], expected: str) -> None:
-    made = result(none=[1000] * 4, null=[2000] * 4, cutrace=cutrace)
-    what = "added time, cutrace / null collector:"
+    overheads = report.Overheads(result(none=[1000] * 4, null=[2000] * 4, cutrace=cutrace))
     # 1.05 times the thousand nanoseconds that the null collector adds.
-    assert verdict(report, made, what) == expected
+    assert overheads.verdict("launches_1", "cutrace", "null", 1.05) == expected
 
 
 def test_no_ratio_to_a_tool_that_adds_nothing(report: ModuleType) -> None:
@@ -83,7 +82,9 @@ def test_no_ratio_to_a_tool_that_adds_nothing(report: ModuleType) -> None:
 
 
 def test_what_was_not_measured_does_not_pass(report: ModuleType) -> None:
-    assert {t.verdict for t in report.targets(result(none=[1]))} == {"not measured"}
+    made = result(none=[1])
+    assert {t.verdict for t in report.targets(made)} == {"not measured"}
+    assert report.Overheads(made).verdict("launches_1", "cutrace", "null", 1.05) == "not measured"
 
 
 @pytest.mark.parametrize(("lost", "kernels", "expected"), [(0, 100, "pass"), (3, 100, "fail"), (0, 99, "fail")])
@@ -105,12 +106,14 @@ def test_exit_and_memory(report: ModuleType) -> None:
     assert verdict(report, made, "NVTX", nvtx_ns=149.0) == "pass"
 
 
-def test_the_command_prints_both_tables(report: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_all_tables(report: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps(result(none=[1000], null=[2000], cutrace=[2010])))
     assert report.main([str(path)]) == 0
     out = capsys.readouterr().out
-    assert "| cutrace | 2,010 (2,010 to 2,010) | 1,010 (1,010 to 1,010) | 1.01 |" in out
+    assert "| cutrace | 2,010 (2,010 to 2,010) | 1,010 (1,010 to 1,010) |" in out
+    assert "| 1.01 pass | not measured |" in out
+    assert "| NVTX push and pop | - | < 150 ns | not measured |" in out
     assert out.startswith("NVIDIA Test, driver 1.2")
 
 
