@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 from dataclasses import asdict
 
 import click
@@ -33,11 +35,15 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
     from rich.markup import escape
 
     console = Console(highlight=False)
-    width = max(len(check.name) for check in checks)
+    column = max(len(check.name) for check in checks)
+    # Wrapped by hand: a terminal gets an indented column, a file whole lines.
+    room = console.width - column - 11 if console.is_terminal else sys.maxsize
     for check in checks:
-        console.print(f"{_MARKS[check.status]}  {check.name:{width}}  {escape(check.finding)}", soft_wrap=True)
-        if check.advice:
-            console.print(f"{'':9}{'':{width}}  -> {escape(check.advice)}", soft_wrap=True)
+        texts = textwrap.wrap(check.finding, max(room, 40), break_on_hyphens=False)
+        texts += textwrap.wrap(check.advice, max(room, 40), initial_indent="-> ", break_on_hyphens=False)
+        for at, text in enumerate(texts):
+            begin = f"{_MARKS[check.status]}  {check.name:{column}}" if at == 0 else f"{'':9}{'':{column}}"
+            console.print(f"{begin}  {escape(text)}", soft_wrap=True)
     nvtx = any(check.name == "NVTX" and check.status == "ok" for check in checks)
     if able:
         verdict = "GPU work can be recorded here."
@@ -45,4 +51,4 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
         verdict = "GPU work cannot be recorded here, NVTX can. Captures can be converted and inspected anywhere."
     else:
         verdict = "Nothing can be recorded here. Captures can be converted and inspected anywhere."
-    console.print(verdict, soft_wrap=True)
+    console.print(verdict, soft_wrap=not console.is_terminal)
