@@ -109,8 +109,7 @@ class Campaign:
 
     def run(self) -> None:
         self.programs.build()
-        if self.torch or self.threads:
-            self._attempt("checks", self._check)
+        self._check()
         if _chosen("exit", self.args.only):
             self._attempt("exit", self._exit)
         self.save()
@@ -198,7 +197,10 @@ class Campaign:
 
     def _settings(self, config: Config) -> dict[str, Any]:
         if config.tool == "cutrace":
-            return {"capture": str(self.folder / "run.bin"), "options": config.options}
+            capture = self.folder / "run.bin"
+            # A recording that fails must not be taken for the one before.
+            capture.unlink(missing_ok=True)
+            return {"capture": str(capture), "options": config.options}
         if config.tool == "null":
             options = completed(Options.of(**config.options))
             text = options.text(directory=self.folder)
@@ -209,20 +211,25 @@ class Campaign:
 
     def _check(self) -> None:
         """That each tool saw every kernel, on a small run; and how many kernels an operation of a workload launches."""
-        launches = 2000
         for config in self.configs:
             if config.tool in ("torch_profiler", "proton") and self.threads:
-                request = self._request(config, threads=[1], launches=launches, warm_up=0, stop=True)
-                answers = self.server.measure(request, timeout=120)
-                seen = _value(answers, "kernels_seen")
-                self.result["checks"][config.name] = {"launched": launches, "seen": seen}
-        kernels = {}
+                self._attempt(f"check of {config.name}", self._check_tool, config)
         for workload in self.torch:
-            request = self._request(Config("cutrace", "cutrace"), workloads=[workload], scale=0.2)
-            answers = self.server.measure(request, timeout=120)
-            with cutrace.load(self.folder / "run.bin") as trace:
-                kernels[workload] = round(trace.count("kernels") / _value(answers, "operations"), 1)
-        self.result["checks"]["kernels_per_operation"] = kernels
+            self._attempt(f"check of {workload}", self._check_workload, workload)
+
+    def _check_tool(self, config: Config) -> None:
+        launches = 2000
+        request = self._request(config, threads=[1], launches=launches, warm_up=0, stop=True)
+        answers = self.server.measure(request, timeout=120)
+        seen = _value(answers, "kernels_seen")
+        self.result["checks"][config.name] = {"launched": launches, "seen": seen}
+
+    def _check_workload(self, workload: str) -> None:
+        request = self._request(Config("cutrace", "cutrace"), workloads=[workload], scale=0.2)
+        answers = self.server.measure(request, timeout=120)
+        with cutrace.load(self.folder / "run.bin") as trace:
+            kernels = trace.count("kernels") / _value(answers, "operations")
+        self.result["checks"].setdefault("kernels_per_operation", {})[workload] = round(kernels, 1)
 
     def _exit(self) -> None:
         """From the last line of a program with ten million records to its complete capture."""

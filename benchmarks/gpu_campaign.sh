@@ -1,0 +1,65 @@
+#!/bin/bash
+# Everything that needs a GPU, in one command: gpu_campaign.sh OUT_DIR [captures|tests|overhead|all]...
+#
+# Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
+# Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
+# default 570) is what all parts together may take, and the overhead benchmark runs as many rounds as are left.
+# OUT_DIR gets at most eight files: captures.tar.gz, captures.log, tests.log, overhead.{json,md,log,txt}, nvtx.json.
+set -u
+root=$(dirname "$(dirname "$(readlink -f "$0")")")
+out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|overhead|all]...}
+shift
+mkdir -p "$out"
+out=$(readlink -f "$out")
+end=$((SECONDS + ${TOTAL:-570}))
+export PYTHONUNBUFFERED=1
+cd "$root" || exit 1
+failed=""
+
+left() { echo $((end - SECONDS)); }
+at_most() { local l; l=$(left); echo $(($1 < l ? $1 : l > 1 ? l : 1)); }
+
+captures() {
+  local folder
+  folder=$(mktemp -d)
+  timeout -k 10 "$(at_most 240)" tests/data/make/make.sh "$folder" > "$out/captures.log" 2>&1 || failed+=" captures"
+  tar -C "$folder" -czf "$out/captures.tar.gz" .
+  rm -rf "$folder"
+  cat "$out/captures.log"
+}
+
+tests() {
+  local together=""
+  python3 -c 'import xdist' 2> /dev/null && together="-n 6"
+  {
+    # shellcheck disable=SC2086
+    timeout -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m gpu -q -rfEs -p no:cacheprovider $together \
+      --ignore tests/gpu/test_agreement.py || failed+=" tests"
+    # Alone on the GPU, since it compares durations.
+    timeout -k 10 "$(at_most 120)" python3 -m pytest tests/gpu/test_agreement.py -m gpu -q -rfEs -p no:cacheprovider \
+      || failed+=" agreement"
+  } > "$out/tests.log" 2>&1
+  tail -n 60 "$out/tests.log"
+}
+
+overhead() {
+  local program=benchmarks/nvtx_cost.py
+  if [ -e $program ]; then
+    timeout -k 10 60 python3 $program > "$out/nvtx.json" || failed+=" nvtx"
+  fi
+  # A round takes about 45 s, and one more than the budget allows may be under way.
+  timeout -k 10 "$(left)" python3 benchmarks/overhead.py --out "$out/overhead.json" --budget "$(($(left) - 20))" ${OVERHEAD:-} \
+    > "$out/overhead.txt" 2>&1 || failed+=" overhead"
+  tail -n 20 "$out/overhead.txt"
+  [ -e "$out/overhead.json" ] && python3 benchmarks/report.py "$out/overhead.json" > "$out/overhead.md" && cat "$out/overhead.md"
+}
+
+for part in "${@:-all}"; do
+  case $part in
+    captures | tests | overhead) $part ;;
+    all) captures; tests; overhead ;;
+    *) echo "unknown part $part: captures, tests, overhead or all" >&2; exit 2 ;;
+  esac
+done
+echo "took $SECONDS s${failed:+; FAILED:$failed}"
+[ -z "$failed" ]
