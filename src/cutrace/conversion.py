@@ -112,7 +112,10 @@ def _replaced(destination: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
             # The same name, since its ending says how to write.
             temporary = Path(folder, destination.name)
-            yield temporary
+            try:
+                yield temporary
+            except CutraceError as error:
+                raise CutraceError(str(error).replace(str(temporary), str(destination))) from None
             temporary.replace(destination)
     except OSError as error:
         raise CutraceError(f"cannot write {destination}: {error.strerror}") from None

@@ -39,8 +39,10 @@ def _print(checks: tuple[Check, ...], able: bool) -> None:
     # Wrapped by hand: a terminal gets an indented column, a file whole lines.
     room = console.width - column - 11 if console.is_terminal else sys.maxsize
     for check in checks:
-        texts = textwrap.wrap(check.finding, max(room, 40), break_on_hyphens=False)
-        texts += textwrap.wrap(check.advice, max(room, 40), initial_indent="-> ", break_on_hyphens=False)
+        texts = textwrap.wrap(check.finding, max(room, 40), break_long_words=False, break_on_hyphens=False)
+        texts += textwrap.wrap(
+            check.advice, max(room, 40), initial_indent="-> ", break_long_words=False, break_on_hyphens=False
+        )
         for at, text in enumerate(texts):
             begin = f"{_MARKS[check.status]}  {check.name:{column}}" if at == 0 else f"{'':9}{'':{column}}"
             console.print(f"{begin}  {escape(text)}", soft_wrap=True)

@@ -1,0 +1,118 @@
+"""cutrace convert: what is written, and what is said about it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+from cutrace.runbin import Writer
+from support import cutrace, rows, small_capture
+
+
+def kernels(path: Path) -> list[int]:
+    """The durations of the kernels of a trace that is not compressed."""
+    trace = Trace.FromString(path.read_bytes())
+    return [p.gpu_render_stage_event.duration for p in trace.packet if p.HasField("gpu_render_stage_event")]
+
+
+def convert(*arguments: object, **options) -> str:
+    done = cutrace("convert", *arguments, **options)
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+def test_the_trace_has_the_kernels_and_one_line_says_its_size(tmp_path):
+    said = convert(small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace")
+    assert kernels(tmp_path / "a.pftrace") == [100, 150]
+    assert said == f"cutrace: {tmp_path / 'a.pftrace'}: {(tmp_path / 'a.pftrace').stat().st_size / 1024:.1f} KiB\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "a.pftrace"]
+
+
+def test_several_captures_become_one_trace(tmp_path):
+    a, b = small_capture(tmp_path / "a.bin", pid=1), small_capture(tmp_path / "b.bin", pid=2)
+    convert(a, b, "-o", tmp_path / "ab.pftrace")
+    assert kernels(tmp_path / "ab.pftrace") == [100, 150] * 2
+
+
+def test_a_stretch_of_time_counts_from_the_first_record(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")  # the first record is at 50 ns, the kernels are at 100-200 and 150-300
+    convert(capture, "-o", tmp_path / "late.pftrace", "--start", "151ns")
+    assert kernels(tmp_path / "late.pftrace") == [150]
+    convert(capture, "-o", tmp_path / "early.pftrace", "--end", "0.09us")
+    assert kernels(tmp_path / "early.pftrace") == [100]
+
+
+def test_gz_compresses_the_whole_file(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    convert(capture, "-o", tmp_path / "a.pftrace.gz")
+    (tmp_path / "a.pftrace").write_bytes(gzip.decompress((tmp_path / "a.pftrace.gz").read_bytes()))
+    assert kernels(tmp_path / "a.pftrace") == [100, 150]
+
+
+@pytest.mark.parametrize(("method", "field"), [("zstd", "zstd_compressed_packets"), ("deflate", "compressed_packets")])
+def test_groups_of_packets_are_compressed_on_request(tmp_path, method, field):
+    convert(small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace", "--compress", method)
+    data = (tmp_path / "a.pftrace").read_bytes()
+    known = field in Trace.FromString(data).packet[0].DESCRIPTOR.fields_by_name
+    assert not known or any(p.HasField(field) for p in Trace.FromString(data).packet)
+    assert b"saxpy" not in data
+
+
+def test_an_existing_trace_is_replaced_in_one_step(tmp_path):
+    (tmp_path / "a.pftrace").write_text("old")
+    with (tmp_path / "a.pftrace").open() as old:
+        convert(small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace")
+        assert old.read() == "old"
+    assert kernels(tmp_path / "a.pftrace") == [100, 150]
+
+
+def test_the_capture_is_never_overwritten(tmp_path):
+    capture = small_capture(tmp_path / "a.pftrace")
+    before = capture.read_bytes()
+    done = cutrace("convert", capture, "-o", capture)
+    assert done.returncode == 2
+    assert "is the capture itself" in done.stderr
+    assert capture.read_bytes() == before
+
+
+def test_a_torn_capture_is_converted_as_far_as_it_goes_with_a_notice(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    with Writer(tmp_path / "b.bin", pid=2) as writer:
+        writer.rows("kernels", rows("kernels", 50, start=10, end=20))
+    capture.write_bytes(capture.read_bytes() + (tmp_path / "b.bin").read_bytes()[:1000])
+    said = convert(capture, "-o", tmp_path / "a.pftrace")
+    assert kernels(tmp_path / "a.pftrace") == [100, 150]
+    assert "torn" in said
+
+
+def test_a_full_disk_leaves_nothing_and_names_the_trace(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    limit = f"ulimit -f 0; exec {sys.executable} -m cutrace convert {capture} -o {tmp_path / 'a.pftrace'}"
+    done = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == f"cutrace: cannot write {tmp_path / 'a.pftrace'}: File too large\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_quiet_says_nothing(tmp_path):
+    assert convert("-q", small_capture(tmp_path / "a.bin"), "-o", tmp_path / "a.pftrace") == ""
+
+
+def test_a_terminal_sees_a_progress_bar(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    control, terminal = pty.openpty()
+    command = [sys.executable, "-m", "cutrace", "convert", str(capture), "-o", str(tmp_path / "a.pftrace")]
+    program = subprocess.Popen(command, stderr=terminal, env={**os.environ, "TERM": "xterm-256color"})
+    os.close(terminal)
+    assert program.wait(timeout=60) == 0
+    shown = os.read(control, 1 << 16).decode()
+    os.close(control)
+    assert "converting" in shown
+    assert "100%" in shown
