@@ -8,17 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 
 def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int]:
-    """Start a tool in this process, before its first CUDA call.
+    """Start a tool in this process, which has not called CUDA yet.
 
     Returns a function that ends the collection and gives the kernels that were seen, which takes long with some
     tools; a process that only wants the times leaves without it.
     """
-    if tool == "torch_profiler":
-        return _torch_profiler(folder)
-    if tool == "proton":
-        return _proton(folder)
+    if tool in ("torch_profiler", "proton"):
+        # As in the programs that use them: they start when CUDA is in use already.
+        torch.zeros(1, device="cuda")
+        return _torch_profiler(folder) if tool == "torch_profiler" else _proton(folder)
     if tool == "cutrace":
         import cutrace
 
