@@ -4,6 +4,7 @@
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
 # Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
 # default 570) is what all parts together may take, and the overhead benchmark runs as many rounds as are left.
+# OVERHEAD holds more options of overhead.py, e.g. OVERHEAD=--quick.
 # OUT_DIR gets at most eight files: captures.tar.gz, captures.log, tests.log, overhead.{json,md,log,txt}, nvtx.json.
 set -u
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
@@ -48,10 +49,15 @@ overhead() {
     timeout -k 10 60 python3 $program > "$out/nvtx.json" || failed+=" nvtx"
   fi
   # A round takes about 45 s, and one more than the budget allows may be under way.
-  timeout -k 10 "$(left)" python3 benchmarks/overhead.py --out "$out/overhead.json" --budget "$(($(left) - 20))" ${OVERHEAD:-} \
-    > "$out/overhead.txt" 2>&1 || failed+=" overhead"
-  tail -n 20 "$out/overhead.txt"
-  [ -e "$out/overhead.json" ] && python3 benchmarks/report.py "$out/overhead.json" > "$out/overhead.md" && cat "$out/overhead.md"
+  # shellcheck disable=SC2086
+  timeout -k 10 "$(at_most 3600)" python3 benchmarks/overhead.py --out "$out/overhead.json" \
+    --budget "$(($(left) - 20))" ${OVERHEAD:-} > "$out/overhead.txt" 2>&1 || failed+=" overhead"
+  grep -v '^|' "$out/overhead.txt" | tail -n 20
+  local nvtx=()
+  [ -s "$out/nvtx.json" ] && nvtx=(--nvtx "$out/nvtx.json")
+  if [ -e "$out/overhead.json" ]; then
+    python3 benchmarks/report.py "$out/overhead.json" "${nvtx[@]}" > "$out/overhead.md" && cat "$out/overhead.md"
+  fi
 }
 
 for part in "${@:-all}"; do
