@@ -157,10 +157,10 @@ class Campaign:
         command = [self.programs.launch_main, *map(str, numbers)]
         lines = self._launch(config, command, timeout=120)
         end = {key: value for line in lines[-2:] for key, value in line.items()}
-        for line in lines[:-2]:
-            self._add(line, config.name, number, peak_memory=end["peak_memory"], max_rss=end["max_rss"])
         if config.tool == "cutrace":
             self._capture(config, number, end)
+        for line in lines[:-2]:
+            self._add(line, config.name, number, peak_memory=end["peak_memory"], max_rss=end["max_rss"])
 
     def _launch(self, config: Config, command: list[str | Path], timeout: float) -> list[dict[str, Any]]:
         """Run a native program under a configuration; a capture is left at ``self.folder / "run.bin"``."""
@@ -172,6 +172,9 @@ class Campaign:
 
     def _torch(self, config: Config, number: int) -> None:
         answers = self.server.measure(self._request(config, workloads=self.torch), timeout=120)
+        if config.tool == "cutrace" and not (self.folder / "run.bin").exists():
+            # The time of a program that was not recorded says nothing.
+            raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
             if "workload" in line:
                 self._add(line, config.name, number, peak_memory=_value(answers, "peak_memory"))

@@ -230,10 +230,20 @@ def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
         "|---|---:|---:|---|",
         *(f"| {t.what} | {t.figure} | {t.limit} | {t.verdict} |" for t in targets(result, nvtx_ns)),
     ]
+    lines += ["", *_checks(result["checks"])]
     if result["failures"]:
         errors = Counter(f["error"].strip() for f in result["failures"])
         lines += ["", "Failures:", *(f"- {count} times: {error}" for error, count in errors.items())]
     return "\n".join(lines)
+
+
+def _checks(checks: dict[str, Any]) -> Iterator[str]:
+    """What was seen on the small runs before the measurements."""
+    for config, check in checks.items():
+        if config in CONFIGS:
+            yield f"- {CONFIGS[config]} saw {check['seen']:,} of {check['launched']:,} kernels on a small run."
+    for workload, kernels in checks.get("kernels_per_operation", {}).items():
+        yield f"- {WORKLOADS[workload]}: {kernels:g} kernels."
 
 
 def _spread(spread: Spread | None) -> str:

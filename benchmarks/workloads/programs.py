@@ -88,6 +88,8 @@ def run_native(command: Sequence[str | Path], environment: dict[str, str], timeo
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise Failed(f"{Path(command[0]).name} ended with {process.returncode}:\n{output[-2000:]}")
+    if "null collector: not recording" in output:
+        raise Failed(output[-2000:])
     yield from _json_lines(output.splitlines())
     yield {"max_rss": usage.ru_maxrss * 1024, "ended_boottime_ns": ended}
 

@@ -40,6 +40,7 @@ def result(**times: list[float]) -> dict[str, Any]:
         "measurements": rows,
         "captures": [],
         "exit": {},
+        "checks": {},
         "failures": [],
     }
 
@@ -115,6 +116,16 @@ def test_the_command_prints_all_tables(report: ModuleType, tmp_path: Path, capsy
     assert "| 1.01 pass | not measured |" in out
     assert "| NVTX push and pop | - | < 150 ns | not measured |" in out
     assert out.startswith("NVIDIA Test, driver 1.2")
+
+
+def test_checks_and_failures_are_told(report: ModuleType) -> None:
+    made = result(none=[1])
+    made["checks"] = {"proton": {"launched": 2000, "seen": 1999}, "kernels_per_operation": {"transformer": 400.5}}
+    made["failures"] = [{"what": "null, round 0", "error": "no"}, {"what": "null, round 1", "error": "no"}]
+    text = report.markdown(made)
+    assert "Proton (trace) saw 1,999 of 2,000 kernels" in text
+    assert "transformer training step (a step): 400.5 kernels" in text
+    assert "- 2 times: no" in text
 
 
 def test_an_unreadable_result_is_an_error(report: ModuleType, tmp_path: Path) -> None:
