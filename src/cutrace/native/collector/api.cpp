@@ -13,6 +13,8 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "clock.h"
 #include "cupti_source.h"
@@ -28,14 +30,16 @@
 namespace cutrace {
 namespace {
 
-// Never destroyed: threads of the program may still call in while the process exits.
+// Never destroyed: threads of the program may still call in while the process exits. The mutex is held for moments
+// only, never while something waits for CUPTI: whoever needs the session takes a share of it.
 struct State {
-  std::mutex mutex;                  // start and stop, one at a time
-  std::unique_ptr<Session> session;  // under mutex
-  struct cutrace_stats last {};      // of the session that ended last, under mutex
+  std::mutex mutex;
+  std::shared_ptr<Session> session;            // under mutex
+  bool ending = false;                         // under mutex: a thread is inside stop
+  struct cutrace_stats last {};                // under mutex: of the session that ended last
+  std::vector<std::shared_ptr<Session>> kept;  // under mutex: sessions that threads may use until the process ends
   std::atomic<bool> running{false};
   std::atomic<int> descriptor{-1};
-  std::atomic<bool> cupti_used{false};
   bool hooks = false;  // under mutex
 };
 
@@ -43,9 +47,6 @@ State& state() {
   static auto* s = new State;
   return *s;
 }
-
-int fail(const std::string& message);
-int succeed();
 
 std::string& last_error() {
   thread_local std::string text;
@@ -83,30 +84,39 @@ void copy_stats(const Session& session, struct cutrace_stats& out) {
   out.blocks_written = s.blocks;
 }
 
-bool stop_locked(State& s, bool at_exit) {
-  s.running.store(false);
-  const bool orderly = s.session->stop(at_exit);
-  copy_stats(*s.session, s.last);
-  const std::string error = s.session->close_error();
-  s.descriptor.store(-1);
-  if (!orderly) {
-    static_cast<void>(s.session.release());  // a thread still uses it
-    fail("the recording ended, but a part of it did not answer in time; the capture may lack its last records");
-    return false;
-  }
-  if (at_exit)
-    static_cast<void>(s.session.release());  // other threads may still be inside a callback
-  else
-    s.session.reset();
-  if (!error.empty()) fail(error);
-  return error.empty();
+std::shared_ptr<Session> current_session() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.ending ? nullptr : s.session;
 }
 
-void at_exit() {
+int no_session() { return fail("no recording is running in this process; start one first"); }
+
+int stop(bool at_exit) {
   State& s = state();
-  std::unique_lock lock(s.mutex, std::try_to_lock);  // exit() from within start or stop: leave it to them
-  if (!lock.owns_lock() || s.session == nullptr) return;
-  guarded([&] { return stop_locked(s, true) ? 0 : 1; });
+  std::shared_ptr<Session> session;
+  {
+    const std::lock_guard lock(s.mutex);
+    if (s.session == nullptr || s.ending) return no_session();
+    s.ending = true;
+    session = s.session;
+  }
+  s.running.store(false);
+  const bool orderly = session->stop(at_exit);
+  const std::lock_guard lock(s.mutex);
+  copy_stats(*session, s.last);
+  s.descriptor.store(-1);
+  s.session = nullptr;
+  s.ending = false;
+  if (!orderly || at_exit) s.kept.push_back(session);
+  if (!orderly)
+    return fail("the recording ended, but a part of it did not answer in time; the capture may lack its last records");
+  return session->close_error().empty() ? succeed() : fail(session->close_error());
+}
+
+// Nothing happens when another thread is inside stop: exit() does not wait for it.
+void at_exit() {
+  guarded([] { return stop(true); });
 }
 
 void before_fork() {
@@ -123,7 +133,9 @@ void after_fork_in_child() {
   State& s = state();
   nvtx::after_fork_in_child();
   CuptiSource::instance().forget();
-  static_cast<void>(s.session.release());
+  if (s.session != nullptr) s.kept.push_back(std::move(s.session));
+  s.session = nullptr;
+  s.ending = false;
   s.running.store(false);
   const int fd = s.descriptor.exchange(-1);
   if (fd >= 0) ::close(fd);
@@ -163,11 +175,8 @@ bool start_from_environment() {
   return state().running.load();
 }
 
-template <typename Use>
-void with_session(Use&& use) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  if (s.session != nullptr) use(*s.session);
+void attach_cupti() {
+  if (const std::shared_ptr<Session> session = current_session()) session->attach_cupti();
 }
 
 }  // namespace
@@ -184,33 +193,26 @@ int cutrace_start(const char* options) {
   return guarded([&] {
     if (const int failed = cutrace::start(options)) return failed;
     // Without a driver in the process, CUPTI waits for InitializeInjection().
-    if (cutrace::driver_is_loaded()) cutrace::with_session([](cutrace::Session& s) { s.attach_cupti(); });
+    if (cutrace::driver_is_loaded()) cutrace::attach_cupti();
     return succeed();
   });
 }
 
 int cutrace_stop(void) {
-  return guarded([] {
-    auto& s = state();
-    const std::lock_guard lock(s.mutex);
-    if (s.session == nullptr) return fail("no recording is running in this process; start one first");
-    return cutrace::stop_locked(s, false) ? succeed() : 1;
-  });
+  return guarded([] { return cutrace::stop(false); });
 }
 
 int cutrace_flush(void) {
   return guarded([] {
-    auto& s = state();
-    const std::lock_guard lock(s.mutex);
-    if (s.session == nullptr) return fail("no recording is running in this process; start one first");
-    if (!s.session->flush(10'000)) return fail("flushing took longer than 10 s; the recording goes on");
-    return succeed();
+    const auto session = cutrace::current_session();
+    if (session == nullptr) return cutrace::no_session();
+    return session->flush(10'000) ? succeed() : fail("flushing took longer than 10 s; the recording goes on");
   });
 }
 
 int cutrace_mark(const char* text) {
   return guarded([&] {
-    if (!state().running.load()) return fail("no recording is running in this process; start one first");
+    if (!state().running.load()) return cutrace::no_session();
     if (!cutrace::nvtx::recording.load()) return fail("marks need NVTX recording; leave nvtx=0 out of the options");
     cutrace::nvtx::cutrace_mark(text != nullptr ? text : "");
     return succeed();
@@ -244,7 +246,7 @@ int cutrace_running(void) { return state().running.load() ? 1 : 0; }
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 CUTRACE_EXPORT int InitializeInjection(void) {
   guarded([] {
-    if (cutrace::start_from_environment()) cutrace::with_session([](cutrace::Session& s) { s.attach_cupti(); });
+    if (cutrace::start_from_environment()) cutrace::attach_cupti();
     return 0;
   });
   return 1;
@@ -257,7 +259,7 @@ CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_
   guarded([&] {
     installed = cutrace::nvtx::install(get_export_table) ? 1 : 0;
     if (installed && cutrace::start_from_environment())
-      cutrace::with_session([](cutrace::Session& s) { s.note_nvtx(); });
+      if (const auto session = cutrace::current_session()) session->note_nvtx();
     return 0;
   });
   return installed;

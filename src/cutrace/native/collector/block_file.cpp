@@ -1,10 +1,12 @@
 #include "block_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "common/block.h"
@@ -31,8 +33,17 @@ std::uint32_t crc_of(std::span<const iovec> parts) {
 
 bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, std::uint64_t instance,
                        std::string& error) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd_ < 0) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
+  // Two processes told to write one file: the second must not wipe out what the first has written.
+  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(std::exchange(fd_, -1));
+    error = "another process is writing the capture '" + path + "'; record each process into a file of its own";
+    return false;
+  }
+  if (fd_ < 0 || ::ftruncate(fd_, 0) != 0) {
+    const int saved = errno;
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    errno = saved;
     error = "cannot write the capture '" + path + "' (" + std::strerror(errno) +
             "); choose a folder that exists and is writable";
     return false;

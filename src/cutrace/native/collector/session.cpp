@@ -150,7 +150,7 @@ bool Session::flush(std::uint32_t milliseconds) {
   std::unique_lock lock(mutex_);
   const std::uint64_t wanted = ++flush_wanted_;
   changed_.notify_all();
-  return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return written_ >= wanted; });
+  return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return written_ >= wanted || writer_done_; });
 }
 
 bool Session::stop(bool at_exit) {
