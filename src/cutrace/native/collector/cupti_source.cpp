@@ -127,10 +127,15 @@ void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
   if (!active()) return;
   if (synchronize) synchronize_contexts(context);
   library_.ActivityFlushAll(0);
-  disable_kinds(library_, enabled_);
-  // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
-  library_.ActivityFlushAll(at_exit ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
-  library_.Unsubscribe(subscriber_);
+  if (at_exit) {
+    // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
+    // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
+    library_.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  } else {
+    disable_kinds(library_, enabled_);
+    library_.ActivityFlushAll(0);
+    library_.Unsubscribe(subscriber_);
+  }
   active_.store(false, std::memory_order_release);
 }
 
