@@ -100,6 +100,7 @@ def test_what_cannot_be_recorded_is_one_clear_error(tmp_path, call, hint):
 def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path):
     succeed(
         tmp_path,
+        "import warnings; warnings.simplefilter('ignore')  # newer Pythons warn of any fork beside threads\n"
         "with cutrace.record('run.bin'):\n"
         "    with nvtx.annotate('parent'): pass\n"
         "    child = os.fork()\n"
