@@ -17,12 +17,13 @@ def encode(
     out: np.ndarray,
     at: int,
     streams: Sequence[tuple[Program, Sequence[np.ndarray | Blobs]]],
-    events: int,
+    offsets: np.ndarray,
+    pieces: np.ndarray,
+    lasts: np.ndarray,
+    first_event: int = 0,
     which: np.ndarray | None = None,
     rows: np.ndarray | None = None,
-    last: int = 0,
-    first_event: int = 0,
-) -> tuple[int, int, int]: ...
+) -> tuple[int, int]: ...
 
 class Keys:
     def __init__(self, width: int) -> None: ...
@@ -41,7 +42,15 @@ def time_order(times: np.ndarray) -> np.ndarray | None: ...
 class Lanes:
     END: int
     def __init__(self) -> None: ...
-    def add(self, stream: int, groups: np.ndarray, starts: np.ndarray, ends: np.ndarray | None) -> None: ...
+    def add(
+        self,
+        stream: int,
+        groups: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray | None,
+        from_: int = 0,
+        until: int = ...,
+    ) -> int: ...
     def take(
         self, until: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...

@@ -19,8 +19,8 @@ from .devices import Devices
 from .labels import LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from .naming import Names, Needs, Numbers
 from .output import Output
-from .sequence import NEEDS_STATE, Interned, Sequence
-from .template import Column, Delta, Pieces, Template, When
+from .sequence import Interned, Sequence
+from .template import Column, Columns, Delta, Given, Pieces, Template, When
 
 EVENT = "GpuRenderStageEvent"
 LAUNCH = "GpuRenderStageEvent.ComputeKernelLaunch"
@@ -202,8 +202,7 @@ class GpuWriter:
             event["launch"] = launch
         packet = {
             "timestamp": Delta("start"),
-            "trusted_packet_sequence_id": Column("sequence"),
-            "sequence_flags": NEEDS_STATE,
+            "sequence": Given("prefixes"),
             "gpu_render_stage_event": event,
         }
         return Template("Trace", {"packet": packet})
@@ -211,9 +210,7 @@ class GpuWriter:
     def write(self, rows: np.ndarray) -> None:
         """Write the rows of a block."""
         order = time_order(rows["start"])
-        if order is not None:
-            rows = rows[order]
-        first = int(rows["start"][0])
+        first = int(rows["start"][0 if order is None else order[0]])
         if first < self._sequence.time:
             # The clock of a sequence cannot go back, that of another one can be anywhere.
             self._open()
@@ -229,7 +226,7 @@ class GpuWriter:
         for style in np.flatnonzero(used & ~self._sent).tolist():
             self._sequence.intern(self._needs[style])
         self._sent |= used
-        columns: dict[str, np.ndarray | Blobs] = {
+        columns: Columns = {
             "start": rows["start"],
             "event_id": self._submissions.assign(rows["correlation"]),
             "duration": rows["end"] - rows["start"],
@@ -237,12 +234,14 @@ class GpuWriter:
             "style": styles,
             "event_pieces": self._event,
             "launch_pieces": self._launch,
-            "sequence": self._sequence.column,
+            "prefixes": self._output.prefixes,
         }
         for name in self._table.arguments:
             columns[name] = _bandwidth(rows) if name == "bandwidth" else rows[name]
-        stream = self._template.bind(columns)
-        self._sequence.time = self._output.events([stream], len(rows), last=first)
+        offsets, clock = np.array([0, len(rows)], np.uint32), np.array([first], np.uint64)
+        pieces = np.array([self._sequence.piece], np.uint32)
+        self._output.events([self._template.bind(columns)], offsets, pieces, clock, rows=order)
+        self._sequence.time = int(clock[0])
 
     def _open(self) -> None:
         self._sequence = Sequence(self._numbers.sequence(), self._output)

@@ -30,6 +30,8 @@ class Output:
         self._wrap = _wrapper(compress)
         self._group = np.empty(GROUP_SIZE, np.uint8)
         self._used = 0
+        #: What the packets of each sequence have in common, by the number that a sequence has here.
+        self.prefixes = Blobs()
         self._raw: BinaryIO = path.open("wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
 
@@ -40,24 +42,23 @@ class Output:
     def events(
         self,
         streams: Sequence[Stream],
-        count: int,
+        offsets: np.ndarray,
+        pieces: np.ndarray,
+        lasts: np.ndarray,
         *,
         which: np.ndarray | None = None,
         rows: np.ndarray | None = None,
-        last: int = 0,
-        first: int = 0,
-    ) -> int:
-        """Encode ``count`` events from event ``first`` on (see ``cutrace._native.encode``); the new ``last``."""
-        stop = first + count
-        while first < stop:
-            self._used, done, last = encode(self._group, self._used, streams, stop - first, which, rows, last, first)
-            first += done
-            if first < stop:
+    ) -> None:
+        """Encode events in segments (see ``cutrace._native.encode``); ``lasts`` is updated."""
+        event, stop = 0, int(offsets[-1])
+        while event < stop:
+            before = event
+            self._used, event = encode(self._group, self._used, streams, offsets, pieces, lasts, event, which, rows)
+            if event < stop:
                 if self._used:
                     self.flush()
-                elif not done:
+                elif event == before:
                     self._group = np.empty(2 * len(self._group), np.uint8)  # one event larger than a group
-        return last
 
     def flush(self) -> None:
         """Write the packets gathered so far."""

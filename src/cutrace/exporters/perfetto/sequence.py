@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from . import schema
 from .output import Output
 
 BOOTTIME = 6
@@ -31,18 +30,19 @@ class Interned:
 
 @dataclass
 class Sequence:
-    """One packet sequence. ``time`` is where its clock stands (ns of BOOTTIME)."""
+    """One packet sequence. ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened), ``piece`` the
+    number of what all its packets have in common in ``output.prefixes``."""
 
     id: int
     output: Output
     defaults: dict[str, Any] = field(default_factory=dict)
     time: int = -1
+    piece: int = field(init=False)
     _sent: set[tuple[str, int]] = field(default_factory=set)
 
-    @property
-    def column(self) -> np.ndarray:
-        """The id as a column of any length."""
-        return np.broadcast_to(np.uint32(self.id), 1 << 40)
+    def __post_init__(self) -> None:
+        fields = {"trusted_packet_sequence_id": self.id, "sequence_flags": NEEDS_STATE}
+        self.piece = self.output.prefixes.add(schema.encode("TracePacket", fields))
 
     def packet(self, values: dict[str, Any]) -> None:
         """A packet that does not need the clock."""

@@ -17,8 +17,11 @@ import numpy as np
 from ..._native import Blobs, Program, encode
 from . import schema
 
-RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS = range(11)
+RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(12)
 _KINDS = {schema.VARINT: VARINT, schema.ZIGZAG: ZIGZAG, schema.FIXED32: FIXED32, schema.FIXED64: FIXED64}
+
+
+Columns = dict[str, "np.ndarray | Blobs"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference to the last value of this kind, whichever template wrote it. Always by event."""
+    """The difference to the last value of this kind, whichever template wrote it. ``event`` as for a column."""
 
     name: str
+    event: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,14 @@ class Pieces:
     value under any key: the pieces carry their own field numbers."""
 
     ids: str
+    table: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """Fields that are the same for all events of a segment: its piece out of the :class:`Blobs` bound under this name.
+    Stands as a value under any key, like :class:`Pieces`."""
+
     table: str
 
 
@@ -73,15 +85,16 @@ class Template:
         self._compile(message, description)
         self.program = Program(self._ops)
 
-    def bind(self, columns: Mapping[str, np.ndarray | Blobs]) -> tuple[Program, list[np.ndarray | Blobs]]:
+    def bind(self, columns: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The program with its columns, for :func:`cutrace._native.encode`."""
         return self.program, [columns[name] for name in self.columns]
 
-    def encode(self, columns: Mapping[str, np.ndarray | Blobs], rows: int) -> bytes:
+    def encode(self, columns: Columns, rows: int) -> bytes:
         """All rows as bytes; for small things and tests."""
+        offsets, pieces = np.array([0, rows], np.uint32), np.zeros(1, np.uint32)
         out = np.empty(1 << 16, np.uint8)
         while True:
-            size, done, _ = encode(out, 0, [self.bind(columns)], rows)
+            size, done = encode(out, 0, [self.bind(columns)], offsets, pieces, np.zeros(1, np.uint64))
             if done == rows:
                 return out[:size].tobytes()
             out = np.empty(2 * len(out), np.uint8)
@@ -120,6 +133,9 @@ class Template:
         if isinstance(value, Pieces):
             self._op(BLOB, column=self._column(value.ids), column2=self._column(value.table))
             return
+        if isinstance(value, Given):
+            self._op(GIVEN, column=self._column(value.table))
+            return
         if isinstance(value, When):
             at = len(self._ops)
             self._op(UNLESS, column=self._column(value.column), omit=value.unless)
@@ -132,7 +148,7 @@ class Template:
         if isinstance(value, Column):
             self._op(_KINDS[kind.coding], kind.tag, self._column(value.name), omit=value.omit, event=value.event)
         elif isinstance(value, Delta):
-            self._op(DELTA, kind.tag, self._column(value.name), event=True)
+            self._op(DELTA, kind.tag, self._column(value.name), event=value.event)
         elif isinstance(value, Each):
             self._op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))
         elif isinstance(value, Mapping) and _has_gaps(value.values()):
@@ -145,7 +161,7 @@ class Template:
 
 def _has_gaps(values: Iterable[Any]) -> bool:
     return any(
-        isinstance(v, Column | Delta | Each | Pieces | When)
+        isinstance(v, Column | Delta | Each | Pieces | Given | When)
         or (isinstance(v, Mapping) and _has_gaps(v.values()))
         or (isinstance(v, list | tuple) and _has_gaps(v))
         for v in values

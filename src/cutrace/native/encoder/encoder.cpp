@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -18,27 +19,39 @@ constexpr std::size_t kVarintMax = 10;
 constexpr std::size_t kLengthMax = 5;
 constexpr std::size_t kDepthMax = 16;
 
+// Where the functions below may write behind what they put, and read behind what they copy.
+constexpr std::size_t kSlack = 16;
+
+// Spreads the groups of seven bits over eight bytes at once: the sizes of neighbouring values differ, and a loop
+// would mispredict its end.
 inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
-  while (value >= 0x80) {
-    *at++ = static_cast<std::uint8_t>(value | 0x80);
-    value >>= 7;
+  if (value >> 56) [[unlikely]] {
+    while (value >= 0x80) {
+      *at++ = static_cast<std::uint8_t>(value | 0x80);
+      value >>= 7;
+    }
+    *at++ = static_cast<std::uint8_t>(value);
+    return at;
   }
-  *at++ = static_cast<std::uint8_t>(value);
-  return at;
+  const unsigned bits = 64u - static_cast<unsigned>(std::countl_zero(value | 1));
+  const unsigned size = (bits * 37 + 222) >> 8;  // bits / 7, rounded up, for 1 to 56
+  std::uint64_t x = value;
+  x = (x & 0x00FFFFFFF0000000u) << 4 | (x & 0x000000000FFFFFFFu);
+  x = (x & 0x0FFFC0000FFFC000u) << 2 | (x & 0x00003FFF00003FFFu);
+  x = (x & 0x3F803F803F803F80u) << 1 | (x & 0x007F007F007F007Fu);
+  x |= 0x8080808080808080u & ((std::uint64_t{1} << (8 * (size - 1))) - 1);
+  std::memcpy(at, &x, sizeof x);
+  return at + size;
 }
 
-// Tags are one or two bytes nearly always; a fixed-size copy of their room is faster than a loop.
 inline std::uint8_t* put_tag(std::uint8_t* at, const Op& op) {
-  std::memcpy(at, op.tag, 8);
-  if (op.tag_size > 8) std::memcpy(at + 8, op.tag + 8, 2);
+  std::memcpy(at, op.tag, sizeof op.tag);
   return at + op.tag_size;
 }
 
-// Where put_tag and put_piece may write behind what they put.
-constexpr std::size_t kSlack = 16;
-
+// Pieces are short: whole steps of 16 bytes, the last one reaching behind the end, beat a call of memcpy.
 inline std::uint8_t* put_piece(std::uint8_t* at, const std::uint8_t* piece, std::size_t size) {
-  std::memcpy(at, piece, size);
+  for (std::size_t done = 0; done < size; done += 16) std::memcpy(at + done, piece + done, 16);
   return at + size;
 }
 
@@ -56,15 +69,37 @@ inline std::uint8_t* close_message(std::uint8_t* body, std::uint8_t* end) {
   return end + size - 1;
 }
 
+// A column, ready to be read: eight bytes at once, of which the shifts leave the value. The last rows, behind which
+// eight bytes might not be there, are read by type.
 struct Column {
   const std::uint8_t* data = nullptr;
   std::ptrdiff_t stride = 0;
   Type type = Type::kU64;
+  unsigned shift = 0;
+  bool is_signed = false;
   std::size_t size = 0;
+  std::size_t wide = 0;  // rows that can be read wide
   const Blobs* blobs = nullptr;
 
+  Column() = default;
+  explicit Column(const View& v) : data(v.data()), stride(v.stride()), type(v.type()), size(v.size()) {
+    shift = 64u - 8u * static_cast<unsigned>(v.item_size());
+    is_signed = type >= Type::kI8 && type <= Type::kI64;
+    if (v.item_size() == 8) {
+      wide = size;
+    } else if (stride > 0) {
+      const auto last = static_cast<std::size_t>(8 - v.item_size() + stride - 1) / static_cast<std::size_t>(stride);
+      wide = size > last ? size - last : 0;
+    }
+  }
+
   std::uint64_t at(std::size_t row) const {
-    return View::load(data + static_cast<std::ptrdiff_t>(row) * stride, type);
+    const std::uint8_t* p = data + static_cast<std::ptrdiff_t>(row) * stride;
+    if (row >= wide) [[unlikely]] return View::load(p, type);
+    std::uint64_t value;
+    std::memcpy(&value, p, sizeof value);
+    value <<= shift;
+    return is_signed ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value) >> shift) : value >> shift;
   }
 };
 
@@ -89,8 +124,7 @@ struct Bound {
       if (nb::isinstance<Blobs>(item)) {
         c.blobs = nb::cast<const Blobs*>(item);
       } else {
-        const View& v = views.emplace_back(item);
-        c = {v.data(), v.stride(), v.type(), v.size(), nullptr};
+        c = Column(views.emplace_back(item));
       }
       columns.push_back(c);
     }
@@ -103,6 +137,11 @@ struct Bound {
   void check(const Op& op, std::size_t events) {
     if (op.kind == OpKind::kRaw || op.kind == OpKind::kOpen || op.kind == OpKind::kClose) return;
     const Column& c = columns[op.column];
+    if (op.kind == OpKind::kGiven) {
+      if (!c.blobs) throw std::invalid_argument("pieces come out of a table of pieces");
+      row_bound += c.blobs->longest();
+      return;
+    }
     if (c.blobs) throw std::invalid_argument("a table of pieces stands where a column belongs");
     std::size_t entries = c.size;
     if (op.kind == OpKind::kRepeated) {
@@ -124,18 +163,23 @@ struct Bound {
   }
 };
 
-std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row, std::uint64_t& last, std::uint8_t* at) {
+inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece, std::uint64_t& last,
+                         std::uint8_t* at) {
   std::uint8_t* open[kDepthMax];
   std::size_t depth = 0;
-  const std::vector<Op>& ops = bound.program->ops();
+  const Op* const first = bound.program->ops().data();
+  const Op* const stop = first + bound.program->ops().size();
   const Column* const columns = bound.columns.data();
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    const Op& op = ops[i];
+  for (const Op* next = first; next < stop; ++next) {
+    const Op& op = *next;
     const Column& c = columns[op.column];
     const std::size_t index = op.per_event ? event : row;
     switch (op.kind) {
       case OpKind::kRaw:
         at = put_piece(at, bound.program->raw() + op.raw_begin, op.raw_size);
+        break;
+      case OpKind::kGiven:
+        at = put_piece(at, c.blobs->begin(piece), c.blobs->length(piece));
         break;
       case OpKind::kVarint: {
         const std::uint64_t value = c.at(index);
@@ -196,7 +240,7 @@ std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row, std::u
         at = close_message(open[--depth], at);
         break;
       case OpKind::kUnless:
-        if (c.at(index) == op.sentinel) i += op.skip;
+        if (c.at(index) == op.sentinel) next += op.skip;
         break;
     }
   }
@@ -216,42 +260,69 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   return total;
 }
 
-nb::tuple encode(nb::handle out, std::size_t at, nb::sequence streams, std::size_t events, nb::object which,
-                 nb::object rows, std::uint64_t last, std::size_t first_event) {
+template <typename T>
+const T* contiguous(const View& view, std::size_t least, const char* what) {
+  if (view.item_size() != sizeof(T) || (view.stride() != sizeof(T) && view.size() > 1))
+    throw std::invalid_argument(std::string(what) + ": a contiguous array of another type is needed");
+  if (view.size() < least) throw std::invalid_argument(std::string(what) + ": too short");
+  return reinterpret_cast<const T*>(view.data());
+}
+
+nb::tuple encode(nb::handle out, std::size_t at, nb::sequence streams, nb::handle offsets, nb::handle pieces,
+                 nb::handle lasts, std::size_t first_event, nb::object which, nb::object rows) {
+  View target(out, true), offset_view(offsets), piece_view(pieces), last_view(lasts, true);
+  const std::size_t segments = piece_view.size();
+  const auto* offset = contiguous<std::uint32_t>(offset_view, segments + 1, "offsets");
+  const auto* piece = contiguous<std::uint32_t>(piece_view, segments, "pieces");
+  contiguous<std::uint64_t>(last_view, segments, "lasts");
+  auto* last = reinterpret_cast<std::uint64_t*>(last_view.mutable_data());
+  for (std::size_t i = 0; i < segments; ++i)
+    if (offset[i] > offset[i + 1]) throw std::invalid_argument("offsets rise");
+  const std::size_t stop = segments ? offset[segments] : 0;
+
   std::vector<Bound> bounds;
   bounds.reserve(nb::len(streams));
-  const std::size_t stop = first_event + events;
   for (nb::handle stream : streams) bounds.emplace_back(stream, stop);
   if (bounds.empty()) throw std::invalid_argument("nothing to encode with");
-  View target(out, true);
-  if (target.stride() != 1) throw std::invalid_argument("the output is a contiguous array of bytes");
-  std::optional<View> selector, row_of;
-  if (!which.is_none()) selector.emplace(which);
-  if (!rows.is_none()) row_of.emplace(rows);
-  if ((selector && selector->size() < stop) || (row_of && row_of->size() < stop))
-    throw std::invalid_argument("fewer events than announced");
-  if (at > target.size()) throw std::invalid_argument("the output begins behind its end");
+  for (const Bound& bound : bounds)
+    for (const Op& op : bound.program->ops())
+      if (op.kind == OpKind::kGiven)
+        for (std::size_t i = 0; i < segments; ++i)
+          if (piece[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
+  contiguous<std::uint8_t>(target, at, "out");
+  std::optional<View> selector_view, row_view;
+  const std::uint8_t* selector = nullptr;
+  const std::uint32_t* row_of = nullptr;
+  if (!which.is_none()) selector = contiguous<std::uint8_t>(selector_view.emplace(which), stop, "which");
+  if (!rows.is_none()) row_of = contiguous<std::uint32_t>(row_view.emplace(rows), stop, "rows");
 
-  nb::gil_scoped_release release;
   std::uint8_t* const begin = target.mutable_data();
   std::uint8_t* const end = begin + target.size();
   std::uint8_t* cursor = begin + at;
   std::size_t event = first_event;
-  for (; event < stop; ++event) {
-    const std::size_t stream = selector ? (*selector)[event] : 0;
-    if (stream >= bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
-    const Bound& bound = bounds[stream];
-    const std::size_t row = row_of ? (*row_of)[event] : event;
-    if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
-    std::size_t need = bound.row_bound;
-    if (!bound.lists.empty()) need += list_bound(bound, event, row);
-    if (static_cast<std::size_t>(end - cursor) < need) break;
-    cursor = run(bound, event, row, last, cursor);
+  {
+    nb::gil_scoped_release release;
+    for (std::size_t segment = 0; segment < segments; ++segment) {
+      std::uint64_t time = last[segment];
+      for (; event < offset[segment + 1]; ++event) {
+        const std::size_t stream = selector ? selector[event] : 0;
+        if (stream >= bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
+        const Bound& bound = bounds[stream];
+        const std::size_t row = row_of ? row_of[event] : event;
+        if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
+        std::size_t need = bound.row_bound;
+        if (!bound.lists.empty()) need += list_bound(bound, event, row);
+        if (static_cast<std::size_t>(end - cursor) < need) {
+          last[segment] = time;
+          segment = segments;  // full: the caller goes on from here
+          break;
+        }
+        cursor = run(bound, event, row, piece[segment], time, cursor);
+      }
+      if (segment < segments) last[segment] = time;
+    }
   }
-  const auto written = static_cast<std::size_t>(cursor - begin);
-  const std::size_t done = event - first_event;
-  nb::gil_scoped_acquire acquire;
-  return nb::make_tuple(written, done, last);
+  return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }
 
 template <typename T>
@@ -263,8 +334,10 @@ T entry(const nb::tuple& t, std::size_t i) {
 
 std::uint32_t Blobs::add(nb::bytes piece) {
   const auto* p = static_cast<const std::uint8_t*>(piece.data());
+  data_.resize(data_.size() - kSlack);
   data_.insert(data_.end(), p, p + piece.size());
   ends_.push_back(data_.size());
+  data_.resize(data_.size() + kSlack);
   longest_ = std::max(longest_, piece.size());
   return static_cast<std::uint32_t>(ends_.size() - 1);
 }
@@ -276,10 +349,10 @@ Program::Program(nb::list ops) {
     if (t.size() != 9) throw std::invalid_argument("an operation has nine parts");
     Op op;
     const auto kind = entry<unsigned>(t, 0);
-    if (kind > static_cast<unsigned>(OpKind::kUnless)) throw std::invalid_argument("no such operation");
+    if (kind > static_cast<unsigned>(OpKind::kGiven)) throw std::invalid_argument("no such operation");
     op.kind = static_cast<OpKind>(kind);
     auto tag = entry<nb::bytes>(t, 1);
-    if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most ten bytes");
+    if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
     op.tag_size = static_cast<std::uint8_t>(tag.size());
     std::memcpy(op.tag, tag.data(), tag.size());
     op.column = entry<std::uint32_t>(t, 2);
@@ -303,6 +376,7 @@ Program::Program(nb::list ops) {
     ops_.push_back(op);
   }
   if (depth) throw std::invalid_argument("a message is not closed");
+  raw_.resize(raw_.size() + kSlack);
   // What a condition skips must leave messages whole.
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].kind != OpKind::kUnless) continue;
@@ -323,12 +397,15 @@ void register_encoder(nb::module_& m) {
       .def("__len__", &Blobs::size);
   nb::class_<Program>(m, "Program", "A protobuf message as a list of operations on columns.")
       .def(nb::init<nb::list>(), nb::arg("ops"));
-  m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("events"),
-        nb::arg("which") = nb::none(), nb::arg("rows") = nb::none(), nb::arg("last") = 0, nb::arg("first_event") = 0,
+  m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("offsets"), nb::arg("pieces"),
+        nb::arg("lasts"), nb::arg("first_event") = 0, nb::arg("which") = nb::none(), nb::arg("rows") = nb::none(),
         "Encode events into the byte array ``out`` from offset ``at``.\n\n"
         "``streams`` is a list of (Program, columns). Event i runs program ``which[i]`` on row ``rows[i]`` of its\n"
-        "columns (the first program and row i where these are None). Stops early when the next event might not fit.\n"
-        "Returns (offset behind the last byte, events encoded, last value of the delta operation).");
+        "columns (the first program and row i where these are None). Events come in segments: segment s has those\n"
+        "from ``offsets[s]`` to ``offsets[s + 1]`` (uint32), piece number ``pieces[s]`` for the operation that copies\n"
+        "what a segment has in common, and ``lasts[s]`` (uint64, updated) as the value that differences start from.\n"
+        "Begins at ``first_event`` and stops early when the next event might not fit into ``out``.\n"
+        "Returns (offset behind the last byte, event to go on from).");
 }
 
 }  // namespace cutrace

@@ -21,6 +21,7 @@ enum class OpKind : std::uint8_t {
   kOpen,      // tag and length of a nested message that ends at the matching kClose
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
+  kGiven,     // bytes that are the same for all events of a segment, out of a Blobs table
 };
 
 struct Op {
@@ -28,7 +29,7 @@ struct Op {
   bool optional = false;   // leave the field out where the column holds the sentinel
   bool per_event = false;  // the column has one entry an event, not one a row
   std::uint8_t tag_size = 0;
-  std::uint8_t tag[10]{};
+  std::uint8_t tag[8]{};
   std::uint32_t column = 0;
   std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values
   std::uint32_t skip = 0;
@@ -47,7 +48,7 @@ class Blobs {
   std::size_t length(std::size_t id) const { return ends_[id] - (id ? ends_[id - 1] : 0); }
 
  private:
-  std::vector<std::uint8_t> data_;
+  std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(16);  // with room behind the end for whole steps
   std::vector<std::size_t> ends_;
   std::size_t longest_ = 0;
 };

@@ -38,21 +38,15 @@ class Keys {
     std::vector<std::uint32_t> first;
     {
       nb::gil_scoped_release release;
-      std::vector<std::uint64_t> key(width_);
-      for (std::size_t row = 0; row < rows; ++row) {
-        bool same = row > 0;
-        for (std::size_t i = 0; i < width_; ++i) {
-          const std::uint64_t value = views[i][row];
-          same = same && value == key[i];
-          key[i] = value;
+      std::vector<std::uint64_t> keys(kBatch * width_);
+      for (std::size_t begin = 0; begin < rows; begin += kBatch) {
+        const std::size_t count = std::min(kBatch, rows - begin);
+        for (std::size_t i = 0; i < width_; ++i) gather(views[i], begin, count, keys.data() + i);
+        for (std::size_t row = 0; row < count; ++row) {
+          const std::size_t known = count_;
+          out[begin + row] = number(keys.data() + row * width_);
+          if (count_ > known) first.push_back(static_cast<std::uint32_t>(begin + row));
         }
-        if (same) {
-          out[row] = out[row - 1];
-          continue;
-        }
-        const std::size_t known = count_;
-        out[row] = number(key.data());
-        if (count_ > known) first.push_back(static_cast<std::uint32_t>(row));
       }
     }
     return nb::make_tuple(to_array(std::move(out)), to_array(std::move(first)));
@@ -62,6 +56,23 @@ class Keys {
 
  private:
   static constexpr std::uint32_t kEmpty = UINT32_MAX;
+  static constexpr std::size_t kBatch = 256;  // rows whose keys are put together at a time
+
+  template <typename T>
+  void gather_as(const View& view, std::size_t begin, std::size_t count, std::uint64_t* to) const {
+    for (std::size_t row = 0; row < count; ++row) to[row * width_] = view.get<T>(begin + row);
+  }
+
+  void gather(const View& view, std::size_t begin, std::size_t count, std::uint64_t* to) const {
+    switch (view.type()) {
+      case Type::kU8: return gather_as<std::uint8_t>(view, begin, count, to);
+      case Type::kU16: return gather_as<std::uint16_t>(view, begin, count, to);
+      case Type::kU32: return gather_as<std::uint32_t>(view, begin, count, to);
+      case Type::kU64: return gather_as<std::uint64_t>(view, begin, count, to);
+      default:
+        for (std::size_t row = 0; row < count; ++row) to[row * width_] = view[begin + row];
+    }
+  }
 
   std::uint64_t hash(const std::uint64_t* key) const {
     std::uint64_t h = 0x9E3779B97F4A7C15u;

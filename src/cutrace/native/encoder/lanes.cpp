@@ -58,12 +58,22 @@ struct Events {
   std::vector<std::uint32_t> row;
   std::vector<std::uint64_t> time;
   std::vector<std::uint32_t> lane;
+  std::size_t size = 0;
 
+  void resize(std::size_t n) {
+    stream.resize(n);
+    row.resize(n);
+    time.resize(n);
+    lane.resize(n);
+  }
+
+  // There is room: a window has at most two events a row, and the ends of what was open before.
   void add(std::uint8_t s, std::uint32_t r, std::uint64_t t, std::size_t l) {
-    stream.push_back(s);
-    row.push_back(r);
-    time.push_back(t);
-    lane.push_back(static_cast<std::uint32_t>(l));
+    stream[size] = s;
+    row[size] = r;
+    time[size] = t;
+    lane[size] = static_cast<std::uint32_t>(l);
+    ++size;
   }
 };
 
@@ -71,25 +81,37 @@ class Lanes {
  public:
   static constexpr unsigned kEnd = 255;
 
-  // Slices (or instants, without ends) of a stream; rows are numbered within the stream and this window.
-  void add(unsigned stream, nb::handle groups, nb::handle starts, nb::object ends) {
+  // The slices (or instants, without ends) of a stream that begin in [from, until). Returns the first start at or
+  // behind `until`, the largest number when there is none.
+  std::uint64_t add(unsigned stream, nb::handle groups, nb::handle starts, nb::object ends, std::uint64_t from,
+                    std::uint64_t until) {
     if (stream >= kEnd) throw std::invalid_argument("a stream has a number below 255");
-    View group(groups), start(starts);
     const bool instant = ends.is_none();
-    View end(instant ? starts : nb::handle(ends));
+    View group(groups), start(starts), end(instant ? starts : nb::handle(ends));
     if (group.size() != start.size() || end.size() != start.size())
       throw std::invalid_argument("groups, starts and ends have equal lengths");
+    if (group.type() != Type::kU32 || start.type() != Type::kU64 || end.type() != Type::kU64)
+      throw std::invalid_argument("groups are uint32, starts and ends uint64");
     nb::gil_scoped_release release;
+    std::uint64_t next = kNever;
     for (std::size_t row = 0; row < start.size(); ++row) {
-      const std::uint64_t g = group[row];
+      const std::uint64_t begin = start.get<std::uint64_t>(row);
+      if (begin < from) continue;
+      if (begin >= until) {
+        next = std::min(next, begin);
+        continue;
+      }
+      const std::uint32_t g = group.get<std::uint32_t>(row);
       if (g >= groups_.size()) {
         if (g > (1u << 24)) throw std::length_error("too many tracks");
-        groups_.resize(g + 1);
+        groups_.resize(std::size_t{g} + 1);
       }
-      const Entry entry{start[row], end[row], static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant};
-      if (entry.end < entry.start) throw std::invalid_argument("a slice ends before it begins");
-      groups_[g].entries.push_back(entry);
+      const std::uint64_t stop = end.get<std::uint64_t>(row);
+      if (stop < begin) throw std::invalid_argument("a slice ends before it begins");
+      groups_[g].entries.push_back(
+          {begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant});
     }
+    return next;
   }
 
   // All events before `until`, as (groups, offsets, streams, rows, times, lanes): the events of groups[i] are those
@@ -100,14 +122,18 @@ class Lanes {
     Events events;
     {
       nb::gil_scoped_release release;
+      std::size_t most = 0;
+      for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
+      events.resize(most);
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         Group& group = groups_[g];
         if (group.entries.empty() && group.open == 0) continue;
         lay_out(group, until, events);
-        if (events.time.size() == offsets.back()) continue;
+        if (events.size == offsets.back()) continue;
         groups.push_back(static_cast<std::uint32_t>(g));
-        offsets.push_back(static_cast<std::uint32_t>(events.time.size()));
+        offsets.push_back(static_cast<std::uint32_t>(events.size));
       }
+      events.resize(events.size);
     }
     return nb::make_tuple(to_array(std::move(groups)), to_array(std::move(offsets)), to_array(std::move(events.stream)),
                           to_array(std::move(events.row)), to_array(std::move(events.time)),
@@ -172,7 +198,9 @@ void register_lanes(nb::module_& m) {
       .def(nb::init<>())
       .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
-           "Add slices, or instants where ends is None, to be returned by the next take().")
+           nb::arg("from_") = 0, nb::arg("until") = kNever,
+           "Add the slices (instants where ends is None) that begin in [from_, until), for the next take(). Returns\n"
+           "the first start at or behind until, 2**64 - 1 when there is none.")
       .def("take", &Lanes::take, nb::arg("until"),
            "All events before a moment: (groups, offsets, streams, rows, times, lanes).")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");

@@ -40,29 +40,35 @@ class View {
   std::ptrdiff_t item_size() const { return buffer_.itemsize; }
   Type type() const { return type_; }
 
+  // The value of a row, for a caller that has checked the type.
+  template <typename T>
+  T get(std::size_t row) const {
+    return at<T>(data() + static_cast<std::ptrdiff_t>(row) * stride());
+  }
+
   // The bits of a row as 64-bit value; signed numbers keep their sign, floats their bits.
   std::uint64_t operator[](std::size_t row) const {
     return load(data() + static_cast<std::ptrdiff_t>(row) * stride(), type_);
   }
 
-  static std::uint64_t load(const std::uint8_t* at, Type type) {
+  static std::uint64_t load(const std::uint8_t* p, Type type) {
     switch (type) {
-      case Type::kU8: return *at;
-      case Type::kU16: return get<std::uint16_t>(at);
-      case Type::kU32: case Type::kF32: return get<std::uint32_t>(at);
-      case Type::kU64: case Type::kI64: case Type::kF64: return get<std::uint64_t>(at);
-      case Type::kI8: return static_cast<std::uint64_t>(std::int64_t{get<std::int8_t>(at)});
-      case Type::kI16: return static_cast<std::uint64_t>(std::int64_t{get<std::int16_t>(at)});
-      case Type::kI32: return static_cast<std::uint64_t>(std::int64_t{get<std::int32_t>(at)});
+      case Type::kU8: return *p;
+      case Type::kU16: return at<std::uint16_t>(p);
+      case Type::kU32: case Type::kF32: return at<std::uint32_t>(p);
+      case Type::kU64: case Type::kI64: case Type::kF64: return at<std::uint64_t>(p);
+      case Type::kI8: return static_cast<std::uint64_t>(std::int64_t{at<std::int8_t>(p)});
+      case Type::kI16: return static_cast<std::uint64_t>(std::int64_t{at<std::int16_t>(p)});
+      case Type::kI32: return static_cast<std::uint64_t>(std::int64_t{at<std::int32_t>(p)});
     }
     return 0;
   }
 
  private:
   template <typename T>
-  static T get(const std::uint8_t* at) {
+  static T at(const std::uint8_t* p) {
     T value;
-    std::memcpy(&value, at, sizeof value);
+    std::memcpy(&value, p, sizeof value);
     return value;
   }
 

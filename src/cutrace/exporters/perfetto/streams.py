@@ -1,0 +1,142 @@
+"""Rows of host tables on their way to events: which template, which track, which constant part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..._native import Blobs, Keys, Submissions
+from ...runbin.layout import TABLES as LAYOUT
+from ...trace import Trace
+from . import schema
+from .naming import Names, Needs
+from .sequence import Interned
+from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
+from .tracks import TrackTable
+
+SLICE_BEGIN, SLICE_END, INSTANT = 1, 2, 3
+
+#: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
+_PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
+
+
+def packet(event: dict[str, Any]) -> dict[str, Any]:
+    """A packet of a track's sequence around a ``TrackEvent``."""
+    return {"timestamp": Delta("time", event=True), "sequence": Given("prefixes"), "track_event": event}
+
+
+def end_template() -> Template:
+    """The end of a slice, of whatever table."""
+    return Template(
+        "Trace", {"packet": packet({"type": SLICE_END, "track_uuid": Column("track", omit=0, event=True)})}
+    )
+
+
+class Stream:
+    """One description of a table, with what was seen of it.
+
+    A *combination* is a track together with a style: rows refer to it by number, and through it to their track
+    (:attr:`groups`) and to the constant part of their event (:attr:`pieces`).
+    """
+
+    def __init__(
+        self, table: TrackTable, trace: Trace, names: Names, track_of: Callable[[int, int, list[Interned]], int]
+    ) -> None:
+        self.table, self._trace, self._names, self._track_of = table, trace, names, track_of
+        layout = LAYOUT[table.name]
+        self.instant = "end" not in layout.offsets
+        self.start_field = layout.start_field or ""
+        self.pieces = Blobs()
+        self._keys = Keys(1 + len(table.style_fields))
+        self._groups: list[int] = []
+        self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
+        self._common = Needs(names)
+        self._plain = self._template(payload=False)
+        self._with_payload = self._template(payload=True) if table.payload else self._plain
+
+    def _template(self, *, payload: bool) -> Template:
+        annotations: list[Any] = []
+        for name in self.table.arguments:
+            iid = self._common.name("debug_annotation_names", name)
+            annotations.append(When(name, {"name_iid": iid, "uint_value": Column(name)}))
+        if payload:
+            iid = self._common.name("debug_annotation_names", "payload")
+            for kind, value in _PAYLOADS.items():
+                annotations.append(When(f"is_{kind}", {"name_iid": iid, value: Column(kind)}))
+        event: dict[str, Any] = {
+            "type": INSTANT if self.instant else SLICE_BEGIN,
+            "track_uuid": Column("track", omit=0, event=True),
+            "pieces": Pieces("combination", "pieces"),
+            "debug_annotations": annotations,
+        }
+        if self.table.submits:
+            ids = {"render_stage_submission_event_ids": Each("submission_offsets", "submissions")}
+            event["gpu_correlation"] = When("submission_count", ids)
+        return Template("Trace", {"packet": packet(event)})
+
+    def chunk(self, rows: np.ndarray, submissions: Submissions) -> Chunk:
+        """Rows, ready to be laid out and encoded. Their columns are views of ``rows`` where possible."""
+        number = rows[self.table.track_field] if self.table.track_field else np.broadcast_to(np.uint32(0), len(rows))
+        combinations, new = self._keys.ids([number, *(rows[f] for f in self.table.style_fields)])
+        for row, track in zip(rows[new], number[new].tolist(), strict=True):
+            self._combine(row, track)
+        template = self._plain
+        columns: Columns = {name: rows[name] for name in self.table.arguments}
+        columns["combination"], columns["pieces"] = combinations, self.pieces
+        if self.table.payload and rows["payload_type"].any():
+            template = self._with_payload
+            columns |= _payload_columns(rows)
+        if self.table.submits:
+            offsets, ids = submissions.lists(rows["correlation"])
+            columns |= {"submission_offsets": offsets, "submissions": ids, "submission_count": np.diff(offsets)}
+        groups = np.array(self._groups, np.uint32)[combinations]
+        return Chunk(self, template, columns, groups, rows)
+
+    def _combine(self, row: np.void, track: int) -> None:
+        key = tuple(row[f].item() for f in self.table.style_fields)
+        known = self._styles.get(key)
+        if known is None:
+            needs = Needs(self._names)
+            piece = schema.encode("TrackEvent", self.table.style(self._trace, row, needs))
+            known = self._styles[key] = piece, [*self._common, *needs]
+        piece, entries = known
+        self.pieces.add(piece)
+        self._groups.append(self._track_of(self.table.track, track, entries))
+
+
+class Chunk:
+    """Some rows of a stream. ``groups`` numbers the track of each row."""
+
+    def __init__(
+        self, stream: Stream, template: Template, columns: Columns, groups: np.ndarray, rows: np.ndarray
+    ) -> None:
+        self.stream, self.groups, self.rows = stream, groups, rows
+        self._template, self._columns = template, columns
+
+    @property
+    def start(self) -> np.ndarray:
+        return self.rows[self.stream.start_field]
+
+    @property
+    def end(self) -> np.ndarray | None:
+        return None if self.stream.instant else self.rows["end"]
+
+    def bind(self, by_event: Columns) -> Any:
+        """The template with its columns, and those by event."""
+        return self._template.bind(self._columns | by_event)
+
+
+def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """NVTX payloads by the type of value they become, and which rows have one of that type."""
+    kind, bits = rows["payload_type"], np.ascontiguousarray(rows["payload"])
+    low = bits.astype(np.uint32)
+    return {
+        "is_unsigned": np.isin(kind, (1, 4)),
+        "is_signed": np.isin(kind, (2, 5)),
+        "is_float": np.isin(kind, (3, 6)),
+        "unsigned": np.where(kind == 4, low, bits),
+        "signed": np.where(kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)),
+        "float": np.where(kind == 6, low.view(np.float32).astype(np.float64), bits.view(np.float64)),
+    }
