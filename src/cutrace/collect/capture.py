@@ -60,16 +60,8 @@ class Capture(ContextDecorator):
         # A forked child leaves the parent's recording alone.
         if directory is None or os.getpid() != self._pid:
             return
-        collector().stop()
-        file = directory / "capture.bin"
-        if not file.exists():
-            shutil.rmtree(directory, ignore_errors=True)
-            raise CutraceError(f"nothing was recorded into {self.path}: no CUDA or NVTX call was seen")
-        try:
-            join([file], self.path, moving=True)
-        except CutraceError as error:
-            raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
-        shutil.rmtree(directory, ignore_errors=True)
+        if not _finish(directory, self.path):
+            raise CutraceError(f"nothing was recorded into {self.path}: the recording had ended already")
 
     def __enter__(self) -> Capture:
         self.start()
@@ -112,16 +104,7 @@ class Armed:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        if cuda.loaded(str(collector_path())) and collector().running:
-            collector().stop()
-        parts, running = finished_parts(directory)
-        if parts:
-            try:
-                join(parts, self.path, moving=not running)
-            except CutraceError as error:
-                raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
-        shutil.rmtree(directory, ignore_errors=True)
-        return self.path if parts else None
+        return self.path if _finish(directory, self.path) else None
 
     def __enter__(self) -> Armed:
         return self
@@ -176,6 +159,29 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         armed.stop()
         raise
     return armed
+
+
+def _finish(directory: Path, path: Path) -> bool:
+    """End the recording of this process and put what is in its folder at ``path``. False when there is nothing.
+
+    A recording that did not end well is kept as far as it goes, and what went wrong is raised then.
+    """
+    failure: CutraceError | None = None
+    try:
+        if cuda.loaded(str(collector_path())) and collector().running:
+            collector().stop()
+    except CutraceError as error:
+        failure = error
+    parts, running = finished_parts(directory)
+    if parts:
+        try:
+            join(parts, path, moving=not running)
+        except CutraceError as error:
+            raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
+    shutil.rmtree(directory, ignore_errors=True)
+    if failure is not None:
+        raise failure
+    return bool(parts)
 
 
 def _require_cupti(options: Options, directory: Path) -> None:
