@@ -71,9 +71,10 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// The loaded CUPTI may know more functions than the headers of this build, so it is asked for each id's name.
+// Takes the calls that say nothing out of a domain that records. The loaded CUPTI may know more functions than the
+// headers of this build, so it is asked for each id's name.
 template <typename Enable>
-void enable_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable, std::vector<std::uint32_t>& out) {
+void drop_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable) {
   constexpr std::uint32_t kLast = 4000, kGap = 100;
   for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
     const char* name = nullptr;
@@ -82,24 +83,23 @@ void enable_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable
       continue;
     }
     unknown = 0;
-    if (keeps_api_call(name) && enable(id, 1) == CUPTI_SUCCESS) out.push_back(id);
+    if (!keeps_api_call(name)) enable(id, 0);
   }
 }
 
 void enable_api(const CuptiLibrary& cupti, ApiFilter filter, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
-  const bool by_call = cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName;
-  if (filter == ApiFilter::launch && by_call) {
-    enable_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi, out.runtime_calls);
-    enable_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi, out.driver_calls);
-    if (!out.runtime_calls.empty() && !out.driver_calls.empty()) {
-      out.kinds |= bit(Kind::api);
-      return;
-    }
-    out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
-  }
+  // All on, then the noise off: the other way round, each wanted call on, records nothing when CUDA is already in use
+  // (CUPTI 13.0), and costs the same when it is not.
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", out);
+  if (filter == ApiFilter::all) return;
+  if (cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName) {
+    drop_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi);
+    drop_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi);
+  } else {
+    out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
+  }
 }
 
 }  // namespace
@@ -151,8 +151,6 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
 }
 
 void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled) {
-  for (std::uint32_t id : enabled.runtime_calls) cupti.ActivityEnableRuntimeApi(id, 0);
-  for (std::uint32_t id : enabled.driver_calls) cupti.ActivityEnableDriverApi(id, 0);
   for (CUpti_ActivityKind kind : enabled.activities) cupti.ActivityDisable(kind);
 }
 

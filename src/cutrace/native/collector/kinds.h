@@ -46,8 +46,6 @@ struct Refusal {
 
 struct EnabledKinds {
   std::vector<CUpti_ActivityKind> activities;  // what was enabled and must be disabled
-  std::vector<std::uint32_t> runtime_calls;    // callback ids enabled one by one
-  std::vector<std::uint32_t> driver_calls;
   KindSet kinds = 0;                           // kinds of which at least a part works
   std::vector<Refusal> refused;
 };
