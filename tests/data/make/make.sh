@@ -6,6 +6,7 @@ set -u
 here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: make.sh FOLDER}
 mkdir -p "$out"
+out=$(readlink -f "$out")
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 status=0
@@ -18,15 +19,16 @@ capture() {
   timeout 60 cutrace info "$out/$name.bin" || status=1
 }
 
-"$here/build.sh" "$build" || exit 1
+# Run by bare names in a folder of their own: a capture holds the command line.
+"$here/build.sh" "$build" && cp "$here"/programs/*.py "$build" && cd "$build" || exit 1
 options=()
-capture cpp_streams "$build/streams"
-capture cuda_graph "$build/graph"
-capture torch_step python3 "$here/programs/train.py"
-capture processes python3 "$here/programs/processes.py"
-capture triton python3 "$here/programs/triton_add.py"
-capture cuda_core python3 "$here/programs/core_saxpy.py"
+capture cpp_streams ./streams
+capture cuda_graph ./graph
+capture torch_step python3 train.py
+capture processes python3 processes.py
+capture triton python3 triton_add.py
+capture cuda_core python3 core_saxpy.py
 options=(--cuda-graph graph)
-capture cuda_graph_whole "$build/graph"
+capture cuda_graph_whole ./graph
 ls -l "$out"
 exit $status
