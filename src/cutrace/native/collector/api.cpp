@@ -40,7 +40,8 @@ struct State {
   std::vector<std::shared_ptr<Session>> kept;  // under mutex: sessions that threads may use until the process ends
   std::atomic<bool> running{false};
   std::atomic<int> descriptor{-1};
-  bool hooks = false;  // under mutex
+  std::atomic<bool> forked{false};  // this is the child of a recorded process
+  bool hooks = false;               // under mutex
 };
 
 State& state() {
@@ -128,12 +129,16 @@ void after_fork_in_parent() {
   state().mutex.unlock();
 }
 // The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI
-// call, no flush, no join. Should the child be the first to use CUDA, it starts a recording of its own.
+// call, no flush, no join. Should CUDA start in the child, so does a recording of its own; NVTX alone starts none,
+// or each worker process of a data loader would leave a file.
 void after_fork_in_child() {
   State& s = state();
   nvtx::after_fork_in_child();
   CuptiSource::instance().forget();
-  if (s.session != nullptr) s.kept.push_back(std::move(s.session));
+  if (s.session != nullptr) {
+    s.forked.store(true);
+    s.kept.push_back(std::move(s.session));
+  }
   s.session = nullptr;
   s.ending = false;
   s.running.store(false);
@@ -258,7 +263,7 @@ CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_
   int installed = 0;
   guarded([&] {
     installed = cutrace::nvtx::install(get_export_table) ? 1 : 0;
-    if (installed && cutrace::start_from_environment())
+    if (installed && (state().running.load() || !state().forked.load()) && cutrace::start_from_environment())
       if (const auto session = cutrace::current_session()) session->note_nvtx();
     return 0;
   });

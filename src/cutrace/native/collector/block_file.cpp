@@ -40,7 +40,7 @@ bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, 
     error = "another process is writing the capture '" + path + "'; record each process into a file of its own";
     return false;
   }
-  if (fd_ < 0 || ::ftruncate(fd_, 0) != 0) {
+  if (fd_ < 0 || (::ftruncate(fd_, 0) != 0 && errno != EINVAL)) {  // EINVAL: a device, a pipe
     const int saved = errno;
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     errno = saved;

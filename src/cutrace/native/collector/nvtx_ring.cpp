@@ -49,7 +49,7 @@ pthread_key_t retire_key() {
 std::size_t next_ring_size() {
   const std::size_t limit = memory_limit.load(), used = memory_used.load();
   const std::size_t left = limit > used ? limit - used : 0;
-  const std::size_t size = std::clamp(std::bit_floor(left / 8), kSmallestRing, kLargestRing);
+  const std::size_t size = std::clamp(std::bit_floor(left / 32), kSmallestRing, kLargestRing);
   return size <= left ? size : 0;
 }
 

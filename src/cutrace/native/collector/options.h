@@ -25,6 +25,7 @@ struct Options {
   std::uint64_t max_size = 0;                          // bytes of file, 0 for no limit
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::uint32_t flush_ms = 100;                        // a killed process loses about this much
+  std::uint32_t patience_ms = 20'000;                  // how long the end of a recording waits for CUPTI
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
   std::vector<std::pair<std::string, std::string>> given;  // as written, for the process block

@@ -15,8 +15,6 @@ namespace {
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kClockInterval = 1000 * kMillisecond;
 constexpr std::uint64_t kNameInterval = 2000 * kMillisecond;
-constexpr auto kFlusherPatience = std::chrono::seconds(20);
-constexpr auto kWriterPatience = std::chrono::seconds(20);
 constexpr std::uint32_t kSpareBuffers = 16;
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
@@ -156,12 +154,13 @@ bool Session::flush(std::uint32_t milliseconds) {
 bool Session::stop(bool at_exit) {
   nvtx::recording.store(false);
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
+  const auto patience = std::chrono::milliseconds(options_.patience_ms);
   std::unique_lock lock(mutex_);
   stop_wanted_ = true;
   at_exit_ = at_exit;
   context_ = context;
   changed_.notify_all();
-  const bool flushed = changed_.wait_for(lock, kFlusherPatience, [&] { return flusher_done_; });
+  const bool flushed = changed_.wait_for(lock, patience, [&] { return flusher_done_; });
   if (!flushed) {
     notes_.push_back("CUPTI did not answer at the end of the recording, so its last records are missing");
     news_.texts("notes", notes_);
@@ -169,7 +168,7 @@ bool Session::stop(bool at_exit) {
   source_.pool().set_open(false);
   finish_.store(true);
   wake_.signal();
-  const bool written = changed_.wait_for(lock, kWriterPatience, [&] { return writer_done_; });
+  const bool written = changed_.wait_for(lock, patience, [&] { return writer_done_; });
   lock.unlock();
   if (flushed) pthread_join(flusher_, nullptr);
   if (written) {

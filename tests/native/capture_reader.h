@@ -1,0 +1,131 @@
+// Reads a run.bin strictly, for tests: every block whole, every checksum right, no reference before its target.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "common/block.h"
+#include "common/crc32c.h"
+#include "cutrace/rows.h"
+
+class CaptureReader {
+ public:
+  // `torn` allows the file to end inside a block, as that of a killed process may.
+  explicit CaptureReader(const std::string& path, bool torn = false) {
+    std::ifstream file(path, std::ios::binary);
+    CHECK(file.good());
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    std::size_t at = 0;
+    std::uint32_t sequence = 0;
+    while (at < bytes.size()) {
+      cutrace::BlockHeader h;
+      if (torn && bytes.size() - at < sizeof h) break;
+      CHECK(bytes.size() - at >= sizeof h);
+      std::memcpy(&h, bytes.data() + at, sizeof h);
+      CHECK(std::memcmp(h.magic, cutrace::kBlockMagic, sizeof h.magic) == 0);
+      CHECK_EQUAL(h.header_crc, cutrace::crc32c(bytes.data() + at, 60));
+      CHECK_EQUAL(h.sequence, sequence++);
+      const std::size_t size = sizeof h + (h.payload_size + std::size_t{7}) / 8 * 8;
+      if (torn && bytes.size() - at < size) break;
+      CHECK(bytes.size() - at >= size);
+      const char* payload = bytes.data() + at + sizeof h;
+      CHECK_EQUAL(h.payload_crc, cutrace::crc32c(payload, h.payload_size));
+      block(h, payload);
+      at += size;
+    }
+    CHECK(!processes.empty());
+  }
+
+  template <typename Row>
+  std::vector<Row> rows() const {
+    const auto it = tables_.find(Row::kTable);
+    if (it == tables_.end()) return {};
+    std::vector<Row> out(it->second.size() / sizeof(Row));
+    std::memcpy(out.data(), it->second.data(), it->second.size());
+    return out;
+  }
+  const std::string& text(std::uint32_t id) const { return strings.at(id); }
+  std::uint64_t lost(cutrace::rows::Loss reason) const {
+    std::uint64_t count = 0;
+    for (const auto& row : rows<cutrace::rows::Losses>())
+      if (row.reason == static_cast<std::uint16_t>(reason)) count += row.count;
+    return count;
+  }
+  bool says(const std::string& part) const {  // in any process block
+    for (const std::string& json : processes)
+      if (json.find(part) != std::string::npos) return true;
+    return false;
+  }
+
+  std::vector<std::string> processes;
+  std::map<std::uint32_t, std::string> strings{{0, ""}};
+
+ private:
+  void block(const cutrace::BlockHeader& h, const char* payload) {
+    using namespace cutrace::rows;
+    if (h.kind == kProcessBlock) {
+      processes.emplace_back(payload, h.payload_size);
+      return;
+    }
+    CHECK(!processes.empty());
+    if (h.kind == kStringsBlock) {
+      const char* text = payload + std::size_t{8} * h.rows;
+      for (std::uint32_t i = 0; i < h.rows; ++i) {
+        std::uint32_t head[2];
+        std::memcpy(head, payload + std::size_t{8} * i, 8);
+        CHECK(strings.emplace(head[0], std::string(text, head[1])).second);
+        text += head[1];
+      }
+      CHECK_EQUAL(text, payload + h.payload_size);
+      return;
+    }
+    CHECK_EQUAL(std::size_t{h.rows} * h.row_size, std::size_t{h.payload_size});
+    tables_[h.kind].append(payload, h.payload_size);
+    if (h.kind == Kernels::kTable) timed<Kernels>(h, payload, [&](const Kernels& k) { CHECK(launches_.count(k.launch)); });
+    if (h.kind == ApiCalls::kTable) timed<ApiCalls>(h, payload, [&](const ApiCalls& a) { CHECK(functions_.count(a.function)); });
+    if (h.kind == NvtxRanges::kTable)
+      timed<NvtxRanges>(h, payload, [&](const NvtxRanges& r) { CHECK(strings.count(r.name) && strings.count(r.domain)); });
+    if (h.kind == Launches::kTable)
+      each<Launches>(h, payload, [&](const Launches& l) {
+        CHECK(strings.count(l.name));
+        launches_.insert(l.id);
+      });
+    if (h.kind == Functions::kTable)
+      each<Functions>(h, payload, [&](const Functions& f) {
+        CHECK(strings.count(f.name));
+        functions_.insert(f.id);
+      });
+  }
+
+  template <typename Row, typename Use>
+  static void each(const cutrace::BlockHeader& h, const char* payload, Use&& use) {
+    CHECK_EQUAL(std::size_t{h.row_size}, sizeof(Row));
+    for (std::uint32_t i = 0; i < h.rows; ++i) {
+      Row row;
+      std::memcpy(&row, payload + i * sizeof(Row), sizeof(Row));
+      use(row);
+    }
+  }
+  template <typename Row, typename Use>
+  static void timed(const cutrace::BlockHeader& h, const char* payload, Use&& use) {
+    std::uint64_t first = 0, last = 0;
+    each<Row>(h, payload, [&](const Row& row) {
+      if (row.start != 0 && (first == 0 || row.start < first)) first = row.start;
+      last = std::max<std::uint64_t>({last, row.start, row.end});
+      use(row);
+    });
+    CHECK_EQUAL(h.first_time, first);
+    CHECK_EQUAL(h.last_time, last);
+  }
+
+  std::map<std::uint16_t, std::string> tables_;
+  std::set<std::uint32_t> launches_{0}, functions_{0};
+};

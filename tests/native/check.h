@@ -1,0 +1,61 @@
+// A test is a function; a program of tests runs the one that its first argument names, in a process of its own.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace check {
+
+struct Test {
+  const char* name;
+  void (*body)();
+};
+inline std::vector<Test>& tests() {
+  static std::vector<Test> all;
+  return all;
+}
+struct Register {
+  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
+};
+
+[[noreturn]] inline void failed(const char* file, int line, const std::string& what) {
+  std::cerr << file << ":" << line << ": " << what << std::endl;
+  std::_Exit(1);
+}
+
+template <typename A, typename B>
+void equal(const A& a, const B& b, const char* text, const char* file, int line) {
+  if (a == b) return;
+  if constexpr (requires { std::cerr << a << b; }) std::cerr << "left: " << a << "\nright: " << b << "\n";
+  failed(file, line, text);
+}
+
+inline int main(int argc, char** argv) {
+  if (argc < 2) {
+    for (const Test& test : tests()) std::printf("%s\n", test.name);
+    return 0;
+  }
+  for (const Test& test : tests()) {
+    if (std::strcmp(test.name, argv[1]) != 0) continue;
+    test.body();
+    return 0;
+  }
+  std::fprintf(stderr, "no test is called %s\n", argv[1]);
+  return 2;
+}
+
+}  // namespace check
+
+#define TEST(name)                                           \
+  static void test_##name();                                 \
+  static const check::Register reg_##name(#name, test_##name); \
+  static void test_##name()
+#define CHECK(condition) \
+  do {                   \
+    if (!(condition)) check::failed(__FILE__, __LINE__, #condition); \
+  } while (0)
+#define CHECK_EQUAL(a, b) check::equal((a), (b), #a " == " #b, __FILE__, __LINE__)

@@ -1,0 +1,81 @@
+// The collector as a program meets it: a library opened by path. And a folder for its captures.
+#pragma once
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "collector/api.h"
+#include "fake_cupti.h"
+
+struct Collector {
+  Collector() {
+    library = dlopen(COLLECTOR_PATH, RTLD_NOW);
+    if (library == nullptr) check::failed(__FILE__, __LINE__, dlerror());
+    find(start, "cutrace_start");
+    find(stop, "cutrace_stop");
+    find(flush, "cutrace_flush");
+    find(mark, "cutrace_mark");
+    find(now, "cutrace_now");
+    find(stats, "cutrace_stats");
+    find(last_error, "cutrace_last_error");
+    find(running, "cutrace_running");
+    find(inject, "InitializeInjection");
+  }
+  template <typename Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    CHECK(function != nullptr);
+  }
+  // Starts, then attaches CUPTI as the driver's cuInit() would.
+  void begin(const std::string& options) {
+    if (start((options + ";cupti=" + fake_path()).c_str()) != 0) check::failed(__FILE__, __LINE__, last_error());
+    CHECK_EQUAL(inject(), 1);
+  }
+  struct cutrace_stats statistics() {
+    struct cutrace_stats s {};
+    CHECK_EQUAL(stats(&s, sizeof s), 0);
+    return s;
+  }
+
+  void* library = nullptr;
+  int (*start)(const char*) = nullptr;
+  int (*stop)() = nullptr;
+  int (*flush)() = nullptr;
+  int (*mark)(const char*) = nullptr;
+  std::uint64_t (*now)() = nullptr;
+  int (*stats)(struct cutrace_stats*, std::size_t) = nullptr;
+  const char* (*last_error)() = nullptr;
+  int (*running)() = nullptr;
+  int (*inject)() = nullptr;
+};
+
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/cutrace-test-XXXXXX";
+    CHECK(mkdtemp(name) != nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::vector<std::string> captures() const {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) found.push_back(entry.path());
+    return found;
+  }
+  std::string only() const {
+    const auto found = captures();
+    CHECK_EQUAL(found.size(), std::size_t{1});
+    return found[0];
+  }
+  std::string options(const std::string& more = "") const { return "directory=" + path + ";" + more; }
+
+  std::string path;
+};

@@ -1,0 +1,119 @@
+// A program that is recorded and ends in the way its first argument names (see test_endings.cpp).
+#include <nvtx3/nvToolsExt.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collector_under_test.h"
+#include "fake_cupti.h"
+
+namespace {
+
+// What the driver does at cuInit() of a program that runs under CUDA_INJECTION64_PATH.
+void initialize_cuda() {
+  static Collector* collector = new Collector;
+  CHECK_EQUAL(collector->inject(), 1);
+}
+
+void launch(int count, const char* name = "k") {
+  for (int i = 0; i < count; ++i) fake_launch(name, 1, 1, false);
+}
+
+std::atomic<bool> done{false};
+
+void launch_until_done() {
+  while (!done.load()) {
+    launch(20, "background");
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+struct LaunchesLate {
+  ~LaunchesLate() { launch(10, "static destructor"); }
+} late;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "";
+  if (how == "untouched") return 0;
+  if (how == "fork_then_cuda") {  // neither CUDA nor NVTX before the fork
+    const pid_t child = fork();
+    initialize_cuda();
+    launch(child == 0 ? 10 : 20);
+    return child == 0 ? 0 : wait_for(child);
+  }
+  if (how == "nvtx_only") {
+    nvtxRangePushA("range");
+    nvtxRangePop();
+    return 0;
+  }
+  initialize_cuda();
+  launch(1000);
+  if (how == "return") return 0;
+  if (how == "run_until_killed") {
+    std::printf("ready\n");
+    std::fflush(stdout);
+    launch_until_done();
+  }
+  if (how == "os_exit") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    _exit(5);
+  }
+  if (how == "abort") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::abort();
+  }
+  if (how == "exit_while_launching") {
+    std::vector<std::thread>* threads = new std::vector<std::thread>;  // never joined, as daemon threads are not
+    for (int t = 0; t < 4; ++t) threads->emplace_back(launch_until_done);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::exit(0);
+  }
+  if (how == "exit_with_stuck_cupti") {
+    fake_set_flush_delay(3'600'000);
+    std::exit(0);
+  }
+  if (how == "fork") {  // the child goes on as if nothing were, and ends by itself
+    const pid_t child = fork();
+    launch(child == 0 ? 500 : 1000);
+    nvtxRangePushA(child == 0 ? "child" : "parent");
+    nvtxRangePop();
+    if (child == 0) std::exit(0);
+    return wait_for(child);
+  }
+  if (how == "fork_while_busy") {
+    fake_set_flush_delay(20);
+    std::thread background(launch_until_done);
+    for (int i = 0; i < 20; ++i) {
+      const pid_t child = fork();
+      if (child == 0) std::exit(0);
+      CHECK_EQUAL(wait_for(child), 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    }
+    done = true;
+    background.join();
+    return 0;
+  }
+  if (how == "exec") {
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/proc/self/exe", argv[0], "return", nullptr);
+      _exit(127);
+    }
+    return wait_for(child);
+  }
+  return 2;
+}

@@ -1,0 +1,315 @@
+#include "fake_cupti.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Full {
+  std::uint8_t* buffer;
+  std::size_t size, valid;
+};
+
+struct Producer {
+  std::mutex mutex;
+  std::uint8_t* buffer = nullptr;
+  std::size_t size = 0, used = 0;
+};
+
+struct Fake {
+  std::mutex mutex;
+  std::uint32_t version = 130001;
+  int subscribe_result = CUPTI_SUCCESS;
+  std::map<int, int> refused_kinds;
+  std::atomic<unsigned> flush_delay{0};
+  std::atomic<bool> late{false};
+  std::array<std::atomic<bool>, 128> kinds{};
+  std::array<std::array<std::atomic<bool>, 1024>, 3> calls{};
+  std::vector<std::shared_ptr<Producer>> producers;
+  std::vector<Full> waiting;
+  std::atomic<CUpti_BuffersCallbackRequestFunc> request{nullptr};
+  std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
+  std::atomic<CUpti_TimestampCallbackFunc> clock{nullptr};
+  std::atomic<std::uint64_t> dropped{0}, refused{0};
+  std::atomic<std::uint32_t> correlation{0};
+  std::atomic<unsigned> subscribers{0}, flushes{0};
+};
+
+Fake& fake() {
+  static auto* f = new Fake;
+  return *f;
+}
+
+Producer& this_producer() {
+  thread_local std::shared_ptr<Producer> producer;
+  if (producer == nullptr) {
+    producer = std::make_shared<Producer>();
+    const std::lock_guard lock(fake().mutex);
+    fake().producers.push_back(producer);
+  }
+  return *producer;
+}
+
+// Sizes as the releases have them: 12.0 to 12.7, 12.8 and 12.9, 13.
+std::size_t size_of(int kind) {
+  const bool old = fake().version < 26, thirteen = fake().version >= 130000;
+  switch (kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return thirteen ? sizeof(CUpti_ActivityKernel10) : sizeof(CUpti_ActivityKernel9);
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER: return sizeof(CUpti_ActivityAPI);
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return old ? sizeof(CUpti_ActivityMemcpy5) : sizeof(CUpti_ActivityMemcpy6);
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: return sizeof(CUpti_ActivityMemcpyPtoP4);
+    case CUPTI_ACTIVITY_KIND_MEMSET: return sizeof(CUpti_ActivityMemset4);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return old ? sizeof(CUpti_ActivitySynchronization) : sizeof(CUpti_ActivitySynchronization2);
+    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return old ? sizeof(CUpti_ActivityCudaEvent) : sizeof(CUpti_ActivityCudaEvent2);
+    case CUPTI_ACTIVITY_KIND_MEMORY2: return sizeof(CUpti_ActivityMemory4);
+    case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return sizeof(CUpti_ActivityMemoryPool2);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: return sizeof(CUpti_ActivityOverhead3);
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return sizeof(CUpti_ActivityGraphTrace2);
+    case CUPTI_ACTIVITY_KIND_DEVICE: return sizeof(CUpti_ActivityDevice5);
+    case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext3);
+    case CUPTI_ACTIVITY_KIND_STREAM: return sizeof(CUpti_ActivityStream);
+    case CUPTI_ACTIVITY_KIND_NAME: return sizeof(CUpti_ActivityName);
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return sizeof(CUpti_ActivityExternalCorrelation);
+    case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: return sizeof(CUpti_ActivityUnifiedMemoryCounter3);
+    case CUPTI_ACTIVITY_KIND_JIT: return sizeof(CUpti_ActivityJit2);
+    case CUPTI_ACTIVITY_KIND_ENVIRONMENT: return sizeof(CUpti_ActivityEnvironment);
+    case CUPTI_ACTIVITY_KIND_MODULE: return sizeof(CUpti_ActivityModule);
+    case CUPTI_ACTIVITY_KIND_FUNCTION: return sizeof(CUpti_ActivityFunction);
+    case CUPTI_ACTIVITY_KIND_PREEMPTION: return sizeof(CUpti_ActivityPreemption);
+    default: return 0;
+  }
+}
+
+bool enabled(const void* record) {
+  CUpti_ActivityKind kind;
+  std::memcpy(&kind, record, sizeof kind);
+  if (fake().kinds[static_cast<std::size_t>(kind)].load()) return true;
+  if (kind != CUPTI_ACTIVITY_KIND_RUNTIME && kind != CUPTI_ACTIVITY_KIND_DRIVER) return false;
+  CUpti_ActivityAPI api;
+  std::memcpy(&api, record, sizeof api);
+  return fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1][api.cbid].load();
+}
+
+void deliver(const Full& full) {
+  if (auto* complete = fake().complete.load()) complete(nullptr, 0, full.buffer, full.size, full.valid);
+}
+
+void hand_over(Full full) {
+  if (!fake().late.load()) return deliver(full);
+  const std::lock_guard lock(fake().mutex);
+  fake().waiting.push_back(full);
+}
+
+const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
+  if (domain == CUPTI_CB_DOMAIN_RUNTIME_API) {
+    if (id == kFakeLaunchKernel) return "cudaLaunchKernel_v7000";
+    if (id == kFakeGetDevice) return "cudaGetDevice_v3020";
+    if (id == 41) return "cudaMemcpyAsync_v3020";
+    return id < 500 ? "cudaSomeQuery_v3020" : nullptr;
+  }
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
+    if (id == kFakeDriverLaunch) return "cuLaunchKernel";
+    if (id == 277) return "cuMemcpyHtoDAsync_v2";
+    return id < 800 ? "cuSomeQuery" : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+EXPORT void fake_set_version(std::uint32_t version) { fake().version = version; }
+EXPORT void fake_fail_subscribe(int result) { fake().subscribe_result = result; }
+EXPORT void fake_refuse_kind(int kind, int result) { fake().refused_kinds[kind] = result; }
+EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
+EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
+EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
+EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
+EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
+EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) { return fake().calls[static_cast<std::size_t>(domain)][id].load(); }
+EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
+EXPORT unsigned fake_flushes() { return fake().flushes.load(); }
+EXPORT std::uint64_t fake_refused_requests() { return fake().refused.load(); }
+EXPORT const char* fake_path() {
+  static Dl_info where = [] {
+    Dl_info info{};
+    dladdr(reinterpret_cast<void*>(fake_path), &info);
+    return info;
+  }();
+  return where.dli_fname;
+}
+
+EXPORT std::uint64_t fake_now() {
+  if (auto* clock = fake().clock.load()) return clock();
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+EXPORT bool fake_record(const void* record, std::size_t size) {
+  if (!enabled(record)) return false;
+  CUpti_ActivityKind kind;
+  std::memcpy(&kind, record, sizeof kind);
+  const std::size_t whole = size_of(kind);
+  Producer& producer = this_producer();
+  const std::lock_guard lock(producer.mutex);
+  if (producer.buffer != nullptr && producer.size - producer.used < whole) {
+    hand_over({producer.buffer, producer.size, producer.used});
+    producer.buffer = nullptr;
+  }
+  if (producer.buffer == nullptr) {
+    std::size_t records = 0;
+    auto* request = fake().request.load();
+    if (request != nullptr) request(&producer.buffer, &producer.size, &records);
+    producer.used = 0;
+    if (producer.buffer == nullptr || producer.size < whole) {
+      fake().refused.fetch_add(1);
+      fake().dropped.fetch_add(1);
+      return false;
+    }
+  }
+  std::memset(producer.buffer + producer.used, 0, whole);
+  std::memcpy(producer.buffer + producer.used, record, std::min(size, whole));
+  producer.used += whole;
+  return true;
+}
+
+EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end) {
+  const std::uint32_t correlation = fake_next_correlation();
+  CUpti_ActivityAPI api{};
+  api.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  api.cbid = kFakeLaunchKernel;
+  api.start = fake_now();
+  api.threadId = 4242;
+  api.correlationId = correlation;
+  CUpti_ActivityKernel9 kernel{};
+  kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  kernel.gridX = static_cast<std::int32_t>(grid);
+  kernel.gridY = kernel.gridZ = kernel.blockY = kernel.blockZ = 1;
+  kernel.blockX = 128;
+  kernel.registersPerThread = 32;
+  kernel.streamId = stream;
+  kernel.contextId = 1;
+  kernel.correlationId = correlation;
+  kernel.name = name;
+  kernel.start = fake_now();
+  kernel.end = unknown_end ? 0 : kernel.start + 1000;
+  api.end = fake_now();
+  const bool first = fake_record(&api, sizeof api);
+  return fake_record(&kernel, sizeof kernel) || first;
+}
+
+// ---- CUPTI ----
+
+EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
+  *version = fake().version;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc, void*) {
+  if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
+  if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  fake().subscribers = 1;
+  *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+  fake().subscribers = 0;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
+                                                  CUpti_BuffersCallbackCompleteFunc complete) {
+  fake().complete = complete;
+  fake().request = request;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
+  fake().clock = clock;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  const auto refused = fake().refused_kinds.find(kind);
+  if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
+  fake().kinds[static_cast<std::size_t>(kind)] = true;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  fake().kinds[static_cast<std::size_t>(kind)] = false;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, std::uint8_t on) {
+  fake().calls[2][id] = on != 0;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, std::uint8_t on) {
+  fake().calls[1][id] = on != 0;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, const char** name) {
+  *name = call_name(domain, id);
+  return *name != nullptr ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t) {
+  fake().flushes.fetch_add(1);
+  if (const unsigned delay = fake().flush_delay.load()) std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+  std::vector<std::shared_ptr<Producer>> producers;
+  std::vector<Full> waiting;
+  {
+    const std::lock_guard lock(fake().mutex);
+    producers = fake().producers;
+    waiting.swap(fake().waiting);
+  }
+  for (const auto& producer : producers) {
+    const std::lock_guard lock(producer->mutex);
+    if (producer->buffer != nullptr) waiting.push_back({producer->buffer, producer->size, producer->used});
+    producer->buffer = nullptr;
+  }
+  std::reverse(waiting.begin(), waiting.end());
+  for (const Full& full : waiting) deliver(full);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) {
+  std::uint8_t* at = buffer;
+  if (*record != nullptr) at = reinterpret_cast<std::uint8_t*>(*record) + size_of((*record)->kind);
+  if (at >= buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  *record = reinterpret_cast<CUpti_Activity*>(at);
+  return size_of((*record)->kind) != 0 ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_KIND;
+}
+EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
+  *dropped = fake().dropped.exchange(0);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, std::size_t*, void*) { return CUPTI_SUCCESS; }
+EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) { return CUPTI_SUCCESS; }
+EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
+  *text = result == CUPTI_ERROR_NOT_SUPPORTED ? "CUPTI_ERROR_NOT_SUPPORTED" : "CUPTI_ERROR_OTHER";
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, std::uint8_t, std::uint32_t* id) {
+  *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(stream));
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
+  *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context));
+  return CUPTI_SUCCESS;
+}
+
+}  // extern "C"

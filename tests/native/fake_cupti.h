@@ -1,0 +1,36 @@
+// A CUPTI for tests: the functions that the collector uses, with records and errors that a test dictates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collector/cupti_headers.h"
+
+extern "C" {
+// Before the collector attaches.
+void fake_set_version(std::uint32_t version);     // decides the sizes of records too
+void fake_fail_subscribe(int result);             // what cuptiSubscribe returns
+void fake_refuse_kind(int kind, int result);      // what cuptiActivityEnable returns for this kind
+void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlushAll takes
+void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
+
+// Appends a record to the calling thread's buffer, if its kind (for an API call: its callback id) is enabled. Only the
+// first bytes need to be given: the rest of the version's struct is zero. True when it went into a buffer.
+bool fake_record(const void* record, std::size_t size);
+std::uint64_t fake_now();  // by the clock that the collector registered
+std::uint32_t fake_next_correlation();
+// cudaLaunchKernel and its kernel. `unknown_end` makes the kernel's end 0.
+bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end);
+void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
+
+bool fake_is_enabled(int kind);
+bool fake_call_is_enabled(int domain, std::uint32_t callback);
+unsigned fake_subscribers();
+unsigned fake_flushes();  // calls of cuptiActivityFlushAll
+std::uint64_t fake_refused_requests();  // buffers asked for in vain
+const char* fake_path();
+}
+
+inline constexpr std::uint32_t kFakeLaunchKernel = 211;  // its callback id in the runtime domain
+inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
+inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel

@@ -1,0 +1,421 @@
+// The collector on a scripted CUPTI: what arrives in the capture, and what is counted as missing.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+#include "fake_cupti.h"
+
+using namespace cutrace;
+
+namespace {
+
+template <typename Record>
+Record make(CUpti_ActivityKind kind) {
+  Record record{};
+  record.kind = kind;
+  return record;
+}
+template <typename Record>
+void put(const Record& record) {
+  CHECK(fake_record(&record, sizeof record));
+}
+
+}  // namespace
+
+TEST(launches_from_many_threads_all_arrive) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options());
+  constexpr int kThreads = 8, kEach = 20'000;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([t] {
+      static constexpr const char* kNames[kThreads] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"};
+      for (int i = 0; i < kEach; ++i) {
+        fake_launch(kNames[t], 1 + static_cast<std::uint32_t>(i % 3), 7, false);
+        if (i % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader capture(folder.only());
+  const auto kernels = capture.rows<rows::Kernels>();
+  const auto calls = capture.rows<rows::ApiCalls>();
+  // A machine with few cores may not keep up with this; what it missed must then be counted.
+  CHECK_EQUAL(kernels.size() + calls.size() + capture.lost(rows::Loss::memory_limit), std::size_t{2 * kThreads * kEach});
+  std::set<std::uint32_t> seen;
+  for (const auto& k : kernels) CHECK(seen.insert(k.correlation).second);
+  CHECK_EQUAL(capture.rows<rows::Launches>().size(), std::size_t{kThreads * 3});
+  CHECK_EQUAL(capture.text(capture.rows<rows::Functions>().at(0).name), std::string("cudaLaunchKernel"));
+  CHECK(capture.says("\"ended\""));
+  CHECK(capture.says("\"cupti_version\":130001"));
+}
+
+TEST(buffers_that_come_late_and_in_reverse_lose_nothing) {
+  Collector collector;
+  Folder folder;
+  fake_deliver_late_and_reversed(true);
+  collector.begin(folder.options("buffer_size=8192;flush_ms=5"));
+  for (int i = 0; i < 5000; ++i) CHECK(fake_launch("k", 1, 1, false));
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Kernels>().size(), std::size_t{5000});
+}
+
+TEST(every_kind_of_record_becomes_its_row) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("kinds=kernel,memcpy,memset,api,sync,event,memory,pool,overhead,device,context,stream,"
+                                 "name,module,jit,unified_memory,environment,external,nvtx"));
+  auto device = make<CUpti_ActivityDevice5>(CUPTI_ACTIVITY_KIND_DEVICE);
+  device.name = "Fake GPU";
+  device.numMultiprocessors = 132;
+  device.numThreadsPerWarp = 32;
+  device.maxWarpsPerMultiprocessor = 64;
+  device.isCudaVisible = 1;
+  put(device);
+  auto context = make<CUpti_ActivityContext3>(CUPTI_ACTIVITY_KIND_CONTEXT);
+  context.contextId = 1;
+  context.nullStreamId = 7;
+  put(context);
+  auto stream = make<CUpti_ActivityStream>(CUPTI_ACTIVITY_KIND_STREAM);
+  stream.streamId = 13;
+  stream.priority = static_cast<std::uint32_t>(-1);
+  put(stream);
+  auto copy = make<CUpti_ActivityMemcpy5>(CUPTI_ACTIVITY_KIND_MEMCPY);
+  copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+  copy.bytes = 4096;
+  copy.start = 100;
+  copy.end = 200;
+  copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
+  put(copy);
+  auto peer = make<CUpti_ActivityMemcpyPtoP4>(CUPTI_ACTIVITY_KIND_MEMCPY2);
+  peer.contextId = peer.srcContextId = 1;
+  peer.dstContextId = 2;
+  peer.dstDeviceId = 1;
+  peer.start = 100;
+  peer.end = 200;
+  put(peer);
+  auto fill = make<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
+  fill.value = 255;
+  fill.bytes = 64;
+  fill.start = 100;
+  fill.end = 200;
+  put(fill);
+  auto sync = make<CUpti_ActivitySynchronization2>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+  sync.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+  sync.streamId = 13;
+  sync.cudaEventId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+  sync.returnValue = 2;
+  sync.start = 100;
+  sync.end = 200;
+  put(sync);
+  auto event = make<CUpti_ActivityCudaEvent2>(CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+  event.eventId = 3;
+  event.cudaEventSyncId = 9;
+  put(event);
+  auto memory = make<CUpti_ActivityMemory3>(CUPTI_ACTIVITY_KIND_MEMORY2);
+  memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+  memory.address = 0x1000;
+  memory.bytes = 512;
+  memory.timestamp = 150;
+  memory.isAsync = 1;
+  put(memory);
+  auto pool = make<CUpti_ActivityMemoryPool2>(CUPTI_ACTIVITY_KIND_MEMORY_POOL);
+  pool.memoryPoolOperationType = CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED;
+  pool.timestamp = 150;
+  put(pool);
+  auto overhead = make<CUpti_ActivityOverhead3>(CUPTI_ACTIVITY_KIND_OVERHEAD);
+  overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH;
+  overhead.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
+  overhead.objectId.pt.threadId = 99;
+  overhead.start = 100;
+  overhead.end = 200;
+  put(overhead);
+  auto name = make<CUpti_ActivityName>(CUPTI_ACTIVITY_KIND_NAME);
+  name.objectKind = CUPTI_ACTIVITY_OBJECT_STREAM;
+  name.objectId.dcs.streamId = 13;
+  name.name = "copy stream";
+  put(name);
+  auto external = make<CUpti_ActivityExternalCorrelation>(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
+  external.externalId = 77;
+  put(external);
+  auto unified = make<CUpti_ActivityUnifiedMemoryCounter2>(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
+  unified.value = 65536;
+  unified.start = 100;
+  put(unified);
+  auto jit = make<CUpti_ActivityJit2>(CUPTI_ACTIVITY_KIND_JIT);
+  jit.cachePath = "/cache/1";
+  jit.threadId = 5;
+  jit.start = 100;
+  jit.end = 200;
+  put(jit);
+  auto environment = make<CUpti_ActivityEnvironment>(CUPTI_ACTIVITY_KIND_ENVIRONMENT);
+  environment.timestamp = 150;
+  environment.environmentKind = CUPTI_ACTIVITY_ENVIRONMENT_SPEED;
+  environment.data.speed.smClock = 1980;
+  environment.data.speed.memoryClock = 2619;
+  put(environment);
+  auto module = make<CUpti_ActivityModule>(CUPTI_ACTIVITY_KIND_MODULE);
+  module.id = 4;
+  put(module);
+  auto function = make<CUpti_ActivityFunction>(CUPTI_ACTIVITY_KIND_FUNCTION);
+  function.name = "_Z4axpy";
+  put(function);
+  CHECK_EQUAL(collector.stop(), 0);
+
+  const CaptureReader c(folder.only());
+  const auto devices = c.rows<rows::Devices>();
+  CHECK_EQUAL(devices.size(), std::size_t{1});
+  CHECK_EQUAL(c.text(devices[0].name), std::string("Fake GPU"));
+  CHECK(devices[0].multiprocessors == 132 && devices[0].max_threads_per_multiprocessor == 2048);
+  CHECK_EQUAL(c.rows<rows::Contexts>().at(0).null_stream, 7u);
+  CHECK_EQUAL(c.rows<rows::Streams>().at(0).priority, -1);
+  const auto copies = c.rows<rows::Memcpys>();
+  CHECK_EQUAL(copies.size(), std::size_t{2});
+  CHECK(copies[0].bytes == 4096 && copies[0].kind == 1 && copies[0].flags == 1);
+  CHECK(copies[1].peer_context == 2 && copies[1].destination_device == 1);
+  CHECK_EQUAL(c.rows<rows::Memsets>().at(0).value, 255u);
+  const auto waits = c.rows<rows::Synchronizations>();
+  CHECK(waits.at(0).stream == 13 && waits[0].event == 0 && waits[0].status == 2 && waits[0].type == 3);
+  CHECK_EQUAL(c.rows<rows::CudaEvents>().at(0).event_record, std::uint64_t{9});
+  CHECK(c.rows<rows::Allocations>().at(0).bytes == 512 && c.rows<rows::Allocations>()[0].flags == 1);
+  CHECK_EQUAL(int{c.rows<rows::MemoryPools>().at(0).operation}, 1);
+  CHECK_EQUAL(c.rows<rows::Overheads>().at(0).thread, 99u);
+  CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("copy stream"));
+  CHECK_EQUAL(c.rows<rows::ExternalCorrelations>().at(0).external, std::uint64_t{77});
+  CHECK_EQUAL(c.rows<rows::UnifiedMemory>().at(0).value, std::uint64_t{65536});
+  CHECK_EQUAL(c.text(c.rows<rows::Jit>().at(0).cache_path), std::string("/cache/1"));
+  CHECK_EQUAL(c.rows<rows::Environment>().at(0).values & 0xFFFFFFFF, std::uint64_t{1980 | (2619u << 16)});
+  CHECK_EQUAL(c.rows<rows::Modules>().at(0).module, 4u);
+  CHECK_EQUAL(c.text(c.rows<rows::DeviceFunctions>().at(0).name), std::string("_Z4axpy"));
+  CHECK(c.rows<rows::Clocks>().size() >= 2);
+  CHECK_EQUAL(c.rows<rows::Losses>().size(), std::size_t{0});
+}
+
+TEST(records_of_cupti_12_0_are_read_without_what_came_later) {
+  Collector collector;
+  Folder folder;
+  fake_set_version(19);
+  collector.begin(folder.options());
+  for (int i = 0; i < 3; ++i) {
+    auto sync = make<CUpti_ActivitySynchronization>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    sync.start = 100;
+    sync.end = 200;
+    sync.cudaEventId = 5;
+    put(sync);
+    auto event = make<CUpti_ActivityCudaEvent>(CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+    event.eventId = 6;
+    put(event);
+    CHECK(fake_launch("k", 1, 1, false));
+  }
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{3});
+  for (const auto& wait : c.rows<rows::Synchronizations>()) CHECK(wait.event_record == 0 && wait.status == 0 && wait.event == 5);
+  for (const auto& event : c.rows<rows::CudaEvents>()) CHECK(event.device_time == 0 && event.event_record == 0);
+}
+
+TEST(losses_are_counted_by_their_cause) {
+  Collector collector;
+  Folder folder;
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
+  collector.begin(folder.options());
+  CHECK(fake_launch("k", 1, 1, true));
+  fake_drop(5);
+  CHECK_EQUAL(collector.flush(), 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.lost(rows::Loss::unknown_time), std::uint64_t{1});
+  CHECK_EQUAL(c.lost(rows::Loss::cupti_dropped), std::uint64_t{5});
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
+  CHECK(c.says("memset (CUPTI_ERROR_NOT_SUPPORTED)"));
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});  // written all the same
+  CHECK_EQUAL(collector.statistics().records_dropped, std::uint64_t{5});
+}
+
+TEST(at_the_memory_limit_records_are_refused_and_counted) {
+  Collector collector;
+  Folder folder;
+  fake_deliver_late_and_reversed(true);  // nothing comes back before a flush
+  collector.begin(folder.options("max_memory=1048576;buffer_size=65536;flush_ms=60000"));
+  std::size_t kept = 0, refused = 0;
+  for (int i = 0; i < 10'000; ++i) fake_launch("k", 1, 1, false) ? ++kept : ++refused;
+  CHECK(refused > 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  const std::size_t rows = c.rows<rows::Kernels>().size() + c.rows<rows::ApiCalls>().size();
+  CHECK_EQUAL(rows + c.lost(rows::Loss::memory_limit), std::size_t{20'000});
+  CHECK(c.lost(rows::Loss::memory_limit) > 0);
+  CHECK(collector.statistics().memory_bytes < 3'000'000);
+}
+
+TEST(the_api_filter_goes_by_call) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("api=launch"));
+  CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
+  CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_DRIVER_API, kFakeDriverLaunch));
+  CHECK(!fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeGetDevice));
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_RUNTIME) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_DRIVER));
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_KERNEL));  // would make kernels run one by one
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(!fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
+  collector.begin(folder.options("api=all"));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_RUNTIME) && fake_is_enabled(CUPTI_ACTIVITY_KIND_DRIVER));
+  CHECK_EQUAL(collector.stop(), 0);
+  collector.begin(folder.options("api=none;kinds=kernel,api"));
+  CHECK(!fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(another_tool_that_holds_cupti_is_left_alone) {
+  Collector collector;
+  Folder folder;
+  fake_fail_subscribe(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+  collector.begin(folder.options());
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+  CHECK_EQUAL(collector.mark("still here"), 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("another tool holds CUPTI"));
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});
+}
+
+TEST(without_libcupti_the_capture_says_so) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start((folder.options() + "cupti=/nowhere/libcupti.so").c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  CHECK_EQUAL(collector.statistics().cupti_active, 0u);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
+}
+
+TEST(start_and_stop_a_hundred_times) {
+  Collector collector;
+  Folder folder;
+  std::uint64_t memory = 0;
+  for (int i = 0; i < 100; ++i) {
+    collector.begin(folder.options());
+    CHECK(collector.start(folder.options().c_str()) != 0);  // one recording at a time
+    CHECK(std::string(collector.last_error()).find("already running") != std::string::npos);
+    CHECK_EQUAL(fake_subscribers(), 1u);
+    for (int k = 0; k < 10; ++k) CHECK(fake_launch("k", 1, 1, false));
+    CHECK_EQUAL(collector.stop(), 0);
+    CHECK_EQUAL(fake_subscribers(), 0u);
+    if (i == 10) memory = collector.statistics().memory_bytes;
+  }
+  CHECK(collector.statistics().memory_bytes <= memory + (1 << 20));
+  CHECK(collector.stop() != 0);
+  const auto captures = folder.captures();
+  CHECK_EQUAL(captures.size(), std::size_t{100});
+  for (const std::string& path : captures) CHECK_EQUAL(CaptureReader(path).rows<rows::Kernels>().size(), std::size_t{10});
+}
+
+TEST(launches_during_stop_neither_crash_nor_leak_into_the_next_recording) {
+  Collector collector;
+  Folder folder;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      while (!done.load()) fake_launch("busy", 1, 1, false);
+    });
+  for (int i = 0; i < 10; ++i) {
+    collector.begin(folder.options("flush_ms=3"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK_EQUAL(collector.stop(), 0);
+  }
+  done = true;
+  for (auto& thread : threads) thread.join();
+  for (const std::string& path : folder.captures()) CHECK(CaptureReader(path).says("ended"));
+}
+
+TEST(flush_puts_everything_so_far_into_the_file) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=60000"));
+  for (int i = 0; i < 100; ++i) CHECK(fake_launch("k", 1, 1, false));
+  CHECK_EQUAL(collector.flush(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Kernels>().size(), std::size_t{100});
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(an_idle_program_is_not_flushed) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_EQUAL(fake_flushes(), 0u);
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(a_slow_flush_holds_up_nobody) {
+  Collector collector;
+  Folder folder;
+  fake_set_flush_delay(500);
+  collector.begin(folder.options("flush_ms=5;buffer_size=8192"));
+  const std::uint64_t before = collector.now();
+  for (int i = 0; i < 20'000; ++i) CHECK(fake_launch("k", 1, 1, false));
+  CHECK_EQUAL(collector.mark("during"), 0);
+  const std::uint64_t launched = collector.now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(collector.statistics().rows_written > 30'000);  // the writer went on
+  fake_set_flush_delay(0);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(launched > before);
+}
+
+TEST(output_names_one_file_and_its_mode_holds) {
+  Collector collector;
+  Folder folder;
+  const std::string path = folder.path + "/run.bin";
+  CHECK_EQUAL(collector.start(("output=" + path).c_str()), 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(CaptureReader(path).says("\"ended\""));
+  CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::all) ==
+        (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+}
+
+TEST(an_unwritable_place_is_refused_with_a_reason) {
+  Collector collector;
+  CHECK(collector.start("directory=/nowhere/at/all") != 0);
+  CHECK(std::string(collector.last_error()).find("/nowhere/at/all") != std::string::npos);
+  CHECK_EQUAL(collector.running(), 0);
+  CHECK(collector.start("output=/dev/full") != 0);
+  CHECK(std::string(collector.last_error()).find("No space left") != std::string::npos);
+  CHECK(collector.start("nonsense") != 0);
+  CHECK(collector.mark("x") != 0);
+}
+
+#define SAME_PLACE(Old, New, field) static_assert(offsetof(Old, field) == offsetof(New, field))
+// What activity.cpp relies on, checked against the newest structs of the headers at hand.
+#if CUPTI_API_VERSION >= 130000
+SAME_PLACE(CUpti_ActivityKernel9, CUpti_ActivityKernel10, maxActiveClusters);
+#endif
+#if CUPTI_API_VERSION >= 130500
+SAME_PLACE(CUpti_ActivityKernel9, CUpti_ActivityKernel13, start);
+SAME_PLACE(CUpti_ActivityKernel9, CUpti_ActivityKernel13, name);
+SAME_PLACE(CUpti_ActivityKernel9, CUpti_ActivityKernel13, maxActiveClusters);
+SAME_PLACE(CUpti_ActivityMemcpy5, CUpti_ActivityMemcpy7, graphId);
+SAME_PLACE(CUpti_ActivityMemset4, CUpti_ActivityMemset5, graphId);
+SAME_PLACE(CUpti_ActivityDevice4, CUpti_ActivityDevice6, migUuid);
+SAME_PLACE(CUpti_ActivityContext, CUpti_ActivityContext4, nullStreamId);
+SAME_PLACE(CUpti_ActivityCudaEvent2, CUpti_ActivityCudaEvent3, cudaEventSyncId);
+#endif
+SAME_PLACE(CUpti_ActivityMemcpy5, CUpti_ActivityMemcpy6, graphId);
+SAME_PLACE(CUpti_ActivitySynchronization, CUpti_ActivitySynchronization2, cudaEventId);
+SAME_PLACE(CUpti_ActivityMemory3, CUpti_ActivityMemory4, memoryPoolConfig);
+SAME_PLACE(CUpti_ActivityMemoryPool2, CUpti_ActivityMemoryPool3, utilizedSize);
+SAME_PLACE(CUpti_ActivityOverhead, CUpti_ActivityOverhead3, end);
+SAME_PLACE(CUpti_ActivityUnifiedMemoryCounter2, CUpti_ActivityUnifiedMemoryCounter3, flags);
+SAME_PLACE(CUpti_ActivityGraphTrace, CUpti_ActivityGraphTrace2, streamId);
+SAME_PLACE(CUpti_ActivityJit, CUpti_ActivityJit2, cachePath);
+
+int main(int argc, char** argv) { return check::main(argc, argv); }

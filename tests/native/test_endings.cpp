@@ -1,0 +1,161 @@
+// Every way a program can end, and what it leaves.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+
+using namespace cutrace;
+
+namespace {
+
+constexpr int kTimedOut = -1000;
+
+class Program {
+ public:
+  Program(const Folder& folder, const std::string& how, const std::string& more = "") {
+    int out[2];
+    CHECK(pipe(out) == 0);
+    child_ = fork();
+    if (child_ == 0) {
+      setenv("CUTRACE_OPTIONS", folder.options("cupti=" + std::string(fake_path()) + ";" + more).c_str(), 1);
+      setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+      dup2(out[1], 1);
+      close(out[0]);
+      close(out[1]);
+      execl(PROGRAM_PATH, PROGRAM_PATH, how.c_str(), nullptr);
+      _exit(127);
+    }
+    close(out[1]);
+    output_ = out[0];
+  }
+  ~Program() { close(output_); }
+  void wait_until_ready() {
+    char c = 0;
+    CHECK(read(output_, &c, 1) == 1);
+  }
+  void signal(int number) { kill(child_, number); }
+  // Exit status, minus the signal, or kTimedOut.
+  int wait(int seconds = 60) {
+    int status = 0;
+    for (int i = 0; i < seconds * 100; ++i) {
+      if (waitpid(child_, &status, WNOHANG) == child_)
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    signal(SIGKILL);
+    waitpid(child_, &status, 0);
+    return kTimedOut;
+  }
+
+ private:
+  pid_t child_ = 0;
+  int output_ = -1;
+};
+
+std::size_t kernels(const CaptureReader& c) { return c.rows<rows::Kernels>().size(); }
+
+}  // namespace
+
+TEST(an_orderly_end_is_complete) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "return").wait(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("\"ended\""));
+  CHECK(kernels(c) >= 1000);
+}
+
+TEST(a_program_that_touches_nothing_leaves_nothing) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "untouched").wait(), 0);
+  CHECK(folder.captures().empty());
+}
+
+TEST(nvtx_alone_makes_a_capture) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "nvtx_only").wait(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{1});
+  CHECK(c.says("\"nvtx\":true"));
+}
+
+TEST(killed_at_any_moment_the_file_is_readable) {
+  std::minstd_rand random(1);
+  for (int i = 0; i < 15; ++i) {
+    Folder folder;
+    Program program(folder, "run_until_killed", "flush_ms=20");
+    program.wait_until_ready();
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 200));
+    program.signal(i % 2 ? SIGKILL : SIGTERM);
+    CHECK_EQUAL(program.wait(), -(i % 2 ? SIGKILL : SIGTERM));
+    const CaptureReader c(folder.only(), true);
+    CHECK(!c.says("\"ended\""));
+  }
+}
+
+TEST(os_exit_and_abort_keep_what_was_flushed) {
+  for (const char* how : {"os_exit", "abort"}) {
+    Folder folder;
+    CHECK_EQUAL(Program(folder, how).wait(), how[0] == 'o' ? 5 : -SIGABRT);
+    const CaptureReader c(folder.only(), true);
+    CHECK_EQUAL(kernels(c), std::size_t{1000});
+  }
+}
+
+TEST(threads_that_launch_during_exit_are_no_danger) {
+  for (int i = 0; i < 5; ++i) {
+    Folder folder;
+    CHECK_EQUAL(Program(folder, "exit_while_launching").wait(), 0);
+    CHECK(CaptureReader(folder.only()).says("\"ended\""));
+  }
+}
+
+TEST(a_stuck_cupti_delays_the_exit_and_does_not_stop_it) {
+  Folder folder;
+  const auto before = std::chrono::steady_clock::now();
+  CHECK_EQUAL(Program(folder, "exit_with_stuck_cupti", "patience_ms=1000").wait(), 0);
+  CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
+  CHECK(CaptureReader(folder.only()).says("did not answer"));
+}
+
+TEST(a_forked_child_is_not_recorded_and_does_not_hang) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "fork").wait(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("\"ended\""));
+  CHECK(kernels(c) >= 2000 && kernels(c) < 2100);
+  for (const auto& r : c.rows<rows::NvtxRanges>()) CHECK(c.text(r.name) == "parent");
+}
+
+TEST(forks_while_launching_and_flushing_hang_nobody) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "fork_while_busy", "flush_ms=2").wait(), 0);
+  CHECK(CaptureReader(folder.only()).says("\"ended\""));
+}
+
+TEST(an_executed_child_has_a_file_of_its_own) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "exec").wait(), 0);
+  const auto captures = folder.captures();
+  CHECK_EQUAL(captures.size(), std::size_t{2});
+  for (const std::string& path : captures) CHECK(kernels(CaptureReader(path)) >= 1000);
+}
+
+#ifndef __SANITIZE_THREAD__  // which does not allow threads after a fork
+TEST(a_fork_before_cuda_records_both_processes) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "fork_then_cuda").wait(), 0);
+  std::size_t sum = 0;
+  for (const std::string& path : folder.captures()) sum += kernels(CaptureReader(path));
+  CHECK_EQUAL(folder.captures().size(), std::size_t{2});
+  CHECK(sum >= 30 && sum <= 50);
+}
+#endif
+
+int main(int argc, char** argv) { return check::main(argc, argv); }

@@ -1,0 +1,231 @@
+// Real NVTX calls, through the header-only library that programs use, without a GPU.
+#include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+
+// What nvToolsExtCudaRt.h needs of the CUDA runtime's headers.
+using cudaStream_t = CUstream;
+using cudaEvent_t = CUevent;
+#include <nvtx3/nvToolsExtCudaRt.h>
+
+using namespace cutrace;
+
+namespace {
+
+// NVTX looks for its tool at the first call of the process.
+struct Injected {
+  Injected() { setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1); }
+  Collector collector;
+  Folder folder;
+  void begin(const std::string& more = "") { CHECK_EQUAL(collector.start(folder.options(more).c_str()), 0); }
+  CaptureReader end() {
+    CHECK_EQUAL(collector.stop(), 0);
+    return CaptureReader(folder.only());
+  }
+};
+
+nvtxEventAttributes_t attributes() {
+  nvtxEventAttributes_t a{};
+  a.version = NVTX_VERSION;
+  a.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  return a;
+}
+
+}  // namespace
+
+TEST(push_and_pop_nest) {
+  Injected program;
+  program.begin();
+  CHECK_EQUAL(nvtxRangePushA("outer"), 0);
+  CHECK_EQUAL(nvtxRangePushA("inner"), 1);
+  CHECK_EQUAL(nvtxRangePop(), 1);
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  const auto c = program.end();
+  const auto ranges = c.rows<rows::NvtxRanges>();
+  CHECK_EQUAL(ranges.size(), std::size_t{2});
+  const auto &inner = ranges[0], &outer = ranges[1];
+  CHECK(c.text(inner.name) == "inner" && c.text(outer.name) == "outer");
+  CHECK(inner.depth == 1 && outer.depth == 0);
+  CHECK(outer.start <= inner.start && inner.start <= inner.end && inner.end <= outer.end);
+  CHECK_EQUAL(inner.thread, static_cast<std::uint32_t>(syscall(SYS_gettid)));
+  CHECK(c.rows<rows::Losses>().empty());
+}
+
+TEST(attributes_arrive_whole) {
+  Injected program;
+  program.begin();
+  const nvtxDomainHandle_t domain = nvtxDomainCreateA("my.domain");
+  const nvtxStringHandle_t text = nvtxDomainRegisterStringA(domain, "registered");
+  nvtxDomainNameCategoryA(domain, 3, "loading");
+  auto a = attributes();
+  a.category = 3;
+  a.colorType = NVTX_COLOR_ARGB;
+  a.color = 0xFF123456;
+  a.payloadType = NVTX_PAYLOAD_TYPE_INT32;
+  a.payload.iValue = -5;
+  a.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+  a.message.registered = text;
+  CHECK_EQUAL(nvtxDomainRangePushEx(domain, &a), 0);
+  CHECK_EQUAL(nvtxRangePushW(L"h\u00e9llo \U0001F600"), 0);  // another domain, another stack
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  CHECK_EQUAL(nvtxDomainRangePop(domain), 0);
+  a.payloadType = NVTX_PAYLOAD_TYPE_DOUBLE;
+  a.payload.dValue = 2.5;
+  nvtxDomainMarkEx(domain, &a);
+  nvtxNameOsThreadA(static_cast<std::uint32_t>(syscall(SYS_gettid)), "the main one");
+  nvtxNameCudaDeviceA(0, "big GPU");
+  const auto c = program.end();
+  const auto ranges = c.rows<rows::NvtxRanges>();
+  CHECK_EQUAL(ranges.size(), std::size_t{2});
+  CHECK_EQUAL(c.text(ranges[0].name), std::string("h\u00e9llo \U0001F600"));
+  CHECK_EQUAL(ranges[0].domain, 0u);
+  const auto& r = ranges[1];
+  CHECK(c.text(r.name) == "registered" && c.text(r.domain) == "my.domain" && r.category == 3);
+  CHECK(r.color == 0xFF123456 && r.payload_type == 5 && static_cast<std::int32_t>(r.payload) == -5);
+  const auto mark = c.rows<rows::NvtxMarks>().at(0);
+  double value = 0;
+  std::memcpy(&value, &mark.payload, 8);
+  CHECK(mark.payload_type == 3 && value == 2.5 && mark.source == 0);
+  const auto category = c.rows<rows::NvtxCategories>().at(0);
+  CHECK(c.text(category.name) == "loading" && category.category == 3 && c.text(category.domain) == "my.domain");
+  bool named = false;
+  for (const auto& t : c.rows<rows::Threads>()) named = named || (t.source == 2 && c.text(t.name) == "the main one");
+  CHECK(named);
+  CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("big GPU"));
+}
+
+TEST(start_and_end_may_be_on_different_threads) {
+  Injected program;
+  program.begin();
+  std::vector<nvtxRangeId_t> ids;
+  for (int i = 0; i < 1000; ++i) ids.push_back(nvtxRangeStartA("job"));
+  std::thread other([&] {
+    for (const nvtxRangeId_t id : ids) nvtxRangeEnd(id);
+  });
+  other.join();
+  nvtxRangeEnd(123456789);  // nobody's
+  const auto c = program.end();
+  const auto ranges = c.rows<rows::NvtxRanges>();
+  CHECK_EQUAL(ranges.size(), std::size_t{1000});
+  for (const auto& r : ranges) CHECK(r.kind == 1 && r.end >= r.start && r.thread != r.end_thread && r.range_id != 0);
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_unmatched_pop), std::uint64_t{1});
+}
+
+TEST(what_is_open_at_the_end_or_never_pushed_is_said) {
+  Injected program;
+  program.begin();
+  CHECK_EQUAL(nvtxRangePop(), -1);
+  nvtxRangePushA("open");
+  const nvtxRangeId_t id = nvtxRangeStartA("started");
+  CHECK(id != 0);
+  std::thread([] { nvtxRangePushA("its thread ended"); }).join();
+  const auto c = program.end();
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_unmatched_pop), std::uint64_t{1});
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_open), std::uint64_t{3});
+  for (const auto& r : c.rows<rows::NvtxRanges>()) CHECK(r.end == 0 && r.flags == 1);
+}
+
+TEST(ranges_from_many_threads_all_arrive_or_are_counted) {
+  Injected program;
+  program.begin("flush_ms=10");
+  constexpr int kThreads = 8, kEach = 20'000;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([] {
+      for (int i = 0; i < kEach; ++i) {
+        nvtxRangePushA("outer");
+        nvtxRangePushA("inner");
+        nvtxRangePop();
+        nvtxRangePop();
+        if (i % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  const auto c = program.end();
+  std::uint64_t closed = 0, open = 0;
+  for (const auto& r : c.rows<rows::NvtxRanges>()) {
+    r.end != 0 ? ++closed : ++open;
+    CHECK(r.end == 0 || r.end >= r.start);
+    CHECK_EQUAL(c.text(r.name), std::string(r.depth == 0 ? "outer" : "inner"));
+  }
+  // Each range is two events. A dropped push makes its pop unmatched, a dropped pop leaves its range open.
+  const std::uint64_t dropped = c.lost(rows::Loss::nvtx_dropped);
+  const std::uint64_t events = 2 * closed + open + c.lost(rows::Loss::nvtx_unmatched_pop) + dropped;
+  CHECK_EQUAL(events, std::uint64_t{kThreads * kEach * 4});
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_open), open);
+}
+
+TEST(hundreds_of_threads_share_the_memory) {
+  Injected program;
+  program.begin();
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 50; ++t)
+      threads.emplace_back([] {
+        nvtxRangePushA("short");
+        nvtxRangePop();
+      });
+    for (auto& thread : threads) thread.join();
+    CHECK_EQUAL(program.collector.flush(), 0);
+  }
+  CHECK(program.collector.statistics().memory_bytes < (64 << 20));
+  const auto c = program.end();
+  CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{1000});
+  CHECK_EQUAL(c.lost(rows::Loss::nvtx_dropped), std::uint64_t{0});
+}
+
+TEST(nothing_is_recorded_before_start_and_after_stop) {
+  Injected program;
+  CHECK_EQUAL(nvtxRangePushA("before"), NVTX_NO_PUSH_POP_TRACKING);
+  program.begin();
+  CHECK_EQUAL(nvtxRangePushA("during"), 0);
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(nvtxRangePushA("after"), NVTX_NO_PUSH_POP_TRACKING);
+  const CaptureReader first(program.folder.only());
+  CHECK_EQUAL(first.rows<rows::NvtxRanges>().size(), std::size_t{1});
+  std::filesystem::remove(program.folder.only());
+  program.begin();
+  CHECK_EQUAL(nvtxRangePushA("again"), 0);  // depths of the first recording are forgotten
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  const auto second = program.end();
+  CHECK_EQUAL(second.text(second.rows<rows::NvtxRanges>().at(0).name), std::string("again"));
+}
+
+TEST(nvtx_can_be_left_out) {
+  Injected program;
+  program.begin("nvtx=0");
+  nvtxRangePushA("unseen");
+  nvtxRangePop();
+  CHECK(program.collector.mark("unseen") != 0);
+  CHECK(program.end().rows<rows::NvtxRanges>().empty());
+}
+
+TEST(a_long_or_missing_message_is_no_danger) {
+  Injected program;
+  program.begin();
+  const std::string text(100'000, 'x');
+  nvtxMarkA(text.c_str());
+  nvtxMarkA(nullptr);
+  nvtxMarkEx(nullptr);
+  nvtxMarkW(nullptr);
+  auto a = attributes();
+  a.size = 4;  // a struct of a version that ends early
+  nvtxMarkEx(&a);
+  const auto c = program.end();
+  const auto marks = c.rows<rows::NvtxMarks>();
+  CHECK_EQUAL(marks.size(), std::size_t{5});
+  CHECK_EQUAL(c.text(marks[0].name), std::string(4096, 'x'));
+  CHECK_EQUAL(marks[1].name, 0u);
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }

@@ -1,0 +1,297 @@
+// The collector's parts, each by itself.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "capture_reader.h"
+#include "check.h"
+#include "collector/block_file.h"
+#include "collector/capture.h"
+#include "collector/index_stack.h"
+#include "collector/kinds.h"
+#include "collector/nvtx_ring.h"
+#include "collector/options.h"
+#include "collector/pool.h"
+#include "collector/process_info.h"
+#include "collector/string_table.h"
+
+using namespace cutrace;
+
+TEST(index_stack_loses_and_doubles_nothing_under_threads) {
+  constexpr std::uint32_t kCount = 64, kRounds = 20000;
+  IndexStack free, full;
+  free.reset(kCount);
+  full.reset(kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) free.push(i);
+  std::atomic<std::uint64_t> moved{0};
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (std::uint32_t i = 0; i < kRounds; ++i) {
+        const std::uint32_t index = free.pop();
+        if (index == IndexStack::kNone) continue;
+        full.push(index);
+        ++moved;
+      }
+    });
+  std::uint64_t taken = 0;
+  std::thread consumer([&] {
+    while (!done.load() || !full.empty())
+      full.take_all([&](std::uint32_t index) {
+        ++taken;
+        free.push(index);
+      });
+  });
+  for (auto& thread : threads) thread.join();
+  done = true;
+  consumer.join();
+  CHECK_EQUAL(taken, moved.load());
+  std::set<std::uint32_t> rest;
+  while (true) {
+    const std::uint32_t index = free.pop();
+    if (index == IndexStack::kNone) break;
+    CHECK(rest.insert(index).second);
+  }
+  CHECK_EQUAL(rest.size(), std::size_t{kCount});
+}
+
+TEST(index_stack_hands_out_the_oldest_first) {
+  IndexStack stack;
+  stack.reset(4);
+  for (std::uint32_t i = 0; i < 4; ++i) stack.push(i);
+  std::vector<std::uint32_t> order;
+  stack.take_all([&](std::uint32_t i) { order.push_back(i); });
+  CHECK((order == std::vector<std::uint32_t>{0, 1, 2, 3}));
+  CHECK(stack.empty());
+}
+
+TEST(pool_refuses_at_its_limit_and_reuses_what_comes_back) {
+  BufferPool pool;
+  CHECK(pool.open(4096, 4 * 4096));
+  CHECK(pool.request() == nullptr);  // closed
+  pool.set_open(true);
+  std::vector<std::uint8_t*> held;
+  for (int i = 0; i < 4; ++i) held.push_back(pool.request());
+  CHECK(std::set<std::uint8_t*>(held.begin(), held.end()).size() == 4 && held[3] != nullptr);
+  CHECK(reinterpret_cast<std::uintptr_t>(held[0]) % 8 == 0);
+  CHECK(pool.request() == nullptr);
+  CHECK_EQUAL(pool.refused(), std::uint64_t{1});
+  held[2][0] = 7;
+  pool.complete(held[2], 1);
+  pool.complete(held[1], 0);
+  std::size_t seen = 0;
+  CHECK_EQUAL(pool.drain([&](std::uint8_t* buffer, std::size_t valid) {
+    ++seen;
+    CHECK(buffer == held[2] && valid == 1 && buffer[0] == 7);
+  }), std::size_t{2});
+  CHECK_EQUAL(seen, std::size_t{1});  // an empty buffer has nothing to show
+  CHECK(pool.request() != nullptr);
+  CHECK_EQUAL(pool.memory(), std::size_t{4 * 4096});
+}
+
+TEST(pool_passes_over_buffers_that_are_not_its_own) {
+  BufferPool pool;
+  CHECK(pool.open(4096, 4 * 4096));
+  pool.set_open(true);
+  std::uint8_t foreign[8] = {};
+  pool.complete(foreign, 8);
+  pool.complete(nullptr, 8);
+  std::uint8_t* own = pool.request();
+  pool.complete(own + 8, 8);
+  CHECK(!pool.has_completed());
+}
+
+TEST(pool_zeroes_what_it_hands_out_again) {
+  BufferPool pool;
+  CHECK(pool.open(4096, 2 * 4096));
+  pool.set_open(true);
+  pool.set_zeroing(true);
+  std::uint8_t* buffer = pool.request();
+  buffer[4000] = 1;
+  pool.complete(buffer, 4096);
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK_EQUAL(int{buffer[4000]}, 0);
+}
+
+TEST(strings_keep_one_id_a_text) {
+  StringTable table(1 << 20);
+  CHECK_EQUAL(table.intern(""), 0u);
+  const std::uint32_t a = table.intern("kernel");
+  CHECK_EQUAL(table.intern("kernel"), a);
+  for (int i = 0; i < 5000; ++i) table.intern("text " + std::to_string(i));
+  CHECK_EQUAL(table.intern("kernel"), a);
+  CHECK_EQUAL(table.intern("text 4999"), a + 5000);
+  CHECK_EQUAL(table.pending_heads().size(), std::size_t{2 * 5001});
+  CHECK_EQUAL(table.intern(std::string(100'000, 'x')), table.intern(std::string(StringTable::kLongest, 'x')));
+}
+
+TEST(strings_start_over_when_full_with_new_ids) {
+  StringTable table(256 << 10);
+  std::uint32_t last = 0;
+  while (!table.full()) last = table.intern("some text " + std::to_string(last));
+  table.clear();
+  CHECK(!table.full());
+  CHECK(table.intern("some text 0") > last);
+}
+
+TEST(launches_trust_no_name_pointer) {
+  StringTable strings(1 << 20);
+  LaunchTable launches(100);
+  std::vector<rows::Launches> added;
+  const auto add = [&](const rows::Launches& row) { added.push_back(row); };
+  rows::Launches row;
+  row.grid_x = 4;
+  char name[] = "first";
+  const std::uint32_t first = launches.intern(row, name, strings, add);
+  CHECK_EQUAL(launches.intern(row, name, strings, add), first);
+  std::memcpy(name, "other", 5);  // another module's name moved in
+  const std::uint32_t other = launches.intern(row, name, strings, add);
+  CHECK(other != first);
+  std::memcpy(name, "first", 5);
+  CHECK_EQUAL(launches.intern(row, name, strings, add), first);
+  char copy[] = "first";  // the same name elsewhere is the same configuration
+  CHECK_EQUAL(launches.intern(row, copy, strings, add), first);
+  row.grid_x = 5;
+  CHECK(launches.intern(row, name, strings, add) != first);
+  CHECK_EQUAL(added.size(), std::size_t{3});
+  CHECK_EQUAL(added[1].name, strings.intern("other"));
+}
+
+TEST(options_say_what_they_do_not_understand) {
+  Options o;
+  std::string error;
+  CHECK(parse_options("directory=/tmp; kinds=kernel,api\nmax_memory=1000000;graph=graph;nvtx=0;file_mode=0640", o, error));
+  CHECK(o.directory == "/tmp" && o.max_memory == 1'000'000 && !o.graph_nodes && !o.nvtx && o.file_mode == 0640);
+  CHECK_EQUAL(o.kinds, bit(Kind::kernel) | bit(Kind::api));
+  for (const char* bad : {"", "directory=/a;output=/b", "directory=/a;kinds=kernels", "directory=/a;max_memory=many",
+                          "directory=/a;colour=red", "directory=/a;api", "directory=/a;flush_ms=0"}) {
+    Options other;
+    error.clear();
+    CHECK(!parse_options(bad, other, error));
+    CHECK(!error.empty());
+  }
+}
+
+TEST(api_filter_keeps_work_and_drops_queries) {
+  for (const char* name : {"cudaLaunchKernel_v7000", "cudaLaunchKernelExC_ptsz_v11060", "cudaMemcpyAsync_v3020",
+                           "cudaGraphLaunch_v10000", "cudaStreamSynchronize_v3020", "cudaMallocAsync_v11020",
+                           "cudaFreeAsync_ptsz_v11020", "cudaLaunchCooperativeKernel_v9000", "cuLaunchKernelEx",
+                           "cuMemcpyHtoDAsync_v2", "cuModuleLoadData", "cuLibraryLoadData", "cuMemAlloc_v2", "cuGraphLaunch"})
+    CHECK(keeps_api_call(name));
+  for (const char* name : {"cudaGetLastError_v3020", "cudaGetDevice_v3020", "cudaEventQuery_v3020", "cudaEventRecord_v3020",
+                           "cudaStreamWaitEvent_v3020", "cudaStreamIsCapturing_v10000", "cudaFuncGetAttributes_v3020",
+                           "cuCtxGetCurrent", "cuDeviceGetAttribute", "cuGetProcAddress", "cuEventRecord"})
+    CHECK(!keeps_api_call(name));
+}
+
+TEST(block_file_writes_what_the_format_says) {
+  const std::string path = "/tmp/cutrace-block-" + std::to_string(getpid());
+  BlockFile file;
+  std::string error;
+  CHECK(file.create(path, 0600, 77, 5, error));
+  const char json[] = "{\"format\": 1}";
+  const iovec payload{const_cast<char*>(json), sizeof json - 1};
+  CHECK(file.append({rows::kProcessBlock, 0, 1, 0, 0, false}, {&payload, 1}) == Written::yes);
+  CHECK_EQUAL(file.size() % 8, std::uint64_t{0});
+  BlockFile second;
+  CHECK(!second.create(path, 0600, 78, 6, error));  // one writer a file
+  CHECK(error.find("another process") != std::string::npos);
+  CHECK(file.close());
+  CHECK_EQUAL(CaptureReader(path).processes[0], std::string(json));
+  std::filesystem::remove(path);
+}
+
+TEST(a_full_disk_leaves_whole_blocks_and_counts_the_rest) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  const std::string path = "/tmp/cutrace-full-" + std::to_string(getpid());
+  {
+    Capture capture(1 << 20);
+    std::string error;
+    CHECK(capture.file().create(path, 0600, 1, 1, error));
+    CHECK(capture.process("{}", true));
+    const rlimit small{100'000, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    rows::ApiCalls row;
+    row.start = 1;
+    row.end = 2;
+    for (int i = 0; i < 10'000; ++i) capture.add(row);
+    capture.flush();
+    const rlimit large{RLIM_INFINITY, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_FSIZE, &large) == 0);
+    capture.add(row);
+    capture.flush(true);
+  }
+  const CaptureReader reader(path);
+  CHECK_EQUAL(reader.rows<rows::ApiCalls>().size(), std::size_t{1});
+  CHECK_EQUAL(reader.lost(rows::Loss::write_error), std::uint64_t{10'000});
+  std::filesystem::remove(path);
+}
+
+TEST(a_size_limit_keeps_room_for_the_last_words) {
+  const std::string path = "/tmp/cutrace-limit-" + std::to_string(getpid());
+  {
+    Capture capture(1 << 20);
+    std::string error;
+    CHECK(capture.file().create(path, 0600, 1, 1, error));
+    capture.file().set_size_limit(200'000);
+    CHECK(capture.process("{}", true));
+    rows::ApiCalls row;
+    row.start = row.end = 1;
+    for (int block = 0; block < 10; ++block) {
+      for (int i = 0; i < 1000; ++i) capture.add(row);
+      capture.flush();
+    }
+    CHECK(capture.process("{\"ended\": 1}", true));
+  }
+  CHECK(std::filesystem::file_size(path) <= 200'000);
+  const CaptureReader reader(path);
+  CHECK(reader.says("ended"));
+  CHECK_EQUAL(reader.rows<rows::ApiCalls>().size() + reader.lost(rows::Loss::size_limit), std::size_t{10'000});
+  std::filesystem::remove(path);
+}
+
+TEST(json_is_valid_whatever_the_text) {
+  CHECK_EQUAL(JsonObject::quoted("a\"b\\c\n\x01"), std::string("\"a\\\"b\\\\c\\u000a\\u0001\""));
+  CHECK_EQUAL(JsonObject::quoted("\xff\xc3\xa9\xed\xa0\x80"), std::string("\"\\ufffd\xc3\xa9\\ufffd\\ufffd\\ufffd\""));
+  JsonObject json;
+  json.texts("list", {"a", "b"});
+  json.number("n", 5);
+  CHECK_EQUAL(json.str(), std::string("{\"list\":[\"a\",\"b\"],\"n\":5}"));
+}
+
+TEST(a_ring_gives_back_what_went_in_and_says_when_it_is_full) {
+  nvtx::Ring* ring = nvtx::this_thread_ring();
+  CHECK(ring != nullptr);
+  std::uint64_t written = 0, read = 0, refused = 0;
+  const auto drain = [&] {
+    ring->drain([&](const std::uint8_t* bytes) {
+      nvtx::EventHeader header;
+      std::memcpy(&header, bytes, sizeof header);
+      CHECK_EQUAL(header.time, read);
+      ++read;
+    });
+  };
+  for (int i = 0; i < 200'000; ++i) {
+    const std::uint32_t size = 24 + 8 * static_cast<std::uint32_t>(i % 40);
+    std::uint8_t* at = ring->reserve(size);
+    if (at == nullptr) {
+      ++refused;
+      drain();
+      continue;
+    }
+    const nvtx::EventHeader header{size, nvtx::EventType::mark, 0, 0, written++, 0, 0};
+    std::memcpy(at, &header, sizeof header);
+    ring->commit(size);
+  }
+  drain();
+  CHECK_EQUAL(read, written);
+  CHECK(refused > 0);
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
