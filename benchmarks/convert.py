@@ -95,7 +95,9 @@ def _of(rows: np.ndarray, process: int) -> np.ndarray:
 
 def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, period: int) -> int:
     """Copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
-    correlations = max((int(r["correlation"].max()) for r in rows.values() if "correlation" in r.dtype.names), default=0)
+    correlations = max(
+        (int(r["correlation"].max()) for r in rows.values() if "correlation" in r.dtype.names), default=0
+    )
     at_once = max(1, 500_000 // sum(map(len, rows.values())))
     total = 0
     for first in range(0, copies, at_once):

@@ -195,10 +195,7 @@ class GpuWriter:
             "submission_id": Column("correlation", omit=0),
             "pieces": Pieces("style", "event_pieces"),
         }
-        if self._table.name == "kernels":
-            # A kernel's launch is all constant: its piece holds the whole message.
-            event["launch_pieces"] = Pieces("style", "launch_pieces")
-        else:
+        if self._table.arguments:
             event["launch"] = launch
         packet = {
             "timestamp": Delta("start"),
@@ -250,11 +247,10 @@ class GpuWriter:
     def _add_style(self, row: np.void) -> None:
         needs = Needs(self._names.names)
         style = self._table.style(self._names, row, needs)
-        self._event.add(schema.encode(EVENT, style.event))
-        if self._table.name == "kernels":
-            self._launch.add(schema.encode(EVENT, {"launch": style.launch}) if style.launch else b"")
-        else:
-            self._launch.add(schema.encode(LAUNCH, style.launch))
+        # Without arguments of each row, the launch is as constant as the rest.
+        whole = {} if self._table.arguments or not style.launch else {"launch": style.launch}
+        self._event.add(schema.encode(EVENT, style.event | whole))
+        self._launch.add(schema.encode(LAUNCH, style.launch))
         self._needs.append(needs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,15 @@ def packet(event: dict[str, Any]) -> dict[str, Any]:
     return {"timestamp": Delta("time", event=True), "sequence": Given("prefixes"), "track_event": event}
 
 
-def end_template() -> Template:
+def _track(lanes: bool) -> dict[str, Any]:
+    """The field that says which track; where no slice was moved to another lane, the default of the sequence does."""
+    return {"track_uuid": Column("track", omit=0, event=True)} if lanes else {}
+
+
+@cache
+def end_template(lanes: bool) -> Template:
     """The end of a slice, of whatever table."""
-    return Template(
-        "Trace", {"packet": packet({"type": SLICE_END, "track_uuid": Column("track", omit=0, event=True)})}
-    )
+    return Template("Trace", {"packet": packet({"type": SLICE_END, **_track(lanes)})})
 
 
 class Stream:
@@ -53,10 +58,18 @@ class Stream:
         self._groups: list[int] = []
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = Needs(names)
-        self._plain = self._template(payload=False)
-        self._with_payload = self._template(payload=True) if table.payload else self._plain
+        self._templates: dict[tuple[bool, bool], Template] = {}
+        # Entries of interned data are known before the first row, whichever template it takes.
+        self.template(payload=table.payload, lanes=False)
 
-    def _template(self, *, payload: bool) -> Template:
+    def template(self, *, payload: bool, lanes: bool) -> Template:
+        """The template for rows of which some have payloads, or some are on another lane than the first."""
+        key = payload, lanes
+        if key not in self._templates:
+            self._templates[key] = self._describe(payload, lanes)
+        return self._templates[key]
+
+    def _describe(self, payload: bool, lanes: bool) -> Template:
         annotations: list[Any] = []
         for name in self.table.arguments:
             iid = self._common.name("debug_annotation_names", name)
@@ -67,7 +80,7 @@ class Stream:
                 annotations.append(When(f"is_{kind}", {"name_iid": iid, value: Column(kind)}))
         event: dict[str, Any] = {
             "type": INSTANT if self.instant else SLICE_BEGIN,
-            "track_uuid": Column("track", omit=0, event=True),
+            **_track(lanes),
             "pieces": Pieces("combination", "pieces"),
             "debug_annotations": annotations,
         }
@@ -82,17 +95,16 @@ class Stream:
         combinations, new = self._keys.ids([number, *(rows[f] for f in self.table.style_fields)])
         for row, track in zip(rows[new], number[new].tolist(), strict=True):
             self._combine(row, track)
-        template = self._plain
+        payload = bool(self.table.payload and rows["payload_type"].any())
         columns: Columns = {name: rows[name] for name in self.table.arguments}
         columns["combination"], columns["pieces"] = combinations, self.pieces
-        if self.table.payload and rows["payload_type"].any():
-            template = self._with_payload
+        if payload:
             columns |= _payload_columns(rows)
         if self.table.submits:
             offsets, ids = submissions.lists(rows["correlation"])
             columns |= {"submission_offsets": offsets, "submissions": ids, "submission_count": np.diff(offsets)}
         groups = np.array(self._groups, np.uint32)[combinations]
-        return Chunk(self, template, columns, groups, rows)
+        return Chunk(self, payload, columns, groups, rows)
 
     def _combine(self, row: np.void, track: int) -> None:
         key = tuple(row[f].item() for f in self.table.style_fields)
@@ -109,11 +121,9 @@ class Stream:
 class Chunk:
     """Some rows of a stream. ``groups`` numbers the track of each row."""
 
-    def __init__(
-        self, stream: Stream, template: Template, columns: Columns, groups: np.ndarray, rows: np.ndarray
-    ) -> None:
+    def __init__(self, stream: Stream, payload: bool, columns: Columns, groups: np.ndarray, rows: np.ndarray) -> None:
         self.stream, self.groups, self.rows = stream, groups, rows
-        self._template, self._columns = template, columns
+        self._payload, self._columns = payload, columns
 
     @property
     def start(self) -> np.ndarray:
@@ -124,8 +134,9 @@ class Chunk:
         return None if self.stream.instant else self.rows["end"]
 
     def bind(self, by_event: Columns) -> Any:
-        """The template with its columns, and those by event."""
-        return self._template.bind(self._columns | by_event)
+        """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
+        template = self.stream.template(payload=self._payload, lanes="track" in by_event)
+        return template.bind(self._columns | by_event)
 
 
 def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:

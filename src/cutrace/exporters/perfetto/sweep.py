@@ -25,6 +25,7 @@ from .naming import Names, Numbers, ThreadNames
 from .output import Output
 from .sequence import Interned, Sequence
 from .streams import Chunk, Stream, end_template
+from .template import Columns
 from .tracks import OPEN_RANGES, TABLES, THREAD, track_name
 
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
@@ -91,7 +92,6 @@ class Sweep:
         self._trace, self._process, self._pid, self._uuid = trace, process, pid, uuid
         self._names, self._numbers, self._threads = names, numbers, threads
         self._submissions, self._output, self._cut, self._advance = submissions, output, cut, advance
-        self._end = end_template()
         self._read: set[int] = set()
         self._open_ranges: list[np.ndarray] = []
         self._order = count()
@@ -186,13 +186,11 @@ class Sweep:
         tracks = [self._tracks[group] for group in groups.tolist()]
         for track, first in zip(tracks, offsets.tolist(), strict=False):
             self._prepare(track, int(times[first]))
-        by_event = {
-            "time": times,
-            "track": self._lane_uuids(tracks, offsets, lanes),
-            "prefixes": self._output.prefixes,
-        }
+        by_event: Columns = {"time": times, "prefixes": self._output.prefixes}
+        if lanes.any():
+            by_event["track"] = self._lane_uuids(tracks, offsets, lanes)
         streams = [chunk.bind(by_event) for chunk in bound]
-        streams.append(self._end.bind(by_event))
+        streams.append(end_template("track" in by_event).bind(by_event))
         np.minimum(which, len(bound), out=which)
         clocks = np.array([track.sequence.time for track in tracks], np.uint64)
         pieces = np.array([track.sequence.piece for track in tracks], np.uint32)
@@ -233,8 +231,6 @@ class Sweep:
 
     def _lane_uuids(self, tracks: list[_Track], offsets: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """The track of each event, 0 for the default track of its sequence."""
-        if not lanes.any():
-            return np.broadcast_to(np.uint64(0), len(lanes))
         uuids = np.zeros(len(lanes), np.uint64)
         for track, begin, end in zip(tracks, offsets.tolist(), offsets[1:].tolist(), strict=False):
             used = lanes[begin:end]
@@ -247,7 +243,7 @@ class Sweep:
         """A track for slices that do not nest: below a thread's track, beside any other."""
         uuid = self._numbers.uuid()
         parent = track.uuid if "thread" in track.descriptor else self._uuid
-        self._output.packet({"track_descriptor": {"uuid": uuid, "parent_uuid": parent, "name": track.name}})
+        track.sequence.packet({"track_descriptor": {"uuid": uuid, "parent_uuid": parent, "name": track.name}})
         return uuid
 
     def _write_open_ranges(self) -> None:
@@ -267,11 +263,7 @@ class Sweep:
         offsets = np.append(begins[order], len(rows)).astype(np.uint32)
         for track, first in zip(tracks, offsets.tolist(), strict=False):
             self._prepare(track, int(rows["start"][first]))
-        by_event = {
-            "time": rows["start"],
-            "track": np.broadcast_to(np.uint64(0), len(rows)),
-            "prefixes": self._output.prefixes,
-        }
+        by_event: Columns = {"time": rows["start"], "prefixes": self._output.prefixes}
         clocks = np.array([track.sequence.time for track in tracks], np.uint64)
         pieces = np.array([track.sequence.piece for track in tracks], np.uint32)
         self._output.events([chunk.bind(by_event)], offsets, pieces, clocks)

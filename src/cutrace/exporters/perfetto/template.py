@@ -18,6 +18,8 @@ from ..._native import Blobs, Program, encode
 from . import schema
 
 RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(12)
+_PREFIXED = frozenset((VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, OPEN, GIVEN))
+_TAG_SIZE = 8  # bytes that an operation can have for its tag
 _KINDS = {schema.VARINT: VARINT, schema.ZIGZAG: ZIGZAG, schema.FIXED32: FIXED32, schema.FIXED64: FIXED64}
 
 
@@ -117,8 +119,16 @@ class Template:
     ) -> None:
         if kind == RAW and self._ops and self._ops[-1][0] == RAW and not self._fixed():
             raw = self._ops.pop()[8] + raw
+        if self._takes_prefix(kind, tag, omit):
+            # Constant bytes in front of an operation ride on its tag.
+            tag = self._ops.pop()[8] + tag
         sentinel = (omit or 0) & (1 << 64) - 1
         self._ops.append((kind, tag, column, column2, omit is not None, event, sentinel, skip, raw))
+
+    def _takes_prefix(self, kind: int, tag: bytes, omit: int | None) -> bool:
+        if not self._ops or self._ops[-1][0] != RAW or self._fixed() or omit is not None:
+            return False
+        return kind in _PREFIXED and len(self._ops[-1][8]) + len(tag) <= _TAG_SIZE
 
     def _fixed(self) -> bool:
         """Whether the last operation must stay as it is, because a condition counts it."""

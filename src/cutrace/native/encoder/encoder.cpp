@@ -179,7 +179,7 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at = put_piece(at, bound.program->raw() + op.raw_begin, op.raw_size);
         break;
       case OpKind::kGiven:
-        at = put_piece(at, c.blobs->begin(piece), c.blobs->length(piece));
+        at = put_piece(put_tag(at, op), c.blobs->begin(piece), c.blobs->length(piece));
         break;
       case OpKind::kVarint: {
         const std::uint64_t value = c.at(index);
@@ -223,7 +223,7 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         if (op.optional && id == op.sentinel) break;
         const Blobs& blobs = *bound.columns[op.column2].blobs;
         if (id >= blobs.size()) throw std::out_of_range("no piece with id " + std::to_string(id));
-        at = put_piece(at, blobs.begin(id), blobs.length(id));
+        at = put_piece(put_tag(at, op), blobs.begin(id), blobs.length(id));
         break;
       }
       case OpKind::kRepeated: {

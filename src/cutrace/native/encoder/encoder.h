@@ -28,7 +28,7 @@ struct Op {
   OpKind kind{};
   bool optional = false;   // leave the field out where the column holds the sentinel
   bool per_event = false;  // the column has one entry an event, not one a row
-  std::uint8_t tag_size = 0;
+  std::uint8_t tag_size = 0;  // of the tag, and constant bytes before it
   std::uint8_t tag[8]{};
   std::uint32_t column = 0;
   std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values

@@ -1,0 +1,265 @@
+"""Reads a Perfetto trace back with the perfetto package's own classes, as a viewer would.
+
+Interned names, defaults, incremental clocks, compressed groups and the pairing of begin and end events are resolved,
+so that what comes out are slices and instants with times, names and arguments.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
+
+CLEARED, NEEDS_STATE = 1, 2
+
+
+def _extensions() -> dict[str, Any]:
+    """The extensions of the gpu data source, declared here once more from their .proto files."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tests/gpu.proto", package="perfetto.protos", syntax="proto2", dependency=[protos.DESCRIPTOR.name]
+    )
+    scalar = descriptor_pb2.FieldDescriptorProto
+
+    correlation = file.message_type.add(name="GpuCorrelation")
+    for number, name in enumerate(("render_stage_submission_event_ids", "render_stage_wait_event_ids"), 1):
+        correlation.field.add(name=name, number=number, type=scalar.TYPE_UINT64, label=scalar.LABEL_REPEATED)
+    p = ".perfetto.protos."
+    for name, number, extendee, typ, label, typename in (
+        ("compute_kernels", 1000, "InternedData", scalar.TYPE_MESSAGE, 3, p + "InternedComputeKernel"),
+        ("compute_arg_names", 1001, "InternedData", scalar.TYPE_MESSAGE, 3, p + "InternedComputeArgName"),
+        ("gpu_correlation", 3000, "TrackEvent", scalar.TYPE_MESSAGE, 1, p + "GpuCorrelation"),
+        ("gpu_api", 3001, "TrackEvent", scalar.TYPE_UINT32, 1, ""),
+    ):
+        file.extension.add(
+            name=name, number=number, extendee=p + extendee, type=typ, label=label, type_name=typename or None
+        )
+    pool = descriptor_pool.Default()
+    pool.AddSerializedFile(file.SerializeToString())
+    message_factory.GetMessageClassesForFiles([file.name], pool)
+    return {e.name: pool.FindExtensionByName(f"perfetto.protos.{e.name}") for e in file.extension}
+
+
+EXTENSIONS = _extensions()
+
+
+@dataclass
+class Slice:
+    """A slice or instant. ``track`` is the descriptor of its track, with those of its ancestors in ``parents``."""
+
+    start: int
+    end: int | None
+    name: str
+    categories: tuple[str, ...]
+    args: dict[str, Any]
+    track: Any
+    parents: tuple[Any, ...]
+    instant: bool = False
+    gpu_api: int = 0
+    submits: tuple[int, ...] = ()
+
+    @property
+    def pid(self) -> int:
+        for t in (self.track, *self.parents):
+            if t.HasField("thread"):
+                return int(t.thread.pid)
+            if t.HasField("process"):
+                return int(t.process.pid)
+        return 0
+
+    @property
+    def tid(self) -> int:
+        return next((int(t.thread.tid) for t in (self.track, *self.parents) if t.HasField("thread")), 0)
+
+
+@dataclass
+class GpuEvent:
+    """A gpu_render_stage_event with everything that it refers to."""
+
+    start: int
+    end: int
+    event_id: int
+    name: str
+    stage: str
+    queue: str
+    queue_iid: int
+    category: int
+    pid: int
+    api: int
+    gpu: int
+    submission: int
+    kernel: Any | None
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: dict[str, Any]
+
+
+@dataclass
+class Decoded:
+    slices: list[Slice] = field(default_factory=list)
+    gpu: list[GpuEvent] = field(default_factory=list)
+    tracks: dict[int, Any] = field(default_factory=dict)
+    gpus: list[Any] = field(default_factory=list)
+    clocks: list[dict[int, int]] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    packets: Counter[str] = field(default_factory=Counter)
+
+
+class _Sequence:
+    def __init__(self) -> None:
+        self.valid = False
+        self.interned: dict[tuple[str, int], Any] = {}
+        self.clock_id = 0
+        self.track = 0
+        self.clocks: dict[int, int] = {}
+
+    def clear(self) -> None:
+        self.valid, self.interned, self.clock_id, self.track = True, {}, 0, 0
+
+
+def packets(path: Path) -> Iterator[Any]:
+    """All packets of a file, compressed groups unpacked."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    trace = protos.Trace()
+    trace.ParseFromString(data)
+    for packet in trace.packet:
+        group = None
+        if packet.HasField("compressed_packets"):
+            group = zlib.decompress(packet.compressed_packets)
+        elif packet.HasField("zstd_compressed_packets"):
+            group = zstandard.ZstdDecompressor().decompress(packet.zstd_compressed_packets)
+        if group is None:
+            yield packet
+            continue
+        inner = protos.Trace()
+        inner.ParseFromString(group)
+        yield from inner.packet
+
+
+def decode(path: Path) -> Decoded:
+    """Everything in a trace. Fails on what an importer drops without a word."""
+    out = Decoded()
+    sequences: dict[int, _Sequence] = defaultdict(_Sequence)
+    events: list[tuple[int, int, Any, _Sequence, dict[tuple[str, int], Any]]] = []
+    for order, packet in enumerate(packets(path)):
+        sequence = sequences[packet.trusted_packet_sequence_id]
+        assert packet.trusted_packet_sequence_id, "a packet without a sequence"
+        if packet.sequence_flags & CLEARED:
+            sequence.clear()
+        if packet.HasField("trace_packet_defaults"):
+            sequence.clock_id = packet.trace_packet_defaults.timestamp_clock_id
+            sequence.track = packet.trace_packet_defaults.track_event_defaults.track_uuid
+        if packet.HasField("interned_data"):
+            _intern(sequence, packet.interned_data)
+        if packet.HasField("clock_snapshot"):
+            read = {c.clock_id: c.timestamp for c in packet.clock_snapshot.clocks}
+            for clock in packet.clock_snapshot.clocks:
+                if clock.is_incremental:
+                    assert 64 <= clock.clock_id < 128
+                    assert sequence.clocks.get(clock.clock_id, 0) <= read[6], "a sequence clock goes back"
+                    sequence.clocks[clock.clock_id] = read[6]
+            if not any(c.is_incremental for c in packet.clock_snapshot.clocks):
+                out.clocks.append(read)
+        if packet.sequence_flags & NEEDS_STATE:
+            assert sequence.valid, "state is needed before it was begun"
+        if packet.HasField("track_descriptor"):
+            out.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+        if packet.HasField("gpu_info"):
+            out.gpus = list(packet.gpu_info.gpus)
+        if packet.HasField("trace_attributes"):
+            for a in packet.trace_attributes.attribute:
+                out.attributes[a.key] = a.string_value if a.HasField("string_value") else a.long_value
+        if packet.HasField("track_event") or packet.HasField("gpu_render_stage_event"):
+            time = packet.timestamp
+            clock = packet.timestamp_clock_id or sequence.clock_id
+            if clock >= 64:
+                sequence.clocks[clock] += time
+                time = sequence.clocks[clock]
+            assert time > 0, "a packet at time 0 is dropped"
+            state = sequence.interned
+            events.append((time, order, packet, sequence, state))
+        out.packets[packet.WhichOneof("data") or "none"] += 1
+    _play(out, events)
+    ids = [e.event_id for e in out.gpu]
+    assert len(ids) == len(set(ids)), "event ids repeat"
+    return out
+
+
+def _intern(sequence: _Sequence, data: Any) -> None:
+    lists = {f.name: value for f, value in data.ListFields()}
+    for name, entries in lists.items():
+        for entry in entries:
+            assert entry.iid > 0
+            before = sequence.interned.setdefault((name, entry.iid), entry)
+            assert before == entry, f"{name} {entry.iid} means two things"
+
+
+def _play(out: Decoded, events: list[Any]) -> None:
+    open_slices: dict[int, list[Slice]] = defaultdict(list)
+    for time, _, packet, sequence, state in sorted(events, key=lambda e: e[:2]):
+        if packet.HasField("gpu_render_stage_event"):
+            out.gpu.append(_gpu_event(time, packet.gpu_render_stage_event, state))
+            continue
+        event = packet.track_event
+        uuid = event.track_uuid or sequence.track
+        track = out.tracks[uuid]
+        if event.type == 2:
+            open_slices[uuid].pop().end = time
+            continue
+        parents, parent = [], track
+        while parent.parent_uuid:
+            parent = out.tracks[parent.parent_uuid]
+            parents.append(parent)
+        correlation = event.Extensions[EXTENSIONS["gpu_correlation"]]
+        s = Slice(
+            time,
+            time if event.type == 3 else None,
+            state["event_names", event.name_iid].name if event.name_iid else event.name,
+            (*(state["event_categories", i].name for i in event.category_iids), *event.categories),
+            {_name(a, state): _value(a) for a in event.debug_annotations},
+            track,
+            tuple(parents),
+            event.type == 3,
+            event.Extensions[EXTENSIONS["gpu_api"]],
+            tuple(correlation.render_stage_submission_event_ids),
+        )
+        out.slices.append(s)
+        if event.type == 1:
+            open_slices[uuid].append(s)
+    for stack in open_slices.values():
+        assert all("still open" in s.track.name for s in stack), "a slice has no end"
+
+
+def _gpu_event(time: int, event: Any, state: dict[tuple[str, int], Any]) -> GpuEvent:
+    queue = state["gpu_specifications", event.hw_queue_iid]
+    stage = state["gpu_specifications", event.stage_iid]
+    context = state["graphics_contexts", event.context]
+    kernel = state["compute_kernels", event.kernel_iid] if event.kernel_iid else None
+    args = {}
+    for arg in (*(kernel.args if kernel else ()), *event.launch.args):
+        args[state["compute_arg_names", arg.name_iid].name] = _value(arg)
+    dims = [tuple(getattr(d, a) for a in "xyz") for d in (event.launch.grid_size, event.launch.workgroup_size)]
+    return GpuEvent(
+        time, time + event.duration, event.event_id, state["event_names", event.name_iid].name, stage.name, queue.name,
+        event.hw_queue_iid, stage.category, context.pid, context.api, event.gpu_id, event.submission_id, kernel,
+        dims[0], dims[1], args,
+    )  # fmt: skip
+
+
+def _name(annotation: Any, state: dict[tuple[str, int], Any]) -> str:
+    if annotation.name_iid:
+        return str(state["debug_annotation_names", annotation.name_iid].name)
+    return str(annotation.name)
+
+
+def _value(arg: Any) -> Any:
+    return getattr(arg, arg.WhichOneof("value"))
