@@ -167,8 +167,9 @@ class Capture:
         domain: str = "",
         **more: int,
     ) -> None:
+        end_thread = thread if end_thread is None else end_thread
         self.add("nvtx_ranges", start=ORIGIN + start, end=ORIGIN + end, name=name, domain=domain, thread=thread,
-                 end_thread=thread if end_thread is None else end_thread, range_id=range_id, kind=1, **more)  # fmt: skip
+                 end_thread=end_thread, range_id=range_id, kind=1, **more)  # fmt: skip
 
     def mark(self, name: str, time: int, *, thread: int = 100, domain: str = "", **more: int) -> None:
         self.add("nvtx_marks", time=ORIGIN + time, name=name, domain=domain, thread=thread, **more)

@@ -1,0 +1,53 @@
+"""Dense numbers: for tuples of columns, for the work behind a call, for rows in the order of time."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace._native import Keys, Submissions, time_order
+
+CORRELATIONS = st.lists(st.one_of(st.integers(0, 9), st.sampled_from([70_000, 2**31, 2**32 - 1])), max_size=60)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), max_size=300), max_size=3))
+def test_tuples_get_numbers_in_the_order_of_their_appearance(parts: list[list[tuple[int, int]]]) -> None:
+    keys, known = Keys(2), {}
+    for part in parts:
+        expected, fresh = [], []
+        for row, key in enumerate(part):
+            if key not in known:
+                known[key] = len(known)
+                fresh.append(row)
+            expected.append(known[key])
+        a, b = np.array([k[0] for k in part], np.uint8), np.array([k[1] for k in part], np.uint64)
+        numbers, new = keys.ids([a, b])
+        assert numbers.tolist() == expected
+        assert new.tolist() == fresh
+    assert len(keys) == len(known)
+
+
+@given(CORRELATIONS, CORRELATIONS, st.integers(0, 5))
+def test_work_and_calls_meet_by_correlation(work: list[int], calls: list[int], base: int) -> None:
+    submissions = Submissions(base)
+    column = np.array(work, np.uint32)
+    submissions.count(column[: len(work) // 2])
+    submissions.count(column[len(work) // 2 :])
+    free = submissions.seal()
+    ids = submissions.assign(column).tolist()
+    assert len(set(ids)) == len(ids)
+    assert all(base < i < free for i in ids)
+    offsets, values = submissions.lists(np.array(calls, np.uint32))
+    for i, call in enumerate(calls):
+        expected = {n for n, c in zip(ids, work, strict=True) if c == call and c}
+        assert set(values[offsets[i] : offsets[i + 1]].tolist()) == expected
+
+
+@given(st.lists(st.integers(0, 50), max_size=40))
+def test_order_of_time(times: list[int]) -> None:
+    order = time_order(np.array(times, np.uint64))
+    if times == sorted(times):
+        assert order is None
+    else:
+        assert order.tolist() == np.argsort(times, kind="stable").tolist()

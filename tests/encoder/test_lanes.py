@@ -1,0 +1,82 @@
+"""Slices become begin and end events that nest, whatever they are and in whatever windows they come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace._native import Lanes
+
+SLICES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=40)
+
+
+def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tuple[int, int, int, int]], Lanes]:
+    """The slices as a viewer sees them, as (group, lane, start, end), after going through windows."""
+    lanes = Lanes()
+    groups, starts, lengths = (np.array([s[i] for s in slices], np.uint64) for i in range(3))
+    groups, ends = groups.astype(np.uint32), starts + lengths
+    stacks: dict[tuple[int, int], list[int]] = {}
+    seen, last, begin = [], {}, 0
+    for until in [*sorted(cuts), 2**64 - 1]:
+        lanes.add(3, groups, starts, ends, begin, until)
+        touched, offsets, streams, rows, times, lane = lanes.take(until)
+        for i, group in enumerate(touched.tolist()):
+            for e in range(offsets[i], offsets[i + 1]):
+                time, key = int(times[e]), (group, int(lane[e]))
+                assert time >= last.get(group, 0)
+                last[group] = time
+                if streams[e] == Lanes.END:
+                    seen.append((*key, stacks[key].pop(), time))
+                else:
+                    assert streams[e] == 3
+                    assert (starts[rows[e]], groups[rows[e]]) == (time, group)
+                    stacks.setdefault(key, []).append(time)
+        begin = until
+    assert not any(stacks.values())
+    return seen, lanes
+
+
+@given(SLICES, st.lists(st.integers(1, 40), max_size=4))
+def test_every_slice_comes_out_once(slices: list[tuple[int, int, int]], cuts: list[int]) -> None:
+    seen, _ = replay(slices, cuts)
+    assert sorted((g, s, e) for g, _, s, e in seen) == sorted((g, s, s + d) for g, s, d in slices)
+
+
+@given(SLICES)
+def test_windows_change_nothing(slices: list[tuple[int, int, int]]) -> None:
+    assert sorted(replay(slices, [])[0]) == sorted(replay(slices, [3, 9, 10, 25])[0])
+
+
+def test_what_nests_stays_on_the_first_lane() -> None:
+    seen, lanes = replay([(0, 0, 10), (0, 2, 3), (0, 5, 5), (0, 10, 0), (0, 10, 4), (0, 0, 0)], [])
+    assert {lane for _, lane, *_ in seen} == {0}
+    assert lanes.spilled().tolist() == [0]
+
+
+def test_what_overlaps_goes_to_another_lane_and_is_counted() -> None:
+    seen, lanes = replay([(1, 0, 10), (1, 5, 10), (1, 6, 3), (1, 16, 1)], [])
+    assert sorted(seen) == [(1, 0, 0, 10), (1, 0, 6, 9), (1, 0, 16, 17), (1, 1, 5, 15)]
+    assert lanes.spilled().tolist() == [0, 1]
+
+
+def test_instants_lie_inside_the_slices_that_begin_with_them() -> None:
+    lanes = Lanes()
+    group, time = np.zeros(1, np.uint32), np.array([5], np.uint64)
+    lanes.add(1, group, time, None)
+    lanes.add(0, group, time, time + np.uint64(2))
+    *_, streams, _, times, _ = lanes.take(100)
+    assert list(zip(streams.tolist(), times.tolist(), strict=True)) == [(0, 5), (1, 5), (Lanes.END, 7)]
+
+
+def test_rows_outside_the_window_wait() -> None:
+    lanes = Lanes()
+    start = np.array([1, 5, 9, 7], np.uint64)
+    assert lanes.add(0, np.zeros(4, np.uint32), start, start, 2, 6) == 7
+    assert lanes.take(6)[3].tolist() == [1, 0]
+
+
+def test_a_slice_that_ends_before_it_begins() -> None:
+    with pytest.raises(ValueError, match="before it begins"):
+        Lanes().add(0, np.zeros(1, np.uint32), np.array([5], np.uint64), np.array([4], np.uint64))
