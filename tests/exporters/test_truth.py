@@ -199,7 +199,8 @@ def test_nvtx(capture: Path, output: dict[str, Any]) -> None:
                 on_thread = r["thread"] if crossing is None and end is not None else 0
                 colour = f"#{r['color']:08X}" if r["color"] else None
                 domain = trace.strings[r["domain"]] or None
-                yield (pid[r["process"]], on_thread, start, end, trace.strings[r["name"]], domain, r["category"], colour,
+                name = trace.strings[r["name"]]
+                yield (pid[r["process"]], on_thread, start, end, name, domain, r["category"], colour,
                        payload_of(r), crossing)  # fmt: skip
 
         def found() -> Iterator[Any]:

@@ -1,0 +1,260 @@
+"""What a Perfetto trace says beside its events, and how it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import captures
+import cutrace
+from captures import ORIGIN, Capture
+from cutrace.errors import CutraceError
+from cutrace.exporters.perfetto import output, sweep, write
+from pftrace import Decoded, decode, packets
+
+
+def convert(capture: Path, **options: object) -> Decoded:
+    out = capture.with_suffix(".pftrace")
+    cutrace.convert(capture, out, **options)
+    return decode(out)
+
+
+@pytest.fixture
+def ordinary(tmp_path: Path) -> Path:
+    return captures.training_steps(tmp_path / "ordinary.bin")
+
+
+@pytest.fixture
+def awkward(tmp_path: Path) -> Path:
+    return captures.awkward(tmp_path / "awkward.bin")
+
+
+class TestProcessesAndThreads:
+    def test_names(self, ordinary: Path) -> None:
+        tracks = convert(ordinary).tracks.values()
+        assert [(t.process.pid, t.process.process_name) for t in tracks if t.HasField("process")] == [(100, "program")]
+        threads = {t.thread.tid: t.thread.thread_name for t in tracks if t.HasField("thread")}
+        assert threads == {100: "main", 101: "loader"}
+
+    def test_processes_with_one_pid_stay_apart(self, awkward: Path) -> None:
+        decoded = convert(awkward)
+        pids = [t.process.pid for t in decoded.tracks.values() if t.HasField("process")]
+        assert len(set(pids)) == 3
+        assert {e.pid for e in decoded.gpu} == set(pids)
+
+    def test_queues_and_contexts_of_processes_stay_apart(self, awkward: Path) -> None:
+        queues: dict[int, set[tuple[int, str]]] = {}
+        for e in convert(awkward).gpu:
+            queues.setdefault(e.queue_iid, set()).add((e.pid, e.queue))
+        assert all(len(names) == 1 for names in queues.values())
+        names = [name for entries in queues.values() for _, name in entries]
+        assert len(set(names)) == len(names) == 3 * 2
+
+
+class TestGpus:
+    def test_facts(self, ordinary: Path) -> None:
+        (gpu,) = convert(ordinary).gpus
+        assert (gpu.name, gpu.vendor, gpu.architecture, gpu.pci_bdf) == (
+            "NVIDIA H200", "NVIDIA", "Hopper", "0000:19:00.0",
+        )  # fmt: skip
+        assert gpu.uuid == bytes(range(1, 17))
+        assert {kv.key: kv.value for kv in gpu.extra_info}["compute_capability"] == "9.0"
+
+    def test_one_gpu_seen_by_two_processes_is_one(self, tmp_path: Path) -> None:
+        parts = []
+        for pid, ordinal in ((1, 0), (2, 3)):
+            with Capture(tmp_path / f"{pid}.bin", pid=pid) as c:
+                c.device(ordinal)
+                c.kernel(c.launch("k"), 10, 20, device=ordinal)
+            parts.append(c.path)
+        decoded = convert(captures.join(tmp_path / "both.bin", parts))
+        assert len(decoded.gpus) == 1
+        assert [(e.gpu, e.args["device"]) for e in decoded.gpu] == [(0, 0), (0, 3)]
+
+    def test_without_a_table_of_devices(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.kernel(c.launch("k"), 10, 20, device=2)
+        decoded = convert(c.path)
+        assert decoded.gpus == []
+        assert decoded.gpu[0].gpu == 2
+        assert "occupancy_limit_warps" not in decoded.gpu[0].args
+
+    def test_occupancy_and_arguments_that_viewers_read(self, ordinary: Path) -> None:
+        gemm = next(e for e in convert(ordinary).gpu if "gemm<0>" in e.name)
+        expected = {
+            "device": 0, "stream": 7, "thread_count": 64 * 256, "registers_per_thread": 96, "shared_mem_static": 0,
+            "shared_mem_dynamic": 49_152, "shared_mem_config_size": 102_400, "shared_mem_driver": 1024,
+            "occupancy_limit_blocks": 32, "occupancy_limit_warps": 8, "occupancy_limit_registers": 2,
+            "occupancy_limit_shared_mem": 4, "sm__maximum_warps_per_active_cycle_pct": 25.0,
+            "sm__maximum_warps_avg_per_active_cycle": 16, "waves_per_multiprocessor": 64 / (2 * 132),
+        }  # fmt: skip
+        assert {k: gemm.args[k] for k in expected} == expected
+        assert gemm.kernel.arch == "sm_90"
+        assert (gemm.grid, gemm.block) == ((64, 1, 1), (256, 1, 1))
+
+    def test_what_many_launches_share_is_in_the_trace_once(self, ordinary: Path, tmp_path: Path) -> None:
+        kernels = sum(
+            len([f for f in p.interned_data.ListFields() if f[0].name == "compute_kernels" for _ in f[1]])
+            for p in packets(tmp_path / "ordinary.pftrace")
+        ) if convert(ordinary) else 0  # fmt: skip
+        assert kernels == 8 + 2  # eight layers on one stream each, one kernel on both
+
+
+class TestClocks:
+    def test_snapshots_of_the_capture(self, ordinary: Path) -> None:
+        first = convert(ordinary).clocks[0]
+        assert first == {6: ORIGIN, 3: ORIGIN - 5_000, 5: ORIGIN - 4_000, 1: ORIGIN + 1_700_000_000_000_000_000}
+
+    def test_times_cost_few_bytes(self, ordinary: Path, tmp_path: Path) -> None:
+        convert(ordinary)
+        deltas = [p.timestamp for p in packets(tmp_path / "ordinary.pftrace") if p.HasField("gpu_render_stage_event")]
+        assert max(deltas) < 1 << 21  # three bytes
+
+    def test_a_block_whose_header_lies_about_its_times(self, tmp_path: Path) -> None:
+        """Earlier rows than announced come on a sequence of their own, with the right times."""
+        with Capture(tmp_path / "c.bin") as c:
+            c.api("late", 1_000, 2_000)
+            c.flush()
+            c.api("early", 100, 200)
+        with cutrace.load(c.path) as trace:
+            infos = trace.block_infos("api_calls")
+            lying = [infos[0], infos[1].__class__(**{**infos[1].__dict__, "first_time": ORIGIN + 5_000})]
+            trace.block_infos = lambda name, *_: lying if name == "api_calls" else []  # type: ignore[method-assign]
+            write(trace, tmp_path / "out.pftrace")
+        found = {(s.name, s.start - ORIGIN, (s.end or 0) - ORIGIN) for s in decode(tmp_path / "out.pftrace").slices}
+        assert found >= {("late", 1_000, 2_000), ("early", 100, 200)}
+
+
+class TestOverlaps:
+    def test_calls_that_do_not_nest_are_on_a_track_of_their_own_and_counted(self, awkward: Path) -> None:
+        decoded = convert(awkward)
+        spilled = [s for s in decoded.slices if s.track.name == "overlapping slices"]
+        assert {s.name for s in spilled} == {"cudaMalloc", "ä µ 漢字"}
+        assert {s.tid for s in spilled} == {100}
+        assert any(s.name.startswith(f"{len(spilled)} slices that overlap") for s in decoded.slices)
+
+    def test_the_end_of_one_call_and_the_begin_of_the_next_at_one_moment(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            for i in range(100):
+                c.api("a", 10 * i, 10 * i + 10)
+                c.push_pop("b", 10 * i, 10 * i + 10)
+                c.push_pop("c", 10 * i + 10, 10 * i + 10)
+        assert not [s for s in convert(c.path).slices if s.track.name == "overlapping slices"]
+
+    def test_kernels_of_one_stream_keep_their_times(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            k = c.launch("k")
+            for i in range(10):
+                c.kernel(k, 100 - 10 * i, 200 + i)
+        assert sorted((e.start - ORIGIN, e.end - ORIGIN) for e in convert(c.path).gpu) == sorted(
+            (100 - 10 * i, 200 + i) for i in range(10)
+        )
+
+
+class TestWhatIsMissing:
+    def test_is_an_instant_and_an_attribute(self, awkward: Path) -> None:
+        decoded = convert(awkward)
+        notices = [s.name for s in decoded.slices if s.track.name == "cutrace"]
+        assert any("126 records that CUPTI dropped" in n and "kernel" in n for n in notices)
+        assert any(n.startswith("3 kernels without known times") for n in notices)
+        assert decoded.attributes["cutrace.missing"] == len(notices)
+        assert decoded.attributes["cutrace.missing.0"] == notices[0]
+
+    def test_a_capture_that_lost_nothing_has_no_such_track(self, ordinary: Path) -> None:
+        decoded = convert(ordinary)
+        assert decoded.attributes["cutrace.missing"] == 0
+        assert "cutrace" not in {t.name for t in decoded.tracks.values()}
+
+
+class TestWindows:
+    """Time is swept in windows; how large they are shows nowhere."""
+
+    def test_small_windows_and_groups_give_the_same_events(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "many.bin"
+        rng = np.random.default_rng(1)
+        with Capture(path) as c:
+            for i in range(60):
+                for _ in range(20):
+                    begin = int(rng.integers(0, 1_000)) + 700 * i
+                    c.api("call", begin, begin + int(rng.integers(0, 300)), thread=100 + i % 3)
+                    c.push_pop("range", begin, begin + int(rng.integers(0, 20_000)), thread=100 + i % 3)
+                    c.mark("mark", begin)
+                c.flush()
+        whole = convert(path)
+        monkeypatch.setattr(sweep, "WINDOW_BYTES", 1)
+        monkeypatch.setattr(sweep, "KEPT_BYTES", 2_000)
+        monkeypatch.setattr(output, "GROUP_SIZE", 200)
+        small = convert(path)
+
+        def key(decoded: Decoded) -> list[tuple[object, ...]]:
+            return sorted((s.name, s.start, s.end, s.tid) for s in decoded.slices if s.track.name != "cutrace")
+
+        assert key(small) == key(whole)
+        assert len(key(whole)) == 60 * 20 * 3
+
+    def test_only_what_touches_the_chosen_time(self, ordinary: Path) -> None:
+        start, end = ORIGIN + 100_000, ORIGIN + 200_000
+        decoded = convert(ordinary, start=start, end=end)
+        with cutrace.load(ordinary) as trace:
+            for rows, found in (
+                (trace.kernels, decoded.gpu),
+                (trace.api_calls, [s for s in decoded.slices if s.gpu_api]),
+            ):
+                inside = (rows["end"] >= start) & (rows["start"] < end)
+                rest = len(trace.memcpys) + len(trace.memsets) if found is decoded.gpu else 0
+                assert 0 < int(inside.sum()) <= len(found) <= int(inside.sum()) + rest
+        assert all(e.end >= start and e.start < end for e in decoded.gpu)
+
+    def test_progress_reaches_the_end(self, awkward: Path, tmp_path: Path) -> None:
+        seen: list[tuple[int, int]] = []
+        cutrace.convert(awkward, tmp_path / "out.pftrace", progress=lambda done, total: seen.append((done, total)))
+        assert seen == sorted(seen)
+        assert seen[-1][0] == seen[-1][1] > 0
+
+
+class TestSparseCaptures:
+    def test_an_empty_one(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            pass
+        decoded = convert(c.path)
+        assert (decoded.slices, decoded.gpu) == ([], [])
+        assert len(decoded.tracks) == 1
+
+    def test_one_with_nvtx_only(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.push_pop("a", 1, 9)
+            c.mark("m", 5)
+        decoded = convert(c.path)
+        assert [(s.name, s.start - ORIGIN) for s in decoded.slices] == [("a", 1), ("m", 5)]
+        assert decoded.gpus == []
+
+
+class TestFiles:
+    def test_a_folder_that_is_not_there(self, ordinary: Path, tmp_path: Path) -> None:
+        with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="cannot write"):
+            write(trace, tmp_path / "none" / "out.pftrace")
+
+    def test_a_failure_leaves_nothing_behind(self, ordinary: Path, tmp_path: Path) -> None:
+        def fail(done: int, total: int) -> None:
+            raise RuntimeError("stop")
+
+        before = set(tmp_path.iterdir())
+        for name in ("out.pftrace", "out.pftrace.gz"):
+            with cutrace.load(ordinary) as trace, pytest.raises(RuntimeError, match="stop"):
+                write(trace, tmp_path / name, progress=fail)
+        assert set(tmp_path.iterdir()) == before
+
+    def test_a_compression_that_is_not_known(self, ordinary: Path, tmp_path: Path) -> None:
+        with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="zstd or deflate"):
+            write(trace, tmp_path / "out.pftrace", compress="lzma")  # type: ignore[arg-type]
+
+    def test_compressed_traces_are_smaller(self, ordinary: Path, tmp_path: Path) -> None:
+        sizes = {}
+        for compress in (None, "zstd", "deflate"):
+            cutrace.convert(ordinary, tmp_path / "out.pftrace", compress=compress)
+            sizes[compress] = (tmp_path / "out.pftrace").stat().st_size
+        assert max(sizes["zstd"], sizes["deflate"]) * 3 < sizes[None]
