@@ -27,8 +27,8 @@ struct Register {
   std::_Exit(1);
 }
 
-template <typename A, typename B>
-void equal(const A& a, const B& b, const char* text, const char* file, int line) {
+template <typename A, typename B>  // by value: fields of packed rows take no references
+void equal(A a, B b, const char* text, const char* file, int line) {
   if (a == b) return;
   if constexpr (requires { std::cerr << a << b; }) std::cerr << "left: " << a << "\nright: " << b << "\n";
   failed(file, line, text);

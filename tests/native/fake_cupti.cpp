@@ -99,11 +99,18 @@ std::size_t size_of(int kind) {
 bool enabled(const void* record) {
   CUpti_ActivityKind kind;
   std::memcpy(&kind, record, sizeof kind);
-  if (fake().kinds[static_cast<std::size_t>(kind)].load()) return true;
-  if (kind != CUPTI_ACTIVITY_KIND_RUNTIME && kind != CUPTI_ACTIVITY_KIND_DRIVER) return false;
+  if (kind != CUPTI_ACTIVITY_KIND_RUNTIME && kind != CUPTI_ACTIVITY_KIND_DRIVER)
+    return fake().kinds[static_cast<std::size_t>(kind)].load();
   CUpti_ActivityAPI api;
   std::memcpy(&api, record, sizeof api);
   return fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1][api.cbid].load();
+}
+
+// The kind of an API domain sets all its calls; single calls can be set after it.
+void set_kind(CUpti_ActivityKind kind, bool on) {
+  fake().kinds[static_cast<std::size_t>(kind)] = on;
+  if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER)
+    for (auto& call : fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1]) call = on;
 }
 
 void deliver(const Full& full) {
@@ -248,11 +255,11 @@ EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbac
 EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
-  fake().kinds[static_cast<std::size_t>(kind)] = true;
+  set_kind(kind, true);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
-  fake().kinds[static_cast<std::size_t>(kind)] = false;
+  set_kind(kind, false);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, std::uint8_t on) {

@@ -49,18 +49,18 @@ State& state() {
   return *s;
 }
 
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
-}
+// A plain array: exit handlers run after the thread's C++ objects are gone.
+thread_local char last_error[1024] = "";
 
 int fail(const std::string& message) {
-  last_error() = message;
+  const std::size_t size = std::min(message.size(), sizeof last_error - 1);
+  std::memcpy(last_error, message.data(), size);
+  last_error[size] = '\0';
   return 1;
 }
 
 int succeed() {
-  last_error().clear();
+  last_error[0] = '\0';
   return 0;
 }
 
@@ -176,7 +176,7 @@ bool start_from_environment() {
   const char* text = std::getenv("CUTRACE_OPTIONS");
   if (text == nullptr || *text == '\0') return false;
   if (start(text) == 0) return true;
-  if (!state().running.load()) std::fprintf(stderr, "cutrace: %s\n", last_error().c_str());
+  if (!state().running.load()) std::fprintf(stderr, "cutrace: %s\n", last_error);
   return state().running.load();
 }
 
@@ -244,7 +244,7 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
   });
 }
 
-const char* cutrace_last_error(void) { return cutrace::last_error().c_str(); }
+const char* cutrace_last_error(void) { return cutrace::last_error; }
 const char* cutrace_version(void) { return CUTRACE_VERSION; }
 int cutrace_running(void) { return state().running.load() ? 1 : 0; }
 
