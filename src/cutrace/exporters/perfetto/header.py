@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -91,6 +90,8 @@ def _signed(values: dict[str, int]) -> dict[str, int]:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("cutrace")
     except PackageNotFoundError:

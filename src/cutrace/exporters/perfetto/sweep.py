@@ -151,9 +151,11 @@ class Sweep:
         name = block.info.table or ""
         if block.info.offset not in self._read:
             self._read.add(block.info.offset)
-            self._advance(block.info, len(unknown))
             if name == "nvtx_ranges":
-                self._open_ranges.append(unknown[(unknown["start"] > 0) & (unknown["end"] == 0)])
+                still_open = (unknown["start"] > 0) & (unknown["end"] == 0)
+                self._open_ranges.append(unknown[still_open])
+                unknown = unknown[~still_open]
+            self._advance(block.info, len(unknown))
         rows = self._cut(rows, name)
         if not len(rows):
             return []

@@ -22,9 +22,18 @@ constexpr std::size_t kDepthMax = 16;
 // Where the functions below may write behind what they put, and read behind what they copy.
 constexpr std::size_t kSlack = 16;
 
-// Spreads the groups of seven bits over eight bytes at once: the sizes of neighbouring values differ, and a loop
-// would mispredict its end.
+// One and two bytes are most of all; beyond them a loop would mispredict its end, since the sizes of neighbouring
+// values differ, so the groups of seven bits are spread over eight bytes at once.
 inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
+  if (value < 0x80) {
+    *at = static_cast<std::uint8_t>(value);
+    return at + 1;
+  }
+  if (value < 0x4000) {
+    const auto two = static_cast<std::uint16_t>((value & 0x7F) | 0x80 | (value >> 7) << 8);
+    std::memcpy(at, &two, sizeof two);
+    return at + 2;
+  }
   if (value >> 56) [[unlikely]] {
     while (value >= 0x80) {
       *at++ = static_cast<std::uint8_t>(value | 0x80);
@@ -33,15 +42,14 @@ inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
     *at++ = static_cast<std::uint8_t>(value);
     return at;
   }
-  const unsigned bits = 64u - static_cast<unsigned>(std::countl_zero(value | 1));
-  const unsigned size = (bits * 37 + 222) >> 8;  // bits / 7, rounded up, for 1 to 56
   std::uint64_t x = value;
   x = (x & 0x00FFFFFFF0000000u) << 4 | (x & 0x000000000FFFFFFFu);
   x = (x & 0x0FFFC0000FFFC000u) << 2 | (x & 0x00003FFF00003FFFu);
   x = (x & 0x3F803F803F803F80u) << 1 | (x & 0x007F007F007F007Fu);
-  x |= 0x8080808080808080u & ((std::uint64_t{1} << (8 * (size - 1))) - 1);
+  const unsigned last = (63u - static_cast<unsigned>(std::countl_zero(x))) & ~7u;  // first bit of the last byte
+  x |= 0x8080808080808080u & ((std::uint64_t{1} << last) - 1);
   std::memcpy(at, &x, sizeof x);
-  return at + size;
+  return at + last / 8 + 1;
 }
 
 inline std::uint8_t* put_tag(std::uint8_t* at, const Op& op) {
@@ -93,9 +101,11 @@ struct Column {
     }
   }
 
+  // `all_wide`: the caller knows that the row can be read wide.
+  template <bool all_wide>
   std::uint64_t at(std::size_t row) const {
     const std::uint8_t* p = data + static_cast<std::ptrdiff_t>(row) * stride;
-    if (row >= wide) [[unlikely]] return View::load(p, type);
+    if (!all_wide && row >= wide) return View::load(p, type);
     std::uint64_t value;
     std::memcpy(&value, p, sizeof value);
     value <<= shift;
@@ -109,6 +119,8 @@ struct Bound {
   std::vector<Column> columns;
   std::vector<View> views;
   std::size_t rows = SIZE_MAX;
+  std::size_t wide_rows = SIZE_MAX;  // rows and events of which all columns can be read wide
+  std::size_t wide_events = SIZE_MAX;
   std::size_t row_bound = 0;
   std::vector<const Op*> lists;
 
@@ -155,6 +167,8 @@ struct Bound {
       if (!blobs) throw std::invalid_argument("pieces come out of a table of pieces");
       row_bound += blobs->longest();
     }
+    std::size_t& wide = op.per_event ? wide_events : wide_rows;
+    wide = std::min(wide, c.wide);
     if (op.per_event) {
       if (entries < events) throw std::invalid_argument("a column of events is too short");
     } else {
@@ -163,6 +177,7 @@ struct Bound {
   }
 };
 
+template <bool all_wide>
 inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece, std::uint64_t& last,
                          std::uint8_t* at) {
   std::uint8_t* open[kDepthMax];
@@ -182,20 +197,20 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at = put_piece(put_tag(at, op), c.blobs->begin(piece), c.blobs->length(piece));
         break;
       case OpKind::kVarint: {
-        const std::uint64_t value = c.at(index);
+        const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_varint(put_tag(at, op), value);
         break;
       }
       case OpKind::kZigzag: {
-        const std::uint64_t value = c.at(index);
+        const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         const std::uint64_t sign = value >> 63 ? ~std::uint64_t{0} : 0;
         at = put_varint(put_tag(at, op), value << 1 ^ sign);
         break;
       }
       case OpKind::kFixed32: {
-        const std::uint64_t value = c.at(index);
+        const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_tag(at, op);
         const auto narrow = static_cast<std::uint32_t>(value);
@@ -204,7 +219,7 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         break;
       }
       case OpKind::kFixed64: {
-        const std::uint64_t value = c.at(index);
+        const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_tag(at, op);
         std::memcpy(at, &value, sizeof value);
@@ -212,14 +227,14 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         break;
       }
       case OpKind::kDelta: {
-        const std::uint64_t value = c.at(index);
+        const std::uint64_t value = c.at<all_wide>(index);
         if (value < last) throw std::invalid_argument("times of one sequence must not go back");
         at = put_varint(put_tag(at, op), value - last);
         last = value;
         break;
       }
       case OpKind::kBlob: {
-        const std::uint64_t id = c.at(index);
+        const std::uint64_t id = c.at<all_wide>(index);
         if (op.optional && id == op.sentinel) break;
         const Blobs& blobs = *bound.columns[op.column2].blobs;
         if (id >= blobs.size()) throw std::out_of_range("no piece with id " + std::to_string(id));
@@ -228,8 +243,8 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
       }
       case OpKind::kRepeated: {
         const Column& values = bound.columns[op.column2];
-        const std::uint64_t end = c.at(index + 1);
-        for (std::uint64_t j = c.at(index); j < end; ++j) at = put_varint(put_tag(at, op), values.at(j));
+        const std::uint64_t end = c.at<false>(index + 1);
+        for (std::uint64_t j = c.at<false>(index); j < end; ++j) at = put_varint(put_tag(at, op), values.at<false>(j));
         break;
       }
       case OpKind::kOpen:
@@ -240,7 +255,7 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at = close_message(open[--depth], at);
         break;
       case OpKind::kUnless:
-        if (c.at(index) == op.sentinel) next += op.skip;
+        if (c.at<all_wide>(index) == op.sentinel) next += op.skip;
         break;
     }
   }
@@ -253,7 +268,7 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   for (const Op* op : bound.lists) {
     const Column& offsets = bound.columns[op->column];
     const std::size_t index = op->per_event ? event : row;
-    const std::uint64_t begin = offsets.at(index), end = offsets.at(index + 1);
+    const std::uint64_t begin = offsets.at<false>(index), end = offsets.at<false>(index + 1);
     if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("offsets of a list are wrong");
     total += (end - begin) * (op->tag_size + kVarintMax);
   }
@@ -317,7 +332,9 @@ nb::tuple encode(nb::handle out, std::size_t at, nb::sequence streams, nb::handl
           segment = segments;  // full: the caller goes on from here
           break;
         }
-        cursor = run(bound, event, row, piece[segment], time, cursor);
+        const bool all_wide = row < bound.wide_rows && event < bound.wide_events;
+        cursor = all_wide ? run<true>(bound, event, row, piece[segment], time, cursor)
+                          : run<false>(bound, event, row, piece[segment], time, cursor);
       }
       if (segment < segments) last[segment] = time;
     }

@@ -51,6 +51,8 @@ NB_MODULE(_native, m) {
       nb::arg("data"), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
   m.def("demangle", &demangle, nb::arg("name"),
         "The C++ name behind an Itanium-ABI mangled one; any other name comes back as it is.");
+  // Programs are kept in caches up to the end of the interpreter: that is no leak to speak of.
+  nb::set_leak_warnings(false);
   cutrace::register_encoder(m);
   cutrace::register_keys(m);
   cutrace::register_lanes(m);
