@@ -21,9 +21,13 @@ using namespace cutrace;
 
 namespace {
 
-// NVTX looks for its tool at the first call of the process.
+// NVTX looks for its tool at the first call of the process. That call is made here, before there are threads: NVTX
+// itself reads its table of callbacks while another thread fills it.
 struct Injected {
-  Injected() { setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1); }
+  Injected() {
+    setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+    nvtxInitialize(nullptr);
+  }
   Collector collector;
   Folder folder;
   void begin(const std::string& more = "") { CHECK_EQUAL(collector.start(folder.options(more).c_str()), 0); }

@@ -27,7 +27,7 @@ bool BufferPool::open(std::size_t buffer_size, std::size_t limit) {
 std::uint32_t BufferPool::fresh() {
   std::uint32_t n = touched_.load(std::memory_order_relaxed);
   while (n < limit_.load(std::memory_order_relaxed))
-    if (touched_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) return n;
+    if (touched_.compare_exchange_weak(n, n + 1, std::memory_order_acq_rel)) return n;
   return IndexStack::kNone;
 }
 

@@ -50,7 +50,10 @@ class BufferPool {
   std::uint64_t completed() const { return returned_.load(std::memory_order_relaxed); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   std::size_t buffer_size() const { return buffer_size_; }
-  std::size_t memory() const { return touched_.load(std::memory_order_relaxed) * buffer_size_; }
+  std::size_t memory() const {
+    const std::size_t touched = touched_.load(std::memory_order_acquire);
+    return touched != 0 ? touched * buffer_size_ : 0;  // the size is not set before the first buffer is touched
+  }
 
   // CUPTI zeroes each buffer on the launching thread unless it is told that buffers come zeroed.
   void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
