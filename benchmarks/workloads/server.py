@@ -58,8 +58,7 @@ def measure(request: dict[str, Any]) -> None:
 def versions() -> dict[str, str]:
     import triton
 
-    cudnn = torch.backends.cudnn.version()
-    return {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "cudnn": str(cudnn)}
+    return {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda}
 
 
 def preload() -> None:
