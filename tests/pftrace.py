@@ -225,7 +225,7 @@ def _play(out: Decoded, events: list[Any]) -> None:
             time if event.type == 3 else None,
             state["event_names", event.name_iid].name if event.name_iid else event.name,
             (*(state["event_categories", i].name for i in event.category_iids), *event.categories),
-            {_name(a, state): _value(a) for a in event.debug_annotations},
+            {_name(a, state): _value(a, state) for a in event.debug_annotations},
             track,
             tuple(parents),
             event.type == 3,
@@ -246,7 +246,7 @@ def _gpu_event(time: int, event: Any, state: dict[tuple[str, int], Any]) -> GpuE
     kernel = state["compute_kernels", event.kernel_iid] if event.kernel_iid else None
     args = {}
     for arg in (*(kernel.args if kernel else ()), *event.launch.args):
-        args[state["compute_arg_names", arg.name_iid].name] = _value(arg)
+        args[state["compute_arg_names", arg.name_iid].name] = _value(arg, state)
     dims = [tuple(getattr(d, a) for a in "xyz") for d in (event.launch.grid_size, event.launch.workgroup_size)]
     return GpuEvent(
         time, time + event.duration, event.event_id, state["event_names", event.name_iid].name, stage.name, queue.name,
@@ -261,5 +261,8 @@ def _name(annotation: Any, state: dict[tuple[str, int], Any]) -> str:
     return str(annotation.name)
 
 
-def _value(arg: Any) -> Any:
-    return getattr(arg, arg.WhichOneof("value"))
+def _value(arg: Any, state: dict[tuple[str, int], Any]) -> Any:
+    kind = arg.WhichOneof("value")
+    if kind == "string_value_iid":
+        return state["debug_annotation_string_values", arg.string_value_iid].str.decode()
+    return getattr(arg, kind)

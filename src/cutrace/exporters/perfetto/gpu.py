@@ -128,7 +128,7 @@ def memcpy_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         kind=label(MEMCPY_KINDS, kind),
         source_memory=label(MEMORY_KINDS, source),
         destination_memory=label(MEMORY_KINDS, destination),
-        asynchronous=int(row["flags"]) & 1,
+        asynchronous=int(row["flags"]) & 1 or None,
         source_device=int(row["source_device"]) if peer else None,
         destination_device=int(row["destination_device"]) if peer else None,
         peer_context=int(row["peer_context"]) if peer else None,
@@ -144,7 +144,7 @@ def memset_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         **{f: int(row[f]) for f in QUEUE_FIELDS},
         value=int(row["value"]),
         memory=label(MEMORY_KINDS, int(row["memory"])),
-        asynchronous=int(row["flags"]) & 1,
+        asynchronous=int(row["flags"]) & 1 or None,
         graph=int(row["graph"]) or None,
     )
     return Style(names.placed(row, "Memset", "Memset", needs), {"args": args})

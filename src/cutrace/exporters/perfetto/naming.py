@@ -18,6 +18,10 @@ from .sequence import Interned
 CUDA = 4
 
 
+#: The field that holds the text of an entry, where it is not ``name``.
+_TEXT = {"debug_annotation_string_values": "str"}
+
+
 class Names:
     """Interned ids of names, by field of InternedData."""
 
@@ -28,7 +32,7 @@ class Names:
         """The entry of a name, with a new id if it was not there."""
         ids = self._ids.setdefault(field, {})
         iid = ids.setdefault(name, len(ids) + 1)
-        return Interned(field, iid, {"name": name})
+        return Interned(field, iid, {_TEXT.get(field, "name"): name})
 
 
 class Needs(list[Interned]):
@@ -49,30 +53,23 @@ class Needs(list[Interned]):
         self.append(entry)
         return entry.iid
 
-    def annotation(self, name: str, value: int | float | str | None) -> dict[str, Any]:
-        """A debug annotation: numbers by sign and type, texts as they are."""
-        return {"name_iid": self.name("debug_annotation_names", name), **_value(value)}
-
     def annotations(self, **values: int | float | str | None) -> list[dict[str, Any]]:
-        """Debug annotations, without those that are None."""
-        return [self.annotation(name, value) for name, value in values.items() if value is not None]
+        """Debug annotations, without those that are None or 0."""
+        return [self._argument("debug_annotation_names", n, v) for n, v in values.items() if v is not None and v != 0]
 
     def compute_args(self, **values: int | float | str | None) -> list[dict[str, Any]]:
         """Arguments of a kernel or a launch, without those that are None."""
-        return [
-            {"name_iid": self.name("compute_arg_names", name), **_value(value)}
-            for name, value in values.items()
-            if value is not None
-        ]
+        return [self._argument("compute_arg_names", n, v) for n, v in values.items() if v is not None]
 
-
-def _value(value: int | float | str | None) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"string_value": value}
-    if isinstance(value, float):
-        return {"double_value": value}
-    assert value is not None
-    return {"uint_value": value} if value >= 0 else {"int_value": value}
+    def _argument(self, field: str, name: str, value: int | float | str) -> dict[str, Any]:
+        out: dict[str, Any] = {"name_iid": self.name(field, name)}
+        if isinstance(value, str):
+            out["string_value_iid"] = self.name("debug_annotation_string_values", value)
+        elif isinstance(value, float):
+            out["double_value"] = value
+        else:
+            out["uint_value" if value >= 0 else "int_value"] = value
+        return out
 
 
 class Numbers:

@@ -22,6 +22,9 @@ SLICE_BEGIN, SLICE_END, INSTANT = 1, 2, 3
 #: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
 _PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
 
+#: Arguments that viewers are to show as addresses.
+_POINTERS = frozenset(("address", "pool"))
+
 
 def packet(event: dict[str, Any]) -> dict[str, Any]:
     """A packet of a track's sequence around a ``TrackEvent``."""
@@ -73,7 +76,8 @@ class Stream:
         annotations: list[Any] = []
         for name in self.table.arguments:
             iid = self._common.name("debug_annotation_names", name)
-            annotations.append(When(name, {"name_iid": iid, "uint_value": Column(name)}))
+            value = "pointer_value" if name in _POINTERS else "uint_value"
+            annotations.append(When(name, {"name_iid": iid, value: Column(name)}))
         if payload:
             iid = self._common.name("debug_annotation_names", "payload")
             for kind, value in _PAYLOADS.items():

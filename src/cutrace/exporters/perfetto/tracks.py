@@ -80,7 +80,7 @@ def _nvtx(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
         categories += (named,)
     annotations = needs.annotations(
         domain=domain or None,
-        category=category or None,
+        category=category,
         category_name=named,
         color=f"#{int(row['color']):08X}" if row["color"] else None,
     )
@@ -103,7 +103,7 @@ def _nvtx_mark(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 def _synchronization(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
     annotations = needs.annotations(
-        type=kind, context=int(row["context"]), status=int(row["status"]) or None, flags=int(row["flags"]) or None
+        type=kind, context=int(row["context"]), status=int(row["status"]), flags=int(row["flags"])
     )
     return _event(needs, f"synchronize {kind}", ("cuda_synchronization",), annotations)
 
@@ -125,7 +125,7 @@ def _unified_memory(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
         kind=int(row["kind"]),
         source_device=int(row["source_device"]),
         destination_device=int(row["destination_device"]),
-        flags=int(row["flags"]) or None,
+        flags=int(row["flags"]),
     )
     return _event(needs, kind, ("unified_memory",), annotations)
 
@@ -133,8 +133,6 @@ def _unified_memory(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 def _allocation(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     operation, memory = label(ALLOCATIONS, int(row["operation"])), label(MEMORY_KINDS, int(row["memory"]))
     annotations = needs.annotations(
-        operation=operation,
-        memory=memory,
         device=int(row["device"]),
         context=int(row["context"]),
         asynchronous=int(row["flags"]) & 1,
@@ -146,15 +144,13 @@ def _allocation(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 
 def _memory_pool(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     operation = label(POOL_OPERATIONS, int(row["operation"]))
-    annotations = needs.annotations(
-        operation=operation, pool_type=POOL_TYPES.get(int(row["pool_type"])), device=int(row["device"])
-    )
+    annotations = needs.annotations(pool_type=POOL_TYPES.get(int(row["pool_type"])), device=int(row["device"]))
     return _event(needs, f"pool {operation}", ("memory",), annotations)
 
 
 def _environment(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     kind = label(ENVIRONMENT, int(row["kind"]))
-    annotations = needs.annotations(kind=kind, device=int(row["device"]), flags=int(row["flags"]) or None)
+    annotations = needs.annotations(kind=kind, device=int(row["device"]), flags=int(row["flags"]))
     return _event(needs, kind, ("environment",), annotations)
 
 
