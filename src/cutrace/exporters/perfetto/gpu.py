@@ -53,6 +53,13 @@ class GpuNames:
         self.trace, self.devices, self.names, self.process = trace, devices, names, process
         self._kernels = 0
 
+    def described(self, kernel: dict[str, Any], needs: Needs) -> dict[str, int]:
+        """The field of the event that refers to an interned kernel, whose arguments count as the event's own. Copies
+        and fills have one too, for the arguments: without a name, and not among the kernels, which is what their
+        stage says."""
+        self._kernels += 1
+        return {"kernel_iid": needs.add(Interned("compute_kernels", self._kernels, kernel))}
+
     def placed(self, row: np.void, stage: str, name: str, needs: Needs) -> dict[str, Any]:
         """Fields of the event that say where it ran and what it is called."""
         device, context, stream = (int(row[f]) for f in QUEUE_FIELDS)
@@ -107,15 +114,13 @@ def kernel_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
             sm__maximum_warps_per_active_cycle_pct=occupancy.percent,
             sm__maximum_warps_avg_per_active_cycle=occupancy.warps,
         )
-    names._kernels += 1
     kernel = {
         "name": mangled if known else plain,
         "demangled_name": plain,
         "arch": names.devices.architecture(names.process, device),
         "args": args,
     }
-    event = names.placed(row, "Kernel", plain, needs)
-    event["kernel_iid"] = needs.add(Interned("compute_kernels", names._kernels, kernel))
+    event = names.placed(row, "Kernel", plain, needs) | names.described(kernel, needs)
     return Style(event, {"grid_size": grid, "workgroup_size": block} if known else {})
 
 
@@ -135,7 +140,7 @@ def memcpy_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         graph=int(row["graph"]) or None,
     )
     event = names.placed(row, "Memcpy", f"Memcpy {label(MEMCPY_KINDS, kind)}", needs)
-    return Style(event, {"args": args})
+    return Style(event | names.described({"args": args}, needs), {})
 
 
 def memset_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
@@ -147,14 +152,15 @@ def memset_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         asynchronous=int(row["flags"]) & 1 or None,
         graph=int(row["graph"]) or None,
     )
-    return Style(names.placed(row, "Memset", "Memset", needs), {"args": args})
+    return Style(names.placed(row, "Memset", "Memset", needs) | names.described({"args": args}, needs), {})
 
 
 def graph_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
     """A graph traced as a whole, on the stream it was launched into."""
     graph = int(row["graph"])
     args = needs.compute_args(**{f: int(row[f]) for f in QUEUE_FIELDS}, graph=graph)
-    return Style(names.placed(row, "CUDA graph", f"CUDA graph {graph}", needs), {"args": args})
+    event = names.placed(row, "CUDA graph", f"CUDA graph {graph}", needs)
+    return Style(event | names.described({"args": args}, needs), {})
 
 
 COPY_FIELDS = (

@@ -6,6 +6,7 @@ carry are given here, in :data:`EXTENSIONS`: this and the descriptors are all th
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,22 @@ _CODINGS = {
 }  # fmt: skip
 
 
+_SHORT = [bytes((i,)) for i in range(0x80)]
+
+
+def varint(value: int) -> bytes:
+    """A number as varint; negative ones as their 64-bit two's complement."""
+    if 0 <= value < 0x80:
+        return _SHORT[value]
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 @dataclass(frozen=True)
 class FieldType:
     """One field: its number, how its value is coded, and for a nested message the name of that message."""
@@ -37,10 +54,10 @@ class FieldType:
     coding: str
     message: str = ""
     is_float: bool = False
+    tag: bytes = dataclasses.field(init=False)
 
-    @property
-    def tag(self) -> bytes:
-        return varint(self.number << 3 | _WIRE_TYPES[self.coding])
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tag", varint(self.number << 3 | _WIRE_TYPES[self.coding]))
 
 
 #: Fields of messages that the perfetto package does not carry: gpu/gpu_interned_data.proto and
@@ -96,17 +113,6 @@ def field(message: str, name: str) -> FieldType:
         return fields(message)[name]
     except KeyError:
         raise KeyError(f"{message} has no field {name}") from None
-
-
-def varint(value: int) -> bytes:
-    """A number as varint; negative ones as their 64-bit two's complement."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def encode(message: str, values: Mapping[str, Any]) -> bytes:
