@@ -95,9 +95,13 @@ def _of(rows: np.ndarray, process: int) -> np.ndarray:
 
 def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, period: int) -> int:
     """Copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
-    correlations = max(
-        (int(r["correlation"].max()) for r in rows.values() if "correlation" in r.dtype.names), default=0
-    )
+    # Calls that were not recorded, most of them while CUDA starts, leave gaps in the ids; a copy repeats what follows
+    # the start, so its ids are numbered without them.
+    with_ids = [r for r in rows.values() if "correlation" in r.dtype.names]
+    used = np.unique(np.concatenate([np.zeros(1, np.uint32), *(r["correlation"] for r in with_ids)]))
+    for r in with_ids:
+        r["correlation"] = np.searchsorted(used, r["correlation"])
+    correlations = len(used) - 1
     at_once = max(1, 500_000 // sum(map(len, rows.values())))
     total = 0
     for first in range(0, copies, at_once):
@@ -109,7 +113,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, peri
                 if field in many.dtype.names:
                     many[field] += np.where(many[field] > 0, number * np.uint64(period), np.uint64(0))
             if "correlation" in many.dtype.names:
-                shift = (number * np.uint64(correlations + 1)).astype(np.uint32)
+                shift = (number * np.uint64(correlations)).astype(np.uint32)
                 many["correlation"] += np.where(many["correlation"] > 0, shift, np.uint32(0))
             writer.rows(name, many)
             total += len(many)
