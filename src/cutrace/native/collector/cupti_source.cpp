@@ -84,6 +84,10 @@ void CuptiSource::prepare_once() {
 CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
   Report report;
   std::string error;
+  if (active()) {
+    report.notes.push_back("GPU activity is not recorded: CUPTI has not yet let go of the recording before this one");
+    return report;
+  }
   if (!loaded_ && !library_.load(options.cupti, error)) {
     report.notes.push_back("GPU activity is not recorded: " + error);
     return report;

@@ -82,7 +82,8 @@ bool emit(Ring& ring, const Event& e, std::uint64_t time) {
     at += 8;
   }
   if (!e.text.empty()) std::memcpy(at, e.text.data(), e.text.size());
-  if (ring.commit(size) && wake != nullptr) wake->signal();
+  if (ring.commit(size))
+    if (Wake* writer = wake.load(std::memory_order_acquire)) writer->signal();
   return true;
 }
 

@@ -17,7 +17,7 @@ namespace cutrace::nvtx {
 
 std::atomic<bool> recording{false};
 std::atomic<std::uint32_t> epoch{0};
-Wake* wake = nullptr;
+std::atomic<Wake*> wake{nullptr};
 
 namespace {
 

@@ -117,7 +117,7 @@ extern std::atomic<bool> recording;
 // Counts recordings: what a thread remembers of an earlier one no longer holds.
 extern std::atomic<std::uint32_t> epoch;
 // Told when a ring fills up.
-extern Wake* wake;
+extern std::atomic<Wake*> wake;
 
 // The calling thread's ring, made at its first event; null at the memory limit.
 Ring* this_thread_ring();

@@ -43,9 +43,15 @@ class BlockedSignals {
 
 }  // namespace
 
+Wake& Session::writer_wake() {
+  static auto* wake = new Wake;
+  return *wake;
+}
+
 Session::Session(const Options& options)
     : options_(options),
       started_(now_ns()),
+      wake_(writer_wake()),
       capture_(options.max_memory / 8),
       activity_(source_.library(), capture_),
       nvtx_(capture_, started_) {}
@@ -124,7 +130,9 @@ void Session::attach_cupti() {
     news_.number("cupti_version", source_.library().version);
     news_.text("cupti_path", source_.library().path);
   }
-  if (report.active) news_.texts("kinds", report.kinds);
+  std::vector<std::string> kinds = report.kinds;
+  if (nvtx::recording.load()) kinds.push_back(kind_name(Kind::nvtx));
+  news_.texts("kinds", kinds);
   for (const std::string& note : report.notes) {
     notes_.push_back(note);
     std::fprintf(stderr, "cutrace: %s\n", note.c_str());
@@ -171,10 +179,7 @@ bool Session::stop(bool at_exit) {
   const bool written = changed_.wait_for(lock, patience, [&] { return writer_done_; });
   lock.unlock();
   if (flushed) pthread_join(flusher_, nullptr);
-  if (written) {
-    pthread_join(writer_, nullptr);
-    nvtx::wake = nullptr;
-  }
+  if (written) pthread_join(writer_, nullptr);
   return flushed && written;
 }
 

@@ -72,9 +72,12 @@ class Session {
   void flush_loop();
   void gather_device_facts();
 
+  // One for all recordings: a late callback of CUPTI or of NVTX may still signal after its recording is gone.
+  static Wake& writer_wake();
+
   const Options options_;
   const std::uint64_t started_;
-  Wake wake_;
+  Wake& wake_;
   Capture capture_;
   CuptiSource& source_ = CuptiSource::instance();
   SessionStats stats_;
