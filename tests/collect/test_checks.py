@@ -118,3 +118,4 @@ def test_libcupti_of_the_newest_version_that_the_driver_can_use_is_taken(tmp_pat
 
 def test_versions_are_written_as_people_know_them():
     assert [cuda.version_text(v) for v in (13000, 12080, None)] == ["13.0", "12.8", "unknown"]
+    assert [cuda.cupti_version_text(v) for v in (130000, 130500, 26, None)] == ["13.0", "13.5", "API 26", "unknown"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,20 +129,23 @@ def _table(*columns: str, left: int) -> Table:
 def _processes(summary: Summary) -> Table:
     from rich.markup import escape
 
+    from ..collect.cuda import cupti_version_text, version_text
+
     table = _table("process", "host", "driver", "CUPTI", "pid", "kernels", "API calls", "NVTX", left=4)
     for p, rows in zip(summary.processes, summary.process_counts, strict=True):
         nvtx = rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0)
         numbers = (p.pid, rows.get("kernels", 0), rows.get("api_calls", 0), nvtx)
-        versions = (_version(p, "driver_version"), _version(p, "cupti_version"))
+        versions = (
+            _version(p, "driver_version", version_text),
+            _version(p, "cupti_version", cupti_version_text),
+        )
         table.add_row(escape(p.name), escape(p.host), *versions, str(numbers[0]), *(f"{n:,}" for n in numbers[1:]))
     return table
 
 
-def _version(process: Process, key: str) -> str:
+def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
     version = process.info.get(key)
-    if not isinstance(version, int) or not version:
-        return "-"
-    return f"{version // 1000}.{version % 1000 // 10}"
+    return text(version) if isinstance(version, int) and version else "-"
 
 
 def _gpus(summary: Summary) -> Table:
@@ -150,8 +154,12 @@ def _gpus(summary: Summary) -> Table:
     table = _table("GPU", "UUID", "kernels", "kernel time", "busy", "utilisation", left=2)
     for g in summary.gpus:
         times = (format_duration(g.kernel_ns), format_duration(g.busy_ns))
-        table.add_row(escape(g.name), g.uuid, f"{g.kernels:,}", *times, f"{g.utilization:.1%}")
+        table.add_row(escape(g.name), g.uuid, f"{g.kernels:,}", *times, _share(g.utilization))
     return table
+
+
+def _share(part: float) -> str:
+    return "<0.1%" if 0 < part < 0.001 else f"{part:.1%}"
 
 
 def _rows(summary: Summary) -> Table:

@@ -184,7 +184,10 @@ def _versions(path: Path, driver_version: int) -> Check:
     number = ctypes.c_uint32()
     library.cuptiGetVersion(ctypes.byref(number))
     return Check(
-        "versions", "ok", f"CUPTI API {number.value} works with the driver's CUDA {cuda.version_text(driver_version)}"
+        "versions",
+        "ok",
+        f"CUPTI {cuda.cupti_version_text(number.value)} works with the driver's CUDA "
+        f"{cuda.version_text(driver_version)}",
     )
 
 
@@ -226,7 +229,7 @@ def _capture(trial: Trial) -> Check:
     if trial.gpu_error:
         return Check("capture", "problem", "no GPU work could be recorded", "solve the problems above")
     if trial.memsets:
-        version = trial.info.get("cupti_version")
+        version = cuda.cupti_version_text(trial.info.get("cupti_version"))
         return Check(
             "capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({trial.info.get('cupti_path')})"
         )

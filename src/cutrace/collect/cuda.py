@@ -96,6 +96,13 @@ def version_text(version: int | None) -> str:
     return "unknown" if not version else f"{version // 1000}.{version % 1000 // 10}"
 
 
+def cupti_version_text(version: int | None) -> str:
+    """``13.0`` of 130000; before 13.0 CUPTI counted its interface by ones, and 26 is ``API 26``."""
+    if not version:
+        return "unknown"
+    return f"{version // 10000}.{version % 10000 // 100}" if version >= 10000 else f"API {version}"
+
+
 def _installed() -> Iterator[Path]:
     for entry in map(Path, sys.path):
         yield from sorted(entry.glob("nvidia/*/lib/libcupti.so.*"), reverse=True)
