@@ -52,7 +52,8 @@ inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
   return at + last / 8 + 1;
 }
 
-inline std::uint8_t* put_tag(std::uint8_t* at, const Op& op) {
+template <typename Operation>
+inline std::uint8_t* put_tag(std::uint8_t* at, const Operation& op) {
   std::memcpy(at, op.tag, sizeof op.tag);
   return at + op.tag_size;
 }
@@ -113,9 +114,38 @@ struct Column {
   }
 };
 
+// What a step of a bound program does: an operation, with the commonest ones for the commonest columns apart.
+enum class StepKind : std::uint8_t {
+  kRaw, kVarint, kVarint32, kVarint64, kZigzag, kFixed32, kFixed64, kDelta, kBlob, kRepeated, kOpen, kClose, kUnless,
+  kGiven,
+};
+
+// An operation together with its column.
+struct Step {
+  StepKind kind{};
+  bool optional = false;
+  bool per_event = false;
+  std::uint8_t tag_size = 0;
+  std::uint32_t skip = 0;
+  std::uint8_t tag[8]{};
+  Column column;
+  const Column* values = nullptr;
+  std::uint64_t sentinel = 0;
+  const std::uint8_t* raw = nullptr;
+  std::size_t raw_size = 0;
+
+  template <typename T>
+  std::uint64_t get(std::size_t row) const {
+    T value;
+    std::memcpy(&value, column.data + static_cast<std::ptrdiff_t>(row) * column.stride, sizeof value);
+    return value;
+  }
+};
+
 // A program with the columns of one call.
 struct Bound {
   const Program* program = nullptr;
+  std::vector<Step> steps;
   std::vector<Column> columns;
   std::vector<View> views;
   std::size_t rows = SIZE_MAX;
@@ -143,9 +173,53 @@ struct Bound {
     if (columns.empty()) columns.emplace_back();  // operations without a column name the first
     row_bound = program->row_bound() + kSlack;
     for (const Op& op : program->ops()) check(op, events);
+    for (const Op& op : program->ops()) steps.push_back(step(op));
   }
 
  private:
+  Step step(const Op& op) const {
+    Step s;
+    s.optional = op.optional;
+    s.per_event = op.per_event;
+    s.tag_size = op.tag_size;
+    s.skip = op.skip;
+    std::memcpy(s.tag, op.tag, sizeof s.tag);
+    s.sentinel = op.sentinel;
+    s.raw = program->raw() + op.raw_begin;
+    s.raw_size = op.raw_size;
+    s.column = columns[op.column];
+    switch (op.kind) {
+      case OpKind::kRaw: s.kind = StepKind::kRaw; break;
+      case OpKind::kVarint:
+        s.kind = op.optional                     ? StepKind::kVarint
+                 : s.column.type == Type::kU32   ? StepKind::kVarint32
+                 : s.column.type == Type::kU64   ? StepKind::kVarint64
+                                                 : StepKind::kVarint;
+        break;
+      case OpKind::kZigzag: s.kind = StepKind::kZigzag; break;
+      case OpKind::kFixed32: s.kind = StepKind::kFixed32; break;
+      case OpKind::kFixed64: s.kind = StepKind::kFixed64; break;
+      case OpKind::kDelta:
+        if (s.column.type != Type::kU64) throw std::invalid_argument("differences are taken of uint64 columns");
+        s.kind = StepKind::kDelta;
+        break;
+      case OpKind::kBlob:
+        if (s.column.type != Type::kU32) throw std::invalid_argument("ids of pieces are uint32");
+        s.kind = StepKind::kBlob;
+        s.column.blobs = columns[op.column2].blobs;
+        break;
+      case OpKind::kRepeated:
+        s.kind = StepKind::kRepeated;
+        s.values = &columns[op.column2];
+        break;
+      case OpKind::kOpen: s.kind = StepKind::kOpen; break;
+      case OpKind::kClose: s.kind = StepKind::kClose; break;
+      case OpKind::kUnless: s.kind = StepKind::kUnless; break;
+      case OpKind::kGiven: s.kind = StepKind::kGiven; break;
+    }
+    return s;
+  }
+
   void check(const Op& op, std::size_t events) {
     if (op.kind == OpKind::kRaw || op.kind == OpKind::kOpen || op.kind == OpKind::kClose) return;
     const Column& c = columns[op.column];
@@ -182,34 +256,38 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
                          std::uint8_t* at) {
   std::uint8_t* open[kDepthMax];
   std::size_t depth = 0;
-  const Op* const first = bound.program->ops().data();
-  const Op* const stop = first + bound.program->ops().size();
-  const Column* const columns = bound.columns.data();
-  for (const Op* next = first; next < stop; ++next) {
-    const Op& op = *next;
-    const Column& c = columns[op.column];
+  const Step* const stop = bound.steps.data() + bound.steps.size();
+  for (const Step* next = bound.steps.data(); next < stop; ++next) {
+    const Step& op = *next;
+    const Column& c = op.column;
     const std::size_t index = op.per_event ? event : row;
     switch (op.kind) {
-      case OpKind::kRaw:
-        at = put_piece(at, bound.program->raw() + op.raw_begin, op.raw_size);
+      case StepKind::kRaw:
+        at = put_piece(at, op.raw, op.raw_size);
         break;
-      case OpKind::kGiven:
+      case StepKind::kGiven:
         at = put_piece(put_tag(at, op), c.blobs->begin(piece), c.blobs->length(piece));
         break;
-      case OpKind::kVarint: {
+      case StepKind::kVarint32:
+        at = put_varint(put_tag(at, op), op.get<std::uint32_t>(index));
+        break;
+      case StepKind::kVarint64:
+        at = put_varint(put_tag(at, op), op.get<std::uint64_t>(index));
+        break;
+      case StepKind::kVarint: {
         const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_varint(put_tag(at, op), value);
         break;
       }
-      case OpKind::kZigzag: {
+      case StepKind::kZigzag: {
         const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         const std::uint64_t sign = value >> 63 ? ~std::uint64_t{0} : 0;
-        at = put_varint(put_tag(at, op), value << 1 ^ sign);
+        at = put_varint(put_tag(at, op), (value << 1) ^ sign);
         break;
       }
-      case OpKind::kFixed32: {
+      case StepKind::kFixed32: {
         const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_tag(at, op);
@@ -218,7 +296,7 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at += sizeof narrow;
         break;
       }
-      case OpKind::kFixed64: {
+      case StepKind::kFixed64: {
         const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
         at = put_tag(at, op);
@@ -226,35 +304,33 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at += sizeof value;
         break;
       }
-      case OpKind::kDelta: {
-        const std::uint64_t value = c.at<all_wide>(index);
+      case StepKind::kDelta: {
+        const std::uint64_t value = op.get<std::uint64_t>(index);
         if (value < last) throw std::invalid_argument("times of one sequence must not go back");
         at = put_varint(put_tag(at, op), value - last);
         last = value;
         break;
       }
-      case OpKind::kBlob: {
-        const std::uint64_t id = c.at<all_wide>(index);
-        if (op.optional && id == op.sentinel) break;
-        const Blobs& blobs = *bound.columns[op.column2].blobs;
-        if (id >= blobs.size()) throw std::out_of_range("no piece with id " + std::to_string(id));
-        at = put_piece(put_tag(at, op), blobs.begin(id), blobs.length(id));
+      case StepKind::kBlob: {
+        const std::uint64_t id = op.get<std::uint32_t>(index);
+        if (id >= c.blobs->size()) throw std::out_of_range("no piece with id " + std::to_string(id));
+        at = put_piece(put_tag(at, op), c.blobs->begin(id), c.blobs->length(id));
         break;
       }
-      case OpKind::kRepeated: {
-        const Column& values = bound.columns[op.column2];
+      case StepKind::kRepeated: {
         const std::uint64_t end = c.at<false>(index + 1);
-        for (std::uint64_t j = c.at<false>(index); j < end; ++j) at = put_varint(put_tag(at, op), values.at<false>(j));
+        for (std::uint64_t j = c.at<false>(index); j < end; ++j)
+          at = put_varint(put_tag(at, op), op.values->at<false>(j));
         break;
       }
-      case OpKind::kOpen:
+      case StepKind::kOpen:
         at = put_tag(at, op) + 1;
         open[depth++] = at;
         break;
-      case OpKind::kClose:
+      case StepKind::kClose:
         at = close_message(open[--depth], at);
         break;
-      case OpKind::kUnless:
+      case StepKind::kUnless:
         if (c.at<all_wide>(index) == op.sentinel) next += op.skip;
         break;
     }
