@@ -118,6 +118,7 @@ class _Sequence:
         self.interned: dict[tuple[str, int], Any] = {}
         self.clock_id = 0
         self.track = 0
+        self.anchored = 0
         self.clocks: dict[int, int] = {}
 
     def clear(self) -> None:
@@ -165,8 +166,8 @@ def decode(path: Path) -> Decoded:
             for clock in packet.clock_snapshot.clocks:
                 if clock.is_incremental:
                     assert 64 <= clock.clock_id < 128
-                    assert sequence.clocks.get(clock.clock_id, 0) <= read[6], "a sequence clock goes back"
-                    sequence.clocks[clock.clock_id] = read[6]
+                    assert sequence.anchored <= read[6], "snapshots of a clock go back"
+                    sequence.anchored = sequence.clocks[clock.clock_id] = read[6]
             if not any(c.is_incremental for c in packet.clock_snapshot.clocks):
                 out.clocks.append(read)
         if packet.sequence_flags & NEEDS_STATE:

@@ -111,6 +111,24 @@ class TestClocks:
         deltas = [p.timestamp for p in packets(tmp_path / "ordinary.pftrace") if p.HasField("gpu_render_stage_event")]
         assert max(deltas) < 1 << 21  # three bytes
 
+    def test_blocks_that_overlap_share_a_sequence(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            k = c.launch("k")
+            for i in range(5):
+                for j in range(10):
+                    c.kernel(k, 100 * i + 50 * j, 100 * i + 50 * j + 10)
+                c.flush()
+        decoded = convert(c.path)
+        assert sorted(e.start - ORIGIN for e in decoded.gpu) == sorted(
+            100 * i + 50 * j for i in range(5) for j in range(10)
+        )
+        gpu = {
+            p.trusted_packet_sequence_id
+            for p in packets(tmp_path / "c.pftrace")
+            if p.HasField("gpu_render_stage_event")
+        }
+        assert len(gpu) == 1
+
     def test_a_block_whose_header_lies_about_its_times(self, tmp_path: Path) -> None:
         """Earlier rows than announced come on a sequence of their own, with the right times."""
         with Capture(tmp_path / "c.bin") as c:

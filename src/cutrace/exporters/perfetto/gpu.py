@@ -214,8 +214,8 @@ class GpuWriter:
         """Write the rows of a block."""
         order = time_order(rows["start"])
         first = int(rows["start"][0 if order is None else order[0]])
-        if first < self._sequence.time:
-            # The clock of a sequence cannot go back, that of another one can be anywhere.
+        if first < self._sequence.anchored:
+            # Blocks come in the order of their first times; this one's header did not tell the truth.
             self._open()
         fresh = self._sequence.time < 0
         self._sequence.anchor(first)

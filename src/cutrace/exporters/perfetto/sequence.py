@@ -30,13 +30,18 @@ class Interned:
 
 @dataclass
 class Sequence:
-    """One packet sequence. ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened), ``piece`` the
-    number of what all its packets have in common in ``output.prefixes``."""
+    """One packet sequence.
+
+    ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened), ``anchored`` where it was last set:
+    snapshots of a clock must not go back, while the packets behind one may lie ahead of the next. ``piece`` is the
+    number of what all its packets have in common in ``output.prefixes``.
+    """
 
     id: int
     output: Output
     defaults: dict[str, Any] = field(default_factory=dict)
     time: int = -1
+    anchored: int = field(init=False, default=-1)
     piece: int = field(init=False)
     _sent: set[tuple[str, int]] = field(default_factory=set)
 
@@ -49,12 +54,12 @@ class Sequence:
         self.output.packet({"trusted_packet_sequence_id": self.id, **values})
 
     def anchor(self, time: int) -> None:
-        """Set the clock to a moment that is not before :attr:`time`; the first one opens the sequence."""
-        assert time >= self.time, "the clock of a sequence does not go back"
+        """Set the clock to a moment that is not before :attr:`anchored`; the first one opens the sequence."""
+        assert time >= self.anchored, "snapshots of one clock do not go back"
         if self.time < 0:
             defaults = {"timestamp_clock_id": INCREMENTAL, **self.defaults}
             self.packet({"sequence_flags": CLEARED, "trace_packet_defaults": defaults})
-        self.time = time
+        self.time = self.anchored = time
         clocks = [
             {"clock_id": BOOTTIME, "timestamp": time},
             {"clock_id": INCREMENTAL, "timestamp": time, "is_incremental": True},
