@@ -89,10 +89,14 @@ class CaptureReader {
     }
     CHECK_EQUAL(std::size_t{h.rows} * h.row_size, std::size_t{h.payload_size});
     tables_[h.kind].append(payload, h.payload_size);
-    if (h.kind == Kernels::kTable) timed<Kernels>(h, payload, [&](const Kernels& k) { CHECK(launches_.count(std::uint32_t{k.launch})); });
-    if (h.kind == ApiCalls::kTable) timed<ApiCalls>(h, payload, [&](const ApiCalls& a) { CHECK(functions_.count(std::uint32_t{a.function})); });
+    if (h.kind == Kernels::kTable)
+      timed<Kernels>(h, payload, [&](const Kernels& k) { CHECK(launches_.count(std::uint32_t{k.launch})); });
+    if (h.kind == ApiCalls::kTable)
+      timed<ApiCalls>(h, payload, [&](const ApiCalls& a) { CHECK(functions_.count(std::uint32_t{a.function})); });
     if (h.kind == NvtxRanges::kTable)
-      timed<NvtxRanges>(h, payload, [&](const NvtxRanges& r) { CHECK(strings.count(std::uint32_t{r.name}) && strings.count(std::uint32_t{r.domain})); });
+      timed<NvtxRanges>(h, payload, [&](const NvtxRanges& r) {
+        CHECK(strings.count(std::uint32_t{r.name}) && strings.count(std::uint32_t{r.domain}));
+      });
     if (h.kind == Launches::kTable)
       each<Launches>(h, payload, [&](const Launches& l) {
         CHECK(strings.count(std::uint32_t{l.name}));

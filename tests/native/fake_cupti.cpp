@@ -152,7 +152,9 @@ EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
 EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
-EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) { return fake().calls[static_cast<std::size_t>(domain)][id].load(); }
+EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
+  return fake().calls[static_cast<std::size_t>(domain)][id].load();
+}
 EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
 EXPORT unsigned fake_flushes() { return fake().flushes.load(); }
 EXPORT std::uint64_t fake_refused_requests() { return fake().refused.load(); }

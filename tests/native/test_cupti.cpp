@@ -238,6 +238,20 @@ TEST(losses_are_counted_by_their_cause) {
   CHECK_EQUAL(collector.statistics().records_dropped, std::uint64_t{5});
 }
 
+TEST(graph_kernels_without_times_are_explained) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options());
+  auto kernel = make<CUpti_ActivityKernel9>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  kernel.graphNodeId = 5;
+  kernel.name = "node";
+  put(kernel);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("1 kernels of CUDA graphs came without times"));
+  CHECK_EQUAL(c.lost(rows::Loss::unknown_time), std::uint64_t{1});
+}
+
 TEST(at_the_memory_limit_records_are_refused_and_counted) {
   Collector collector;
   Folder folder;

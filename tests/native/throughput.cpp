@@ -28,9 +28,10 @@ int main(int argc, char** argv) {
   timespec cpu{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
   const auto s = collector.statistics();
+  const double cpu_seconds = static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) / 1e9;
   const auto rows = static_cast<double>(s.rows_written);
   std::printf("{\"rows\": %.0f, \"seconds\": %.3f, \"producing_seconds\": %.3f, \"rows_per_second\": %.0f, "
               "\"discarded\": %llu, \"bytes_per_launch\": %.2f, \"cpu_seconds\": %.3f}\n",
               rows, seconds, producing, rows / seconds, static_cast<unsigned long long>(s.records_discarded),
-              static_cast<double>(s.bytes_written) / (rows / 2), static_cast<double>(cpu.tv_sec) + static_cast<double>(cpu.tv_nsec) / 1e9);
+              static_cast<double>(s.bytes_written) / (rows / 2), cpu_seconds);
 }

@@ -108,6 +108,7 @@ void ActivityDecoder::kernel(const CUpti_ActivityKernel9& k) {
   row.stream = k.streamId;
   row.context = narrow(k.contextId);
   row.device = narrow(k.deviceId);
+  if (k.graphNodeId != 0 && k.start == 0) ++graph_kernels_without_times_;
   add_timed(row);
 }
 

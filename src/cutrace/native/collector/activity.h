@@ -22,6 +22,9 @@ class ActivityDecoder {
   // Calls made by the collector's own threads are not the program's.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
+  // Kernels of CUDA graphs that came without times.
+  std::uint64_t graph_kernels_without_times() const { return graph_kernels_without_times_; }
+
   // Device records as they came, without what only the driver knows.
   std::vector<rows::Devices>& devices() { return devices_; }
 
@@ -60,6 +63,7 @@ class ActivityDecoder {
   Capture& capture_;
   std::vector<std::uint32_t> ignored_;
   std::vector<rows::Devices> devices_;
+  std::uint64_t graph_kernels_without_times_ = 0;
 };
 
 }  // namespace cutrace

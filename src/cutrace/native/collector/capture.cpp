@@ -68,7 +68,8 @@ bool Capture::process(std::string_view json, bool last) {
 
 std::size_t Capture::memory() const {
   const std::size_t tables = std::apply(
-      [](const auto&... table) { return (std::size_t{0} + ... + (table.rows.capacity() * sizeof(table.rows[0]))); }, tables_);
+      [](const auto&... table) { return (std::size_t{0} + ... + (table.rows.capacity() * sizeof(table.rows[0]))); },
+      tables_);
   return tables + strings_.memory() + launches_.memory();
 }
 

@@ -11,10 +11,10 @@
   X(GetVersion) X(Subscribe) X(Unsubscribe) X(ActivityRegisterCallbacks) X(ActivityEnable) X(ActivityDisable) \
   X(ActivityFlushAll) X(ActivityGetNextRecord)
 // Functions that some versions lack; a null pointer says so.
-#define CUTRACE_CUPTI_OPTIONAL(X)                                                                              \
-  X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString)           \
-  X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi) X(ActivityEnableDriverApi)    \
-  X(ActivityFlushPeriod) X(GetStreamIdEx) X(GetContextId) X(GetDeviceId) X(ActivityEnableAllSyncRecords)
+#define CUTRACE_CUPTI_OPTIONAL(X)                                                                    \
+  X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString) \
+  X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
+  X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)
 
 namespace cutrace {
 

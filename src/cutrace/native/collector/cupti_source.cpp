@@ -66,19 +66,23 @@ bool CuptiSource::subscribe(Report& report) {
   return false;
 }
 
+template <typename Value>
+bool CuptiSource::set_attribute(CUpti_ActivityAttribute attribute, Value value) {
+  std::size_t size = sizeof value;
+  return library_.ActivitySetAttribute != nullptr &&
+         library_.ActivitySetAttribute(attribute, &size, &value) == CUPTI_SUCCESS;
+}
+
 // What must come before the first kind is enabled and must not change afterwards.
-void CuptiSource::prepare_once() {
+void CuptiSource::prepare_once(const Options& options) {
   if (prepared_) return;
   prepared_ = true;
   if (library_.ActivityRegisterTimestampCallback != nullptr) library_.ActivityRegisterTimestampCallback(timestamp);
   if (library_.SetThreadIdType != nullptr) library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
-  if (library_.ActivitySetAttribute != nullptr) {
-    // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
-    std::uint8_t zeroed = 1;
-    std::size_t size = sizeof zeroed;
-    const auto attribute = CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER;
-    pool_.set_zeroing(library_.ActivitySetAttribute(attribute, &size, &zeroed) == CUPTI_SUCCESS);
-  }
+  // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
+  pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
+  if (options.device_buffers != 0)
+    set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
 CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
@@ -99,9 +103,9 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
     return report;
   }
   if (!subscribe(report)) return report;
-  prepare_once();
+  prepare_once(options);
   if (library_.ActivityRegisterTimestampCallback == nullptr)
-    report.notes.push_back("this CUPTI cannot use another clock, so GPU times are on the REALTIME clock; use CUPTI 12.0 or later");
+    report.notes.push_back("GPU times are on the REALTIME clock, because this CUPTI offers no other; use CUPTI 12.0 or later");
   if (library_.SetThreadIdType == nullptr)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   wake_.store(&wake, std::memory_order_release);

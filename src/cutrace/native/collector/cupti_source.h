@@ -50,7 +50,9 @@ class CuptiSource {
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
   static void on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
   bool subscribe(Report& report);
-  void prepare_once();
+  void prepare_once(const Options& options);
+  template <typename Value>
+  bool set_attribute(CUpti_ActivityAttribute attribute, Value value);
 
   CuptiLibrary library_;
   bool loaded_ = false;

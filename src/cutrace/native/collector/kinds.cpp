@@ -141,6 +141,8 @@ bool keeps_api_call(std::string_view name) {
 
 EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes) {
   EnabledKinds out;
+  // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
+  if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords) cupti.ActivityEnableAllSyncRecords(0);
   for (const Activity& a : kActivities)
     if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, out);
   // One row a graph launch replaces the rows of its nodes.

@@ -24,6 +24,7 @@ struct Options {
   std::uint64_t max_memory = std::uint64_t{64} << 20;  // bytes, for all the collector holds
   std::uint64_t max_size = 0;                          // bytes of file, 0 for no limit
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
+  std::uint64_t device_buffers = 0;                    // most buffers of 3.2 MB that CUPTI takes on a GPU, 0: its own limit
   std::uint32_t flush_ms = 100;                        // a killed process loses about this much
   std::uint32_t patience_ms = 20'000;                  // how long the end of a recording waits for CUPTI
   bool synchronize = true;                             // wait for the GPU before the last flush

@@ -60,8 +60,8 @@ std::unique_ptr<Session> Session::start(const Options& options, std::string& err
   std::unique_ptr<Session> session(new Session(options));
   const std::uint64_t instance = random_instance();
   BlockFile& file = session->capture_.file();
-  if (!file.create(file_path(options, instance), options.file_mode, static_cast<std::uint32_t>(getpid()), instance, error))
-    return nullptr;
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  if (!file.create(file_path(options, instance), options.file_mode, pid, instance, error)) return nullptr;
   file.set_size_limit(options.max_size);
   if (!session->capture_.process(first_process_json(options, session->started_), true)) {
     error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
@@ -284,6 +284,13 @@ void Session::update_process(bool last) {
 void Session::finish() {
   nvtx_.finish();
   count_dropped();
+  if (const std::uint64_t count = activity_.graph_kernels_without_times()) {
+    const std::lock_guard lock(mutex_);
+    notes_.push_back(std::to_string(count) +
+                     " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
+                     "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers");
+    news_.texts("notes", notes_);
+  }
   for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   add_thread_names(capture_, thread_names_);
   write_devices();
