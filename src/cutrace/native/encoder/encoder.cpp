@@ -3,116 +3,20 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "column.h"
 #include "view.h"
+#include "wire.h"
 
 namespace nb = nanobind;
 
 namespace cutrace {
 namespace {
 
-constexpr std::size_t kVarintMax = 10;
-constexpr std::size_t kLengthMax = 5;
 constexpr std::size_t kDepthMax = 16;
-
-// Where the functions below may write behind what they put, and read behind what they copy.
-constexpr std::size_t kSlack = 16;
-
-// One and two bytes are most of all; beyond them a loop would mispredict its end, since the sizes of neighbouring
-// values differ, so the groups of seven bits are spread over eight bytes at once.
-inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
-  if (value < 0x80) {
-    *at = static_cast<std::uint8_t>(value);
-    return at + 1;
-  }
-  if (value < 0x4000) {
-    const auto two = static_cast<std::uint16_t>((value & 0x7F) | 0x80 | (value >> 7) << 8);
-    std::memcpy(at, &two, sizeof two);
-    return at + 2;
-  }
-  if (value >> 56) [[unlikely]] {
-    while (value >= 0x80) {
-      *at++ = static_cast<std::uint8_t>(value | 0x80);
-      value >>= 7;
-    }
-    *at++ = static_cast<std::uint8_t>(value);
-    return at;
-  }
-  std::uint64_t x = value;
-  x = (x & 0x00FFFFFFF0000000u) << 4 | (x & 0x000000000FFFFFFFu);
-  x = (x & 0x0FFFC0000FFFC000u) << 2 | (x & 0x00003FFF00003FFFu);
-  x = (x & 0x3F803F803F803F80u) << 1 | (x & 0x007F007F007F007Fu);
-  const unsigned last = (63u - static_cast<unsigned>(std::countl_zero(x))) & ~7u;  // first bit of the last byte
-  x |= 0x8080808080808080u & ((std::uint64_t{1} << last) - 1);
-  std::memcpy(at, &x, sizeof x);
-  return at + last / 8 + 1;
-}
-
-template <typename Operation>
-inline std::uint8_t* put_tag(std::uint8_t* at, const Operation& op) {
-  std::memcpy(at, op.tag, sizeof op.tag);
-  return at + op.tag_size;
-}
-
-// Pieces are short: whole steps of 16 bytes, the last one reaching behind the end, beat a call of memcpy.
-inline std::uint8_t* put_piece(std::uint8_t* at, const std::uint8_t* piece, std::size_t size) {
-  for (std::size_t done = 0; done < size; done += 16) std::memcpy(at + done, piece + done, 16);
-  return at + size;
-}
-
-// Fills in the length of a nested message for which one byte was left open.
-inline std::uint8_t* close_message(std::uint8_t* body, std::uint8_t* end) {
-  const auto length = static_cast<std::uint64_t>(end - body);
-  if (length < 0x80) [[likely]] {
-    body[-1] = static_cast<std::uint8_t>(length);
-    return end;
-  }
-  std::uint8_t coded[kVarintMax];
-  const auto size = put_varint(coded, length) - coded;
-  std::memmove(body - 1 + size, body, length);
-  std::memcpy(body - 1, coded, static_cast<std::size_t>(size));
-  return end + size - 1;
-}
-
-// A column, ready to be read: eight bytes at once, of which the shifts leave the value. The last rows, behind which
-// eight bytes might not be there, are read by type.
-struct Column {
-  const std::uint8_t* data = nullptr;
-  std::ptrdiff_t stride = 0;
-  Type type = Type::kU64;
-  unsigned shift = 0;
-  bool is_signed = false;
-  std::size_t size = 0;
-  std::size_t wide = 0;  // rows that can be read wide
-  const Blobs* blobs = nullptr;
-
-  Column() = default;
-  explicit Column(const View& v) : data(v.data()), stride(v.stride()), type(v.type()), size(v.size()) {
-    shift = 64u - 8u * static_cast<unsigned>(v.item_size());
-    is_signed = type >= Type::kI8 && type <= Type::kI64;
-    if (v.item_size() == 8) {
-      wide = size;
-    } else if (stride > 0) {
-      const auto last = static_cast<std::size_t>(8 - v.item_size() + stride - 1) / static_cast<std::size_t>(stride);
-      wide = size > last ? size - last : 0;
-    }
-  }
-
-  // `all_wide`: the caller knows that the row can be read wide.
-  template <bool all_wide>
-  std::uint64_t at(std::size_t row) const {
-    const std::uint8_t* p = data + static_cast<std::ptrdiff_t>(row) * stride;
-    if (!all_wide && row >= wide) return View::load(p, type);
-    std::uint64_t value;
-    std::memcpy(&value, p, sizeof value);
-    value <<= shift;
-    return is_signed ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value) >> shift) : value >> shift;
-  }
-};
 
 // What a step of a bound program does: an operation, with the commonest ones for the commonest columns apart.
 enum class StepKind : std::uint8_t {
