@@ -51,12 +51,14 @@ class Config:
 
 
 _KERNELS = {"kinds": "kernel", "api": "none"}
+_WAITS = {"kinds": "default,sync,event"}
 CONFIGS = (
     Config("none", "none", python_launches=True),
     Config("null", "null"),
     Config("cutrace", "cutrace"),
     Config("null_kernels", "null", _KERNELS),
     Config("cutrace_kernels", "cutrace", _KERNELS),
+    Config("null_waits", "null", _WAITS, native=False),
     Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
     Config("proton", "proton", native=False, python_launches=True),
 )

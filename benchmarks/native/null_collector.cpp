@@ -110,7 +110,7 @@ void start() {
   if (wanted("driver")) n.cupti.ActivityEnableDriverApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   if (wanted("runtime")) n.cupti.ActivityEnableRuntimeApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   for (const cutrace::Refusal& refusal :
-       cutrace::enable_kinds(n.cupti, n.options.kinds, n.options.api, n.options.graph_nodes).refused)
+       cutrace::enable_kinds(n.cupti, n.options.kinds, n.options.api, n.options.graph_nodes, true).refused)
     std::fprintf(stderr, "null collector: CUPTI refused %s: %s\n", refusal.what.c_str(), refusal.error.c_str());
   if (wanted("flush")) std::thread(flush_regularly).detach();
   std::atexit(flush_at_exit);

@@ -36,7 +36,7 @@ def test_a_path_that_would_read_as_another_option_is_refused(name):
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"kinds": "kernel,warp"}, "'warp'.*choose from kernel"),
+        ({"kinds": "kernel,warp"}, "'warp'.*choose from default, kernel"),
         ({"kinds": []}, "choose from"),
         ({"api": "some"}, "launch, all, none"),
         ({"cuda_graph": "edge"}, "node, graph"),

@@ -12,12 +12,11 @@ from ..units import parse_size
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
+    "default": "what is recorded when nothing else is asked for: the kinds from kernel to nvtx",
     "kernel": "kernels",
     "memcpy": "copies",
     "memset": "memory fills",
     "api": "calls of the CUDA runtime and driver API",
-    "sync": "synchronisations",
-    "event": "CUDA events",
     "memory": "allocations and releases",
     "pool": "memory pools",
     "overhead": "time taken by CUPTI and the driver's compiler",
@@ -26,6 +25,8 @@ KINDS: dict[str, str] = {
     "stream": "CUDA streams",
     "name": "names given to CUDA objects",
     "nvtx": "NVTX ranges and marks",
+    "sync": "waits of the host and of streams; makes every CUDA call dearer",
+    "event": "CUDA events; makes every CUDA call dearer",
     "module": "modules and their functions",
     "jit": "compilations at run time",
     "unified_memory": "migrations and faults of unified memory",

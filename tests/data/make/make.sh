@@ -21,10 +21,11 @@ capture() {
 
 # Run by bare names in a folder of their own: a capture holds the command line.
 "$here/build.sh" "$build" && cp "$here"/programs/*.py "$build" && cd "$build" || exit 1
-options=()
+options=(--kinds default,sync,event)
 capture cpp_streams ./streams
-capture cuda_graph ./graph
 capture torch_step python3 train.py
+options=()
+capture cuda_graph ./graph
 capture processes python3 processes.py
 capture triton python3 triton_add.py
 capture cuda_core python3 core_saxpy.py

@@ -180,8 +180,8 @@ bool start_from_environment() {
   return state().running.load();
 }
 
-void attach_cupti() {
-  if (const std::shared_ptr<Session> session = current_session()) session->attach_cupti();
+void attach_cupti(bool before_cuda) {
+  if (const std::shared_ptr<Session> session = current_session()) session->attach_cupti(before_cuda);
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ int cutrace_start(const char* options) {
   return guarded([&] {
     if (const int failed = cutrace::start(options)) return failed;
     // Without a driver in the process, CUPTI waits for InitializeInjection().
-    if (cutrace::driver_is_loaded()) cutrace::attach_cupti();
+    if (cutrace::driver_is_loaded()) cutrace::attach_cupti(false);
     return succeed();
   });
 }
@@ -251,7 +251,7 @@ int cutrace_running(void) { return state().running.load() ? 1 : 0; }
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 CUTRACE_EXPORT int InitializeInjection(void) {
   guarded([] {
-    if (cutrace::start_from_environment()) cutrace::attach_cupti();
+    if (cutrace::start_from_environment()) cutrace::attach_cupti(true);
     return 0;
   });
   return 1;

@@ -85,7 +85,7 @@ void CuptiSource::prepare_once(const Options& options) {
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
-CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
+CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool before_cuda) {
   Report report;
   std::string error;
   if (active()) {
@@ -117,7 +117,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake) {
     library_.Unsubscribe(subscriber_);
     return report;
   }
-  enabled_ = enable_kinds(library_, options.kinds, options.api, options.graph_nodes);
+  enabled_ = enable_kinds(library_, options.kinds, options.api, options.graph_nodes, before_cuda);
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
     if (enabled_.kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   report.refused = enabled_.refused;

@@ -26,8 +26,8 @@ class CuptiSource {
     std::vector<std::string> notes;  // sentences about what cannot be recorded
     std::vector<Refusal> refused;
   };
-  // Subscribes and enables. `wake` is signalled whenever a buffer is complete.
-  Report attach(const Options& options, Wake& wake);
+  // Subscribes and enables. `wake` is signalled whenever a buffer is complete. `before_cuda`: this is inside cuInit().
+  Report attach(const Options& options, Wake& wake, bool before_cuda);
 
   // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
   void flush();

@@ -71,11 +71,11 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// Takes the calls that say nothing out of a domain that records. The loaded CUPTI may know more functions than the
-// headers of this build, so it is asked for each id's name.
+// The loaded CUPTI may know more functions than the headers of this build, so it is asked for each id's name.
 template <typename Enable>
-void drop_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable) {
+bool set_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable, bool kept, std::uint8_t value) {
   constexpr std::uint32_t kLast = 4000, kGap = 100;
+  bool worked = true;
   for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
     const char* name = nullptr;
     if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) {
@@ -83,23 +83,35 @@ void drop_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable e
       continue;
     }
     unknown = 0;
-    if (!keeps_api_call(name)) enable(id, 0);
+    if (keeps_api_call(name) == kept) worked &= enable(id, value) == CUPTI_SUCCESS;
   }
+  return worked;
 }
 
-void enable_api(const CuptiLibrary& cupti, ApiFilter filter, EnabledKinds& out) {
+// Sets all calls that ApiFilter::launch keeps, or all that it drops.
+bool set_calls(const CuptiLibrary& cupti, bool kept, std::uint8_t value) {
+  const bool runtime = set_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi, kept, value);
+  return set_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi, kept, value) && runtime;
+}
+
+void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
-  // All on, then the noise off: the other way round, each wanted call on, records nothing when CUDA is already in use
-  // (CUPTI 13.0), and costs the same when it is not.
+  const bool by_call = cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName;
+  const auto set = [&](bool kept, std::uint8_t value) {
+    if (!set_calls(cupti, kept, value)) out.refused.push_back({"a part of api=launch", "no filter for some calls"});
+  };
+  // Each wanted call on: the others then cost nothing. CUPTI 13.0 records nothing that way when CUDA is in use already.
+  if (filter == ApiFilter::launch && by_call && before_cuda) {
+    set(true, 1);
+    out.calls_one_by_one = true;
+    out.kinds |= bit(Kind::api);
+    return;
+  }
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", out);
-  if (filter == ApiFilter::all) return;
-  if (cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName) {
-    drop_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi);
-    drop_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi);
-  } else {
+  if (filter == ApiFilter::launch && by_call) set(false, 0);
+  if (filter == ApiFilter::launch && !by_call)
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
-  }
 }
 
 }  // namespace
@@ -113,6 +125,10 @@ bool parse_kinds(std::string_view list, KindSet& kinds) {
     const std::string_view name = list.substr(0, comma);
     list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
     if (name.empty()) continue;
+    if (name == "default") {
+      kinds |= kDefaultKinds;
+      continue;
+    }
     const auto it = std::find(kNames.begin(), kNames.end(), name);
     if (it == kNames.end()) return false;
     kinds |= bit(static_cast<Kind>(it - kNames.begin()));
@@ -139,7 +155,8 @@ bool keeps_api_call(std::string_view name) {
   return starts_with_any(name, kRuntimePrefixes) || starts_with_any(name, kDriverPrefixes);
 }
 
-EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes) {
+EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes,
+                          bool before_cuda) {
   EnabledKinds out;
   // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords) cupti.ActivityEnableAllSyncRecords(0);
@@ -148,11 +165,12 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
   // One row a graph launch replaces the rows of its nodes.
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
     enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", out);
-  if (kinds & bit(Kind::api)) enable_api(cupti, api, out);
+  if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
   return out;
 }
 
 void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled) {
+  if (enabled.calls_one_by_one) set_calls(cupti, true, 0);
   for (CUpti_ActivityKind kind : enabled.activities) cupti.ActivityDisable(kind);
 }
 

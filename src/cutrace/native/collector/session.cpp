@@ -117,13 +117,13 @@ bool Session::start_threads(std::string& error) {
   return true;
 }
 
-void Session::attach_cupti() {
+void Session::attach_cupti(bool before_cuda) {
   {
     const std::lock_guard lock(mutex_);
     if (attach_tried_ || (options_.kinds & ~bit(Kind::nvtx)) == 0) return;
     attach_tried_ = true;
   }
-  const CuptiSource::Report report = source_.attach(options_, wake_);
+  const CuptiSource::Report report = source_.attach(options_, wake_, before_cuda);
   const std::lock_guard lock(mutex_);
   attached_ = report.active;
   if (source_.library().version != 0) {

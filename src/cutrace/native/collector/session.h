@@ -36,8 +36,8 @@ class Session {
   // Creates the file and starts the threads. Null and a sentence in `error` on failure.
   static std::unique_ptr<Session> start(const Options& options, std::string& error);
 
-  // Begins to record GPU activity; does nothing when that has been tried already.
-  void attach_cupti();
+  // Begins to record GPU activity; does nothing when that has been tried already. `before_cuda`: inside cuInit().
+  void attach_cupti(bool before_cuda);
   void note_nvtx();
 
   // Writes out all that is complete. False when that took longer than `milliseconds`.
