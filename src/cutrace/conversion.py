@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import CutraceError
+from .outputs import check_output, unwritable
 from .trace import Trace, load
 
 #: Endings of the files that can be written.
@@ -65,14 +66,7 @@ def check_destination(destination: Path) -> None:
         raise CutraceError(
             f"cannot tell the format of {destination}: let its name end with {' or '.join(SUFFIXES[:2])}"
         )
-    if destination.exists() and not destination.is_file():
-        raise CutraceError(f"cannot write {destination}: it is not a file. Choose another name.")
-    if not destination.parent.is_dir():
-        raise CutraceError(
-            f"cannot write {destination}: the folder {destination.parent} does not exist. Create it first."
-        )
-    if not os.access(destination.parent, os.W_OK | os.X_OK):
-        raise CutraceError(f"cannot write {destination}: permission denied. Choose another place.")
+    check_output(destination)
 
 
 @contextmanager
@@ -118,4 +112,4 @@ def _replaced(destination: Path) -> Iterator[Path]:
                 raise CutraceError(str(error).replace(str(temporary), str(destination))) from None
             temporary.replace(destination)
     except OSError as error:
-        raise CutraceError(f"cannot write {destination}: {error.strerror}") from None
+        raise unwritable(destination, error) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,19 @@ def test_a_full_disk_leaves_nothing_and_names_the_trace(tmp_path):
     done = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == f"cutrace: cannot write {tmp_path / 'a.pftrace'}: File too large\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_conversion_that_is_stopped_leaves_nothing(tmp_path, number):
+    small_capture(tmp_path / "a.bin")
+    stopped = (
+        "import os, time, cutrace.cli, cutrace.exporters.perfetto as perfetto\n"
+        f"perfetto.write = lambda *a, **k: (os.kill(os.getpid(), {int(number)}), time.sleep(60))\n"
+        "cutrace.cli.main(['convert', 'a.bin', '-o', 'a.pftrace'])"
+    )
+    done = subprocess.run([sys.executable, "-c", stopped], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (128 + number, "")
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 

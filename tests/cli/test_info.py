@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 from cutrace.runbin import Writer
 from support import cutrace, rows, small_capture
@@ -73,6 +77,26 @@ def test_the_page_for_people_has_processes_gpus_and_tables(tmp_path):
     text = cutrace("info", small_capture(tmp_path / "a[1].bin"), env={"COLUMNS": "120"}).stdout
     for part in ("a[1].bin", "train", "NVIDIA H200", "80.0%", "200 ns", "api_calls", "Nothing is known to be missing."):
         assert part in text
+
+
+def test_a_terminal_of_80_columns_shows_each_gpu_in_one_line(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    control, terminal = pty.openpty()
+    environ = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    subprocess.run([sys.executable, "-m", "cutrace", "info", capture], stdout=terminal, env=environ, check=True)
+    os.close(terminal)
+    shown = os.read(control, 1 << 16).decode().splitlines()
+    os.close(control)
+    (gpu,) = (line.split() for line in shown if "H200" in line)
+    assert gpu == ["NVIDIA", "H200", "GPU-01010101", "2", "250", "ns", "200", "ns", "80.0%"]
+
+
+def test_a_file_gets_lines_that_are_not_wrapped(tmp_path):
+    note = "a long note " * 20
+    Writer(tmp_path / "a.bin", pid=1, notes=[note], host="h" * 100).close()
+    lines = cutrace("info", tmp_path / "a.bin").stdout.splitlines()
+    assert f"! {note}".rstrip() in (line.rstrip() for line in lines)
+    assert any("h" * 100 in line for line in lines)
 
 
 def test_a_capture_without_a_gpu_has_no_gpu_table(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,7 @@ def test_the_version_is_that_of_the_package():
 
 
 BAD = {
+    "no verb": ([], "Missing command. See `cutrace --help`."),
     "no such verb": (["open"], "No such command 'open'"),
     "no command": (["record"], "Missing argument"),
     "unknown option": (["info", "--wrong"], "No such option"),
@@ -51,7 +54,12 @@ BAD = {
     "absent": (["info", "{tmp}/absent.bin"], "No such file"),
     "empty": (["info", "{tmp}/empty.bin"], "empty"),
     "no capture": (["info", "{tmp}/text.bin"], "not a run.bin capture"),
-    "a folder": (["info", "{tmp}"], "cannot read"),
+    "a folder": (["info", "{tmp}"], "it is a folder"),
+    "a pipe": (["info", "{tmp}/pipe"], "it is not a file on a disk"),
+    "a device": (["info", "/dev/zero"], "it is not a file on a disk"),
+    "a file of this folder": (["record", "-o", "{tmp}/r.bin", "--", "pyproject.toml"], "write ./pyproject.toml"),
+    "a folder as command": (["record", "-o", "{tmp}/r.bin", "--", "{tmp}"], "is a folder"),
+    "a name that is too long": (["convert", "{tmp}/good.bin", "-o", "{tmp}/" + "x" * 260 + ".pftrace"], "too long"),
     "convert absent": (["convert", "{tmp}/absent.bin", "-o", "{tmp}/x.pftrace"], "No such file"),
     "convert empty": (["convert", "{tmp}/empty.bin", "-o", "{tmp}/x.pftrace"], "empty"),
     "convert text": (["convert", "{tmp}/text.bin", "-o", "{tmp}/x.pftrace"], "not a run.bin capture"),
@@ -65,10 +73,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_path, capsys):
+def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_path, capsys, monkeypatch):
     (tmp_path / "empty.bin").touch()
     (tmp_path / "text.bin").write_text("not a capture")
     (tmp_path / "folder.pftrace").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(Path(__file__).parents[2])
     small_capture(tmp_path / "good.bin")
     before = sorted(tmp_path.rglob("*"))
     arguments, sentence = BAD[case]

@@ -119,3 +119,8 @@ def test_libcupti_of_the_newest_version_that_the_driver_can_use_is_taken(tmp_pat
 def test_versions_are_written_as_people_know_them():
     assert [cuda.version_text(v) for v in (13000, 12080, None)] == ["13.0", "12.8", "unknown"]
     assert [cuda.cupti_version_text(v) for v in (130000, 130500, 26, None)] == ["13.0", "13.5", "API 26", "unknown"]
+
+
+def test_a_trial_that_wrote_nothing_holds_nothing(tmp_path):
+    (tmp_path / "1-2.bin").touch()
+    assert checks._contents(tmp_path) == {}

@@ -215,7 +215,7 @@ def test_files_without_a_single_block_are_refused(tmp_path, data, message):
 def test_paths_that_cannot_be_read_are_refused(tmp_path):
     with pytest.raises(BadCapture, match="No such file"):
         Reader(tmp_path / "nothing.bin")
-    with pytest.raises(BadCapture, match="directory"):
+    with pytest.raises(BadCapture, match="it is a folder"):
         Reader(tmp_path)
 
 

@@ -184,3 +184,13 @@ def test_a_process_is_named_after_what_runs(tmp_path):
         pass
     (process,) = cutrace.trace.load(tmp_path / "a.bin").processes
     assert process.name == "python3 train.py"
+
+
+def test_times_beyond_all_clocks_are_set_apart(tmp_path):
+    late = 1 << 63
+    with Writer(tmp_path / "a.bin", pid=1) as w:
+        w.rows("kernels", rows("kernels", 3, start=[5, 6, late], end=[7, late, late + 1]))
+    trace = cutrace.trace.load(tmp_path / "a.bin")
+    assert trace.kernels["start"].tolist() == [5]
+    assert len(trace.unknown("kernels")) == 2
+    assert (trace.start, trace.end) == (5, late - 1)

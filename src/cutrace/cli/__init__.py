@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -42,7 +44,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Verbs, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
 )
@@ -57,7 +59,15 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As an exception, so that what is half written is removed. What the caller ignores (nohup) stays ignored.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     sys.exit(_status(arguments))
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _status(arguments: list[str] | None) -> int:
@@ -65,7 +75,7 @@ def _status(arguments: list[str] | None) -> int:
         return cli.main(arguments, prog_name="cutrace", standalone_mode=False) or 0
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "cutrace"
-        return _complain(f"{error.format_message()} See `{path} --help`.")
+        return _complain(f"{error.format_message().rstrip('.')}. See `{path} --help`.")
     except click.ClickException as error:
         return _complain(error.format_message())
     except CutraceError as error:

@@ -14,11 +14,13 @@ from ..units import format_size, parse_duration
 
 
 @click.command(short_help="Turn captures into a trace for ui.perfetto.dev.")
-@click.argument("sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
+)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     required=True,
     help="Trace to write: .pftrace, or .pftrace.gz to compress the whole file.",
 )

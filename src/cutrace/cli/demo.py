@@ -15,7 +15,7 @@ from ..errors import CutraceError
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     default="demo.pftrace",
     show_default=True,
     help="Trace to write; the capture goes beside it.",

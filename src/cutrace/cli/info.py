@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show what a capture holds.")
-@click.argument("sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path))
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
@@ -83,6 +85,8 @@ def _object(summary: Summary, sources: tuple[Path, ...], size: int) -> dict[str,
     }
 
 
+_NO_LIMIT = 10_000
+_SHORT_UUID = len("GPU-01234567")
 _VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "cupti_path")
 
 
@@ -90,19 +94,20 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
     from rich.console import Console
     from rich.markup import escape
 
-    # Numbers and paths are not to be coloured by rich's guesses.
+    # Numbers and paths are not to be coloured by rich's guesses. What is not a terminal gets whole lines.
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _NO_LIMIT
     title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
-    console.print(
-        f"[bold]{escape(title)}[/]  {format_size(size)}, {format_duration(summary.span)}{_when(trace)}", soft_wrap=True
-    )
-    console.print(_processes(summary))
-    if summary.gpus:
-        console.print(_gpus(summary))
-    console.print(_rows(summary))
+    console.print(f"[bold]{escape(title)}[/]  {format_size(size)}, {format_duration(summary.span)}{_when(trace)}")
+    tables = [_processes(summary), *([_gpus(summary)] if summary.gpus else []), _rows(summary)]
+    for table in tables:
+        console.print()
+        console.print(table)
+    console.print()
     sentences = [*summary.quality.sentences(), *_early(summary)]
     for sentence in sentences:
-        console.print(f"[yellow]![/] {escape(sentence)}", soft_wrap=True)
+        console.print(f"[yellow]![/] {escape(sentence)}")
     if not sentences:
         console.print("Nothing is known to be missing.")
 
@@ -117,12 +122,11 @@ def _when(trace: Trace) -> str:
 
 
 def _table(*columns: str, left: int) -> Table:
-    from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+        table.add_column(column, justify="left" if index < left else "right", overflow="fold", no_wrap=index >= left)
     return table
 
 
@@ -154,7 +158,8 @@ def _gpus(summary: Summary) -> Table:
     table = _table("GPU", "UUID", "kernels", "kernel time", "busy", "utilisation", left=2)
     for g in summary.gpus:
         times = (format_duration(g.kernel_ns), format_duration(g.busy_ns))
-        table.add_row(escape(g.name), g.uuid, f"{g.kernels:,}", *times, _share(g.utilization))
+        # As much of the UUID as tells GPUs apart; --json has all of it.
+        table.add_row(escape(g.name), g.uuid[:_SHORT_UUID], f"{g.kernels:,}", *times, _share(g.utilization))
     return table
 
 

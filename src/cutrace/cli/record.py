@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     epilog="Kinds: " + ", ".join(KINDS) + ".",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default="run.bin", show_default=True, help="Capture to write."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, readable=False),
+    default="run.bin",
+    show_default=True,
+    help="Capture to write.",
 )
 @click.option("--kinds", metavar="KIND,...", help="Record these kinds of activity only (listed below).")
 @click.option(

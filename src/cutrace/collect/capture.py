@@ -177,7 +177,7 @@ def _finish(directory: Path, path: Path) -> bool:
         try:
             join(parts, path, moving=not running)
         except CutraceError as error:
-            raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
+            raise CutraceError(f"{error} What was recorded is in {directory}.") from None
     shutil.rmtree(directory, ignore_errors=True)
     if failure is not None:
         raise failure

@@ -96,7 +96,7 @@ def run_trial() -> Trial:
 def _contents(folder: Path) -> dict[str, Any]:
     from ..trace import load
 
-    part = next(folder.glob("*.bin"), None)
+    part = next((part for part in folder.glob("*.bin") if part.stat().st_size), None)
     if part is None:
         return {}
     with load(part) as trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CutraceError
+from ..outputs import check_output, unwritable
 from . import environment
 from .join import finished_parts, join
 from .options import Options
@@ -67,7 +69,7 @@ def record_command(
             # A file that is still written to is copied: renamed, it would go on growing.
             join(parts, output, moving=not running)
         except CutraceError as error:
-            raise CutraceError(f"{error}. What was recorded is in {directory}.") from None
+            raise CutraceError(f"{error} What was recorded is in {directory}.") from None
     shutil.rmtree(directory, ignore_errors=True)
     return Recording(status, output if parts else None, len(parts), running)
 
@@ -77,9 +79,16 @@ def find_command(name: str) -> str:
     path = shutil.which(name)
     if path is not None:
         return path
-    if os.sep in name and Path(name).exists():
-        raise CutraceError(f"command cannot be executed: {name} (make it executable, or name its interpreter)")
-    raise CutraceError(f"command not found: {name}")
+    file = Path(name)
+    if name and file.is_dir():
+        raise CutraceError(f"command cannot be executed: {name} is a folder. Name a program.")
+    if os.sep in name and file.exists():
+        raise CutraceError(f"command cannot be executed: {name}. Make it executable, or name its interpreter.")
+    if file.is_file():
+        raise CutraceError(
+            f"command not found: {name}. For the file in this folder write ./{name}, or its interpreter."
+        )
+    raise CutraceError(f"command not found: {name or 'its name is empty'}. Look at its name and at PATH.")
 
 
 def private_directory(output: Path) -> Path:
@@ -87,14 +96,11 @@ def private_directory(output: Path) -> Path:
 
     Raises :class:`CutraceError` when ``output`` could not be written there.
     """
-    if output.exists() and not output.is_file():
-        raise CutraceError(f"cannot write {output}: it is not a file. Choose another name with -o.")
-    if not output.parent.is_dir():
-        raise CutraceError(f"cannot write {output}: the folder {output.parent} does not exist. Create it first.")
+    check_output(output)
     try:
         return Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     except OSError as error:
-        raise CutraceError(f"cannot write {output}: {error.strerror}. Choose another place with -o.") from None
+        raise unwritable(output, error) from None
 
 
 def _run(executable: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -107,7 +113,11 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str]) ->
                 executable, list(command), environ, setsigmask=before, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
-            raise CutraceError(f"cannot run {command[0]}: {error.strerror}") from None
+            if error.errno == errno.ENOEXEC:
+                reason = "it is neither a program for this machine nor begins with #!. Name its interpreter."
+            else:
+                reason = f"{error.strerror}. See whether it runs without cutrace."
+            raise CutraceError(f"cannot run {command[0]}: {reason}") from None
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import CutraceError
+from ..outputs import unwritable
 
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
@@ -90,7 +90,7 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise CutraceError(f"cannot write {output}: {error.strerror}") from None
+        raise unwritable(output, error) from None
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)

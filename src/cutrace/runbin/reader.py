@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..errors import BadCapture
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table
 
+_MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _BY_NUMBER = {t.number: t for t in TABLES.values()}
 
 
@@ -75,9 +77,12 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK the open of a pipe would wait for somebody to write into it.
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise BadCapture(f"cannot read {self.path}: No such file. Look at its name; {_MAKE_ONE}.") from None
         except OSError as error:
-            raise BadCapture(f"cannot read {self.path}: {error.strerror}") from None
+            raise BadCapture(f"cannot read {self.path}: {error.strerror}. Look at its name and permissions.") from None
         try:
             self._open()
         except BaseException:
@@ -85,20 +90,17 @@ class Reader:
             raise
 
     def _open(self) -> None:
-        try:
-            self.size = os.fstat(self._fd).st_size
-            first = os.pread(self._fd, len(MAGIC), 0)
-        except OSError as error:
-            raise BadCapture(f"cannot read {self.path}: {error.strerror}") from None
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file on a disk"
+            raise BadCapture(f"cannot read {self.path}: it is {what}. Name a capture; {_MAKE_ONE}.")
+        self.size = status.st_size
+        first = os.pread(self._fd, len(MAGIC), 0)
         if self.size == 0:
             raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing into it. Record it again.")
         found = scan(self._fd, self.size)
         if not len(found.offsets):
-            hint = (
-                "it is cut off inside its first block. Record it again."
-                if first == MAGIC
-                else "make one with `cutrace record -o run.bin -- COMMAND`."
-            )
+            hint = "it is cut off inside its first block. Record it again." if first == MAGIC else f"{_MAKE_ONE}."
             raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
         self._damage = list(found.damage)
         self._index(found.headers, found.offsets)

@@ -26,6 +26,9 @@ from .process import Process, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
 from .strings import StringTable
 
+#: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
+_LATEST = np.uint64((1 << 63) - 1)
+
 
 class _TableAttribute:
     """A table of the trace as an attribute: a structured array, read at first use and kept."""
@@ -106,7 +109,7 @@ class Trace:
         return self._tables[name]
 
     def unknown(self, name: str) -> np.ndarray:
-        """The rows of a table whose start or end is not known (0, or an end before the start)."""
+        """The rows of a table whose start or end is not known: 0, beyond 2^63, or an end before the start."""
         self._check(name)
         if name not in self._unknown:
             parts = [_split(TABLES[name], rows)[1] for rows in self._resolved(name, self._indices(name))]
@@ -219,7 +222,7 @@ class Trace:
             return indices
         headers = self._reader.headers[indices]
         shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[indices]]
-        first, last = (headers[f].astype(np.int64) + shift for f in ("first_time", "last_time"))
+        first, last = (_signed(headers[f]) + shift for f in ("first_time", "last_time"))
         inside = np.ones(len(indices), bool)
         if start is not None:
             inside &= last >= start
@@ -341,8 +344,7 @@ class Trace:
         if not chosen.any():
             return 0, 0
         shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[chosen]]
-        first = headers["first_time"][chosen].astype(np.int64) + shift
-        last = headers["last_time"][chosen].astype(np.int64) + shift
+        first, last = _signed(headers["first_time"][chosen]) + shift, _signed(headers["last_time"][chosen]) + shift
         return int(first.min()), int(last.max())
 
 
@@ -361,12 +363,18 @@ def _split(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if table.start_field is None or not len(rows):
         return rows, rows[:0]
     start = rows[table.start_field]
-    unknown = start == 0
+    unknown = (start == 0) | (start > _LATEST)
     if "end" in table.offsets:
-        unknown |= rows["end"] < start
+        unknown |= (rows["end"] < start) | (rows["end"] > _LATEST)
     if not unknown.any():
         return rows, rows[:0]
     return rows[~unknown], rows[unknown]
+
+
+def _signed(times: np.ndarray) -> np.ndarray:
+    """Times of headers in signed integers, those beyond the latest as the latest."""
+    signed: np.ndarray = np.minimum(times, _LATEST).astype(np.int64)
+    return signed
 
 
 def _sentences(notes: object) -> list[str]:
