@@ -11,7 +11,6 @@
 //   clock     record times on BOOTTIME (the collector does)
 //   threads   record system thread ids (the collector does)
 //   flush     flush every flush_ms milliseconds, as the collector does
-//   device    leave CUPTI's own buffers in device memory (the collector puts them into pinned host memory)
 //   driver    leave the driver API's calls out,    runtime    likewise those of the runtime
 //
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
@@ -106,11 +105,6 @@ void start() {
     std::uint8_t on = 1;
     std::size_t size = sizeof on;
     n.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &on);
-  }
-  if (!wanted("device")) {
-    std::uint8_t on = 1;
-    std::size_t size = sizeof on;
-    n.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, &size, &on);
   }
   n.cupti.ActivityRegisterCallbacks(request, complete);
   if (wanted("driver")) n.cupti.ActivityEnableDriverApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };

@@ -81,9 +81,6 @@ void CuptiSource::prepare_once(const Options& options) {
   if (library_.SetThreadIdType != nullptr) library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
-  // In device memory, which is CUPTI's default, these buffers make each node of a replayed graph dearer on the GPU. A
-  // confidential-computing GPU refuses; then they stay where they are.
-  set_attribute(CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED, std::uint8_t{1});
   if (options.device_buffers != 0)
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
