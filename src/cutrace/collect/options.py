@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from ..errors import CutraceError
-from ..units import parse_size
+from ..units import format_size, parse_size
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
@@ -33,6 +33,10 @@ KINDS: dict[str, str] = {
     "environment": "clocks, power, temperature",
     "external": "ids of other systems",
 }
+# With less there is no room for what a recording begins with.
+_LEAST_MEMORY = 1 << 20
+_LEAST_SIZE = 1 << 16
+_TOO_MUCH = 8000 << 40
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
 
@@ -99,8 +103,8 @@ class Options:
             api=api,
             cuda_graph=cuda_graph,
             nvtx=nvtx,
-            max_memory=None if max_memory is None else parse_size(max_memory),
-            max_size=None if max_size is None else parse_size(max_size),
+            max_memory=_size("memory", max_memory, _LEAST_MEMORY),
+            max_size=_size("size", max_size, _LEAST_SIZE),
             flush_ms=flush_ms,
             cupti=None if cupti is None else os.fspath(cupti),
         )
@@ -134,6 +138,15 @@ class Options:
                     f"the path {line.partition('=')[2]!r} holds a semicolon or a line break: choose another one"
                 )
         return "\n".join(lines)
+
+
+def _size(name: str, given: int | str | None, least: int) -> int | None:
+    if given is None:
+        return None
+    size = parse_size(given)
+    if not least <= size < _TOO_MUCH:
+        raise CutraceError(f"the limit of {name} cannot be {given}: give {format_size(least)} or more, up to 8000 TiB")
+    return size
 
 
 def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:
