@@ -17,7 +17,7 @@ import numpy as np
 from ..._native import Blobs, Program, encode
 from . import schema
 
-RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(12)
+RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, MEMBER = range(13)
 _PREFIXED = frozenset((VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, OPEN, GIVEN))
 _TAG_SIZE = 8  # bytes that an operation can have for its tag
 _KINDS = {schema.VARINT: VARINT, schema.ZIGZAG: ZIGZAG, schema.FIXED32: FIXED32, schema.FIXED64: FIXED64}
@@ -150,9 +150,7 @@ class Template:
             at = len(self._ops)
             self._op(UNLESS, column=self._column(value.column), omit=value.unless)
             self._field(message, name, value.value)
-            unless = self._ops[at]
-            self._ops[at] = (*unless[:7], len(self._ops) - at - 1, unless[8])
-            self._barrier = len(self._ops)
+            self._close_condition(at)
             return
         kind = schema.field(message, name)
         if isinstance(value, Column):
@@ -162,11 +160,31 @@ class Template:
         elif isinstance(value, Each):
             self._op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))
         elif isinstance(value, Mapping) and _has_gaps(value.values()):
+            at = len(self._ops)
             self._op(OPEN, kind.tag)
             self._compile(kind.message, value)
             self._op(CLOSE)
+            self._join_member(at)
         elif value is not None:
             self._op(RAW, raw=schema.encode(message, {name: value}))
+
+    def _join_member(self, at: int) -> None:
+        """Make a nested message that ends with its only gap, a number, one operation: most arguments are such."""
+        inside = self._ops[at:]
+        if [op[0] for op in inside] != [OPEN, VARINT, CLOSE] or inside[1][4]:
+            return
+        (_, outer, *_), (_, inner, column, _, _, event, *_), _ = inside
+        if len(outer) + 1 + len(inner) <= _TAG_SIZE:
+            self._ops[at:] = [(MEMBER, outer + b"\0" + inner, column, 0, False, event, 0, len(outer), b"")]
+
+    def _close_condition(self, at: int) -> None:
+        """End what the condition at ``at`` is about; a single operation on its column takes the condition itself."""
+        unless, inside = self._ops[at], self._ops[at + 1 :]
+        if len(inside) == 1 and inside[0][0] == MEMBER and inside[0][2] == unless[2] and not inside[0][5]:
+            self._ops[at:] = [(*inside[0][:4], True, False, unless[6], *inside[0][7:])]
+            return
+        self._ops[at] = (*unless[:7], len(inside), unless[8])
+        self._barrier = len(self._ops)
 
 
 def _has_gaps(values: Iterable[Any]) -> bool:

@@ -21,7 +21,7 @@ constexpr std::size_t kDepthMax = 16;
 // What a step of a bound program does: an operation, with the commonest ones for the commonest columns apart.
 enum class StepKind : std::uint8_t {
   kRaw, kVarint, kVarint32, kVarint64, kZigzag, kFixed32, kFixed64, kDelta, kBlob, kRepeated, kOpen, kClose, kUnless,
-  kGiven,
+  kGiven, kMember,
 };
 
 // An operation together with its column.
@@ -120,6 +120,7 @@ struct Bound {
       case OpKind::kClose: s.kind = StepKind::kClose; break;
       case OpKind::kUnless: s.kind = StepKind::kUnless; break;
       case OpKind::kGiven: s.kind = StepKind::kGiven; break;
+      case OpKind::kMember: s.kind = StepKind::kMember; break;
     }
     return s;
   }
@@ -184,6 +185,14 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
         at = put_varint(put_tag(at, op), value);
         break;
       }
+      case StepKind::kMember: {
+        const std::uint64_t value = c.at<all_wide>(index);
+        if (op.optional && value == op.sentinel) break;
+        std::uint8_t* const length = at + op.skip;
+        at = put_varint(put_tag(at, op), value);
+        *length = static_cast<std::uint8_t>(at - length - 1);
+        break;
+      }
       case StepKind::kZigzag: {
         const std::uint64_t value = c.at<all_wide>(index);
         if (op.optional && value == op.sentinel) break;
@@ -211,7 +220,9 @@ inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row,
       case StepKind::kDelta: {
         const std::uint64_t value = op.get<std::uint64_t>(index);
         if (value < last) throw std::invalid_argument("times of one sequence must not go back");
-        at = put_varint(put_tag(at, op), value - last);
+        const std::uint64_t ahead = value - last;
+        at = put_tag(at, op);
+        at = ahead >> 56 ? put_varint(at, ahead) : put_short_varint(at, ahead);
         last = value;
         break;
       }
@@ -346,7 +357,7 @@ Program::Program(nb::list ops) {
     if (t.size() != 9) throw std::invalid_argument("an operation has nine parts");
     Op op;
     const auto kind = entry<unsigned>(t, 0);
-    if (kind > static_cast<unsigned>(OpKind::kGiven)) throw std::invalid_argument("no such operation");
+    if (kind > static_cast<unsigned>(OpKind::kMember)) throw std::invalid_argument("no such operation");
     op.kind = static_cast<OpKind>(kind);
     auto tag = entry<nb::bytes>(t, 1);
     if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
@@ -368,6 +379,7 @@ Program::Program(nb::list ops) {
       columns_ = std::max(columns_, std::size_t{op.column} + 1);
     if (op.kind == OpKind::kBlob || op.kind == OpKind::kRepeated)
       columns_ = std::max(columns_, std::size_t{op.column2} + 1);
+    if (op.kind == OpKind::kMember && op.skip >= op.tag_size) throw std::invalid_argument("a length lies in the tag");
     if (op.kind == OpKind::kOpen && ++depth > kDepthMax) throw std::invalid_argument("messages are nested too deep");
     if (op.kind == OpKind::kClose && depth-- == 0) throw std::invalid_argument("a message is closed twice");
     ops_.push_back(op);

@@ -22,6 +22,7 @@ enum class OpKind : std::uint8_t {
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
   kGiven,     // bytes that are the same for all events of a segment, out of a Blobs table
+  kMember,    // tag and length of a nested message, constant bytes of it, and the varint of a column that ends it
 };
 
 struct Op {
@@ -32,7 +33,7 @@ struct Op {
   std::uint8_t tag[8]{};
   std::uint32_t column = 0;
   std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values
-  std::uint32_t skip = 0;
+  std::uint32_t skip = 0;  // kMember: where in the tag the length belongs
   std::uint64_t sentinel = 0;
   std::uint32_t raw_begin = 0;
   std::uint32_t raw_size = 0;
@@ -48,7 +49,7 @@ class Blobs {
   std::size_t length(std::size_t id) const { return ends_[id] - (id ? ends_[id - 1] : 0); }
 
  private:
-  std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(16);  // with room behind the end for whole steps
+  std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(32);  // with room behind the end for whole steps
   std::vector<std::size_t> ends_;
   std::size_t longest_ = 0;
 };
