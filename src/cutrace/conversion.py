@@ -38,6 +38,7 @@ def convert(
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
+    check_destination(Path(destination), _listed(source))
     with opened(source) as trace:
         write(trace, destination, compress=compress, start=start, end=end, progress=progress)
 
@@ -54,19 +55,25 @@ def write(
     """Write an open trace; otherwise like :func:`convert`."""
     destination = Path(destination)
     check_destination(destination)
+    if start is not None and end is not None and end <= start:
+        raise CutraceError(f"nothing lies between {start} and {end} ns: let the end be after the start")
     from .exporters import perfetto
 
     with _replaced(destination) as temporary:
         perfetto.write(trace, temporary, compress=compress, start=start, end=end, progress=progress)
 
 
-def check_destination(destination: Path) -> None:
-    """Raise :class:`CutraceError` when nothing can be written there, before any work is done for it."""
+def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> None:
+    """Raise :class:`CutraceError` when no trace can be written there, or one of the sources is there, before any work
+    is done for it."""
     if not destination.name.endswith(SUFFIXES):
         raise CutraceError(
             f"cannot tell the format of {destination}: let its name end with {' or '.join(SUFFIXES[:2])}"
         )
     check_output(destination)
+    for source in map(Path, sources):
+        if source.exists() and destination.exists() and source.samefile(destination):
+            raise CutraceError(f"{destination} is the capture itself: choose another name")
 
 
 @contextmanager
@@ -75,7 +82,9 @@ def opened(source: StrPath | Sequence[StrPath]) -> Iterator[Trace]:
 
     Several are concatenated into an unnamed temporary file: that is what merging captures means.
     """
-    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    sources = _listed(source)
+    if not sources:
+        raise CutraceError("there is no capture to open: name one or more")
     if len(sources) == 1:
         with load(sources[0]) as trace:
             yield trace
@@ -97,6 +106,10 @@ def opened(source: StrPath | Sequence[StrPath]) -> Iterator[Trace]:
             ) from None
         with load(joined.name) as trace:
             yield trace
+
+
+def _listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
+    return [source] if isinstance(source, str | os.PathLike) else list(source)
 
 
 @contextmanager

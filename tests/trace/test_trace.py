@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +195,20 @@ def test_times_beyond_all_clocks_are_set_apart(tmp_path):
     assert trace.kernels["start"].tolist() == [5]
     assert len(trace.unknown("kernels")) == 2
     assert (trace.start, trace.end) == (5, late - 1)
+
+
+def test_a_trace_that_nobody_closes_closes_its_file(tmp_path):
+    path = one_process(tmp_path / "a.bin", "k")
+    held = len(list(Path("/proc/self/fd").iterdir()))
+    tables = [cutrace.trace.load(path).kernels for _ in range(20)]
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) == held
+    assert tables[0]["start"].tolist() == [100, 200]
+
+
+def test_a_closed_trace_keeps_what_was_read_and_says_that_it_is_closed(tmp_path):
+    with cutrace.trace.load(one_process(tmp_path / "a.bin", "k")) as trace:
+        kernels = trace.kernels
+    assert trace.kernels is kernels
+    with pytest.raises(CutraceError, match="is closed"):
+        _ = trace.api_calls

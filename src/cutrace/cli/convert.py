@@ -48,12 +48,8 @@ def convert(
         raise click.UsageError("--end is not after --start")
 
     from ..conversion import check_destination, opened, write
-    from ..errors import CutraceError
 
-    check_destination(output)
-    for source in sources:
-        if source.exists() and output.exists() and source.samefile(output):
-            raise CutraceError(f"{output} is the capture itself: choose another name with -o")
+    check_destination(output, sources)
     with opened(sources) as trace:
         with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
             write(

@@ -125,7 +125,8 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
     The options are those of :class:`cutrace.collect.Options`. NVTX calls are seen from libraries that make their
     first NVTX call after this one. Processes that this one starts are not recorded: see :func:`arm`.
 
-    Raises :class:`CutraceError` for an unknown option, and on entering as :meth:`Capture.start` says.
+    Raises :class:`CutraceError` for a value that an option does not have, and on entering as
+    :meth:`Capture.start` says.
     """
     return Capture(path, Options.of(**options))
 
@@ -136,8 +137,8 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     CUDA is not initialised by this: the driver loads the collector when the program initialises CUDA, so call it
     before the first CUDA call. Where CUDA is in use already, or cutrace has recorded before, it starts at once.
 
-    Raises :class:`CutraceError` when the output cannot be written, an option is unknown, or this process is set to
-    be recorded already, by cutrace or by another tool.
+    Raises :class:`CutraceError` when the output cannot be written, an option does not have the value, or this process
+    is set to be recorded already, by cutrace or by another tool.
     """
     chosen = completed(Options.of(**options))
     if environment.OPTIONS in os.environ:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._native import crc32c
-from ..errors import BadCapture
+from ..errors import BadCapture, CutraceError
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table
 
@@ -83,6 +84,8 @@ class Reader:
             raise BadCapture(f"cannot read {self.path}: No such file. Look at its name; {_MAKE_ONE}.") from None
         except OSError as error:
             raise BadCapture(f"cannot read {self.path}: {error.strerror}. Look at its name and permissions.") from None
+        # Also closes the file of a reader that nobody closes.
+        self._file = weakref.finalize(self, os.close, self._fd)
         try:
             self._open()
         except BaseException:
@@ -177,6 +180,8 @@ class Reader:
         """The payload of a block, None (and a :attr:`damage` entry) when it is not what was written."""
         header = self.headers[index]
         offset, size = int(self.offsets[index]), int(header["payload_size"])
+        if not self._file.alive:
+            raise CutraceError(f"{self.path} is closed: read its tables before, or open it again")
         data = os.pread(self._fd, size, offset + HEADER_SIZE)
         if len(data) == size and crc32c(data) == int(header["payload_crc"]):
             return data
@@ -220,9 +225,8 @@ class Reader:
         return self.indices(STRINGS_BLOCK)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close the file. Arrays that were read stay valid."""
+        self._file()
 
     def __enter__(self) -> Reader:
         return self
