@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,22 +33,43 @@ def test_tuples_get_numbers_in_the_order_of_their_appearance(parts: list[list[tu
 def test_work_and_calls_meet_by_correlation(work: list[int], calls: list[int], base: int) -> None:
     submissions = Submissions(base)
     column = np.array(work, np.uint32)
-    submissions.count(column[: len(work) // 2])
-    submissions.count(column[len(work) // 2 :])
-    free = submissions.seal()
-    ids = submissions.assign(column).tolist()
+    half = len(work) // 2
+    ids = submissions.assign(column[:half]).tolist() + submissions.assign(column[half:]).tolist()
     assert len(set(ids)) == len(ids)
-    assert all(base < i < free for i in ids)
+    assert all(base < i < submissions.end for i in ids)
     offsets, values = submissions.lists(np.array(calls, np.uint32))
     for i, call in enumerate(calls):
         expected = {n for n, c in zip(ids, work, strict=True) if c == call and c}
         assert set(values[offsets[i] : offsets[i + 1]].tolist()) == expected
 
 
-@given(st.lists(st.integers(0, 50), max_size=40))
+def test_a_call_may_launch_any_number_of_nodes() -> None:
+    submissions = Submissions(0)
+    ids = submissions.assign(np.repeat(np.array([7, 9], np.uint32), [1000, 300]))
+    offsets, values = submissions.lists(np.array([9, 8, 7], np.uint32))
+    assert offsets.tolist() == [0, 300, 300, 1300]
+    assert values.tolist() == [*ids[1000:].tolist(), *ids[:1000].tolist()]
+    assert len(set(ids.tolist())) == 1300
+
+
+def test_columns_of_a_key_keep_their_types() -> None:
+    keys = Keys(1)
+    keys.ids([np.zeros(1, np.uint8)])
+    with pytest.raises(ValueError, match="keep their types"):
+        keys.ids([np.zeros(1, np.uint32)])
+
+
+@given(st.lists(st.integers(0, 50), max_size=400))
 def test_order_of_time(times: list[int]) -> None:
     order = time_order(np.array(times, np.uint64))
     if times == sorted(times):
         assert order is None
     else:
         assert order.tolist() == np.argsort(times, kind="stable").tolist()
+
+
+@given(st.lists(st.lists(st.integers(0, 2000), max_size=200), max_size=7))
+def test_order_of_runs(runs: list[list[int]]) -> None:
+    times = np.concatenate([np.zeros(1, np.uint64), *(np.sort(np.array(run, np.uint64)) for run in runs)])
+    order = time_order(times)
+    assert (np.arange(len(times)) if order is None else order).tolist() == np.argsort(times, kind="stable").tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,21 +77,14 @@ class _Export:
         spilled, free_id = 0, 0
         for process in self._trace.processes:
             submissions = Submissions(free_id)
-            for rows in self._gpu_rows(process.index):
-                submissions.count(rows["correlation"])
-            free_id = submissions.seal()
             self._write_gpu(process.index, submissions)
+            free_id = submissions.end
             spilled += self._write_host(process.index, uuids[process.index], submissions)
         header.finish(list(lost_sentences(self._trace, self._unknown, spilled)), self._numbers)
 
     def _of(self, name: str, process: int) -> list[BlockInfo]:
         """The blocks of a table and process in rising time."""
         return sorted((i for i in self._infos[name] if i.process == process), key=lambda i: i.first_time)
-
-    def _gpu_rows(self, process: int) -> Iterator[np.ndarray]:
-        for name in _GPU_TABLES:
-            for info in self._of(name, process):
-                yield self._cut(self._trace.block(info)[0], name)
 
     def _write_gpu(self, process: int, submissions: Submissions) -> None:
         names = gpu.GpuNames(self._trace, self._devices, self._names, process)

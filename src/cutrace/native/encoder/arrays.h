@@ -1,9 +1,11 @@
-// Results for Python: vectors that become NumPy arrays without a copy.
+// Results for Python: vectors, and arrays without initial values, that become NumPy arrays without a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,6 +19,32 @@ nanobind::object to_array(std::vector<T>&& values) {
   T* data = owned->data();
   const std::size_t size = owned->size();
   nb::capsule owner(owned.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
+}
+
+// Memory for results whose size is known before, at most that is: to be filled, so it is not filled with zeros first.
+template <typename T>
+class Array {
+ public:
+  explicit Array(std::size_t size) : values_(std::make_unique_for_overwrite<T[]>(size)), size_(size) {}
+  T& operator[](std::size_t i) { return values_[i]; }
+  const T& operator[](std::size_t i) const { return values_[i]; }
+  T* data() { return values_.get(); }
+  std::size_t size() const { return size_; }
+  void shrink(std::size_t size) { size_ = std::min(size, size_); }
+  T* release() { return values_.release(); }
+
+ private:
+  std::unique_ptr<T[]> values_;
+  std::size_t size_;
+};
+
+template <typename T>
+nanobind::object to_array(Array<T>&& values) {
+  namespace nb = nanobind;
+  const std::size_t size = values.size();
+  T* data = values.release();
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 

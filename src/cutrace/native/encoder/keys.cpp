@@ -2,15 +2,20 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "encoder.h"
+#include "runs.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -18,7 +23,8 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-// Numbers tuples of `width` values from 0 in the order of their first appearance.
+// Numbers tuples of `width` values from 0 in the order of their first appearance. A key is the bytes of its values, one
+// behind the other, filled up to whole words.
 class Keys {
  public:
   explicit Keys(std::size_t width) : width_(width), table_(64, kEmpty) {
@@ -34,17 +40,22 @@ class Keys {
     const std::size_t rows = views[0].size();
     for (const View& v : views)
       if (v.size() != rows) throw std::invalid_argument("columns of a key have equal lengths");
-    std::vector<std::uint32_t> out(rows);
+    settle(views);
+    Array<std::uint32_t> out(rows);
     std::vector<std::uint32_t> first;
     {
       nb::gil_scoped_release release;
-      std::vector<std::uint64_t> keys(kBatch * width_);
+      std::vector<std::uint64_t> keys(kBatch * words_);
       for (std::size_t begin = 0; begin < rows; begin += kBatch) {
         const std::size_t count = std::min(kBatch, rows - begin);
-        for (std::size_t i = 0; i < width_; ++i) gather(views[i], begin, count, keys.data() + i);
+        auto* to = reinterpret_cast<std::uint8_t*>(keys.data());
+        for (const View& view : views) {
+          gather(view, begin, count, to);
+          to += view.item_size();
+        }
         for (std::size_t row = 0; row < count; ++row) {
           const std::size_t known = count_;
-          out[begin + row] = number(keys.data() + row * width_);
+          out[begin + row] = number(keys.data() + row * words_);
           if (count_ > known) first.push_back(static_cast<std::uint32_t>(begin + row));
         }
       }
@@ -58,25 +69,37 @@ class Keys {
   static constexpr std::uint32_t kEmpty = UINT32_MAX;
   static constexpr std::size_t kBatch = 256;  // rows whose keys are put together at a time
 
-  template <typename T>
-  void gather_as(const View& view, std::size_t begin, std::size_t count, std::uint64_t* to) const {
-    for (std::size_t row = 0; row < count; ++row) to[row * width_] = view.get<T>(begin + row);
+  // The first columns say how wide a key is; those of later calls have to be like them.
+  void settle(const std::vector<View>& views) {
+    std::vector<std::ptrdiff_t> sizes;
+    for (const View& v : views) sizes.push_back(v.item_size());
+    if (words_ == 0) {
+      sizes_ = sizes;
+      words_ = (static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::ptrdiff_t{0})) + 7) / 8;
+    }
+    if (sizes != sizes_) throw std::invalid_argument("columns of a key keep their types");
   }
 
-  void gather(const View& view, std::size_t begin, std::size_t count, std::uint64_t* to) const {
-    switch (view.type()) {
-      case Type::kU8: return gather_as<std::uint8_t>(view, begin, count, to);
-      case Type::kU16: return gather_as<std::uint16_t>(view, begin, count, to);
-      case Type::kU32: return gather_as<std::uint32_t>(view, begin, count, to);
-      case Type::kU64: return gather_as<std::uint64_t>(view, begin, count, to);
-      default:
-        for (std::size_t row = 0; row < count; ++row) to[row * width_] = view[begin + row];
+  template <typename T>
+  void gather_as(const View& view, std::size_t begin, std::size_t count, std::uint8_t* to) const {
+    for (std::size_t row = 0; row < count; ++row) {
+      const T value = view.get<T>(begin + row);
+      std::memcpy(to + row * words_ * 8, &value, sizeof value);
+    }
+  }
+
+  void gather(const View& view, std::size_t begin, std::size_t count, std::uint8_t* to) const {
+    switch (view.item_size()) {
+      case 1: return gather_as<std::uint8_t>(view, begin, count, to);
+      case 2: return gather_as<std::uint16_t>(view, begin, count, to);
+      case 4: return gather_as<std::uint32_t>(view, begin, count, to);
+      default: return gather_as<std::uint64_t>(view, begin, count, to);
     }
   }
 
   std::uint64_t hash(const std::uint64_t* key) const {
     std::uint64_t h = 0x9E3779B97F4A7C15u;
-    for (std::size_t i = 0; i < width_; ++i) {
+    for (std::size_t i = 0; i < words_; ++i) {
       h ^= key[i];
       h *= 0xBF58476D1CE4E5B9u;
       h ^= h >> 29;
@@ -84,19 +107,19 @@ class Keys {
     return h;
   }
 
-  // A key is a few numbers: a loop over them beats a call of memcmp.
+  // A key is a few words: a loop over them beats a call of memcmp.
   bool equal(const std::uint64_t* a, const std::uint64_t* b) const {
     std::uint64_t difference = 0;
-    for (std::size_t i = 0; i < width_; ++i) difference |= a[i] ^ b[i];
+    for (std::size_t i = 0; i < words_; ++i) difference |= a[i] ^ b[i];
     return difference == 0;
   }
 
   std::uint32_t number(const std::uint64_t* key) {
     std::size_t slot = hash(key) & (table_.size() - 1);
     for (; table_[slot] != kEmpty; slot = (slot + 1) & (table_.size() - 1))
-      if (equal(key, keys_.data() + table_[slot] * width_)) return table_[slot];
+      if (equal(key, keys_.data() + table_[slot] * words_)) return table_[slot];
     const auto fresh = static_cast<std::uint32_t>(count_);
-    keys_.insert(keys_.end(), key, key + width_);
+    keys_.insert(keys_.end(), key, key + words_);
     table_[slot] = fresh;
     if (++count_ * 2 > table_.size()) grow();
     return fresh;
@@ -105,83 +128,38 @@ class Keys {
   void grow() {
     table_.assign(table_.size() * 2, kEmpty);
     for (std::size_t i = 0; i < count_; ++i) {
-      std::size_t slot = hash(keys_.data() + i * width_) & (table_.size() - 1);
+      std::size_t slot = hash(keys_.data() + i * words_) & (table_.size() - 1);
       while (table_[slot] != kEmpty) slot = (slot + 1) & (table_.size() - 1);
       table_[slot] = static_cast<std::uint32_t>(i);
     }
   }
 
   std::size_t width_;
+  std::size_t words_ = 0;
+  std::vector<std::ptrdiff_t> sizes_;
   std::size_t count_ = 0;
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> table_;
 };
 
-// Ids of the GPU work of one process, from correlation ids. The first piece of work of a correlation c gets
-// base + c; further ones (nodes of a graph) get ids behind the largest of those. So an API call finds the ids of
-// what it launched without a table of all work: two bits a correlation say none, one or many.
+// Ids of the GPU work of one process, so that an API call finds the ids of what it launched by correlation id, without
+// a table of all work. Correlations are taken in spans of 1024: the first work of each gets an id out of the span's
+// first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to be
+// remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
 class Submissions {
  public:
-  explicit Submissions(std::uint64_t base) : base_(base), pages_(std::size_t{1} << (32 - kPageBits)) {}
+  explicit Submissions(std::uint64_t base) : next_(base + 1), pages_(std::size_t{1} << (32 - kPageBits)) {}
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
-  void count(nb::handle column) {
-    View view(column);
-    nb::gil_scoped_release release;
-    for (std::size_t row = 0; row < view.size(); ++row) {
-      const auto c = static_cast<std::uint32_t>(view[row]);
-      largest_ = std::max(largest_, c);
-      if (c == 0) {
-        ++unnamed_;
-        continue;
-      }
-      std::uint8_t& cell = page(c)[(c & kPageMask) >> 2];
-      const unsigned shift = (c & 3) * 2;
-      const unsigned state = cell >> shift & 3;
-      if (state == kNone) {
-        cell = static_cast<std::uint8_t>(cell | kOne << shift);
-      } else {
-        if (state == kOne) cell = static_cast<std::uint8_t>(cell ^ (kOne ^ kMany) << shift);
-        ++many_[c].extra;
-      }
-    }
-  }
-
-  // After all work was counted: hands out the ids. Returns the first id that is free for the next process.
-  std::uint64_t seal() {
-    std::uint64_t next = base_ + largest_ + 1;
-    std::vector<std::uint32_t> order;
-    order.reserve(many_.size());
-    for (const auto& [c, m] : many_) order.push_back(c);
-    std::sort(order.begin(), order.end());
-    for (const std::uint32_t c : order) {
-      Many& m = many_[c];
-      m.first = next;
-      next += m.extra;
-    }
-    next_unnamed_ = next;
-    return next + unnamed_;
-  }
-
-  // The id of each row's work; each row of a table is asked for once.
+  // The id of each row's work; each row is asked for once.
   nb::object assign(nb::handle column) {
     View view(column);
-    std::vector<std::uint64_t> out(view.size());
+    if (view.type() != Type::kU32) throw std::invalid_argument("correlations are uint32");
+    Array<std::uint64_t> out(view.size());
     {
       nb::gil_scoped_release release;
-      for (std::size_t row = 0; row < view.size(); ++row) {
-        const auto c = static_cast<std::uint32_t>(view[row]);
-        if (c == 0) {
-          out[row] = next_unnamed_++;
-          continue;
-        }
-        out[row] = base_ + c;
-        if (state(c) != kMany) continue;
-        Many& m = many_.find(c)->second;
-        if (m.seen) out[row] = m.first + m.seen - 1;
-        ++m.seen;
-      }
+      for (std::size_t row = 0; row < view.size(); ++row) out[row] = next(view.get<std::uint32_t>(row));
     }
     return to_array(std::move(out));
   }
@@ -189,75 +167,98 @@ class Submissions {
   // For each row's correlation the ids of its work, as (offsets of length rows + 1, ids).
   nb::tuple lists(nb::handle column) const {
     View view(column);
-    std::vector<std::uint32_t> offsets(view.size() + 1);
-    std::vector<std::uint64_t> ids;
+    if (view.type() != Type::kU32) throw std::invalid_argument("correlations are uint32");
+    const std::size_t rows = view.size();
+    Array<std::uint32_t> offsets(rows + 1);
+    std::uint64_t total = 0;
+    for (std::size_t row = 0; row < rows; ++row) {
+      offsets[row] = static_cast<std::uint32_t>(total);
+      total += count(view.get<std::uint32_t>(row));
+      if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
+    }
+    offsets[rows] = static_cast<std::uint32_t>(total);
+    Array<std::uint64_t> ids(total);
     {
       nb::gil_scoped_release release;
-      ids.reserve(view.size());
-      for (std::size_t row = 0; row < view.size(); ++row) {
-        const auto c = static_cast<std::uint32_t>(view[row]);
-        const unsigned s = c ? state(c) : kNone;
-        if (s != kNone) ids.push_back(base_ + c);
-        if (s == kMany) {
-          const Many& m = many_.find(c)->second;
-          for (std::uint64_t i = 0; i < m.extra; ++i) ids.push_back(m.first + i);
-        }
-        if (ids.size() > UINT32_MAX) throw std::length_error("too many submissions in one block");
-        offsets[row + 1] = static_cast<std::uint32_t>(ids.size());
+      for (std::size_t row = 0; row < rows; ++row) {
+        const auto c = view.get<std::uint32_t>(row);
+        for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i)
+          ids[i] = pages_[c >> kPageBits]->ranges[c >> kSpanBits & kSpanMask][i - offsets[row]] + (c & (kSpan - 1));
       }
     }
     return nb::make_tuple(to_array(std::move(offsets)), to_array(std::move(ids)));
   }
 
+  // The first id behind those given.
+  std::uint64_t end() const { return next_; }
+
  private:
-  static constexpr unsigned kNone = 0, kOne = 1, kMany = 2;
   static constexpr unsigned kPageBits = 16;  // correlations a page
-  static constexpr std::uint32_t kPageMask = (1u << kPageBits) - 1;
-  struct Many {
-    std::uint64_t extra = 0;
-    std::uint64_t first = 0;
-    std::uint64_t seen = 0;
+  static constexpr unsigned kSpanBits = 10;  // correlations a span, and ids a range
+  static constexpr std::uint32_t kPage = 1u << kPageBits, kSpan = 1u << kSpanBits;
+  static constexpr std::uint32_t kSpanMask = (kPage >> kSpanBits) - 1;
+  static constexpr std::uint8_t kFull = 255;
+
+  struct Page {
+    std::bitset<kPage> seen;
+    std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kFull: see more_
+    std::vector<std::uint64_t> ranges[kSpanMask + 1];
   };
 
-  std::uint8_t* page(std::uint32_t c) {
-    auto& p = pages_[c >> kPageBits];
-    if (!p) p = std::make_unique<std::uint8_t[]>(std::size_t{1} << (kPageBits - 2));
-    return p.get();
+  std::uint64_t next(std::uint32_t c) {
+    if (c == 0) return next_++;  // no call launched it that we know of
+    auto& page = pages_[c >> kPageBits];
+    if (!page) page = std::make_unique<Page>();
+    std::size_t before = 0;
+    if (page->seen[c & (kPage - 1)])
+      before = add_more(*page, c);
+    else
+      page->seen.set(c & (kPage - 1));
+    auto& ranges = page->ranges[c >> kSpanBits & kSpanMask];
+    if (before >= ranges.size()) {
+      ranges.push_back(next_);
+      next_ += kSpan;
+    }
+    return ranges[before] + (c & (kSpan - 1));
   }
 
-  unsigned state(std::uint32_t c) const {
-    const auto& p = pages_[c >> kPageBits];
-    return p ? p[(c & kPageMask) >> 2] >> ((c & 3) * 2) & 3u : kNone;
+  // Notes another piece of work; how many there were before.
+  std::size_t add_more(Page& page, std::uint32_t c) {
+    if (!page.more) page.more = std::make_unique<std::uint8_t[]>(kPage);
+    std::uint8_t& count = page.more[c & (kPage - 1)];
+    if (count < kFull && ++count < kFull) return count;
+    return kFull + more_[c]++;
   }
 
-  std::uint64_t base_;
-  std::uint64_t unnamed_ = 0;
-  std::uint64_t next_unnamed_ = 0;
-  std::uint32_t largest_ = 0;
-  std::vector<std::unique_ptr<std::uint8_t[]>> pages_;
-  std::unordered_map<std::uint32_t, Many> many_;
+  std::size_t count(std::uint32_t c) const {
+    const auto& page = pages_[c >> kPageBits];
+    if (!page || !page->seen[c & (kPage - 1)]) return 0;
+    const std::size_t more = page->more ? page->more[c & (kPage - 1)] : 0;
+    return 1 + (more < kFull ? more : kFull - 1 + more_.at(c));
+  }
+
+  std::uint64_t next_;
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::unordered_map<std::uint32_t, std::uint32_t> more_;
 };
 
 // The order of rows by time, None when they are in order already. Equal times keep their order.
 nb::object time_order(nb::handle column) {
-  View view(column);
-  const std::size_t rows = view.size();
-  std::vector<std::uint32_t> order;
+  View times(column);
+  if (times.type() != Type::kU64) throw std::invalid_argument("times are uint64");
+  const auto time = [&](std::size_t row) { return times.get<std::uint64_t>(row); };
+  const std::size_t rows = times.size();
+  std::size_t sorted = 1;
+  while (sorted < rows && time(sorted - 1) <= time(sorted)) ++sorted;
+  if (sorted >= rows) return nb::none();
+  Array<std::uint32_t> order(rows);
   {
     nb::gil_scoped_release release;
-    std::vector<std::uint64_t> times(rows);
-    bool sorted = true;
-    for (std::size_t i = 0; i < rows; ++i) {
-      times[i] = view[i];
-      sorted = sorted && (i == 0 || times[i - 1] <= times[i]);
-    }
-    if (!sorted) {
-      order.resize(rows);
-      std::iota(order.begin(), order.end(), 0u);
-      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return times[a] < times[b]; });
-    }
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(rows);
+    for (std::size_t i = 0; i < rows; ++i) keys[i] = {time(i), static_cast<std::uint32_t>(i)};
+    sort_runs(keys.begin(), keys.end(), std::less<>());
+    for (std::size_t i = 0; i < rows; ++i) order[i] = keys[i].second;
   }
-  if (order.empty()) return nb::none();
   return to_array(std::move(order));
 }
 
@@ -271,11 +272,11 @@ void register_keys(nb::module_& m) {
       .def("__len__", &Keys::size);
   nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, found again by correlation id.")
       .def(nb::init<std::uint64_t>(), nb::arg("base"))
-      .def("count", &Submissions::count, nb::arg("correlations"), "Announce work, before seal().")
-      .def("seal", &Submissions::seal, "Hand out the ids; the first one that is free for the next process.")
-      .def("assign", &Submissions::assign, nb::arg("correlations"), "The id of each piece of announced work.")
+      .def("assign", &Submissions::assign, nb::arg("correlations"),
+           "The id of each row's work, above ``base``.")
       .def("lists", &Submissions::lists, nb::arg("correlations"),
-           "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).");
+           "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).")
+      .def_prop_ro("end", &Submissions::end, "The first id behind those given, the base for the next process.");
   m.def("time_order", &time_order, nb::arg("times"),
         "Row numbers in the order of their times (stable), None when the rows are in order already.");
 }

@@ -14,6 +14,7 @@
 
 #include "arrays.h"
 #include "encoder.h"
+#include "runs.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -54,17 +55,19 @@ struct Group {
 };
 
 struct Events {
-  std::vector<std::uint8_t> stream;
-  std::vector<std::uint32_t> row;
-  std::vector<std::uint64_t> time;
-  std::vector<std::uint32_t> lane;
+  Array<std::uint8_t> stream;
+  Array<std::uint32_t> row;
+  Array<std::uint64_t> time;
+  Array<std::uint32_t> lane;
   std::size_t size = 0;
 
-  void resize(std::size_t n) {
-    stream.resize(n);
-    row.resize(n);
-    time.resize(n);
-    lane.resize(n);
+  explicit Events(std::size_t most) : stream(most), row(most), time(most), lane(most) {}
+
+  void finish() {
+    stream.shrink(size);
+    row.shrink(size);
+    time.shrink(size);
+    lane.shrink(size);
   }
 
   // There is room: a window has at most two events a row, and the ends of what was open before.
@@ -119,12 +122,11 @@ class Lanes {
   nb::tuple take(std::uint64_t until) {
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
-    Events events;
+    std::size_t most = 0;
+    for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
+    Events events(most);
     {
       nb::gil_scoped_release release;
-      std::size_t most = 0;
-      for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
-      events.resize(most);
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         Group& group = groups_[g];
         if (group.entries.empty() && group.open == 0) continue;
@@ -133,7 +135,7 @@ class Lanes {
         groups.push_back(static_cast<std::uint32_t>(g));
         offsets.push_back(static_cast<std::uint32_t>(events.size));
       }
-      events.resize(events.size);
+      events.finish();
     }
     return nb::make_tuple(to_array(std::move(groups)), to_array(std::move(offsets)), to_array(std::move(events.stream)),
                           to_array(std::move(events.row)), to_array(std::move(events.time)),
@@ -149,8 +151,7 @@ class Lanes {
 
  private:
   void lay_out(Group& group, std::uint64_t until, Events& events) {
-    if (!std::is_sorted(group.entries.begin(), group.entries.end(), earlier))
-      std::stable_sort(group.entries.begin(), group.entries.end(), earlier);
+    sort_runs(group.entries.begin(), group.entries.end(), earlier);
     for (const Entry& entry : group.entries) {
       if (entry.start >= until) throw std::invalid_argument("a slice begins behind the window it was added to");
       close_before(group, entry.start, events);

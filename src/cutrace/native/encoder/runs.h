@@ -1,0 +1,45 @@
+// Sorting what is nearly in order: rows of a capture come as a few long runs, or with neighbours swapped.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
+
+namespace cutrace {
+
+// Stable. Puts swapped neighbours right as long as that is cheap, then merges the runs that are left.
+template <typename Iterator, typename Less>
+void sort_runs(Iterator begin, Iterator end, Less less) {
+  using Value = typename std::iterator_traits<Iterator>::value_type;
+  constexpr std::ptrdiff_t kNear = 8;
+  std::vector<Iterator> runs{begin};
+  if (begin == end) return;
+  for (Iterator at = begin + 1; at != end; ++at) {
+    if (!less(*at, *(at - 1))) continue;
+    const Iterator first = at - runs.back() > kNear ? at - kNear : runs.back();
+    const bool near = first == runs.back() || !less(*at, *first);
+    if (!near) {
+      runs.push_back(at);
+      continue;
+    }
+    Value value = std::move(*at);
+    Iterator hole = at;
+    do {
+      *hole = std::move(*(hole - 1));
+      --hole;
+    } while (hole != first && less(value, *(hole - 1)));
+    *hole = std::move(value);
+  }
+  runs.push_back(end);
+  while (runs.size() > 2) {
+    std::size_t kept = 1;
+    for (std::size_t i = 0; i + 1 < runs.size(); i += 2) {
+      if (i + 2 < runs.size()) std::inplace_merge(runs[i], runs[i + 1], runs[i + 2], less);
+      runs[kept++] = runs[std::min(i + 2, runs.size() - 1)];
+    }
+    runs.resize(kept);
+  }
+}
+
+}  // namespace cutrace
