@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from .errors import CutraceError
-from .outputs import check_output, unwritable
+from .outputs import append, check_output, unwritable
 from .trace import Trace, load
 
 #: Endings of the files that can be written.
@@ -89,8 +89,6 @@ def opened(source: StrPath | Sequence[StrPath]) -> Iterator[Trace]:
         with load(sources[0]) as trace:
             yield trace
         return
-    from .collect.join import append
-
     for path in sources:
         # Each must be a capture of its own: in the joined file one that is not would only be a damaged stretch.
         load(path).close()

@@ -1,11 +1,14 @@
-"""Places to write to: what is wrong with one is said before any work is done for it."""
+"""Writing whole files: whether a place can be written to, before work is done for it, and copies inside the kernel."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from .errors import CutraceError
+
+_CHUNK = 1 << 30
 
 
 def check_output(path: Path) -> None:
@@ -25,3 +28,29 @@ def check_output(path: Path) -> None:
 def unwritable(path: Path, error: OSError) -> CutraceError:
     """What to raise when the system refuses to write ``path``."""
     return CutraceError(f"cannot write {path}: {error.strerror}. Choose another name or place.")
+
+
+def append(source: int, target: int) -> None:
+    """Append what is in one open file to another, inside the kernel where it can."""
+    left = os.fstat(source).st_size
+    copy = _copy_range
+    while left:
+        try:
+            count = copy(source, target, min(left, _CHUNK))
+        except OSError as error:
+            # Not between these file systems, or not in this kernel.
+            if copy is _copy_range and error.errno in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+                copy = _send
+                continue
+            raise
+        if count == 0:
+            break
+        left -= count
+
+
+def _copy_range(source: int, target: int, count: int) -> int:
+    return os.copy_file_range(source, target, count)
+
+
+def _send(source: int, target: int, count: int) -> int:
+    return os.sendfile(target, source, None, count)

@@ -1,12 +1,10 @@
 """One capture out of the files that the processes of a program wrote.
 
-A capture is a sequence of blocks, so joining is concatenation. The kernel copies (or shares) the bytes;
-nothing is held in memory.
+A capture is a sequence of blocks, so joining is concatenation.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import tempfile
@@ -14,12 +12,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..outputs import unwritable
+from ..outputs import append, unwritable
 
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
-_CHUNK = 1 << 30
 
 
 # Processes that are about to end are given this long to close their files.
@@ -94,29 +91,3 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool) -> None:
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)
-
-
-def append(source: int, target: int) -> None:
-    """Append what is in one open file to another, inside the kernel where it can."""
-    left = os.fstat(source).st_size
-    copy = _copy_range
-    while left:
-        try:
-            count = copy(source, target, min(left, _CHUNK))
-        except OSError as error:
-            # Not between these file systems, or not in this kernel.
-            if copy is _copy_range and error.errno in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-                copy = _send
-                continue
-            raise
-        if count == 0:
-            break
-        left -= count
-
-
-def _copy_range(source: int, target: int, count: int) -> int:
-    return os.copy_file_range(source, target, count)
-
-
-def _send(source: int, target: int, count: int) -> int:
-    return os.sendfile(target, source, None, count)

@@ -1,0 +1,63 @@
+"""The table of rooms in docs/architecture.md is true: it names what is there, and imports keep to it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "cutrace"
+#: What every room may use.
+COMMON = {"errors", "units", "outputs"}
+
+
+def rooms() -> dict[str, set[str]]:
+    """Each room of the package and the rooms that it may use; an empty set for those that the table leaves open."""
+    table = re.findall(r"^\| (`.*?) \| .* \| (.*?) ?\|$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    return {
+        name.removeprefix("cutrace/").rstrip("/").removesuffix(".py"): set(re.findall(r"`(\w+)`", may))
+        for names, may in table
+        for name in re.findall(r"`([^` ]+)`", names)
+    }
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The rooms of the package that a file imports from, its own among them."""
+    here = file.relative_to(SOURCE.parent).with_suffix("").parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parts = (
+                (*here[: len(here) - node.level], *(node.module or "").split("."))
+                if node.module
+                else here[: -node.level]
+            )
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+
+
+def test_every_part_of_the_package_is_in_the_table():
+    parts = {p.stem for p in SOURCE.iterdir() if p.suffix == ".py" or (p.is_dir() and p.name != "__pycache__")}
+    known = {name.split("/")[0] for name in rooms()}
+    assert parts - {"__main__"} <= known
+
+
+def test_every_room_is_there():
+    for name in rooms():
+        places = (SOURCE / name, SOURCE / f"{name}.py", ROOT / name, ROOT / "src" / name)
+        assert any(place.exists() for place in places), name
+
+
+def test_imports_keep_to_the_table():
+    for name, may in rooms().items():
+        files = [SOURCE / f"{name}.py"] if (SOURCE / f"{name}.py").exists() else (SOURCE / name).rglob("*.py")
+        for file in files:
+            if name not in ("__init__", "cli"):
+                assert set(imports(file)) <= {name, *may, *COMMON}, file
+
+
+def test_nothing_but_the_plugin_knows_pytest():
+    for file in SOURCE.rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) (pytest|_pytest|pytest_cutrace)\b", file.read_text(), re.MULTILINE), (
+            file
+        )
