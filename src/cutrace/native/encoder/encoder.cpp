@@ -8,43 +8,13 @@
 #include <string>
 
 #include "column.h"
+#include "steps.h"
 #include "view.h"
-#include "wire.h"
 
 namespace nb = nanobind;
 
 namespace cutrace {
 namespace {
-
-constexpr std::size_t kDepthMax = 16;
-
-// What a step of a bound program does: an operation, with the commonest ones for the commonest columns apart.
-enum class StepKind : std::uint8_t {
-  kRaw, kVarint, kVarint32, kVarint64, kZigzag, kFixed32, kFixed64, kDelta, kBlob, kRepeated, kOpen, kClose, kUnless,
-  kGiven, kMember,
-};
-
-// An operation together with its column.
-struct Step {
-  StepKind kind{};
-  bool optional = false;
-  bool per_event = false;
-  std::uint8_t tag_size = 0;
-  std::uint32_t skip = 0;
-  std::uint8_t tag[8]{};
-  Column column;
-  const Column* values = nullptr;
-  std::uint64_t sentinel = 0;
-  const std::uint8_t* raw = nullptr;
-  std::size_t raw_size = 0;
-
-  template <typename T>
-  std::uint64_t get(std::size_t row) const {
-    T value;
-    std::memcpy(&value, column.data + static_cast<std::ptrdiff_t>(row) * column.stride, sizeof value);
-    return value;
-  }
-};
 
 // A program with the columns of one call.
 struct Bound {
@@ -53,8 +23,6 @@ struct Bound {
   std::vector<Column> columns;
   std::vector<View> views;
   std::size_t rows = SIZE_MAX;
-  std::size_t wide_rows = SIZE_MAX;  // rows and events of which all columns can be read wide
-  std::size_t wide_events = SIZE_MAX;
   std::size_t row_bound = 0;
   std::vector<const Op*> lists;
 
@@ -78,50 +46,29 @@ struct Bound {
     row_bound = program->row_bound() + kSlack;
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
+    steps.emplace_back().code = steps::end;
+  }
+
+  std::uint8_t* encode(std::uint8_t* at, std::size_t row, Progress& progress) const {
+    progress.opened = progress.open;
+    return steps.front().code(steps.data(), at, row, progress);
   }
 
  private:
   Step step(const Op& op) const {
+    const Column& column = columns[op.column];
     Step s;
+    s.code = steps::code_of(op.kind, column.type, op.per_event);
+    s.data = op.kind == OpKind::kRaw ? program->raw() + op.raw_begin : column.data;
+    s.stride = column.stride;
     s.optional = op.optional;
-    s.per_event = op.per_event;
     s.tag_size = op.tag_size;
     s.skip = op.skip;
     std::memcpy(s.tag, op.tag, sizeof s.tag);
     s.sentinel = op.sentinel;
-    s.raw = program->raw() + op.raw_begin;
     s.raw_size = op.raw_size;
-    s.column = columns[op.column];
-    switch (op.kind) {
-      case OpKind::kRaw: s.kind = StepKind::kRaw; break;
-      case OpKind::kVarint:
-        s.kind = op.optional                     ? StepKind::kVarint
-                 : s.column.type == Type::kU32   ? StepKind::kVarint32
-                 : s.column.type == Type::kU64   ? StepKind::kVarint64
-                                                 : StepKind::kVarint;
-        break;
-      case OpKind::kZigzag: s.kind = StepKind::kZigzag; break;
-      case OpKind::kFixed32: s.kind = StepKind::kFixed32; break;
-      case OpKind::kFixed64: s.kind = StepKind::kFixed64; break;
-      case OpKind::kDelta:
-        if (s.column.type != Type::kU64) throw std::invalid_argument("differences are taken of uint64 columns");
-        s.kind = StepKind::kDelta;
-        break;
-      case OpKind::kBlob:
-        if (s.column.type != Type::kU32) throw std::invalid_argument("ids of pieces are uint32");
-        s.kind = StepKind::kBlob;
-        s.column.blobs = columns[op.column2].blobs;
-        break;
-      case OpKind::kRepeated:
-        s.kind = StepKind::kRepeated;
-        s.values = &columns[op.column2];
-        break;
-      case OpKind::kOpen: s.kind = StepKind::kOpen; break;
-      case OpKind::kClose: s.kind = StepKind::kClose; break;
-      case OpKind::kUnless: s.kind = StepKind::kUnless; break;
-      case OpKind::kGiven: s.kind = StepKind::kGiven; break;
-      case OpKind::kMember: s.kind = StepKind::kMember; break;
-    }
+    s.blobs = op.kind == OpKind::kBlob ? columns[op.column2].blobs : column.blobs;
+    if (op.kind == OpKind::kRepeated) s.values = &columns[op.column2];
     return s;
   }
 
@@ -134,6 +81,9 @@ struct Bound {
       return;
     }
     if (c.blobs) throw std::invalid_argument("a table of pieces stands where a column belongs");
+    if (op.kind == OpKind::kDelta && c.type != Type::kU64)
+      throw std::invalid_argument("differences are taken of uint64 columns");
+    if (op.kind == OpKind::kBlob && c.type != Type::kU32) throw std::invalid_argument("ids of pieces are uint32");
     std::size_t entries = c.size;
     if (op.kind == OpKind::kRepeated) {
       if (columns[op.column2].blobs) throw std::invalid_argument("a list needs a column of values");
@@ -146,8 +96,6 @@ struct Bound {
       if (!blobs) throw std::invalid_argument("pieces come out of a table of pieces");
       row_bound += blobs->longest();
     }
-    std::size_t& wide = op.per_event ? wide_events : wide_rows;
-    wide = std::min(wide, c.wide);
     if (op.per_event) {
       if (entries < events) throw std::invalid_argument("a column of events is too short");
     } else {
@@ -156,114 +104,54 @@ struct Bound {
   }
 };
 
-template <bool all_wide>
-inline std::uint8_t* run(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece, std::uint64_t& last,
-                         std::uint8_t* at) {
-  std::uint8_t* open[kDepthMax];
-  std::size_t depth = 0;
-  const Step* const stop = bound.steps.data() + bound.steps.size();
-  for (const Step* next = bound.steps.data(); next < stop; ++next) {
-    const Step& op = *next;
-    const Column& c = op.column;
-    const std::size_t index = op.per_event ? event : row;
-    switch (op.kind) {
-      case StepKind::kRaw:
-        at = put_piece(at, op.raw, op.raw_size);
-        break;
-      case StepKind::kGiven:
-        at = put_piece(put_tag(at, op), c.blobs->begin(piece), c.blobs->length(piece));
-        break;
-      case StepKind::kVarint32:
-        at = put_varint(put_tag(at, op), op.get<std::uint32_t>(index));
-        break;
-      case StepKind::kVarint64:
-        at = put_varint(put_tag(at, op), op.get<std::uint64_t>(index));
-        break;
-      case StepKind::kVarint: {
-        const std::uint64_t value = c.at<all_wide>(index);
-        if (op.optional && value == op.sentinel) break;
-        at = put_varint(put_tag(at, op), value);
-        break;
-      }
-      case StepKind::kMember: {
-        const std::uint64_t value = c.at<all_wide>(index);
-        if (op.optional && value == op.sentinel) break;
-        std::uint8_t* const length = at + op.skip;
-        at = put_varint(put_tag(at, op), value);
-        *length = static_cast<std::uint8_t>(at - length - 1);
-        break;
-      }
-      case StepKind::kZigzag: {
-        const std::uint64_t value = c.at<all_wide>(index);
-        if (op.optional && value == op.sentinel) break;
-        const std::uint64_t sign = value >> 63 ? ~std::uint64_t{0} : 0;
-        at = put_varint(put_tag(at, op), (value << 1) ^ sign);
-        break;
-      }
-      case StepKind::kFixed32: {
-        const std::uint64_t value = c.at<all_wide>(index);
-        if (op.optional && value == op.sentinel) break;
-        at = put_tag(at, op);
-        const auto narrow = static_cast<std::uint32_t>(value);
-        std::memcpy(at, &narrow, sizeof narrow);
-        at += sizeof narrow;
-        break;
-      }
-      case StepKind::kFixed64: {
-        const std::uint64_t value = c.at<all_wide>(index);
-        if (op.optional && value == op.sentinel) break;
-        at = put_tag(at, op);
-        std::memcpy(at, &value, sizeof value);
-        at += sizeof value;
-        break;
-      }
-      case StepKind::kDelta: {
-        const std::uint64_t value = op.get<std::uint64_t>(index);
-        if (value < last) throw std::invalid_argument("times of one sequence must not go back");
-        const std::uint64_t ahead = value - last;
-        at = put_tag(at, op);
-        at = ahead >> 56 ? put_varint(at, ahead) : put_short_varint(at, ahead);
-        last = value;
-        break;
-      }
-      case StepKind::kBlob: {
-        const std::uint64_t id = op.get<std::uint32_t>(index);
-        if (id >= c.blobs->size()) throw std::out_of_range("no piece with id " + std::to_string(id));
-        at = put_piece(put_tag(at, op), c.blobs->begin(id), c.blobs->length(id));
-        break;
-      }
-      case StepKind::kRepeated: {
-        const std::uint64_t end = c.at<false>(index + 1);
-        for (std::uint64_t j = c.at<false>(index); j < end; ++j)
-          at = put_varint(put_tag(at, op), op.values->at<false>(j));
-        break;
-      }
-      case StepKind::kOpen:
-        at = put_tag(at, op) + 1;
-        open[depth++] = at;
-        break;
-      case StepKind::kClose:
-        at = close_message(open[--depth], at);
-        break;
-      case StepKind::kUnless:
-        if (c.at<all_wide>(index) == op.sentinel) next += op.skip;
-        break;
-    }
-  }
-  return at;
-}
-
 // What the lists of a row take at most; offsets are checked here once, before they are used.
 std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   std::size_t total = 0;
   for (const Op* op : bound.lists) {
     const Column& offsets = bound.columns[op->column];
     const std::size_t index = op->per_event ? event : row;
-    const std::uint64_t begin = offsets.at<false>(index), end = offsets.at<false>(index + 1);
+    const std::uint64_t begin = offsets[index], end = offsets[index + 1];
     if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("offsets of a list are wrong");
     total += (end - begin) * (op->tag_size + kVarintMax);
   }
   return total;
+}
+
+// The events of one call.
+struct Batch {
+  const std::vector<Bound>& bounds;
+  const std::uint32_t* offset;
+  const std::uint32_t* piece;
+  std::uint64_t* last;
+  std::size_t segments;
+  const std::uint8_t* selector;
+  const std::uint32_t* row_of;
+};
+
+// Encodes from `event` on until all are done, or the next might not fit; moves `event`, returns the end of the bytes.
+std::uint8_t* encode_events(const Batch& batch, std::size_t& event, std::uint8_t* cursor, const std::uint8_t* end) {
+  Progress progress;
+  for (std::size_t segment = 0; segment < batch.segments; ++segment) {
+    progress.piece = batch.piece[segment];
+    progress.last = batch.last[segment];
+    for (; event < batch.offset[segment + 1]; ++event) {
+      const std::size_t stream = batch.selector ? batch.selector[event] : 0;
+      if (stream >= batch.bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
+      const Bound& bound = batch.bounds[stream];
+      const std::size_t row = batch.row_of ? batch.row_of[event] : event;
+      if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
+      std::size_t need = bound.row_bound;
+      if (!bound.lists.empty()) need += list_bound(bound, event, row);
+      if (static_cast<std::size_t>(end - cursor) < need) {
+        batch.last[segment] = progress.last;
+        return cursor;
+      }
+      progress.event = event;
+      cursor = bound.encode(cursor, row, progress);
+    }
+    batch.last[segment] = progress.last;
+  }
+  return cursor;
 }
 
 template <typename T>
@@ -302,33 +190,13 @@ nb::tuple encode(nb::handle out, std::size_t at, nb::sequence streams, nb::handl
   if (!which.is_none()) selector = contiguous<std::uint8_t>(selector_view.emplace(which), stop, "which");
   if (!rows.is_none()) row_of = contiguous<std::uint32_t>(row_view.emplace(rows), stop, "rows");
 
+  Batch batch{bounds, offset, piece, last, segments, selector, row_of};
   std::uint8_t* const begin = target.mutable_data();
-  std::uint8_t* const end = begin + target.size();
-  std::uint8_t* cursor = begin + at;
   std::size_t event = first_event;
+  std::uint8_t* cursor;
   {
     nb::gil_scoped_release release;
-    for (std::size_t segment = 0; segment < segments; ++segment) {
-      std::uint64_t time = last[segment];
-      for (; event < offset[segment + 1]; ++event) {
-        const std::size_t stream = selector ? selector[event] : 0;
-        if (stream >= bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
-        const Bound& bound = bounds[stream];
-        const std::size_t row = row_of ? row_of[event] : event;
-        if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
-        std::size_t need = bound.row_bound;
-        if (!bound.lists.empty()) need += list_bound(bound, event, row);
-        if (static_cast<std::size_t>(end - cursor) < need) {
-          last[segment] = time;
-          segment = segments;  // full: the caller goes on from here
-          break;
-        }
-        const bool all_wide = row < bound.wide_rows && event < bound.wide_events;
-        cursor = all_wide ? run<true>(bound, event, row, piece[segment], time, cursor)
-                          : run<false>(bound, event, row, piece[segment], time, cursor);
-      }
-      if (segment < segments) last[segment] = time;
-    }
+    cursor = encode_events(batch, event, begin + at, begin + target.size());
   }
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }

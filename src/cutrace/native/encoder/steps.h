@@ -1,0 +1,190 @@
+// Programs bound to columns: each operation becomes a step that knows the type of its column and calls the next one. Such
+// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "column.h"
+#include "wire.h"
+
+namespace cutrace {
+
+inline constexpr std::size_t kDepthMax = 16;
+
+// Where the encoding of one event stands.
+struct Progress {
+  std::size_t event;
+  std::size_t piece;   // of the segment
+  std::uint64_t last;  // what differences are taken to
+  std::uint8_t** opened;
+  std::uint8_t* open[kDepthMax];
+};
+
+struct Step {
+  using Code = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
+
+  Code code = nullptr;
+  const std::uint8_t* data = nullptr;
+  std::ptrdiff_t stride = 0;
+  std::uint8_t tag[8]{};
+  std::uint8_t tag_size = 0;
+  bool optional = false;
+  std::uint32_t skip = 0;
+  std::uint64_t sentinel = 0;
+  const Blobs* blobs = nullptr;
+  const Column* values = nullptr;
+  std::size_t raw_size = 0;
+
+  template <typename T>
+  std::uint64_t get(std::size_t index) const {
+    T value;
+    std::memcpy(&value, data + static_cast<std::ptrdiff_t>(index) * stride, sizeof value);
+    if constexpr (std::is_signed_v<T>) return static_cast<std::uint64_t>(std::int64_t{value});
+    return static_cast<std::uint64_t>(value);
+  }
+};
+
+namespace steps {
+
+inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
+  return step->code(step, at, row, progress);
+}
+
+inline std::uint8_t* end(const Step*, std::uint8_t* at, std::size_t, Progress&) { return at; }
+
+inline std::uint8_t* raw(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  return go_on(s + 1, put_piece(at, s->data, s->raw_size), row, p);
+}
+
+inline std::uint8_t* given(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  at = put_piece(put_tag(at, *s), s->blobs->begin(p.piece), s->blobs->length(p.piece));
+  return go_on(s + 1, at, row, p);
+}
+
+inline std::uint8_t* open(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  at = put_tag(at, *s) + 1;
+  *p.opened++ = at;
+  return go_on(s + 1, at, row, p);
+}
+
+inline std::uint8_t* close(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  return go_on(s + 1, close_message(*--p.opened, at), row, p);
+}
+
+// What depends on the type of the column, and on whether it has an entry for each event or for each row.
+template <typename T, bool by_event>
+struct Of {
+  static std::uint64_t value(const Step* s, std::size_t row, const Progress& p) {
+    return s->template get<T>(by_event ? p.event : row);
+  }
+
+  static std::uint8_t* varint(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t v = value(s, row, p);
+    if (!s->optional || v != s->sentinel) at = put_varint(put_tag(at, *s), v);
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* member(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t v = value(s, row, p);
+    if (!s->optional || v != s->sentinel) {
+      std::uint8_t* const length = at + s->skip;
+      at = put_varint(put_tag(at, *s), v);
+      *length = static_cast<std::uint8_t>(at - length - 1);
+    }
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* zigzag(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t v = value(s, row, p);
+    const std::uint64_t sign = v >> 63 ? ~std::uint64_t{0} : 0;
+    if (!s->optional || v != s->sentinel) at = put_varint(put_tag(at, *s), (v << 1) ^ sign);
+    return go_on(s + 1, at, row, p);
+  }
+
+  template <typename Fixed>
+  static std::uint8_t* fixed(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t v = value(s, row, p);
+    if (!s->optional || v != s->sentinel) {
+      at = put_tag(at, *s);
+      const auto narrow = static_cast<Fixed>(v);
+      std::memcpy(at, &narrow, sizeof narrow);
+      at += sizeof narrow;
+    }
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* delta(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t v = value(s, row, p);
+    if (v < p.last) [[unlikely]] throw std::invalid_argument("times of one sequence must not go back");
+    const std::uint64_t ahead = v - p.last;
+    p.last = v;
+    at = put_tag(at, *s);
+    at = ahead >> 56 ? put_varint(at, ahead) : put_short_varint(at, ahead);
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* blob(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::uint64_t id = value(s, row, p);
+    if (id >= s->blobs->size()) [[unlikely]] throw std::out_of_range("no piece with id " + std::to_string(id));
+    at = put_piece(put_tag(at, *s), s->blobs->begin(id), s->blobs->length(id));
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* repeated(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const std::size_t index = by_event ? p.event : row;
+    const std::uint64_t stop = s->template get<T>(index + 1);
+    for (std::uint64_t i = s->template get<T>(index); i < stop; ++i) at = put_varint(put_tag(at, *s), (*s->values)[i]);
+    return go_on(s + 1, at, row, p);
+  }
+
+  static std::uint8_t* unless(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    return go_on(s + 1 + (value(s, row, p) == s->sentinel ? s->skip : 0), at, row, p);
+  }
+};
+
+template <typename T, bool by_event>
+Step::Code code_of(OpKind kind) {
+  using S = Of<T, by_event>;
+  switch (kind) {
+    case OpKind::kRaw: return raw;
+    case OpKind::kVarint: return S::varint;
+    case OpKind::kZigzag: return S::zigzag;
+    case OpKind::kFixed32: return S::template fixed<std::uint32_t>;
+    case OpKind::kFixed64: return S::template fixed<std::uint64_t>;
+    case OpKind::kDelta: return S::delta;
+    case OpKind::kBlob: return S::blob;
+    case OpKind::kRepeated: return S::repeated;
+    case OpKind::kOpen: return open;
+    case OpKind::kClose: return close;
+    case OpKind::kUnless: return S::unless;
+    case OpKind::kGiven: return given;
+    case OpKind::kMember: return S::member;
+  }
+  return end;
+}
+
+template <typename T>
+Step::Code code_of(OpKind kind, bool by_event) {
+  return by_event ? code_of<T, true>(kind) : code_of<T, false>(kind);
+}
+
+inline Step::Code code_of(OpKind kind, Type type, bool by_event) {
+  switch (type) {
+    case Type::kU8: return code_of<std::uint8_t>(kind, by_event);
+    case Type::kU16: return code_of<std::uint16_t>(kind, by_event);
+    case Type::kU32: case Type::kF32: return code_of<std::uint32_t>(kind, by_event);
+    case Type::kU64: case Type::kI64: case Type::kF64: return code_of<std::uint64_t>(kind, by_event);
+    case Type::kI8: return code_of<std::int8_t>(kind, by_event);
+    case Type::kI16: return code_of<std::int16_t>(kind, by_event);
+    case Type::kI32: return code_of<std::int32_t>(kind, by_event);
+  }
+  return end;
+}
+
+}  // namespace steps
+}  // namespace cutrace
