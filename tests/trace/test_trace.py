@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,19 @@ def test_a_process_is_named_after_what_runs(tmp_path):
         pass
     (process,) = cutrace.trace.load(tmp_path / "a.bin").processes
     assert process.name == "python3 train.py"
+
+
+def test_counting_what_is_missing_does_not_keep_the_blocks(tmp_path):
+    with Writer(tmp_path / "a.bin", pid=1) as w:
+        for _ in range(20):
+            w.rows("kernels", rows("kernels", 30_000, start=5, end=7))
+    trace = cutrace.trace.load(tmp_path / "a.bin")
+    tracemalloc.start()
+    try:
+        assert trace.quality.lossless
+        assert tracemalloc.get_traced_memory()[1] < 6 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_times_beyond_all_clocks_are_set_apart(tmp_path):

@@ -172,6 +172,14 @@ class Reader:
             process=int(self.process_of[index]),
         )
 
+    def index(self, block: BlockInfo) -> int:
+        """The index of a block in :attr:`headers`."""
+        return int(np.searchsorted(self.offsets, block.offset))
+
+    def table(self, index: int) -> Table:
+        """The table that a block with this index holds rows of; KeyError for a block without rows of a table."""
+        return _BY_NUMBER[int(self.headers["kind"][index])]
+
     def indices(self, kind: int) -> np.ndarray:
         """Indices of the blocks of one kind, in the order of the file."""
         return np.flatnonzero(self.headers["kind"] == kind)
@@ -194,9 +202,9 @@ class Reader:
         Ids in them are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both.
         The array is a read-only view of the payload when the file has this version's layout.
         """
-        index = block if isinstance(block, int) else int(np.flatnonzero(self.offsets == block.offset)[0])
+        index = block if isinstance(block, int) else self.index(block)
         header = self.headers[index]
-        table = _BY_NUMBER[int(header["kind"])]
+        table = self.table(index)
         layout = self._layouts[int(self.process_of[index])].get(table.name)
         nothing = np.empty(0, table.dtype)
         if layout is None or layout.row_size != int(header["row_size"]):

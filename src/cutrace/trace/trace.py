@@ -94,6 +94,8 @@ class Trace:
         self._reader = reader
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
+        # How many rows of each block have unknown times; negative where that is not known yet.
+        self._set_apart = np.full(len(reader.offsets), -1, np.int64)
 
     # Whole tables
 
@@ -112,7 +114,9 @@ class Trace:
         """The rows of a table whose start or end is not known: 0, beyond 2^63, or an end before the start."""
         self._check(name)
         if name not in self._unknown:
-            parts = [_split(TABLES[name], rows)[1] for rows in self._resolved(name, self._indices(name))]
+            self._count_unknown(name)
+            indices = self._indices(name)
+            parts = [self._split(index)[1] for index in indices[self._set_apart[indices] > 0].tolist()]
             self._unknown[name] = _joined(TABLES[name], parts)
         return self._unknown[name]
 
@@ -127,8 +131,8 @@ class Trace:
         """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
         not fit in memory. With ``start`` or ``end`` (ns), blocks wholly outside are not read; rows are not cut.
         """
-        for rows in self._resolved(name, self._within(name, start, end)):
-            yield _split(TABLES[name], rows)[0]
+        for index in self._within(name, start, end).tolist():
+            yield self._split(index)[0]
 
     def block_infos(self, name: str, start: int | None = None, end: int | None = None) -> list[BlockInfo]:
         """What the headers of the blocks that :meth:`blocks` yields say, in the same order. Their times are on the
@@ -137,8 +141,7 @@ class Trace:
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         """The rows of one block of :meth:`block_infos`: those with known times, and the others."""
-        assert info.table is not None, "a block of a table"
-        return _split(TABLES[info.table], self._resolve(TABLES[info.table], self._reader.read(info), info.process))
+        return self._split(self._reader.index(info))
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -176,8 +179,8 @@ class Trace:
 
     @property
     def quality(self) -> Quality:
-        """What is missing. Reads every timed table once, block by block, to count unknown times."""
-        unknown = {name: len(self.unknown(name)) for name, t in TABLES.items() if t.start_field and self.count(name)}
+        """What is missing. Reads the blocks of timed tables that have not been read yet, to count unknown times."""
+        unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
         notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
         return Quality(
             unknown={name: count for name, count in unknown.items() if count},
@@ -232,7 +235,7 @@ class Trace:
 
     def _read(self, name: str) -> None:
         """Read a whole table, known and unknown times apart."""
-        pairs = [_split(TABLES[name], rows) for rows in self._resolved(name, self._indices(name))]
+        pairs = [self._split(index) for index in self._indices(name).tolist()]
         self._tables[name] = _joined(TABLES[name], [known for known, _ in pairs])
         self._unknown[name] = _joined(TABLES[name], [unknown for _, unknown in pairs])
 
@@ -245,13 +248,22 @@ class Trace:
             name, meaning = LOSS_REASONS.get(reason, (f"reason {reason}", "records lost for a reason unknown here"))
             yield Loss(name, meaning, count, self.strings[detail], process)
 
-    def _resolved(self, name: str, indices: np.ndarray) -> Iterator[np.ndarray]:
-        """Rows of blocks with the ids and the clock of the trace; copied only where something changes."""
-        table = TABLES[name]
-        for index in indices.tolist():
-            yield self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
+    def _split(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of a block with known times, and the others."""
+        table = self._reader.table(index)
+        rows = self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
+        parts = _split(table, rows)
+        self._set_apart[index] = len(parts[1])
+        return parts
+
+    def _count_unknown(self, name: str) -> int:
+        indices = self._indices(name)
+        for index in indices[self._set_apart[indices] < 0].tolist():
+            self._split(index)
+        return int(self._set_apart[indices].sum())
 
     def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
+        """Rows of a block with the ids and the clock of the trace; copied only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
         if process and "process" in table.offsets:
             changes["process"] = process
