@@ -108,13 +108,10 @@ def _summarize(recording: Recording, output: Path) -> None:
 
 
 def _losses(trace: Trace) -> Counter[str]:
-    from ..runbin.layout import LOSS_REASONS
-
+    """What was lost over all processes, as sentences without their counts."""
     found: Counter[str] = Counter()
-    for row in trace.losses:
-        detail = trace.strings[int(row["detail"])]
-        meaning = LOSS_REASONS.get(int(row["reason"]), ("", "records, for a reason unknown here"))[1]
-        found[f"{meaning} ({detail})" if detail else meaning] += int(row["count"])
+    for loss in trace.named_losses:
+        found[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
     return found
 
 

@@ -184,11 +184,16 @@ class Trace:
         notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
         return Quality(
             unknown={name: count for name, count in unknown.items() if count},
-            losses=tuple(self._named_losses()),
+            losses=self.named_losses,
             damage=self._reader.damage,
             incomplete=tuple(p.index for p in self.processes if not p.complete),
             notes=tuple(dict.fromkeys(notes)),
         )
+
+    @cached_property
+    def named_losses(self) -> tuple[Loss, ...]:
+        """What the collector counted as lost, each reason of a process once. Reads no other table than ``losses``."""
+        return tuple(self._named(self.losses))
 
     @cached_property
     def early_starts(self) -> dict[str, EarlyStart]:
@@ -239,8 +244,7 @@ class Trace:
         self._tables[name] = _joined(TABLES[name], [known for known, _ in pairs])
         self._unknown[name] = _joined(TABLES[name], [unknown for _, unknown in pairs])
 
-    def _named_losses(self) -> Iterator[Loss]:
-        rows = self.losses
+    def _named(self, rows: np.ndarray) -> Iterator[Loss]:
         keys, inverse = np.unique(rows[["reason", "detail", "process"]], return_inverse=True)
         counts = np.zeros(len(keys), np.uint64)
         np.add.at(counts, inverse, rows["count"])
