@@ -1,4 +1,4 @@
-"""Sizes and times as people write them."""
+"""Sizes, times and names as people read and write them."""
 
 from __future__ import annotations
 
@@ -65,3 +65,8 @@ def count_of(number: int, noun: str) -> str:
     if number != 1:
         noun = noun + "es" if noun.endswith("s") else noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
     return f"{number:,} {noun}"
+
+
+def printable(text: str) -> str:
+    """The text without characters that would steer a terminal; a capture may hold any name."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

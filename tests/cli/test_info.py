@@ -102,3 +102,12 @@ def test_a_file_gets_lines_that_are_not_wrapped(tmp_path):
 def test_a_capture_without_a_gpu_has_no_gpu_table(tmp_path):
     Writer(tmp_path / "a.bin", pid=1).close()
     assert info(tmp_path / "a.bin")["gpus"] == []
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path):
+    with Writer(tmp_path / "run.bin", pid=1, command=["\x1b]0;owned\x07\x1b[31mevil"], host="h\x1b[2J") as writer:
+        writer.process({"notes": ["note \x1b[5m"]})
+    done = cutrace("info", tmp_path / "run.bin")
+    assert done.returncode == 0
+    assert "evil" in done.stdout
+    assert not {"\x1b", "\x07"} & set(done.stdout)

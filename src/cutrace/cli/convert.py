@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from ..units import format_size, parse_duration
+from ..units import format_size, parse_duration, printable
 
 
 @click.command(short_help="Turn captures into a trace for ui.perfetto.dev.")
@@ -63,7 +63,7 @@ def convert(
         if not quiet:
             click.echo(f"cutrace: {output}: {format_size(output.stat().st_size)}", err=True)
             for sentence in trace.quality.sentences():
-                click.echo(f"cutrace: {sentence}", err=True)
+                click.echo(f"cutrace: {printable(sentence)}", err=True)
     return 0
 
 

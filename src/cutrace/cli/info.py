@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..units import format_duration, format_size
+from ..units import format_duration, format_size, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,7 +107,7 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
     console.print()
     sentences = [*summary.quality.sentences(), *_early(summary)]
     for sentence in sentences:
-        console.print(f"[yellow]![/] {escape(sentence)}")
+        console.print(f"[yellow]![/] {escape(printable(sentence))}")
     if not sentences:
         console.print("Nothing is known to be missing.")
 
@@ -143,7 +143,13 @@ def _processes(summary: Summary) -> Table:
             _version(p, "driver_version", version_text),
             _version(p, "cupti_version", cupti_version_text),
         )
-        table.add_row(escape(p.name), escape(p.host), *versions, str(numbers[0]), *(f"{n:,}" for n in numbers[1:]))
+        table.add_row(
+            escape(printable(p.name)),
+            escape(printable(p.host)),
+            *versions,
+            str(numbers[0]),
+            *(f"{n:,}" for n in numbers[1:]),
+        )
     return table
 
 
@@ -159,7 +165,7 @@ def _gpus(summary: Summary) -> Table:
     for g in summary.gpus:
         times = (format_duration(g.kernel_ns), format_duration(g.busy_ns))
         # As much of the UUID as tells GPUs apart; --json has all of it.
-        table.add_row(escape(g.name), g.uuid[:_SHORT_UUID], f"{g.kernels:,}", *times, _share(g.utilization))
+        table.add_row(escape(printable(g.name)), g.uuid[:_SHORT_UUID], f"{g.kernels:,}", *times, _share(g.utilization))
     return table
 
 

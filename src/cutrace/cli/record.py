@@ -12,7 +12,7 @@ import click
 from ..collect import environment
 from ..collect.command import Recording, record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
-from ..units import count_of, format_size
+from ..units import count_of, format_size, printable
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -119,4 +119,4 @@ _NOUNS = {"memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range
 
 
 def _say(message: str) -> None:
-    click.echo(f"cutrace: {message}", err=True)
+    click.echo(f"cutrace: {printable(message)}", err=True)
