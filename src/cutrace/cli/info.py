@@ -138,18 +138,13 @@ def _processes(summary: Summary) -> Table:
     table = _table("process", "host", "driver", "CUPTI", "pid", "kernels", "API calls", "NVTX", left=4)
     for p, rows in zip(summary.processes, summary.process_counts, strict=True):
         nvtx = rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0)
-        numbers = (p.pid, rows.get("kernels", 0), rows.get("api_calls", 0), nvtx)
+        counts = (rows.get("kernels", 0), rows.get("api_calls", 0), nvtx)
         versions = (
             _version(p, "driver_version", version_text),
             _version(p, "cupti_version", cupti_version_text),
         )
-        table.add_row(
-            escape(printable(p.name)),
-            escape(printable(p.host)),
-            *versions,
-            str(numbers[0]),
-            *(f"{n:,}" for n in numbers[1:]),
-        )
+        names = (escape(printable(p.name)), escape(printable(p.host)))
+        table.add_row(*names, *versions, str(p.pid), *(f"{n:,}" for n in counts))
     return table
 
 
