@@ -1,10 +1,21 @@
 """How fast a capture becomes a Perfetto trace, how much memory that takes, and how large the trace is.
 
-    python benchmarks/convert.py --events 10000000 [--capture tests/data/torch.bin]
+    python benchmarks/convert.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture to that many rows (each copy later in time, with correlation ids of its own), converts it in a fresh
-process pinned to one core, and prints one JSON line. The same events are also written through the protobuf classes of
-the perfetto package, on a part of the rows, which is what ``ratio_to_protobuf`` compares with.
+Tiles a capture to that many rows: each copy later in time, with correlation ids of its own, and with times of its own,
+since equal copies would compress as no recording does. Each gap between two moments of the capture is scaled by a
+random factor (normal around 1, deviation 5 %, seeded), one for all tables, so what nests still nests; in the captures,
+durations of one kernel differ by some 3 %. All else repeats as in a program that does the same thing over and over.
+
+Each round converts in a fresh process that is pinned to one core. ``seconds`` is the whole of ``import cutrace`` and
+``cutrace.convert()`` in it, with everything they load, the reading and the writing; what it takes to start and end the
+interpreter is only in ``process_seconds``. Both are medians of the rounds, as is ``system_seconds``, the kernel's part
+of the processor time. Files are read from and written to the page cache, in the folder that TMPDIR names. One round
+before the others is not counted: a virtual machine may have to ask its host for memory that was not in use, which takes
+as long as the conversion.
+
+``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
+part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -29,15 +40,20 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Runs in a process of its own: convert, then say how long it took and how much memory it had at most.
 CHILD = """
-import sys, time, json
+import json, resource, sys, time
 source, destination, compress = sys.argv[1:4]
-import cutrace
 begin = time.perf_counter()
+import cutrace
 cutrace.convert(source, destination, compress=compress or None)
 seconds = time.perf_counter() - begin
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(json.dumps({"seconds": seconds, "peak_rss_mib": peak / 1024}))
+system = resource.getrusage(resource.RUSAGE_SELF).ru_stime
+print(json.dumps({"seconds": seconds, "system_seconds": system, "peak_rss_mib": peak / 1024}))
 """
+
+#: How far the gaps of a copy differ from those of the capture: the deviation of a factor, and its bounds.
+JITTER, FACTORS = 0.05, (0.75, 1.25)
+SEED = 2
 
 
 def default_capture(folder: Path) -> Path:
@@ -58,8 +74,8 @@ def tile(source: Path, target: Path, events: int) -> int:
         timeless = [
             name for name, table in TABLES.items() if not table.start_field and name not in ("launches", "functions")
         ]
-        period = trace.end - trace.start + 1_000
         parts, total = [], 0
+        moments = _moments([trace.table(name) for name in timed])
         share = events / sum(len(trace.table(name)) for name in timed)
         for process in trace.processes:
             rows = {name: _of(trace.table(name), process.index) for name in timed}
@@ -75,7 +91,7 @@ def tile(source: Path, target: Path, events: int) -> int:
                 writer.rows("functions", trace.functions[1:])
                 for name in timeless:
                     writer.rows(name, _of(trace.table(name), process.index))
-                total += _write_copies(writer, rows, copies, period)
+                total += _write_copies(writer, rows, copies, moments)
     with target.open("wb") as out:
         for part in parts:
             with part.open("rb") as data:
@@ -93,7 +109,33 @@ def _of(rows: np.ndarray, process: int) -> np.ndarray:
     return rows
 
 
-def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, period: int) -> int:
+def _times(rows: np.ndarray) -> list[str]:
+    return [field for field in ("start", "end", "time") if field in (rows.dtype.names or ())]
+
+
+def _moments(tables: list[np.ndarray]) -> np.ndarray:
+    """All times of a capture in order, each once; 0, the unknown one, is the first."""
+    times = [rows[field] for rows in tables for field in _times(rows)]
+    return np.unique(np.concatenate([np.zeros(1, np.uint64), *times]))
+
+
+class _Jitter:
+    """The moments of copy after copy, the same for every process of the capture."""
+
+    def __init__(self, moments: np.ndarray) -> None:
+        self._random = np.random.default_rng(SEED)
+        self._gaps = np.diff(moments[1:], prepend=moments[1] - np.uint64(1000)).astype(np.float64)
+        self._next = float(moments[1])
+
+    def copies(self, count: int) -> np.ndarray:
+        """An array of ``count`` copies by moments; the unknown moment stays 0."""
+        factors = np.clip(self._random.normal(1, JITTER, (count, len(self._gaps))), *FACTORS)
+        times = self._next + np.cumsum(factors * self._gaps).reshape(count, -1)
+        self._next = float(times[-1, -1])
+        return np.hstack([np.zeros((count, 1), np.uint64), times.astype(np.uint64)])
+
+
+def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, moments: np.ndarray) -> int:
     """Copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
     # Calls that were not recorded, most of them while CUDA starts, leave gaps in the ids; a copy repeats what follows
     # the start, so its ids are numbered without them.
@@ -103,15 +145,19 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, peri
         r["correlation"] = np.searchsorted(used, r["correlation"])
     correlations = len(used) - 1
     at_once = max(1, 500_000 // sum(map(len, rows.values())))
+    places = {
+        name: {field: np.searchsorted(moments, one[field]) for field in _times(one)} for name, one in rows.items()
+    }
+    jitter = _Jitter(moments)
     total = 0
     for first in range(0, copies, at_once):
         count = min(at_once, copies - first)
+        times = jitter.copies(count)
         for name, one in rows.items():
             many = np.tile(one, count)
             number = np.repeat(np.arange(first, first + count, dtype=np.uint64), len(one))
-            for field in ("start", "end", "time"):
-                if field in many.dtype.names:
-                    many[field] += np.where(many[field] > 0, number * np.uint64(period), np.uint64(0))
+            for field, place in places[name].items():
+                many[field] = times[:, place].reshape(-1)
             if "correlation" in many.dtype.names:
                 shift = (number * np.uint64(correlations)).astype(np.uint32)
                 many["correlation"] += np.where(many["correlation"] > 0, shift, np.uint32(0))
@@ -123,6 +169,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, peri
 def convert(source: Path, destination: Path, compress: str = "") -> dict[str, Any]:
     """Convert in a fresh process on one core."""
     core = max(os.sched_getaffinity(0))
+    begin = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(source), str(destination), compress],
         capture_output=True,
@@ -130,8 +177,9 @@ def convert(source: Path, destination: Path, compress: str = "") -> dict[str, An
         check=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
+    seconds = time.perf_counter() - begin
     result: dict[str, Any] = json.loads(done.stdout)
-    result["bytes"] = destination.stat().st_size
+    result |= {"process_seconds": seconds, "bytes": destination.stat().st_size}
     destination.unlink()
     return result
 
@@ -202,49 +250,74 @@ def through_protobuf(source: Path, target: Path, rows: int) -> float:
     return done / (time.perf_counter() - begin)
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def hardware() -> dict[str, Any]:
+    """The machine, without names of its own."""
+    facts = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    model = next((value.strip() for key, _, value in facts if key.strip() == "model name"), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    virtual = any("hypervisor" in value.split() for key, _, value in facts if key.strip() == "flags")
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "cores_used": 1,
+        "memory_gib": round(memory / (1 << 30), 1),
+        "virtual_machine": virtual,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def add_result(path: Path, result: dict[str, Any]) -> None:
+    """Put a result into a file of results, in the place of an older one of the same capture and size."""
+    results = json.loads(path.read_text()) if path.exists() else []
+    same = ("benchmark", "capture", "events")
+    results = [r for r in results if any(r[key] != result[key] for key in same)] + [result]
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="rows to convert (10000000)")
     parser.add_argument("--capture", type=Path, help="the capture to tile (the largest of tests/data)")
-    parser.add_argument("--rounds", type=int, default=3, help="conversions, of which the median counts (3)")
+    parser.add_argument("--rounds", type=int, default=5, help="conversions, of which the median counts (5)")
     parser.add_argument("--sample", type=int, default=20_000, help="rows written through protobuf (20000)")
+    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
         folder = Path(name)
         capture = args.capture or default_capture(folder)
         source = folder / "tiled.bin"
         events = tile(capture, source, args.events)
-        plain = [convert(source, folder / "plain.pftrace") for _ in range(args.rounds)]
+        os.sync()  # the system would write the capture to the disk while it is converted
+        plain = [convert(source, folder / "plain.pftrace") for _ in range(args.rounds + 1)][1:]
         packed = convert(source, folder / "packed.pftrace", "zstd")
         protobuf = through_protobuf(capture, folder / "protobuf.pftrace", args.sample)
-        seconds = float(np.median([p["seconds"] for p in plain]))
+
+        def median(what: str) -> float:
+            return float(np.median([p[what] for p in plain]))
+
         result = {
             "benchmark": "convert",
             "capture": capture.name,
             "events": events,
             "capture_bytes": source.stat().st_size,
-            "events_per_second": round(events / seconds),
-            "seconds": round(seconds, 3),
+            "events_per_second": round(events / median("seconds")),
+            "seconds": round(median("seconds"), 3),
             "seconds_all": [round(p["seconds"], 3) for p in plain],
+            "process_seconds": round(median("process_seconds"), 3),
+            "system_seconds": round(median("system_seconds"), 3),
             "peak_rss_mib": round(max(p["peak_rss_mib"] for p in plain), 1),
             "bytes_per_event": round(plain[0]["bytes"] / events, 2),
             "bytes_per_event_compressed": round(packed["bytes"] / events, 2),
             "events_per_second_compressed": round(events / packed["seconds"]),
             "peak_rss_mib_compressed": round(packed["peak_rss_mib"], 1),
             "protobuf_events_per_second": round(protobuf),
-            "ratio_to_protobuf": round(events / seconds / protobuf, 1),
-            "processor": processor(),
-            "cores_used": 1,
-            "python": platform.python_version(),
+            "ratio_to_protobuf": round(events / median("seconds") / protobuf, 1),
+            "hardware": hardware(),
         }
     print(json.dumps(result))
+    if args.out:
+        add_result(args.out, result)
 
 
 if __name__ == "__main__":

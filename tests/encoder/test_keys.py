@@ -29,9 +29,9 @@ def test_tuples_get_numbers_in_the_order_of_their_appearance(parts: list[list[tu
     assert len(keys) == len(known)
 
 
-@given(CORRELATIONS, CORRELATIONS, st.integers(0, 5))
-def test_work_and_calls_meet_by_correlation(work: list[int], calls: list[int], base: int) -> None:
-    submissions = Submissions(base)
+@given(CORRELATIONS, CORRELATIONS, st.integers(0, 5), st.sampled_from([0, 1500, 1 << 21]))
+def test_work_and_calls_meet_by_correlation(work: list[int], calls: list[int], base: int, near: int) -> None:
+    submissions = Submissions(base, near)
     column = np.array(work, np.uint32)
     half = len(work) // 2
     ids = submissions.assign(column[:half]).tolist() + submissions.assign(column[half:]).tolist()
@@ -41,6 +41,12 @@ def test_work_and_calls_meet_by_correlation(work: list[int], calls: list[int], b
     for i, call in enumerate(calls):
         expected = {n for n, c in zip(ids, work, strict=True) if c == call and c}
         assert set(values[offsets[i] : offsets[i + 1]].tolist()) == expected
+
+
+def test_near_correlations_have_small_ids() -> None:
+    ids = Submissions(100, 2048).assign(np.array([1, 2047, 2048, 1], np.uint32)).tolist()
+    assert ids[:2] == [101, 2147]
+    assert min(ids[2:]) > 2148
 
 
 def test_a_call_may_launch_any_number_of_nodes() -> None:

@@ -22,6 +22,12 @@ from .sweep import Sweep
 
 Progress = Callable[[int, int], None]
 
+#: Bytes of freed blocks that may stay with the process.
+KEPT_FREE = 16 << 20
+
+#: Ids of GPU work that are kept for the first correlations of a process: up to here, an id takes three bytes.
+NEAR_IDS = 1 << 21
+
 _HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES))
 _GPU_TABLES = tuple(t.name for t in gpu.TABLES)
 
@@ -45,6 +51,9 @@ def write(
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
     if compress and Path(path).suffix == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
+    # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones; having
+    # freed something larger once, it keeps them.
+    np.empty(KEPT_FREE, np.uint8)
     try:
         with Output(Path(path), compress) as output:
             _Export(trace, output, start, end, progress).run()
@@ -76,7 +85,8 @@ class _Export:
         header.begin(self._devices, uuids)
         spilled, free_id = 0, 0
         for process in self._trace.processes:
-            submissions = Submissions(free_id)
+            rows = sum(info.rows for infos in self._infos.values() for info in infos if info.process == process.index)
+            submissions = Submissions(free_id, min(rows, NEAR_IDS))
             self._write_gpu(process.index, submissions)
             free_id = submissions.end
             spilled += self._write_host(process.index, uuids[process.index], submissions)

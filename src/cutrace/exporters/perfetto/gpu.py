@@ -25,6 +25,7 @@ from .template import Column, Columns, Delta, Given, Pieces, Template, When
 EVENT = "GpuRenderStageEvent"
 LAUNCH = "GpuRenderStageEvent.ComputeKernelLaunch"
 QUEUE_FIELDS = ("device", "context", "stream")
+GRAPH_FIELDS = ("graph", "graph_node")
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def memcpy_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         destination_device=int(row["destination_device"]) if peer else None,
         peer_context=int(row["peer_context"]) if peer else None,
         graph=int(row["graph"]) or None,
+        graph_node=int(row["graph_node"]) or None,
     )
     event = names.placed(row, "Memcpy", f"Memcpy {label(MEMCPY_KINDS, kind)}", needs)
     return Style(event | names.described({"args": args}, needs), {})
@@ -151,6 +153,7 @@ def memset_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         memory=label(MEMORY_KINDS, int(row["memory"])),
         asynchronous=int(row["flags"]) & 1 or None,
         graph=int(row["graph"]) or None,
+        graph_node=int(row["graph_node"]) or None,
     )
     return Style(names.placed(row, "Memset", "Memset", needs) | names.described({"args": args}, needs), {})
 
@@ -168,8 +171,8 @@ COPY_FIELDS = (
 )  # fmt: skip
 TABLES = (
     GpuTable("kernels", ("launch", *QUEUE_FIELDS), kernel_style),
-    GpuTable("memcpys", (*COPY_FIELDS, "graph", *QUEUE_FIELDS), memcpy_style, ("bytes", "bandwidth", "graph_node")),
-    GpuTable("memsets", ("value", "memory", "flags", "graph", *QUEUE_FIELDS), memset_style, ("bytes", "graph_node")),
+    GpuTable("memcpys", (*COPY_FIELDS, *GRAPH_FIELDS, *QUEUE_FIELDS), memcpy_style, ("bytes", "bandwidth")),
+    GpuTable("memsets", ("value", "memory", "flags", *GRAPH_FIELDS, *QUEUE_FIELDS), memset_style, ("bytes",)),
     GpuTable("graph_launches", ("graph", *QUEUE_FIELDS), graph_style),
 )
 
@@ -192,8 +195,7 @@ class GpuWriter:
     def _describe(self) -> Template:
         launch: dict[str, Any] = {"pieces": Pieces("style", "launch_pieces"), "args": []}
         for name in self._table.arguments:
-            value = "double_value" if name == "bandwidth" else "uint_value"
-            arg = {"name_iid": self._common.name("compute_arg_names", name), value: Column(name)}
+            arg = {"name_iid": self._common.name("compute_arg_names", name), "uint_value": Column(name)}
             launch["args"].append(When(name, arg))
         event: dict[str, Any] = {
             "event_id": Column("event_id"),
@@ -204,8 +206,8 @@ class GpuWriter:
         if self._table.arguments:
             event["launch"] = launch
         packet = {
-            "timestamp": Delta("start"),
             "sequence": Given("prefixes"),
+            "timestamp": Delta("start"),
             "gpu_render_stage_event": event,
         }
         return Template("Trace", {"packet": packet})
@@ -265,7 +267,7 @@ def _bandwidth(rows: np.ndarray) -> np.ndarray:
     duration = (rows["end"] - rows["start"]).astype(np.float64)
     out = np.zeros(len(rows))
     np.divide(rows["bytes"] * 1e9, duration, out=out, where=duration > 0)
-    return out
+    return np.rint(np.minimum(out, 2.0**63), out).astype(np.uint64)
 
 
 def _dim(launch: np.void, name: str) -> dict[str, int]:

@@ -103,7 +103,9 @@ def _wrapper(compress: Compression) -> Callable[[memoryview], bytes | memoryview
     if compress == "zstd":
         import zstandard
 
-        compressor = zstandard.ZstdCompressor(level=3)
+        # The constant bytes of a packet between two numbers are often no more than four.
+        settings = zstandard.ZstdCompressionParameters.from_level(3, min_match=4)
+        compressor = zstandard.ZstdCompressor(compression_params=settings)
         return lambda group: schema.encode("Trace", {"packet": {"zstd_compressed_packets": compressor.compress(group)}})
     if compress == "deflate":
         return lambda group: schema.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})

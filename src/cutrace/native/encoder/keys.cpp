@@ -143,12 +143,16 @@ class Keys {
 };
 
 // Ids of the GPU work of one process, so that an API call finds the ids of what it launched by correlation id, without
-// a table of all work. Correlations are taken in spans of 1024: the first work of each gets an id out of the span's
-// first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to be
-// remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
+// a table of all work. The first work of each of the first `near` correlations gets base + correlation, since small ids
+// take few bytes. Beyond that, correlations are taken in spans of 1024: the first work of each gets an id out of the
+// span's first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to
+// be remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
 class Submissions {
  public:
-  explicit Submissions(std::uint64_t base) : next_(base + 1), pages_(std::size_t{1} << (32 - kPageBits)) {}
+  Submissions(std::uint64_t base, std::uint32_t near)
+      : base_(base), near_spans_(near >> kSpanBits), pages_(std::size_t{1} << (32 - kPageBits)) {
+    next_ = base + (std::uint64_t{near_spans_} << kSpanBits) + 1;
+  }
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
@@ -183,7 +187,7 @@ class Submissions {
       for (std::size_t row = 0; row < rows; ++row) {
         const auto c = view.get<std::uint32_t>(row);
         for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i)
-          ids[i] = pages_[c >> kPageBits]->ranges[c >> kSpanBits & kSpanMask][i - offsets[row]] + (c & (kSpan - 1));
+          ids[i] = id(*pages_[c >> kPageBits], c, i - offsets[row]);
       }
     }
     return nb::make_tuple(to_array(std::move(offsets)), to_array(std::move(ids)));
@@ -215,11 +219,17 @@ class Submissions {
     else
       page->seen.set(c & (kPage - 1));
     auto& ranges = page->ranges[c >> kSpanBits & kSpanMask];
+    if (ranges.empty() && c >> kSpanBits < near_spans_) ranges.push_back(base_ + (c & ~(kSpan - 1)));
     if (before >= ranges.size()) {
       ranges.push_back(next_);
       next_ += kSpan;
     }
-    return ranges[before] + (c & (kSpan - 1));
+    return id(*page, c, before);
+  }
+
+  // The id of the work of a correlation that came behind `before` others.
+  static std::uint64_t id(const Page& page, std::uint32_t c, std::size_t before) {
+    return page.ranges[c >> kSpanBits & kSpanMask][before] + (c & (kSpan - 1));
   }
 
   // Notes another piece of work; how many there were before.
@@ -237,7 +247,9 @@ class Submissions {
     return 1 + (more < kFull ? more : kFull - 1 + more_.at(c));
   }
 
+  std::uint64_t base_;
   std::uint64_t next_;
+  std::uint32_t near_spans_;
   std::vector<std::unique_ptr<Page>> pages_;
   std::unordered_map<std::uint32_t, std::uint32_t> more_;
 };
@@ -271,7 +283,7 @@ void register_keys(nb::module_& m) {
            "(number of each row's tuple as uint32, rows at which new numbers began in rising order)")
       .def("__len__", &Keys::size);
   nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, found again by correlation id.")
-      .def(nb::init<std::uint64_t>(), nb::arg("base"))
+      .def(nb::init<std::uint64_t, std::uint32_t>(), nb::arg("base"), nb::arg("near") = 0)
       .def("assign", &Submissions::assign, nb::arg("correlations"),
            "The id of each row's work, above ``base``.")
       .def("lists", &Submissions::lists, nb::arg("correlations"),
