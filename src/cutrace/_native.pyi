@@ -2,6 +2,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+VERSION: str
+
 def crc32c(data: object) -> int: ...
 def demangle(name: str) -> str: ...
 
@@ -37,6 +39,7 @@ class Submissions:
     @property
     def end(self) -> int: ...
 
+def times_known(starts: np.ndarray, ends: np.ndarray | None) -> bool: ...
 def time_order(times: np.ndarray) -> np.ndarray | None: ...
 
 class Lanes:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .._native import times_known
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
@@ -379,11 +380,11 @@ def _split(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if table.start_field is None or not len(rows):
         return rows, rows[:0]
     start = rows[table.start_field]
+    if times_known(start, rows["end"] if "end" in table.offsets else None):
+        return rows, rows[:0]
     unknown = (start == 0) | (start > _LATEST)
     if "end" in table.offsets:
         unknown |= (rows["end"] < start) | (rows["end"] > _LATEST)
-    if not unknown.any():
-        return rows, rows[:0]
     return rows[~unknown], rows[unknown]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from typing import Any
 
 import numpy as np
 
+from ..._native import VERSION
 from ...trace import Trace
 from .devices import Devices
 from .naming import Numbers
@@ -29,7 +30,7 @@ class Header:
         self._packet({"sequence_flags": CLEARED})
         self._clocks()
         half = (1 << 64) - 1
-        number = uuid.uuid4().int
+        number = int.from_bytes(os.urandom(16), "big")
         self._packet({"trace_uuid": _signed({"msb": number >> 64, "lsb": number & half})})
         info = devices.info()
         if info:
@@ -45,7 +46,7 @@ class Header:
     def finish(self, missing: list[tuple[str, int]], numbers: Numbers) -> None:
         """What is missing, as attributes of the trace and as instants on a track that is there only for them."""
         attributes: list[dict[str, Any]] = [
-            {"key": "cutrace.version", "string_value": _version()},
+            {"key": "cutrace.version", "string_value": VERSION},
             {"key": "cutrace.missing", "long_value": len(missing)},
         ]
         for i, (what, count) in enumerate(missing):
@@ -87,12 +88,3 @@ class Header:
 
 def _signed(values: dict[str, int]) -> dict[str, int]:
     return {k: v - (1 << 64) if v >> 63 else v for k, v in values.items()}
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("cutrace")
-    except PackageNotFoundError:
-        return "unknown"

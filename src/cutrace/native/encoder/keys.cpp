@@ -274,6 +274,21 @@ nb::object time_order(nb::handle column) {
   return to_array(std::move(order));
 }
 
+// Whether all rows have times that can be: a start behind 0, an end (where there are ends) not before it, and none so
+// large that signed numbers could not hold it.
+bool times_known(nb::handle starts, nb::object ends) {
+  View start(starts), end(ends.is_none() ? starts : nb::handle(ends));
+  if (start.type() != Type::kU64 || end.type() != Type::kU64) throw std::invalid_argument("times are uint64");
+  if (start.size() != end.size()) throw std::invalid_argument("as many ends as starts");
+  constexpr auto kLatest = static_cast<std::uint64_t>(INT64_MAX);
+  bool known = true;
+  for (std::size_t row = 0; row < start.size(); ++row) {
+    const auto first = start.get<std::uint64_t>(row), last = end.get<std::uint64_t>(row);
+    known &= (first != 0) & (first <= last) & (last <= kLatest);
+  }
+  return known;
+}
+
 }  // namespace
 
 void register_keys(nb::module_& m) {
@@ -289,6 +304,8 @@ void register_keys(nb::module_& m) {
       .def("lists", &Submissions::lists, nb::arg("correlations"),
            "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).")
       .def_prop_ro("end", &Submissions::end, "The first id behind those given, the base for the next process.");
+  m.def("times_known", &times_known, nb::arg("starts"), nb::arg("ends").none(),
+        "Whether all starts are above 0, and all ends (None: there are none) not before them; none beyond 2**63 - 1.");
   m.def("time_order", &time_order, nb::arg("times"),
         "Row numbers in the order of their times (stable), None when the rows are in order already.");
 }

@@ -10,6 +10,10 @@
 #include "common/crc32c.h"
 #include "encoder.h"
 
+#ifndef CUTRACE_VERSION
+#define CUTRACE_VERSION "unknown"
+#endif
+
 namespace nb = nanobind;
 
 namespace {
@@ -41,6 +45,7 @@ std::string demangle(const std::string& name) {
 
 NB_MODULE(_native, m) {
   m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns.";
+  m.attr("VERSION") = CUTRACE_VERSION;
   m.def(
       "crc32c",
       [](nb::object data) {
