@@ -61,6 +61,15 @@ def test_what_overlaps_goes_to_another_lane_and_is_counted() -> None:
     assert lanes.spilled().tolist() == [0, 1]
 
 
+def test_what_is_deeper_than_viewers_go_continues_on_another_lane() -> None:
+    slices = [(0, i, 5000 - 2 * i) for i in range(1200)]
+    seen, lanes = replay(slices, [])
+    deepest = {lane: sum(1 for _, at, *_ in seen if at == lane) for lane in range(3)}
+    assert all(0 < count < 512 for count in deepest.values())
+    assert sum(deepest.values()) == 1200
+    assert lanes.spilled().tolist() == [1200 - deepest[0]]
+
+
 def test_instants_lie_inside_the_slices_that_begin_with_them() -> None:
     lanes = Lanes()
     group, time = np.zeros(1, np.uint32), np.array([5], np.uint64)

@@ -275,3 +275,20 @@ class TestFiles:
             cutrace.convert(ordinary, tmp_path / "out.pftrace", compress=compress)
             sizes[compress] = (tmp_path / "out.pftrace").stat().st_size
         assert max(sizes["zstd"], sizes["deflate"]) * 3 < sizes[None]
+
+
+class TestRangesThatNeverEnded:
+    def test_they_keep_their_id_and_their_thread(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "open.bin") as capture:
+            capture.add("nvtx_ranges", start=ORIGIN + 5, name="lasting", thread=100, range_id=77, kind=1, flags=1)
+        (opened,) = convert(tmp_path / "open.bin").slices
+        assert (opened.name, opened.start, opened.end) == ("lasting", ORIGIN + 5, None)
+        assert (opened.args["range_id"], opened.args["thread"]) == (77, 100)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_payload_of_any_bits_is_no_cause_for_a_warning(tmp_path: Path) -> None:
+    with Capture(tmp_path / "nan.bin") as capture:
+        capture.mark("odd", 5, payload=0x7FA0_0000, payload_type=6)
+        capture.mark("even", 6, payload=0x7FA0_0000, payload_type=1)
+    assert [s.name for s in convert(tmp_path / "nan.bin").slices] == ["odd", "even"]

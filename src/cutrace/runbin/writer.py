@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CutraceError
+from ..outputs import unwritable
 from .blocks import pack_header, padded
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, schema
 
@@ -50,7 +50,7 @@ class Writer:
         try:
             self._file = self._part.open("xb")
         except OSError as error:
-            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+            raise unwritable(self.path, error) from None
         self.process(
             {
                 "format": FORMAT_VERSION,
@@ -107,7 +107,7 @@ class Writer:
             self._part.replace(self.path)
         except OSError as error:
             self.discard()
-            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+            raise unwritable(self.path, error) from None
 
     def discard(self) -> None:
         """Drop what was written."""
@@ -154,7 +154,7 @@ class Writer:
             self._file.write(header + payload + bytes(padded(len(payload)) - len(payload)))
         except OSError as error:
             self.discard()
-            raise CutraceError(f"cannot write {self.path}: {error.strerror}") from None
+            raise unwritable(self.path, error) from None
         self._sequence += 1
         self._last = max(self._last, last)
 

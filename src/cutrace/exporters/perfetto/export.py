@@ -10,6 +10,7 @@ import numpy as np
 
 from ..._native import Submissions
 from ...errors import CutraceError
+from ...outputs import unwritable
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
@@ -58,7 +59,7 @@ def write(
         with Output(Path(path), compress) as output:
             _Export(trace, output, start, end, progress).run()
     except OSError as error:
-        raise CutraceError(f"cannot write {path}: {error.strerror}") from None
+        raise unwritable(Path(path), error) from None
 
 
 class _Export:

@@ -6,6 +6,7 @@ that a piece of an event, once encoded, fits every sequence that has been told i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,8 +122,11 @@ def process_label(process: Process, pid: int) -> str:
 
 def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int) -> Iterator[tuple[str, int]]:
     """What is missing or was moved, as (sentence, count), for the notices of the trace."""
-    for (reason, detail), count in _losses(trace).items():
-        yield f"{reason} ({detail})" if detail else reason, count
+    losses: Counter[tuple[str, str]] = Counter()
+    for loss in trace.named_losses:
+        losses[loss.meaning, loss.detail] += loss.count
+    for (meaning, detail), count in losses.items():
+        yield f"{meaning} ({detail})" if detail else meaning, count
     for table, count in unknown.items():
         if count:
             yield f"{table} without known times, not shown", count
@@ -136,15 +140,3 @@ def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int) -> Itera
             yield str(note), 0
     if spilled:
         yield "slices that overlap others of their thread, shown on a track of their own", spilled
-
-
-def _losses(trace: Trace) -> dict[tuple[str, str], int]:
-    from ...runbin.layout import LOSS_REASONS
-
-    out: dict[tuple[str, str], int] = {}
-    for row in trace.losses:
-        reason = int(row["reason"])
-        _, meaning = LOSS_REASONS.get(reason, ("", f"records lost for a reason unknown here ({reason})"))
-        key = meaning, trace.strings[int(row["detail"])]
-        out[key] = out.get(key, 0) + int(row["count"])
-    return out

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -256,7 +256,7 @@ class Sweep:
             return
         self._begin()
         rows = rows[np.lexsort((rows["start"], rows["thread"]))]
-        table = self._streams["nvtx_ranges"][0].table
+        table = replace(self._streams["nvtx_ranges"][0].table, arguments=("range_id", "thread", "end_thread"))
         stream = Stream(table, self._trace, self._names, lambda _, n, e: self._track_of(OPEN_RANGES, n, e))
         chunk = stream.chunk(rows, self._submissions)
         groups, begins = np.unique(chunk.groups, return_index=True)

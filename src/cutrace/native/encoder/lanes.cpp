@@ -1,9 +1,9 @@
 // Slices of many tracks, as the begin and end events of properly nested stacks.
 //
 // A viewer takes the end of a slice to belong to the slice that began last on its track, so slices of one track
-// have to form a tree. Lanes lays out the slices of each group (a thread, say): a slice goes to the first lane on
-// which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of time: rows
-// are added in any order, and take() returns all events before a moment, in the order of time.
+// have to form a tree, and not too deep a one. Lanes lays out the slices of each group (a thread, say): a slice goes
+// to the first lane on which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of
+// time: rows are added in any order, and take() returns all events before a moment, in the order of time.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -23,6 +23,9 @@ namespace cutrace {
 namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+// Perfetto's importer drops what is nested deeper than 512; instants inside the innermost slice need a level too.
+constexpr std::size_t kDeepest = 500;
 
 struct Entry {
   std::uint64_t start;
@@ -160,7 +163,7 @@ class Lanes {
         continue;
       }
       std::size_t lane = 0;
-      while (lane < group.lanes.size() && !group.lanes[lane].empty() && group.lanes[lane].back() < entry.end) ++lane;
+      while (lane < group.lanes.size() && !nests(group.lanes[lane], entry.end)) ++lane;
       if (lane == group.lanes.size()) group.lanes.emplace_back();
       group.lanes[lane].push_back(entry.end);
       ++group.open;
@@ -169,6 +172,10 @@ class Lanes {
     }
     group.entries.clear();
     if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
+  }
+
+  static bool nests(const std::vector<std::uint64_t>& open, std::uint64_t end) {
+    return open.empty() || (open.back() >= end && open.size() < kDeepest);
   }
 
   // Ends of slices up to and including a moment: what ends when another begins is not its parent.
