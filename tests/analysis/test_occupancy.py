@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cutrace.analysis.occupancy import occupancy
+from cutrace.analysis.occupancy import UNLIMITED, occupancy
 
 H100 = {
     "compute_major": 9, "multiprocessors": 132, "warp_size": 32, "max_warps": 64, "max_blocks": 32,
@@ -18,7 +20,18 @@ V100 = H100 | {
 
 
 def of(device: dict[str, int] = H100, **launch: int) -> Any:
-    return occupancy(**({"threads": 256, "registers": 32, "shared": 0, "grid_blocks": 132} | launch | device))
+    """The occupancy of one launch, None when it is not known."""
+    found = many(device, **{name: [value] for name, value in launch.items()})
+    if found is None or not found.known[0]:
+        return None
+    return SimpleNamespace(**{name: values[0].item() for name, values in vars(found).items()})
+
+
+def many(device: dict[str, int] = H100, **launches: list[int]) -> Any:
+    count = len(next(iter(launches.values()), [0]))
+    usual = {"threads": [256], "registers": [32], "shared": [0], "grid_blocks": [132]}
+    arrays = {name: np.array(values * count) for name, values in usual.items()}
+    return occupancy(**(arrays | {name: np.array(values) for name, values in launches.items()}), **device)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +58,7 @@ def test_blocks_on_a_multiprocessor(launch: dict[str, int], blocks: int, percent
 def test_each_limit_is_told() -> None:
     found = of(registers=64, shared=49_152)
     assert (found.limit_blocks, found.limit_warps, found.limit_registers, found.limit_shared) == (32, 8, 4, 4)
-    assert of(V100).limit_shared is None
+    assert of(V100).limit_shared == UNLIMITED
 
 
 def test_waves_fill_the_whole_device() -> None:
@@ -62,3 +75,12 @@ def test_a_block_that_does_not_fit() -> None:
 def test_without_the_facts_of_the_device_there_is_none(fact: str) -> None:
     assert of(H100 | {fact: 0}) is None
     assert of(threads=0) is None
+
+
+def test_launches_do_not_meddle_with_each_other() -> None:
+    launches = {"threads": [256, 0, 32], "registers": [64, 32, 0], "shared": [0, 0, 49_152]}
+    found = many(**launches)
+    assert found.known.tolist() == [True, False, True]
+    for i in (0, 2):
+        alone = of(**{name: values[i] for name, values in launches.items()})
+        assert {name: values[i].item() for name, values in vars(found).items()} == vars(alone)

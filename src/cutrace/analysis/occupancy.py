@@ -9,40 +9,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 #: Registers are given to a warp in units of this many, and warps are placed on this many schedulers.
 _REGISTER_UNIT = 256
 _SCHEDULERS = 4
 
+#: What stands for no limit.
+UNLIMITED = -1
+
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks that fit on a multiprocessor by each limit, and what follows from the smallest.
+    """Blocks that fit on a multiprocessor by each limit, and what follows from the smallest: an entry for each launch.
 
-    ``limit_registers`` and ``limit_shared`` are None when the launch uses none of it, so that nothing limits.
-    ``warps`` are resident on a multiprocessor at most, ``percent`` is their share of the multiprocessor's slots,
-    ``waves`` how often the whole device is filled by the grid.
+    ``limit_registers`` and ``limit_shared`` are :data:`UNLIMITED` where a launch uses none of it, so that nothing
+    limits. ``warps`` are resident on a multiprocessor at most, ``percent`` is their share of the multiprocessor's
+    slots, ``waves`` how often the whole device is filled by the grid. ``known`` is False, and the rest means nothing,
+    where a launch has no threads: that is how captures say that its configuration is not known.
     """
 
-    limit_blocks: int
-    limit_warps: int
-    limit_registers: int | None
-    limit_shared: int | None
-    blocks: int
-    warps: int
-    percent: float
-    waves: float
+    known: np.ndarray
+    limit_blocks: np.ndarray
+    limit_warps: np.ndarray
+    limit_registers: np.ndarray
+    limit_shared: np.ndarray
+    blocks: np.ndarray
+    warps: np.ndarray
+    percent: np.ndarray
+    waves: np.ndarray
 
 
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
+def _round_up(values: np.ndarray, unit: int) -> np.ndarray:
+    return -(-values // unit) * unit
 
 
 def occupancy(
     *,
-    threads: int,
-    registers: int,
-    shared: int,
-    grid_blocks: int,
+    threads: np.ndarray,
+    registers: np.ndarray,
+    shared: np.ndarray,
+    grid_blocks: np.ndarray,
     compute_major: int,
     multiprocessors: int,
     warp_size: int,
@@ -52,39 +59,41 @@ def occupancy(
     shared_per_multiprocessor: int,
     shared_reserved: int,
 ) -> Occupancy | None:
-    """Theoretical occupancy of a launch.
+    """Theoretical occupancy of launches on one device.
 
-    ``threads`` and ``shared`` (bytes, static and dynamic) are those of a block, ``registers`` those of a thread;
-    ``shared_reserved`` is the driver's share of a block. The other facts are those of the device, a multiprocessor
-    at a time. Returns None when a fact that is needed is 0, which is how captures say that it is not known.
+    The arrays have an integer for each launch: ``threads`` and ``shared`` (bytes, static and dynamic) are those of a
+    block, ``registers`` those of a thread. ``shared_reserved`` is the driver's share of a block. The other facts are
+    those of the device, a multiprocessor at a time. Returns None when a fact that is needed is 0, which is how
+    captures say that it is not known.
     """
-    if not (threads and warp_size and max_warps and max_blocks and multiprocessors and registers_per_multiprocessor):
+    if not (warp_size and max_warps and max_blocks and multiprocessors and registers_per_multiprocessor):
         return None
-    warps = -(-threads // warp_size)
+    threads, registers, shared = (np.asarray(v, np.int64) for v in (threads, registers, shared))
+    known = threads > 0
+    warps = np.maximum(-(-threads // warp_size), 1)
     limit_warps = max_warps // warps
 
-    limit_registers = None
-    if registers:
-        per_warp = _round_up(registers * warp_size, _REGISTER_UNIT)
-        # Each scheduler has its own part of the register file, and whole warps live in one part.
-        resident = registers_per_multiprocessor // _SCHEDULERS // per_warp * _SCHEDULERS
-        limit_registers = resident // warps
+    per_warp = np.maximum(_round_up(registers * warp_size, _REGISTER_UNIT), 1)
+    # Each scheduler has its own part of the register file, and whole warps live in one part.
+    resident = registers_per_multiprocessor // _SCHEDULERS // per_warp * _SCHEDULERS
+    limit_registers = np.where(registers > 0, resident // warps, UNLIMITED)
 
-    limit_shared = None
-    needed = shared + shared_reserved
-    if needed and shared_per_multiprocessor:
-        limit_shared = shared_per_multiprocessor // _round_up(needed, 128 if compute_major >= 8 else 256)
+    needed = _round_up(shared + shared_reserved, 128 if compute_major >= 8 else 256)
+    limited = (needed > 0) & (shared_per_multiprocessor > 0)
+    limit_shared = np.where(limited, shared_per_multiprocessor // np.maximum(needed, 1), UNLIMITED)
 
-    limits = [limit for limit in (max_blocks, limit_warps, limit_registers, limit_shared) if limit is not None]
-    blocks = min(limits)
-    resident_warps = blocks * warps
+    blocks = np.minimum(limit_warps, max_blocks)
+    for limit in (limit_registers, limit_shared):
+        blocks = np.where(limit == UNLIMITED, blocks, np.minimum(blocks, limit))
+    filled = blocks * multiprocessors
     return Occupancy(
-        limit_blocks=max_blocks,
+        known=known,
+        limit_blocks=np.full(len(threads), max_blocks),
         limit_warps=limit_warps,
         limit_registers=limit_registers,
         limit_shared=limit_shared,
         blocks=blocks,
-        warps=resident_warps,
-        percent=100.0 * resident_warps / max_warps,
-        waves=grid_blocks / (blocks * multiprocessors) if blocks else 0.0,
+        warps=blocks * warps,
+        percent=100.0 * (blocks * warps) / max_warps,
+        waves=np.where(blocks > 0, grid_blocks / np.maximum(filled, 1), 0.0),
     )

@@ -73,16 +73,16 @@ class Devices:
         row = self._rows.get((process, device))
         return None if row is None else int(row["shared_reserved_per_block"])
 
-    def occupancy(self, process: int, device: int, launch: np.void) -> Occupancy | None:
-        """Theoretical occupancy of a launch configuration, None without the facts of the device."""
+    def occupancy(self, process: int, device: int, launches: np.ndarray) -> Occupancy | None:
+        """Theoretical occupancy of launch configurations, None without the facts of the device."""
         row = self._rows.get((process, device))
         if row is None:
             return None
         return occupancy(
-            threads=int(launch["block_x"]) * int(launch["block_y"]) * int(launch["block_z"]),
-            registers=int(launch["registers"]),
-            shared=int(launch["static_shared"]) + int(launch["dynamic_shared"]),
-            grid_blocks=int(launch["grid_x"]) * int(launch["grid_y"]) * int(launch["grid_z"]),
+            threads=volume(launches, "block"),
+            registers=launches["registers"],
+            shared=launches["static_shared"].astype(np.int64) + launches["dynamic_shared"],
+            grid_blocks=volume(launches, "grid"),
             compute_major=int(row["compute_major"]),
             multiprocessors=int(row["multiprocessors"]),
             warp_size=int(row["warp_size"]),
@@ -157,3 +157,9 @@ class Devices:
             "pci_bdf": self._trace.strings[int(row["pci"])] or None,
             "extra_info": [{"key": k, "value": str(v)} for k, v in extra.items() if v is not None],
         }
+
+
+def volume(launches: np.ndarray, of: str) -> np.ndarray:
+    """How many blocks the ``grid``, or threads the ``block``, of each launch has."""
+    x, y, z = (launches[f"{of}_{axis}"].astype(np.uint64) for axis in "xyz")
+    return x * y * z

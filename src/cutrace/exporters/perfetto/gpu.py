@@ -1,119 +1,41 @@
-"""Work on the GPU: one ``gpu_render_stage_event`` for each kernel, copy, fill and graph.
-
-Everything that is the same for many events (names, launch configuration, queue) is described once for each
-combination of the fields it depends on, its *style*, and encoded into a piece that the events copy.
+"""Work on the GPU: one ``gpu_render_stage_event`` for each kernel, copy, fill and graph. Here is what each kind of
+work shows; what many events share is encoded once (:mod:`.styles`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs, Keys, Submissions, demangle, time_order
-from ...trace import Trace
-from . import schema
-from .devices import Devices
+from ..._native import Submissions, demangle, time_order
+from ...analysis.occupancy import UNLIMITED
+from .devices import volume
 from .labels import LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
-from .naming import Names, Needs, Numbers
+from .naming import Needs, Numbers
 from .output import Output
-from .sequence import Interned, Sequence
+from .sequence import Sequence
+from .styles import ABSENT, QUEUE_FIELDS, GpuNames, GpuTable, Part, Styles, present
 from .template import Column, Columns, Delta, Given, Pieces, Template, When
 
-EVENT = "GpuRenderStageEvent"
-LAUNCH = "GpuRenderStageEvent.ComputeKernelLaunch"
-QUEUE_FIELDS = ("device", "context", "stream")
+__all__ = ["TABLES", "GpuNames", "GpuWriter"]
+
 GRAPH_FIELDS = ("graph", "graph_node")
 
 
-@dataclass(frozen=True)
-class Style:
-    """What events of one style share: fields of the event, and fields of its ``launch``."""
-
-    event: dict[str, Any]
-    launch: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class GpuTable:
-    """How a table becomes events: the fields its styles depend on, the style of a row, and the template of what is
-    each row's own."""
-
-    name: str
-    style_fields: tuple[str, ...]
-    style: Callable[[GpuNames, np.void, Needs], Style]
-    arguments: tuple[str, ...] = ()
-
-
-class GpuNames:
-    """What styles are described with: the tables of the trace, and its devices."""
-
-    def __init__(self, trace: Trace, devices: Devices, names: Names, process: int) -> None:
-        self.trace, self.devices, self.names, self.process = trace, devices, names, process
-        self._kernels = 0
-
-    def described(self, kernel: dict[str, Any], needs: Needs) -> dict[str, int]:
-        """The field of the event that refers to an interned kernel, whose arguments count as the event's own. Copies
-        and fills have one too, for the arguments: without a name, and not among the kernels, which is what their
-        stage says."""
-        self._kernels += 1
-        return {"kernel_iid": needs.add(Interned("compute_kernels", self._kernels, kernel))}
-
-    def placed(self, row: np.void, stage: str, name: str, needs: Needs) -> dict[str, Any]:
-        """Fields of the event that say where it ran and what it is called."""
-        device, context, stream = (int(row[f]) for f in QUEUE_FIELDS)
-        return {
-            "hw_queue_iid": needs.add(self.devices.queue(self.process, device, context, stream)),
-            "stage_iid": needs.add(self.devices.stage(stage)),
-            "gpu_id": self.devices.gpu(self.process, device) or None,  # 0 is the default
-            "context": needs.add(self.devices.context(self.process, context)),
-            "name_iid": needs.name("event_names", name),
-        }
-
-
-def kernel_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
-    """A kernel in one launch configuration on one stream: all but the grid and block go into its interned kernel."""
+def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
+    """A kernel on one stream, with what else of its launch configuration is text."""
     launch = names.trace.launches[int(row["launch"])]
     mangled = names.trace.strings[int(launch["name"])]
     known = int(row["launch"]) != 0
     plain = demangle(mangled) if known else "(unknown kernel)"
     device = int(row["device"])
-    occupancy = names.devices.occupancy(names.process, device, launch) if known else None
     args = needs.compute_args(device=device, stream=int(row["stream"]), context=int(row["context"]))
     if known:
-        grid, block = _dim(launch, "grid"), _dim(launch, "block")
         args += needs.compute_args(
-            thread_count=_volume(grid) * _volume(block),
-            registers_per_thread=int(launch["registers"]),
-            shared_mem_static=int(launch["static_shared"]),
-            shared_mem_dynamic=int(launch["dynamic_shared"]),
-            shared_mem_config_size=int(launch["shared_executed"]),
             shared_mem_driver=names.devices.reserved_shared(names.process, device),
-            func_cache_config=int(launch["cache_executed"]),
-            func_cache_config_requested=int(launch["cache_requested"]) or None,
-            local_mem_per_thread=int(launch["local_per_thread"]) or None,
-            local_mem_total=int(launch["local_total"]) or None,
             cluster_size=_cluster(launch),
-            max_cluster_size=int(launch["max_cluster"]) or None,
-            max_active_clusters=int(launch["max_active_clusters"]) or None,
-            cluster_scheduling_policy=int(launch["cluster_policy"]) or None,
-            shared_mem_limit_config=int(launch["shared_limit"]) or None,
-            shared_mem_carveout_pct=int(launch["carveout"]) if launch["carveout"] != 255 else None,
             launch_type=LAUNCH_TYPES.get(int(launch["launch_type"])),
-            graph=int(launch["graph"]) or None,
-            graph_node=int(launch["graph_node"]) or None,
-        )
-    if occupancy:
-        args += needs.compute_args(
-            waves_per_multiprocessor=occupancy.waves,
-            occupancy_limit_blocks=occupancy.limit_blocks,
-            occupancy_limit_warps=occupancy.limit_warps,
-            occupancy_limit_registers=occupancy.limit_registers,
-            occupancy_limit_shared_mem=occupancy.limit_shared,
-            sm__maximum_warps_per_active_cycle_pct=occupancy.percent,
-            sm__maximum_warps_avg_per_active_cycle=occupancy.warps,
         )
     kernel = {
         "name": mangled if known else plain,
@@ -121,11 +43,70 @@ def kernel_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         "arch": names.devices.architecture(names.process, device),
         "args": args,
     }
-    event = names.placed(row, "Kernel", plain, needs) | names.described(kernel, needs)
-    return Style(event, {"grid_size": grid, "workgroup_size": block} if known else {})
+    return Part(names.placed(row, "Kernel", plain, needs), kernel)
 
 
-def memcpy_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
+#: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
+LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
+    "registers_per_thread": ("registers", None),
+    "shared_mem_static": ("static_shared", None),
+    "shared_mem_dynamic": ("dynamic_shared", None),
+    "shared_mem_config_size": ("shared_executed", None),
+    "func_cache_config": ("cache_executed", None),
+    "func_cache_config_requested": ("cache_requested", 0),
+    "local_mem_per_thread": ("local_per_thread", 0),
+    "local_mem_total": ("local_total", 0),
+    "max_cluster_size": ("max_cluster", 0),
+    "max_active_clusters": ("max_active_clusters", 0),
+    "cluster_scheduling_policy": ("cluster_policy", 0),
+    "shared_mem_limit_config": ("shared_limit", 0),
+    "shared_mem_carveout_pct": ("carveout", 255),
+    "graph": ("graph", 0),
+    "graph_node": ("graph_node", 0),
+}
+#: Arguments that are a figure of the occupancy.
+OCCUPANCY_COUNTS = {
+    "occupancy_limit_blocks": "limit_blocks",
+    "occupancy_limit_warps": "limit_warps",
+    "occupancy_limit_registers": "limit_registers",
+    "occupancy_limit_shared_mem": "limit_shared",
+    "sm__maximum_warps_avg_per_active_cycle": "warps",
+}
+OCCUPANCY_RATIOS = {"waves_per_multiprocessor": "waves", "sm__maximum_warps_per_active_cycle_pct": "percent"}
+
+
+def kernel_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The launch configurations of kernels, with the occupancy that follows from them."""
+    launches = names.trace.launches[rows["launch"]]
+    known = rows["launch"] != 0
+    out = {"thread_count": present(volume(launches, "grid") * volume(launches, "block"), known)}
+    for name, (field, nothing) in LAUNCH_COUNTS.items():
+        out[name] = present(launches[field], known if nothing is None else known & (launches[field] != nothing))
+    out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
+    out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
+    for device in np.unique(rows["device"]).tolist():
+        at = np.flatnonzero(known & (rows["device"] == device))
+        found = names.devices.occupancy(names.process, device, launches[at])
+        if found is None:
+            continue
+        for name, figure in OCCUPANCY_COUNTS.items():
+            values = getattr(found, figure)
+            out[name][at] = present(values, found.known & (values != UNLIMITED))
+        for name, figure in OCCUPANCY_RATIOS.items():
+            out[name][at] = getattr(found, figure)
+    return out
+
+
+def graph_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The graph and the node that work comes from."""
+    return {name: present(rows[name], rows[name] != 0) for name in GRAPH_FIELDS}
+
+
+def no_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {}
+
+
+def memcpy_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
     """A kind of copy on one stream."""
     kind, source, destination = (int(row[f]) for f in ("kind", "source_memory", "destination_memory"))
     peer = kind == 10 or row["source_device"] != row["destination_device"]
@@ -138,43 +119,50 @@ def memcpy_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
         source_device=int(row["source_device"]) if peer else None,
         destination_device=int(row["destination_device"]) if peer else None,
         peer_context=int(row["peer_context"]) if peer else None,
-        graph=int(row["graph"]) or None,
-        graph_node=int(row["graph_node"]) or None,
     )
     event = names.placed(row, "Memcpy", f"Memcpy {label(MEMCPY_KINDS, kind)}", needs)
-    return Style(event | names.described({"args": args}, needs), {})
+    return Part(event, {"args": args})
 
 
-def memset_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
+def memset_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
     """A kind of fill on one stream."""
     args = needs.compute_args(
         **{f: int(row[f]) for f in QUEUE_FIELDS},
         value=int(row["value"]),
         memory=label(MEMORY_KINDS, int(row["memory"])),
         asynchronous=int(row["flags"]) & 1 or None,
-        graph=int(row["graph"]) or None,
-        graph_node=int(row["graph_node"]) or None,
     )
-    return Style(names.placed(row, "Memset", "Memset", needs) | names.described({"args": args}, needs), {})
+    return Part(names.placed(row, "Memset", "Memset", needs), {"args": args})
 
 
-def graph_style(names: GpuNames, row: np.void, needs: Needs) -> Style:
+def graph_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
     """A graph traced as a whole, on the stream it was launched into."""
     graph = int(row["graph"])
     args = needs.compute_args(**{f: int(row[f]) for f in QUEUE_FIELDS}, graph=graph)
     event = names.placed(row, "CUDA graph", f"CUDA graph {graph}", needs)
-    return Style(event | names.described({"args": args}, needs), {})
+    return Part(event, {"args": args})
 
 
 COPY_FIELDS = (
     "kind", "source_memory", "destination_memory", "flags", "source_device", "destination_device", "peer_context",
 )  # fmt: skip
+FILL_FIELDS = ("value", "memory", "flags")
 TABLES = (
-    GpuTable("kernels", ("launch", *QUEUE_FIELDS), kernel_style),
-    GpuTable("memcpys", (*COPY_FIELDS, *GRAPH_FIELDS, *QUEUE_FIELDS), memcpy_style, ("bytes", "bandwidth")),
-    GpuTable("memsets", ("value", "memory", "flags", *GRAPH_FIELDS, *QUEUE_FIELDS), memset_style, ("bytes",)),
-    GpuTable("graph_launches", ("graph", *QUEUE_FIELDS), graph_style),
-)
+    GpuTable(
+        "kernels", ("launch", *QUEUE_FIELDS), QUEUE_FIELDS, kernel_part, kernel_numbers,
+        counts=("thread_count", *LAUNCH_COUNTS, *OCCUPANCY_COUNTS), ratios=tuple(OCCUPANCY_RATIOS),
+        launch_fields=("name", "launch_type", "cluster_x", "cluster_y", "cluster_z"),
+    ),
+    GpuTable(
+        "memcpys", (*COPY_FIELDS, *GRAPH_FIELDS, *QUEUE_FIELDS), (*COPY_FIELDS, *QUEUE_FIELDS), memcpy_part,
+        graph_numbers, counts=GRAPH_FIELDS, arguments=("bytes", "bandwidth"),
+    ),
+    GpuTable(
+        "memsets", (*FILL_FIELDS, *GRAPH_FIELDS, *QUEUE_FIELDS), (*FILL_FIELDS, *QUEUE_FIELDS), memset_part,
+        graph_numbers, counts=GRAPH_FIELDS, arguments=("bytes",),
+    ),
+    GpuTable("graph_launches", ("graph", *QUEUE_FIELDS), ("graph", *QUEUE_FIELDS), graph_part, no_numbers),
+)  # fmt: skip
 
 
 class GpuWriter:
@@ -183,17 +171,15 @@ class GpuWriter:
     def __init__(
         self, table: GpuTable, names: GpuNames, submissions: Submissions, numbers: Numbers, output: Output
     ) -> None:
-        self._table, self._names, self._submissions = table, names, submissions
+        self._table, self._submissions = table, submissions
         self._numbers, self._output = numbers, output
-        self._keys = Keys(len(table.style_fields))
-        self._event, self._launch = Blobs(), Blobs()
-        self._needs: list[Needs] = []
-        self._common = Needs(names.names)
+        self._styles = Styles(table, names, output)
+        self._common = self._styles.common
         self._template = self._describe()
         self._open()
 
     def _describe(self) -> Template:
-        launch: dict[str, Any] = {"pieces": Pieces("style", "launch_pieces"), "args": []}
+        launch: dict[str, Any] = {"args": []}
         for name in self._table.arguments:
             arg = {"name_iid": self._common.name("compute_arg_names", name), "uint_value": Column(name)}
             launch["args"].append(When(name, arg))
@@ -223,22 +209,20 @@ class GpuWriter:
         self._sequence.anchor(first)
         if fresh:
             self._sequence.intern(self._common)
-        styles, new = self._keys.ids([rows[f] for f in self._table.style_fields])
-        for row in rows[new]:
-            self._add_style(row)
-        self._sent.resize(len(self._needs), refcheck=False)
-        used = np.bincount(styles, minlength=len(self._needs)) > 0
-        for style in np.flatnonzero(used & ~self._sent).tolist():
-            self._sequence.intern(self._needs[style])
-        self._sent |= used
+        styles = self._styles.ids(rows)
+        self._sent.resize(len(self._styles), refcheck=False)
+        used = np.bincount(styles, minlength=len(self._styles)) > 0
+        unsent = np.flatnonzero(used & ~self._sent)
+        if len(unsent):
+            self._styles.intern(unsent, self._sequence, self._sent_parts)
+            self._sent |= used
         columns: Columns = {
             "start": rows["start"],
             "event_id": self._submissions.assign(rows["correlation"]),
             "duration": rows["end"] - rows["start"],
             "correlation": rows["correlation"],
             "style": styles,
-            "event_pieces": self._event,
-            "launch_pieces": self._launch,
+            "event_pieces": self._styles.events,
             "prefixes": self._output.prefixes,
         }
         for name in self._table.arguments:
@@ -250,16 +234,8 @@ class GpuWriter:
 
     def _open(self) -> None:
         self._sequence = Sequence(self._numbers.sequence(), self._output)
-        self._sent = np.zeros(0, bool)  # by style, whether the sequence has its entries
-
-    def _add_style(self, row: np.void) -> None:
-        needs = Needs(self._names.names)
-        style = self._table.style(self._names, row, needs)
-        # Without arguments of each row, the launch is as constant as the rest.
-        whole = {} if self._table.arguments or not style.launch else {"launch": style.launch}
-        self._event.add(schema.encode(EVENT, style.event | whole))
-        self._launch.add(schema.encode(LAUNCH, style.launch))
-        self._needs.append(needs)
+        # By style and by part, whether the sequence has its entries.
+        self._sent, self._sent_parts = np.zeros(0, bool), np.zeros(0, bool)
 
 
 def _bandwidth(rows: np.ndarray) -> np.ndarray:
@@ -268,14 +244,6 @@ def _bandwidth(rows: np.ndarray) -> np.ndarray:
     out = np.zeros(len(rows))
     np.divide(rows["bytes"] * 1e9, duration, out=out, where=duration > 0)
     return np.rint(np.minimum(out, 2.0**63), out).astype(np.uint64)
-
-
-def _dim(launch: np.void, name: str) -> dict[str, int]:
-    return {axis: int(launch[f"{name}_{axis}"]) for axis in "xyz"}
-
-
-def _volume(dim: dict[str, int]) -> int:
-    return dim["x"] * dim["y"] * dim["z"]
 
 
 def _cluster(launch: np.void) -> str | None:

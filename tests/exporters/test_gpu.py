@@ -1,0 +1,120 @@
+"""Captures with about as many launch configurations as launches, as dynamic shapes and rebuilt graphs make them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutrace
+from captures import ORIGIN, Capture
+from cutrace.exporters.perfetto.gpu import GpuWriter
+from pftrace import decode
+
+LAUNCHES = 20_000
+
+
+def configuration(i: int) -> dict[str, int]:
+    """Configuration ``i``, in which every field that few captures have is there for some and not for others."""
+    return {
+        "registers": i % 128,
+        "static_shared": i % 5 * 16,
+        "dynamic_shared": i % 7 * 1024,
+        "local_per_thread": i % 3 * 8,
+        "local_total": i % 3 << 40,
+        "graph": i // 100 % 2 * i,
+        "graph_node": i // 100 % 2 * (i + 1),
+        "carveout": 255 if i % 4 else i % 101,
+        "cluster_x": i % 2,
+        "cluster_y": i % 2,
+        "cluster_z": i % 2,
+        "max_cluster": i % 2 * 8,
+        "launch_type": i % 2,
+    }
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with Capture(tmp_path_factory.mktemp("many") / "many.bin") as c:
+        c.device()
+        for i in range(LAUNCHES):
+            launch = c.launch(f"kernel_{i % 40}", (i + 1, 1 + i % 3, 1), (32 * (1 + i % 32), 1, 1), **configuration(i))
+            c.kernel(launch, 1000 * i, 1000 * i + 700, stream=7 + i % 2, correlation=i + 1)
+            if i % 10 == 0:
+                c.add("memcpys", start=ORIGIN + 1000 * i, end=ORIGIN + 1000 * i + 9, bytes=i + 1, kind=1, context=1,
+                      source_memory=1, destination_memory=3, graph=i, graph_node=i + 1)  # fmt: skip
+    return c.path
+
+
+def expected_arguments(i: int) -> dict[str, Any]:
+    given = configuration(i)
+    return {
+        "thread_count": (i + 1) * (1 + i % 3) * 32 * (1 + i % 32),
+        "registers_per_thread": given["registers"],
+        "shared_mem_static": given["static_shared"],
+        "shared_mem_dynamic": given["dynamic_shared"],
+        "local_mem_per_thread": given["local_per_thread"] or None,
+        "local_mem_total": given["local_total"] or None,
+        "graph": given["graph"] or None,
+        "graph_node": given["graph_node"] or None,
+        "shared_mem_carveout_pct": None if given["carveout"] == 255 else given["carveout"],
+        "cluster_size": "1x1x1" if i % 2 else None,
+        "max_cluster_size": given["max_cluster"] or None,
+        "occupancy_limit_warps": 64 // (1 + i % 32),
+    }
+
+
+def test_each_launch_has_its_own_configuration(many: Path, tmp_path: Path) -> None:
+    cutrace.convert(many, tmp_path / "out.pftrace")
+    kernels = [e for e in decode(tmp_path / "out.pftrace").gpu if e.stage == "Kernel"]
+    assert sorted(e.submission for e in kernels) == list(range(1, LAUNCHES + 1))
+    for e in kernels:
+        i = e.submission - 1
+        assert e.start == ORIGIN + 1000 * i
+        assert (e.name, e.kernel.name, e.args["stream"]) == (f"kernel_{i % 40}", f"kernel_{i % 40}", 7 + i % 2)
+        assert (e.grid, e.block) == ((i + 1, 1 + i % 3, 1), (32 * (1 + i % 32), 1, 1))
+        expected = expected_arguments(i)
+        assert {name: e.args.get(name) for name in expected} == expected
+        assert ("occupancy_limit_registers" in e.args) == (i % 128 > 0)
+
+
+def test_copies_of_many_graphs(many: Path, tmp_path: Path) -> None:
+    cutrace.convert(many, tmp_path / "out.pftrace")
+    copies = [e for e in decode(tmp_path / "out.pftrace").gpu if e.stage == "Memcpy"]
+    found = sorted((e.start - ORIGIN, e.args["bytes"], e.args.get("graph"), e.args["graph_node"]) for e in copies)
+    assert found == [(1000 * i, i + 1, i or None, i + 1) for i in range(0, LAUNCHES, 10)]
+
+
+def test_memory_does_not_grow_with_each_configuration(many: Path, tmp_path: Path) -> None:
+    # What Python holds at most; a description of each configuration by field name would be some kilobytes each.
+    tracemalloc.start()
+    try:
+        cutrace.convert(many, tmp_path / "out.pftrace")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < LAUNCHES * 2000
+
+
+def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = GpuWriter.write
+
+    def halves(self: GpuWriter, rows: np.ndarray) -> None:
+        # The second half comes first: the other one lies before the clock, and needs a sequence of its own.
+        middle = len(rows) // 2
+        write(self, rows[middle:])
+        write(self, rows[:middle])
+
+    with Capture(tmp_path / "c.bin") as c:
+        c.device()
+        launches = [c.launch(f"kernel_{i}", (i + 1, 1, 1)) for i in range(4)]
+        for n, i in enumerate((0, 1, 2, 3, 3, 2, 0, 2)):
+            c.kernel(launches[i], 100 * n, 100 * n + 50)
+    monkeypatch.setattr(GpuWriter, "write", halves)
+    cutrace.convert(c.path, tmp_path / "out.pftrace")
+    events = sorted(decode(tmp_path / "out.pftrace").gpu, key=lambda e: e.start)
+    found = [(e.kernel.name, e.grid[0], e.args["thread_count"]) for e in events]
+    assert found == [(f"kernel_{i}", i + 1, 32 * (i + 1)) for i in (0, 1, 2, 3, 3, 2, 0, 2)]
