@@ -98,7 +98,8 @@ def test_a_full_disk_leaves_nothing_and_names_the_trace(tmp_path):
     limit = f"ulimit -f 0; exec {sys.executable} -m cutrace convert {capture} -o {tmp_path / 'a.pftrace'}"
     done = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == f"cutrace: cannot write {tmp_path / 'a.pftrace'}: File too large. Choose another name or place.\n"
+    refused = f"cannot write {tmp_path / 'a.pftrace'}: File too large. Choose another name or place."
+    assert done.stderr == f"cutrace: {refused}\n"
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 
