@@ -129,7 +129,9 @@ void ActivityDecoder::api(const CUpti_ActivityAPI& a) {
   add_timed(row);
 }
 
-void ActivityDecoder::memcpy(const CUpti_ActivityMemcpy5& m) {
+// What copies on one device and between two have in common.
+template <typename Record>
+rows::Memcpys copy_row(const Record& m) {
   rows::Memcpys row;
   row.start = m.start;
   row.end = m.end;
@@ -144,27 +146,16 @@ void ActivityDecoder::memcpy(const CUpti_ActivityMemcpy5& m) {
   row.source_memory = m.srcKind;
   row.destination_memory = m.dstKind;
   row.flags = m.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
-  add_timed(row);
+  return row;
 }
 
+void ActivityDecoder::memcpy(const CUpti_ActivityMemcpy5& m) { add_timed(copy_row(m)); }
+
 void ActivityDecoder::memcpy_peer(const CUpti_ActivityMemcpyPtoP4& m) {
-  rows::Memcpys row;
-  row.start = m.start;
-  row.end = m.end;
-  row.bytes = m.bytes;
-  row.graph_node = m.graphNodeId;
-  row.correlation = m.correlationId;
-  row.stream = m.streamId;
-  row.graph = m.graphId;
-  row.context = narrow(m.contextId);
-  row.device = narrow(m.deviceId);
+  rows::Memcpys row = copy_row(m);
   row.peer_context = narrow(m.contextId == m.srcContextId ? m.dstContextId : m.srcContextId);
   row.source_device = narrow(m.srcDeviceId);
   row.destination_device = narrow(m.dstDeviceId);
-  row.kind = m.copyKind;
-  row.source_memory = m.srcKind;
-  row.destination_memory = m.dstKind;
-  row.flags = m.flags & CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
   add_timed(row);
 }
 
