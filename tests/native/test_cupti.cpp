@@ -197,6 +197,52 @@ TEST(every_kind_of_record_becomes_its_row) {
   CHECK_EQUAL(c.rows<rows::Losses>().size(), std::size_t{0});
 }
 
+TEST(a_queue_that_stays_full_is_one_row_a_thread) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=60000"));
+  constexpr std::uint64_t kMillisecond = 1'000'000;
+  const auto wait = [](std::uint32_t thread, std::uint64_t start, std::uint32_t correlation) {
+    auto overhead = make<CUpti_ActivityOverhead3>(CUPTI_ACTIVITY_KIND_OVERHEAD);
+    overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL;
+    overhead.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
+    overhead.objectId.pt.threadId = thread;
+    overhead.correlationId = correlation;
+    overhead.start = start;
+    overhead.end = start + 2000;
+    put(overhead);
+  };
+  for (std::uint32_t i = 0; i < 1000; ++i) {  // a wait every 10 us, of two threads in turn
+    wait(5, kMillisecond + i * 10'000u, 1 + i);
+    wait(6, kMillisecond + i * 10'000u + 5000, 5000 + i);
+  }
+  wait(5, 20 * kMillisecond, 3000);  // after a rest, and once more
+  CHECK_EQUAL(collector.stop(), 0);
+
+  auto spells = CaptureReader(folder.only()).rows<rows::Overheads>();
+  CHECK_EQUAL(spells.size(), std::size_t{3});
+  std::sort(spells.begin(), spells.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
+  const std::uint64_t last = kMillisecond + 999 * 10'000 + 2000;
+  CHECK(spells[0].thread == 5 && spells[0].start == kMillisecond && spells[0].end == last && spells[0].correlation == 1);
+  CHECK(spells[1].thread == 6 && spells[1].end == last + 5000);
+  CHECK(spells[2].thread == 5 && spells[2].start == 20 * kMillisecond && spells[2].end == spells[2].start + 2000);
+}
+
+TEST(a_spell_of_a_full_queue_is_in_the_file_after_a_flush) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=60000"));
+  auto overhead = make<CUpti_ActivityOverhead3>(CUPTI_ACTIVITY_KIND_OVERHEAD);
+  overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL;
+  overhead.start = 100;
+  overhead.end = 200;
+  put(overhead);
+  CHECK_EQUAL(collector.flush(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Overheads>().size(), std::size_t{1});
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Overheads>().size(), std::size_t{1});
+}
+
 TEST(records_of_cupti_12_0_are_read_without_what_came_later) {
   Collector collector;
   Folder folder;

@@ -7,6 +7,9 @@
 namespace cutrace {
 namespace {
 
+// CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL, which headers before 12.3 do not name: a launch waited for room.
+constexpr std::uint32_t kCommandBufferFull = 6u << 16;
+
 std::uint16_t narrow(std::uint32_t id) { return static_cast<std::uint16_t>(id); }
 std::uint32_t known(std::uint32_t id) { return id == CUPTI_SYNCHRONIZATION_INVALID_VALUE ? 0 : id; }
 std::string_view view(const char* text) { return text ? std::string_view(text) : std::string_view(); }
@@ -250,7 +253,26 @@ void ActivityDecoder::overhead(const CUpti_ActivityOverhead& o) {
   row.kind = static_cast<std::uint32_t>(o.overheadKind);
   if (o.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD) row.thread = o.objectId.pt.threadId;
   if (cupti_.version >= kCupti_12_2) row.correlation = reinterpret_cast<const CUpti_ActivityOverhead3&>(o).correlationId;
+  if (row.kind == kCommandBufferFull && row.start != 0 && row.end != 0) return full_queue(row);
   add_timed(row);
+}
+
+// CUPTI reports a full queue once a launch, for as long as the program is ahead of the GPU: as rows, half as many bytes
+// again as the launches. A thread that finds it full again within a millisecond has never been away from it.
+void ActivityDecoder::full_queue(const rows::Overheads& row) {
+  constexpr std::uint64_t kSameSpell = 1'000'000;
+  rows::Overheads& spell = full_queues_[row.thread];
+  if (spell.start != 0 && row.start >= spell.start && row.start <= spell.end + kSameSpell) {
+    spell.end = std::max<std::uint64_t>(spell.end, row.end);
+    return;
+  }
+  if (spell.start != 0) capture_.add(spell);
+  spell = row;
+}
+
+void ActivityDecoder::release() {
+  for (const auto& [thread, spell] : full_queues_) capture_.add(spell);
+  full_queues_.clear();
 }
 
 void ActivityDecoder::graph(const CUpti_ActivityGraphTrace& g) {

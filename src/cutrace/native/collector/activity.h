@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "capture.h"
@@ -18,6 +19,9 @@ class ActivityDecoder {
 
   // One completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
+
+  // Hands over rows that were held back because records to come may be part of them.
+  void release();
 
   // Calls made by the collector's own threads are not the program's.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
@@ -40,6 +44,7 @@ class ActivityDecoder {
   void memory(const CUpti_ActivityMemory3& m);
   void memory_pool(const CUpti_ActivityMemoryPool2& p);
   void overhead(const CUpti_ActivityOverhead& o);
+  void full_queue(const rows::Overheads& row);
   void graph(const CUpti_ActivityGraphTrace& g);
   void device(const CUpti_ActivityDevice4& d);
   void context(const CUpti_ActivityContext& c);
@@ -63,6 +68,7 @@ class ActivityDecoder {
   Capture& capture_;
   std::vector<std::uint32_t> ignored_;
   std::vector<rows::Devices> devices_;
+  std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
   std::uint64_t graph_kernels_without_times_ = 0;
 };
 

@@ -242,6 +242,7 @@ void Session::periodic(std::uint64_t now) {
   }
   update_process(false);
   write_devices();
+  activity_.release();
   capture_.flush();
   publish_stats();
 }
@@ -294,6 +295,7 @@ void Session::finish() {
   for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   add_thread_names(capture_, thread_names_);
   write_devices();
+  activity_.release();
   capture_.add(clock_snapshot());
   capture_.flush(true);
   update_process(true);
