@@ -103,6 +103,16 @@ def test_optional_repeated_and_conditional_fields(rows: list[tuple[int, bool, li
         assert list(e.event_wait_ids) == waits
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), min_size=1, max_size=8))
+def test_a_condition_may_end_between_fields_that_are_written_together(rows: list[tuple[bool, int, int]]) -> None:
+    flags, first, second = (np.array(values) for values in zip(*rows, strict=True))
+    args = [When("flag", {"uint_value": Column("first")}), {"uint_value": Column("second")}]
+    template = packet(gpu_render_stage_event={"launch": {"args": args}})
+    columns = {"flag": flags, "first": first.astype(np.uint32), "second": second.astype(np.uint32)}
+    for p, (flag, a, b) in zip(parsed(template, len(rows), **columns), rows, strict=True):
+        assert [arg.uint_value for arg in p.gpu_render_stage_event.launch.args] == ([a, b] if flag else [b])
+
+
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=10))
 def test_pieces_make_messages_of_any_length(texts: list[str]) -> None:
     """Lengths of nested messages take one byte or more, as their contents turn out."""

@@ -86,6 +86,22 @@ def test_rows_outside_the_window_wait() -> None:
     assert lanes.take(6)[3].tolist() == [1, 0]
 
 
+def test_rows_may_name_their_group_by_a_table() -> None:
+    lanes = Lanes()
+    starts, ends = np.array([1, 2, 3], np.uint64), np.array([9, 9, 9], np.uint64)
+    lanes.add(0, np.array([0, 1, 2], np.uint32), starts, ends, group_of=np.array([5, 0, 5], np.uint32))
+    groups, offsets, _, rows, *_ = lanes.take(4)
+    assert groups.tolist() == [0, 5]
+    assert offsets.tolist() == [0, 1, 3]
+    assert rows.tolist() == [1, 0, 2]
+
+
+def test_a_row_whose_group_is_not_in_the_table() -> None:
+    one = np.array([1], np.uint64)
+    with pytest.raises(IndexError, match="no group for 7"):
+        Lanes().add(0, np.array([7], np.uint32), one, one, group_of=np.array([0], np.uint32))
+
+
 def test_a_slice_that_ends_before_it_begins() -> None:
     with pytest.raises(ValueError, match="before it begins"):
         Lanes().add(0, np.zeros(1, np.uint32), np.array([5], np.uint64), np.array([4], np.uint64))

@@ -96,6 +96,27 @@ def test_blocks_stream_what_the_table_holds(tmp_path):
     np.testing.assert_array_equal(np.concatenate(parts), trace.kernels)
 
 
+def test_many_small_blocks_make_the_same_table(tmp_path):
+    parts = [tmp_path / f"{pid}.bin" for pid in (1, 2, 3)]
+    for pid, part in enumerate(parts, 1):
+        with Writer(part, pid=pid) as w:
+            w.string(f"a text of process {pid}")
+            for number in range(5):
+                launch = w.launch(name=f"kernel {pid}", grid_x=number + 1)
+                # The first row of the first block has no known times.
+                w.rows("kernels", rows("kernels", 2, start=[number, number + 1], end=9, launch=launch))
+    trace = cutrace.trace.load(concatenated(tmp_path / "all.bin", *parts))
+    blocks = list(trace.blocks("kernels"))
+    assert len(blocks) == 15
+    assert trace.kernels.tolist() == np.concatenate(blocks).tolist()
+    assert trace.kernels["process"].tolist() == [0] * 9 + [1] * 9 + [2] * 9
+    assert names(trace) == ["kernel 1"] * 9 + ["kernel 2"] * 9 + ["kernel 3"] * 9
+    assert trace.quality.unknown == {"kernels": 3}
+    again = cutrace.trace.load(tmp_path / "all.bin")
+    assert len(again.kernels) == 27
+    assert again.quality.unknown == {"kernels": 3}
+
+
 def test_blocks_outside_a_window_are_not_read(tmp_path):
     start = 1 + np.arange(100_000, dtype=np.uint64)
     with Writer(tmp_path / "a.bin") as w:

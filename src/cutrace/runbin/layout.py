@@ -10,7 +10,6 @@ since the build runs this file before NumPy is there.
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -606,6 +605,8 @@ def cpp_header() -> str:
 
 
 if __name__ == "__main__":
+    import argparse
+
     parser = argparse.ArgumentParser(description="Write the C++ header of run.bin's rows.")
     parser.add_argument("header", type=Path)
     args = parser.parse_args()

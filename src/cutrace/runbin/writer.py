@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -38,9 +37,9 @@ class Writer:
         **info: Any,
     ) -> None:
         self.path = Path(path)
-        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
+        self._part = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
         self._pid = pid
-        self._instance = secrets.randbits(64) if instance is None else instance
+        self._instance = int.from_bytes(os.urandom(8), "little") if instance is None else instance
         self._sequence = 0
         self._last = 0
         self._string_ids: dict[bytes, int] = {}

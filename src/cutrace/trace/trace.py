@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from .._native import times_known
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
@@ -25,10 +24,8 @@ from ..runbin.reader import Reader
 from .ids import IdMap
 from .process import Process, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
+from .rows import LATEST, apart, joined, unknown_times
 from .strings import StringTable
-
-#: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
-_LATEST = np.uint64((1 << 63) - 1)
 
 
 class _TableAttribute:
@@ -118,7 +115,7 @@ class Trace:
             self._count_unknown(name)
             indices = self._indices(name)
             parts = [self._split(index)[1] for index in indices[self._set_apart[indices] > 0].tolist()]
-            self._unknown[name] = _joined(TABLES[name], parts)
+            self._unknown[name] = joined(TABLES[name], parts)
         return self._unknown[name]
 
     def count(self, name: str) -> int:
@@ -241,9 +238,31 @@ class Trace:
 
     def _read(self, name: str) -> None:
         """Read a whole table, known and unknown times apart."""
-        pairs = [self._split(index) for index in self._indices(name).tolist()]
-        self._tables[name] = _joined(TABLES[name], [known for known, _ in pairs])
-        self._unknown[name] = _joined(TABLES[name], [unknown for _, unknown in pairs])
+        table, indices = TABLES[name], self._indices(name)
+        rows, sizes = self._gather(table, indices)
+        unknown = unknown_times(table, rows)
+        self._tables[name], self._unknown[name] = apart(rows, unknown)
+        self._set_apart[indices] = 0
+        if unknown is not None:
+            before, ends = np.append(0, np.cumsum(unknown)), np.cumsum(sizes)
+            self._set_apart[indices] = before[ends] - before[ends - sizes]
+
+    def _gather(self, table: Table, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of many blocks, with the ids and the clock of the trace, and how many each block has. A capture
+        may have a block for each few rows, so what is done for blocks is little."""
+        parts = [self._reader.read(index) for index in indices.tolist()]
+        sizes = np.array([len(part) for part in parts], np.int64)
+        rows, owners = joined(table, parts), self._reader.process_of[indices]
+        processes = np.flatnonzero(np.bincount(owners)).tolist()
+        if len(processes) == 1:
+            return self._resolve(table, rows, processes[0]), sizes
+        if not rows.flags.writeable:
+            rows = rows.copy()
+        owner_of_row = np.repeat(owners, sizes)
+        for process in processes:
+            at = np.flatnonzero(owner_of_row == process)
+            rows[at] = self._resolve(table, rows[at], process)
+        return rows, sizes
 
     def _named(self, rows: np.ndarray) -> Iterator[Loss]:
         keys, inverse = np.unique(rows[["reason", "detail", "process"]], return_inverse=True)
@@ -257,7 +276,7 @@ class Trace:
         """The rows of a block with known times, and the others."""
         table = self._reader.table(index)
         rows = self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
-        parts = _split(table, rows)
+        parts = apart(rows, unknown_times(table, rows))
         self._set_apart[index] = len(parts[1])
         return parts
 
@@ -268,7 +287,7 @@ class Trace:
         return int(self._set_apart[indices].sum())
 
     def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
-        """Rows of a block with the ids and the clock of the trace; copied only where something changes."""
+        """Rows of a process with the ids and the clock of the trace; copied only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
         if process and "process" in table.offsets:
             changes["process"] = process
@@ -319,14 +338,10 @@ class Trace:
     def _collect(self, name: str) -> _Interned:
         """All rows of a table of things with ids, equal ones once, and for each process where its ids went."""
         table = TABLES[name]
-        parts = [np.zeros(1, table.dtype)]
-        owner = [np.zeros(1, np.int64)]
-        for index in self._reader.indices(table.number).tolist():
-            process = int(self._reader.process_of[index])
-            rows = self._resolve(table, self._reader.read(index), process)
-            parts.append(rows)
-            owner.append(np.full(len(rows), process))
-        rows, owners = np.concatenate(parts), np.concatenate(owner)
+        indices = self._reader.indices(table.number)
+        read, sizes = self._gather(table, indices)
+        rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 stands for nothing; a copy
+        owners = np.append(0, np.repeat(self._reader.process_of[indices], sizes))
         local = rows["id"].copy()
         rows["id"] = 0
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
@@ -350,8 +365,7 @@ class Trace:
         snapshots: list[list[np.ndarray]] = [[] for _ in infos]
         for index in self._indices("clocks").tolist():
             snapshots[int(self._reader.process_of[index])].append(self._reader.read(index))
-        empty = _empty(TABLES["clocks"])
-        return clock_offsets(infos, [np.concatenate(rows) if rows else empty for rows in snapshots])
+        return clock_offsets(infos, [joined(TABLES["clocks"], rows) for rows in snapshots])
 
     @cached_property
     def _span(self) -> tuple[int, int]:
@@ -365,32 +379,9 @@ class Trace:
         return int(first.min()), int(last.max())
 
 
-def _empty(table: Table) -> np.ndarray:
-    return np.empty(0, table.dtype)
-
-
-def _joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
-    """The rows of many blocks as one array; a single block's as they are."""
-    parts = [rows for rows in parts if len(rows)]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _empty(table)
-
-
-def _split(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows with known times, and the others."""
-    if table.start_field is None or not len(rows):
-        return rows, rows[:0]
-    start = rows[table.start_field]
-    if times_known(start, rows["end"] if "end" in table.offsets else None):
-        return rows, rows[:0]
-    unknown = (start == 0) | (start > _LATEST)
-    if "end" in table.offsets:
-        unknown |= (rows["end"] < start) | (rows["end"] > _LATEST)
-    return rows[~unknown], rows[unknown]
-
-
 def _signed(times: np.ndarray) -> np.ndarray:
     """Times of headers in signed integers, those beyond the latest as the latest."""
-    signed: np.ndarray = np.minimum(times, _LATEST).astype(np.int64)
+    signed: np.ndarray = np.minimum(times, LATEST).astype(np.int64)
     return signed
 
 

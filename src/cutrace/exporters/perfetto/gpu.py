@@ -84,7 +84,7 @@ def kernel_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
         out[name] = present(launches[field], known if nothing is None else known & (launches[field] != nothing))
     out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
     out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
-    for device in np.unique(rows["device"]).tolist():
+    for device in sorted(set(rows["device"].tolist())):
         at = np.flatnonzero(known & (rows["device"] == device))
         found = names.devices.occupancy(names.process, device, launches[at])
         if found is None:

@@ -47,7 +47,7 @@ class Stream:
     """One description of a table, with what was seen of it.
 
     A *combination* is a track together with a style: rows refer to it by number, and through it to their track
-    (:attr:`groups`) and to the constant part of their event (:attr:`pieces`).
+    (:attr:`group_of`) and to the constant part of their event (:attr:`pieces`).
     """
 
     def __init__(
@@ -72,6 +72,11 @@ class Stream:
         if key not in self._templates:
             self._templates[key] = self._describe(payload, lanes)
         return self._templates[key]
+
+    @property
+    def group_of(self) -> np.ndarray:
+        """The number of the track of each combination."""
+        return np.array(self._groups, np.uint32)
 
     def _describe(self, payload: bool, lanes: bool) -> Template:
         annotations: list[Any] = []
@@ -108,8 +113,7 @@ class Stream:
         if self.table.submits:
             offsets, ids = submissions.lists(rows["correlation"])
             columns |= {"submission_offsets": offsets, "submissions": ids, "submission_count": np.diff(offsets)}
-        groups = np.array(self._groups, np.uint32)[combinations]
-        return Chunk(self, payload, columns, groups, rows)
+        return Chunk(self, payload, columns, combinations, rows)
 
     def _combine(self, row: np.void, track: int) -> None:
         key = tuple(row[f].item() for f in self.table.style_fields)
@@ -124,10 +128,12 @@ class Stream:
 
 
 class Chunk:
-    """Some rows of a stream. ``groups`` numbers the track of each row."""
+    """Some rows of a stream, each with the number of its combination."""
 
-    def __init__(self, stream: Stream, payload: bool, columns: Columns, groups: np.ndarray, rows: np.ndarray) -> None:
-        self.stream, self.groups, self.rows = stream, groups, rows
+    def __init__(
+        self, stream: Stream, payload: bool, columns: Columns, combinations: np.ndarray, rows: np.ndarray
+    ) -> None:
+        self.stream, self.combinations, self.rows = stream, combinations, rows
         self._payload, self._columns = payload, columns
 
     @property

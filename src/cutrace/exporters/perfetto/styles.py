@@ -107,7 +107,7 @@ class Styles:
 
     def intern(self, styles: np.ndarray, sequence: Sequence, sent_parts: np.ndarray) -> None:
         """Tell a sequence what styles refer to. ``sent_parts`` says by part what it has been told, and is updated."""
-        parts = np.unique(self._parts[styles])
+        parts = np.flatnonzero(np.bincount(self._parts[styles]))
         sent_parts.resize(len(self._part_needs), refcheck=False)
         for part in parts[~sent_parts[parts]].tolist():
             sequence.intern(self._part_needs[part])

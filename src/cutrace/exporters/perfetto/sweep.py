@@ -178,7 +178,9 @@ class Sweep:
         for block in live:
             block.next = _NEVER
             for chunk in block.chunks:
-                after = self._lanes.add(len(bound), chunk.groups, chunk.start, chunk.end, block.written, until)
+                after = self._lanes.add(
+                    len(bound), chunk.combinations, chunk.start, chunk.end, block.written, until, chunk.stream.group_of
+                )
                 block.next = min(block.next, after)
                 bound.append(chunk)
             block.written = until
@@ -259,7 +261,7 @@ class Sweep:
         table = replace(self._streams["nvtx_ranges"][0].table, arguments=("range_id", "thread", "end_thread"))
         stream = Stream(table, self._trace, self._names, lambda _, n, e: self._track_of(OPEN_RANGES, n, e))
         chunk = stream.chunk(rows, self._submissions)
-        groups, begins = np.unique(chunk.groups, return_index=True)
+        groups, begins = np.unique(stream.group_of[chunk.combinations], return_index=True)
         order = np.argsort(begins)
         tracks = [self._tracks[group] for group in groups[order].tolist()]
         offsets = np.append(begins[order], len(rows)).astype(np.uint32)

@@ -47,6 +47,7 @@ struct Bound {
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
     steps.emplace_back().code = steps::end;
+    steps::join(steps);
   }
 
   std::uint8_t* encode(std::uint8_t* at, std::size_t row, Progress& progress) const {
@@ -212,10 +213,10 @@ std::uint32_t Blobs::add(nb::bytes piece) {
   const auto* p = static_cast<const std::uint8_t*>(piece.data());
   data_.resize(data_.size() - kSlack);
   data_.insert(data_.end(), p, p + piece.size());
-  ends_.push_back(data_.size());
+  begins_.push_back(data_.size());
   data_.resize(data_.size() + kSlack);
   longest_ = std::max(longest_, piece.size());
-  return static_cast<std::uint32_t>(ends_.size() - 1);
+  return static_cast<std::uint32_t>(size() - 1);
 }
 
 Program::Program(nb::list ops) {

@@ -43,14 +43,14 @@ struct Op {
 class Blobs {
  public:
   std::uint32_t add(nanobind::bytes piece);
-  std::size_t size() const { return ends_.size(); }
+  std::size_t size() const { return begins_.size() - 1; }
   std::size_t longest() const { return longest_; }
-  const std::uint8_t* begin(std::size_t id) const { return data_.data() + (id ? ends_[id - 1] : 0); }
-  std::size_t length(std::size_t id) const { return ends_[id] - (id ? ends_[id - 1] : 0); }
+  const std::uint8_t* begin(std::size_t id) const { return data_.data() + begins_[id]; }
+  std::size_t length(std::size_t id) const { return begins_[id + 1] - begins_[id]; }
 
  private:
   std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(32);  // with room behind the end for whole steps
-  std::vector<std::size_t> ends_;
+  std::vector<std::size_t> begins_{0};  // and the end of the last piece
   std::size_t longest_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -53,11 +54,13 @@ class Keys {
           gather(view, begin, count, to);
           to += view.item_size();
         }
-        for (std::size_t row = 0; row < count; ++row) {
-          const std::size_t known = count_;
-          out[begin + row] = number(keys.data() + row * words_);
-          if (count_ > known) first.push_back(static_cast<std::uint32_t>(begin + row));
-        }
+        for_width([&](auto words) {
+          for (std::size_t row = 0; row < count; ++row) {
+            const std::size_t known = count_;
+            out[begin + row] = number(keys.data() + row * words, words);
+            if (count_ > known) first.push_back(static_cast<std::uint32_t>(begin + row));
+          }
+        });
       }
     }
     return nb::make_tuple(to_array(std::move(out)), to_array(std::move(first)));
@@ -97,9 +100,22 @@ class Keys {
     }
   }
 
-  std::uint64_t hash(const std::uint64_t* key) const {
+  // Calls a function with the number of words of a key: as a constant for the usual ones, so that loops over them are
+  // none.
+  template <typename Function>
+  void for_width(const Function& function) {
+    switch (words_) {
+      case 1: return function(std::integral_constant<std::size_t, 1>());
+      case 2: return function(std::integral_constant<std::size_t, 2>());
+      case 3: return function(std::integral_constant<std::size_t, 3>());
+      default: return function(words_);
+    }
+  }
+
+  template <typename Words>
+  static std::uint64_t hash(const std::uint64_t* key, Words words) {
     std::uint64_t h = 0x9E3779B97F4A7C15u;
-    for (std::size_t i = 0; i < words_; ++i) {
+    for (std::size_t i = 0; i < words; ++i) {
       h ^= key[i];
       h *= 0xBF58476D1CE4E5B9u;
       h ^= h >> 29;
@@ -108,18 +124,20 @@ class Keys {
   }
 
   // A key is a few words: a loop over them beats a call of memcmp.
-  bool equal(const std::uint64_t* a, const std::uint64_t* b) const {
+  template <typename Words>
+  static bool equal(const std::uint64_t* a, const std::uint64_t* b, Words words) {
     std::uint64_t difference = 0;
-    for (std::size_t i = 0; i < words_; ++i) difference |= a[i] ^ b[i];
+    for (std::size_t i = 0; i < words; ++i) difference |= a[i] ^ b[i];
     return difference == 0;
   }
 
-  std::uint32_t number(const std::uint64_t* key) {
-    std::size_t slot = hash(key) & (table_.size() - 1);
+  template <typename Words>
+  std::uint32_t number(const std::uint64_t* key, Words words) {
+    std::size_t slot = hash(key, words) & (table_.size() - 1);
     for (; table_[slot] != kEmpty; slot = (slot + 1) & (table_.size() - 1))
-      if (equal(key, keys_.data() + table_[slot] * words_)) return table_[slot];
+      if (equal(key, keys_.data() + table_[slot] * words, words)) return table_[slot];
     const auto fresh = static_cast<std::uint32_t>(count_);
-    keys_.insert(keys_.end(), key, key + words_);
+    keys_.insert(keys_.end(), key, key + words);
     table_[slot] = fresh;
     if (++count_ * 2 > table_.size()) grow();
     return fresh;
@@ -128,7 +146,7 @@ class Keys {
   void grow() {
     table_.assign(table_.size() * 2, kEmpty);
     for (std::size_t i = 0; i < count_; ++i) {
-      std::size_t slot = hash(keys_.data() + i * words_) & (table_.size() - 1);
+      std::size_t slot = hash(keys_.data() + i * words_, words_) & (table_.size() - 1);
       while (table_[slot] != kEmpty) slot = (slot + 1) & (table_.size() - 1);
       table_[slot] = static_cast<std::uint32_t>(i);
     }

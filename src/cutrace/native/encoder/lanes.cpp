@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "arrays.h"
@@ -90,12 +92,15 @@ class Lanes {
   // The slices (or instants, without ends) of a stream that begin in [from, until). Returns the first start at or
   // behind `until`, the largest number when there is none.
   std::uint64_t add(unsigned stream, nb::handle groups, nb::handle starts, nb::object ends, std::uint64_t from,
-                    std::uint64_t until) {
+                    std::uint64_t until, nb::object group_of) {
     if (stream >= kEnd) throw std::invalid_argument("a stream has a number below 255");
     const bool instant = ends.is_none();
     View group(groups), start(starts), end(instant ? starts : nb::handle(ends));
     if (group.size() != start.size() || end.size() != start.size())
       throw std::invalid_argument("groups, starts and ends have equal lengths");
+    std::optional<View> table;
+    if (!group_of.is_none()) table.emplace(group_of);
+    if (table && table->type() != Type::kU32) throw std::invalid_argument("groups are uint32");
     if (group.type() != Type::kU32 || start.type() != Type::kU64 || end.type() != Type::kU64)
       throw std::invalid_argument("groups are uint32, starts and ends uint64");
     nb::gil_scoped_release release;
@@ -107,7 +112,11 @@ class Lanes {
         next = std::min(next, begin);
         continue;
       }
-      const std::uint32_t g = group.get<std::uint32_t>(row);
+      std::uint32_t g = group.get<std::uint32_t>(row);
+      if (table) {
+        if (g >= table->size()) throw std::out_of_range("no group for " + std::to_string(g));
+        g = table->get<std::uint32_t>(g);
+      }
       if (g >= groups_.size()) {
         if (g > (1u << 24)) throw std::length_error("too many tracks");
         groups_.resize(std::size_t{g} + 1);
@@ -206,9 +215,10 @@ void register_lanes(nb::module_& m) {
       .def(nb::init<>())
       .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
-           nb::arg("from_") = 0, nb::arg("until") = kNever,
+           nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
            "Add the slices (instants where ends is None) that begin in [from_, until), for the next take(). Returns\n"
-           "the first start at or behind until, 2**64 - 1 when there is none.")
+           "the first start at or behind until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
+           "``group_of[groups[row]]``.")
       .def("take", &Lanes::take, nb::arg("until"),
            "All events before a moment: (groups, offsets, streams, rows, times, lanes).")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");

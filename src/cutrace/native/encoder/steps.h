@@ -1,5 +1,6 @@
 // Programs bound to columns: each operation becomes a step that knows the type of its column and calls the next one. Such
-// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long.
+// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long. Steps that
+// often follow each other are done by the first of them, which saves jumps that cost as much as the work between them.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "column.h"
 #include "wire.h"
@@ -51,29 +53,46 @@ struct Step {
 
 namespace steps {
 
+// What a step does before the next one is called. Conditions and the end choose that one themselves.
+using Body = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
+
 inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
   return step->code(step, at, row, progress);
 }
 
 inline std::uint8_t* end(const Step*, std::uint8_t* at, std::size_t, Progress&) { return at; }
 
-inline std::uint8_t* raw(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-  return go_on(s + 1, put_piece(at, s->data, s->raw_size), row, p);
+// The code of steps that follow each other, to be the first one's. The others stay in their places: a condition may
+// skip to them.
+template <Body... bodies>
+std::uint8_t* run(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  ((at = bodies(s++, at, row, p)), ...);
+  return go_on(s, at, row, p);
 }
 
-inline std::uint8_t* given(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-  at = put_piece(put_tag(at, *s), s->blobs->begin(p.piece), s->blobs->length(p.piece));
-  return go_on(s + 1, at, row, p);
+// The same for the last steps of a program.
+template <Body... bodies>
+std::uint8_t* finish(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+  ((at = bodies(s++, at, row, p)), ...);
+  return at;
 }
 
-inline std::uint8_t* open(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+inline std::uint8_t* raw(const Step* s, std::uint8_t* at, std::size_t, Progress&) {
+  return put_piece(at, s->data, s->raw_size);
+}
+
+inline std::uint8_t* given(const Step* s, std::uint8_t* at, std::size_t, Progress& p) {
+  return put_piece(put_tag(at, *s), s->blobs->begin(p.piece), s->blobs->length(p.piece));
+}
+
+inline std::uint8_t* open(const Step* s, std::uint8_t* at, std::size_t, Progress& p) {
   at = put_tag(at, *s) + 1;
   *p.opened++ = at;
-  return go_on(s + 1, at, row, p);
+  return at;
 }
 
-inline std::uint8_t* close(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-  return go_on(s + 1, close_message(*--p.opened, at), row, p);
+inline std::uint8_t* close(const Step*, std::uint8_t* at, std::size_t, Progress& p) {
+  return close_message(*--p.opened, at);
 }
 
 // What depends on the type of the column, and on whether it has an entry for each event or for each row.
@@ -86,7 +105,7 @@ struct Of {
   static std::uint8_t* varint(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
     if (!s->optional || v != s->sentinel) at = put_varint(put_tag(at, *s), v);
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* member(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
@@ -96,14 +115,14 @@ struct Of {
       at = put_varint(put_tag(at, *s), v);
       *length = static_cast<std::uint8_t>(at - length - 1);
     }
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* zigzag(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
     const std::uint64_t sign = v >> 63 ? ~std::uint64_t{0} : 0;
     if (!s->optional || v != s->sentinel) at = put_varint(put_tag(at, *s), (v << 1) ^ sign);
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   template <typename Fixed>
@@ -115,7 +134,7 @@ struct Of {
       std::memcpy(at, &narrow, sizeof narrow);
       at += sizeof narrow;
     }
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* delta(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
@@ -125,21 +144,21 @@ struct Of {
     p.last = v;
     at = put_tag(at, *s);
     at = ahead >> 56 ? put_varint(at, ahead) : put_short_varint(at, ahead);
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* blob(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t id = value(s, row, p);
     if (id >= s->blobs->size()) [[unlikely]] throw std::out_of_range("no piece with id " + std::to_string(id));
     at = put_piece(put_tag(at, *s), s->blobs->begin(id), s->blobs->length(id));
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* repeated(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::size_t index = by_event ? p.event : row;
     const std::uint64_t stop = s->template get<T>(index + 1);
     for (std::uint64_t i = s->template get<T>(index); i < stop; ++i) at = put_varint(put_tag(at, *s), (*s->values)[i]);
-    return go_on(s + 1, at, row, p);
+    return at;
   }
 
   static std::uint8_t* unless(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
@@ -151,19 +170,19 @@ template <typename T, bool by_event>
 Step::Code code_of(OpKind kind) {
   using S = Of<T, by_event>;
   switch (kind) {
-    case OpKind::kRaw: return raw;
-    case OpKind::kVarint: return S::varint;
-    case OpKind::kZigzag: return S::zigzag;
-    case OpKind::kFixed32: return S::template fixed<std::uint32_t>;
-    case OpKind::kFixed64: return S::template fixed<std::uint64_t>;
-    case OpKind::kDelta: return S::delta;
-    case OpKind::kBlob: return S::blob;
-    case OpKind::kRepeated: return S::repeated;
-    case OpKind::kOpen: return open;
-    case OpKind::kClose: return close;
+    case OpKind::kRaw: return run<raw>;
+    case OpKind::kVarint: return run<S::varint>;
+    case OpKind::kZigzag: return run<S::zigzag>;
+    case OpKind::kFixed32: return run<S::template fixed<std::uint32_t>>;
+    case OpKind::kFixed64: return run<S::template fixed<std::uint64_t>>;
+    case OpKind::kDelta: return run<S::delta>;
+    case OpKind::kBlob: return run<S::blob>;
+    case OpKind::kRepeated: return run<S::repeated>;
+    case OpKind::kOpen: return run<open>;
+    case OpKind::kClose: return run<close>;
     case OpKind::kUnless: return S::unless;
-    case OpKind::kGiven: return given;
-    case OpKind::kMember: return S::member;
+    case OpKind::kGiven: return run<given>;
+    case OpKind::kMember: return run<S::member>;
   }
   return end;
 }
@@ -184,6 +203,53 @@ inline Step::Code code_of(OpKind kind, Type type, bool by_event) {
     case Type::kI32: return code_of<std::int32_t>(kind, by_event);
   }
   return end;
+}
+
+// Steps that one code does together.
+struct Joined {
+  Step::Code code;
+  std::vector<Step::Code> steps;
+
+  template <Body... bodies>
+  static Joined within() {
+    return {run<bodies...>, {run<bodies>...}};
+  }
+  template <Body... bodies>
+  static Joined at_end() {
+    return {finish<bodies...>, {run<bodies>..., end}};
+  }
+};
+
+// Gives steps that are to be done together the code for it; of those that fit, the one listed first.
+inline void join(std::vector<Step>& steps) {
+  using Row32 = Of<std::uint32_t, false>;
+  using Row64 = Of<std::uint64_t, false>;
+  using Event64 = Of<std::uint64_t, true>;
+  static const std::vector<Joined> known{
+      Joined::within<open, given, Event64::delta, open, Row32::blob>(),
+      Joined::within<open, given, Event64::delta>(),
+      Joined::within<open, given, Row64::delta, open>(),
+      Joined::within<Row64::varint, Row64::varint, Row32::varint, Row32::blob>(),
+      Joined::within<Row32::member, Row32::member>(),
+      Joined::within<Row64::member, Row64::member>(),
+      Joined::at_end<raw, close>(),
+      Joined::at_end<close, close, close>(),
+      Joined::at_end<close, close>(),
+  };
+  std::size_t at = 0;
+  while (at < steps.size()) {
+    std::size_t done = 1;
+    for (const Joined& joined : known) {
+      const auto fits = [&](std::size_t i) { return steps[at + i].code == joined.steps[i]; };
+      std::size_t same = 0;
+      while (same < joined.steps.size() && at + same < steps.size() && fits(same)) ++same;
+      if (same < joined.steps.size()) continue;
+      steps[at].code = joined.code;
+      done = same;
+      break;
+    }
+    at += done;
+  }
 }
 
 }  // namespace steps

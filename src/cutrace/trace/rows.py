@@ -1,0 +1,38 @@
+"""Rows of blocks: many arrays as one, and known times apart from others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._native import times_known
+from ..runbin.layout import Table
+
+#: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
+LATEST = np.uint64((1 << 63) - 1)
+
+
+def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
+    """The rows of many blocks as one array; a single block's as they are."""
+    parts = [rows for rows in parts if len(rows)]
+    if len(parts) < 2:
+        return parts[0] if parts else np.empty(0, table.dtype)
+    # As plain bytes: of structured arrays, concatenate() compares the fields of each with those of the first.
+    return np.concatenate([rows.view(f"V{table.row_size}") for rows in parts]).view(table.dtype)
+
+
+def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
+    """Which rows have no known times, as a mask; None when all do."""
+    if table.start_field is None or not len(rows):
+        return None
+    start = rows[table.start_field]
+    if times_known(start, rows["end"] if "end" in table.offsets else None):
+        return None
+    unknown: np.ndarray = (start == 0) | (start > LATEST)
+    if "end" in table.offsets:
+        unknown |= (rows["end"] < start) | (rows["end"] > LATEST)
+    return unknown
+
+
+def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The rows with known times, and the others."""
+    return (rows, rows[:0]) if unknown is None else (rows[~unknown], rows[unknown])
