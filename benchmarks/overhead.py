@@ -28,6 +28,7 @@ from programs import Failed, Programs, TorchServer, run_native
 import cutrace
 from cutrace.collect import environment
 from cutrace.collect.options import Options, completed
+from cutrace.runbin.layout import TABLES
 
 NATIVE_WORKLOADS = ("launches_1", "launches_8")
 TORCH_WORKLOADS = ("torch_loop", "transformer", "cuda_graph")
@@ -59,6 +60,7 @@ CONFIGS = (
     Config("null_kernels", "null", _KERNELS),
     Config("cutrace_kernels", "cutrace", _KERNELS),
     Config("null_waits", "null", _WAITS, native=False),
+    Config("late", "late", native=False),
     Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
     Config("proton", "proton", native=False, python_launches=True),
 )
@@ -173,8 +175,9 @@ class Campaign:
         return list(run_native(command, settings.get("environment", {}), timeout))
 
     def _torch(self, config: Config, number: int) -> None:
-        answers = self.server.measure(self._request(config, workloads=self.torch), timeout=120)
-        if config.tool == "cutrace" and not (self.folder / "run.bin").exists():
+        late = config.tool == "late"
+        answers = self.server.measure(self._request(config, workloads=self.torch, stop=late), timeout=120)
+        if config.tool in ("cutrace", "late") and not (self.folder / "run.bin").exists():
             # The time of a program that was not recorded says nothing.
             raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
@@ -201,7 +204,7 @@ class Campaign:
         }
 
     def _settings(self, config: Config) -> dict[str, Any]:
-        if config.tool == "cutrace":
+        if config.tool in ("cutrace", "late"):
             capture = self.folder / "run.bin"
             # A recording that fails must not be taken for the one before.
             capture.unlink(missing_ok=True)
@@ -267,7 +270,8 @@ def _describe(path: Path, *, unknown: bool) -> dict[str, Any]:
     with cutrace.load(path) as trace:
         figures: dict[str, Any] = {
             "bytes": path.stat().st_size,
-            "rows": {name: trace.count(name) for name in ("kernels", "api_calls")},
+            "rows": {name: trace.count(name) for name in TABLES if trace.count(name)},
+            "table_bytes": {name: trace.count(name) * TABLES[name].row_size for name in TABLES if trace.count(name)},
             "lost": int(trace.losses["count"].sum()) if trace.count("losses") else 0,
             "cupti_version": trace.processes[0].info.get("cupti_version"),
         }

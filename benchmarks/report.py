@@ -35,6 +35,7 @@ CONFIGS = {
     "null_kernels": "null collector, kernels only",
     "cutrace_kernels": "cutrace, kernels only",
     "null_waits": "null collector, sync and event too",
+    "late": "cutrace, begun when CUDA was in use",
     "torch_profiler": "torch.profiler (CUDA only)",
     "proton": "Proton (trace)",
 }
@@ -169,7 +170,9 @@ def targets(result: dict[str, Any], nvtx_ns: float | None = None) -> Iterator[Ta
 
 def _capture_targets(result: dict[str, Any]) -> Iterator[Target]:
     captures = [c for c in result["captures"] if c["config"] == "cutrace"]
-    largest = max((c["bytes"] / c["launched"] for c in captures), default=None)
+    if result["exit"].get("cutrace"):
+        captures.append({**result["exit"]["cutrace"], "launched": result["exit"]["cutrace"]["kernels"]})
+    largest = max((c["bytes"] / c["launched"] for c in captures if "bytes" in c), default=None)
     yield _target(
         "run.bin, bytes for a launch and its kernel",
         None if largest is None else f"{largest:.1f}",
@@ -191,7 +194,8 @@ def _missing(capture: dict[str, Any]) -> int:
 
 def _exit_targets(result: dict[str, Any]) -> Iterator[Target]:
     null, cutrace = result["exit"].get("null"), result["exit"].get("cutrace")
-    records = f"{sum(cutrace['rows'].values()):,} records" if cutrace else "ten million records"
+    rows = cutrace["rows"] if cutrace else {}
+    records = f"{rows['kernels'] + rows['api_calls']:,} records" if rows else "ten million records"
     more = cutrace["max_rss"] - null["max_rss"] if cutrace and null else None
     yield _target(
         f"host memory beyond the null collector's, {records}",

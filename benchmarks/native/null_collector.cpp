@@ -16,6 +16,7 @@
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 
 #include "../../src/cutrace/native/collector/cupti_library.cpp"
+#include "../../src/cutrace/native/collector/enabler.cpp"
 #include "../../src/cutrace/native/collector/kinds.cpp"
 #include "../../src/cutrace/native/collector/options.cpp"
 
@@ -41,6 +42,7 @@ struct Null {
   std::mutex mutex;
   std::vector<std::uint8_t*> free;
   CUpti_SubscriberHandle subscriber = nullptr;
+  cutrace::Enabler enabler;
 };
 
 Null& null() {
@@ -67,7 +69,9 @@ void complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::
   n.free.push_back(buffer);
 }
 
-void callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+void callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) {
+  null().enabler.on_callback(domain, id);
+}
 
 std::uint64_t CUPTIAPI boottime() {
   timespec t{};
@@ -106,11 +110,13 @@ void start() {
     std::size_t size = sizeof on;
     n.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &on);
   }
+  std::size_t none = 0, none_size = sizeof none;  // as the collector does
+  n.cupti.ActivitySetAttribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, &none_size, &none);
   n.cupti.ActivityRegisterCallbacks(request, complete);
   if (wanted("driver")) n.cupti.ActivityEnableDriverApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   if (wanted("runtime")) n.cupti.ActivityEnableRuntimeApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
-  for (const cutrace::Refusal& refusal :
-       cutrace::enable_kinds(n.cupti, n.options.kinds, n.options.api, n.options.graph_nodes, true).refused)
+  n.enabler.enable(n.cupti, n.subscriber, n.options.kinds, n.options.api, n.options.graph_nodes, true);
+  for (const cutrace::Refusal& refusal : n.enabler.refused())
     std::fprintf(stderr, "null collector: CUPTI refused %s: %s\n", refusal.what.c_str(), refusal.error.c_str());
   if (wanted("flush")) std::thread(flush_regularly).detach();
   std::atexit(flush_at_exit);

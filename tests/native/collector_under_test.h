@@ -31,10 +31,11 @@ struct Collector {
     function = reinterpret_cast<Function>(dlsym(library, name));
     CHECK(function != nullptr);
   }
-  // Starts, then attaches CUPTI as the driver's cuInit() would.
+  // Starts, then does what the driver does at the program's first CUDA call: cuInit(), and a context.
   void begin(const std::string& options) {
     if (start((options + ";cupti=" + fake_path()).c_str()) != 0) check::failed(__FILE__, __LINE__, last_error());
     CHECK_EQUAL(inject(), 1);
+    fake_create_context();
   }
   struct cutrace_stats statistics() {
     struct cutrace_stats s {};

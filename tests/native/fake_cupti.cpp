@@ -43,9 +43,11 @@ struct Fake {
   std::atomic<CUpti_BuffersCallbackRequestFunc> request{nullptr};
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
   std::atomic<CUpti_TimestampCallbackFunc> clock{nullptr};
+  std::atomic<CUpti_CallbackFunc> callback{nullptr};
+  std::atomic<bool> context_callback{false}, driver_callbacks{false};
   std::atomic<std::uint64_t> dropped{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  std::atomic<unsigned> subscribers{0}, flushes{0};
+  std::atomic<unsigned> subscribers{0}, flushes{0}, driver_calls{0};
 };
 
 Fake& fake() {
@@ -150,6 +152,15 @@ EXPORT void fake_refuse_kind(int kind, int result) { fake().refused_kinds[kind] 
 EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
+EXPORT void fake_create_context() {
+  auto* callback = fake().callback.load();
+  if (callback != nullptr && fake().context_callback)
+    callback(nullptr, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED, nullptr);
+  if (callback == nullptr || !fake().driver_callbacks) return;
+  fake().driver_calls.fetch_add(1);
+  callback(nullptr, CUPTI_CB_DOMAIN_DRIVER_API, kFakeDriverLaunch, nullptr);
+}
+EXPORT unsigned fake_driver_callbacks() { return fake().driver_calls.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
 EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
 EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
@@ -233,15 +244,27 @@ EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
   *version = fake().version;
   return CUPTI_SUCCESS;
 }
-EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc, void*) {
+EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*) {
   if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
+  fake().callback = callback;
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   fake().subscribers = 0;
+  fake().callback = nullptr;
+  fake().context_callback = fake().driver_callbacks = false;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiEnableCallback(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
+                                       CUpti_CallbackId id) {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) fake().context_callback = on != 0;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiEnableDomain(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain) {
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) fake().driver_callbacks = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,

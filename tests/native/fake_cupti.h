@@ -21,6 +21,9 @@ std::uint64_t fake_now();  // by the clock that the collector registered
 std::uint32_t fake_next_correlation();
 // cudaLaunchKernel and its kernel. `unknown_end` makes the kernel's end 0.
 bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end);
+// What the driver does when the program makes a context: a resource callback, then the end of the driver call.
+void fake_create_context();
+unsigned fake_driver_callbacks();  // calls of the driver API that led to the subscriber
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 
 bool fake_is_enabled(int kind);

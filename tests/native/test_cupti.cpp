@@ -356,6 +356,40 @@ TEST(without_libcupti_the_capture_says_so) {
   CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
 }
 
+TEST(gpu_kinds_wait_for_a_context_and_calls_do_not) {
+  Collector collector;
+  Folder folder;
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
+  CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
+  CHECK_EQUAL(fake_driver_callbacks(), 0u);  // none before there is a context to wait for
+  fake_create_context();
+  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
+  fake_create_context();  // a second one changes nothing
+  CHECK_EQUAL(fake_driver_callbacks(), 1u);
+  CHECK(fake_launch("first", 1, 1, false));
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK(c.says("CUPTI refused to record memset"));
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
+}
+
+TEST(a_recording_that_ends_before_there_is_a_context_enables_nothing_later) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  CHECK_EQUAL(collector.stop(), 0);
+  fake_create_context();
+  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+  CHECK(CaptureReader(folder.only()).says("\"ended\""));
+}
+
 TEST(start_and_stop_a_hundred_times) {
   Collector collector;
   Folder folder;

@@ -14,7 +14,8 @@
 #define CUTRACE_CUPTI_OPTIONAL(X)                                                                    \
   X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString) \
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
-  X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)
+  X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
+  X(EnableCallback) X(EnableDomain)
 
 namespace cutrace {
 

@@ -81,6 +81,8 @@ void CuptiSource::prepare_once(const Options& options) {
   if (library_.SetThreadIdType != nullptr) library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
+  // Allocated at the first kernel instead of with the context: see enabler.h, which does nothing without this.
+  set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, std::size_t{0});
   if (options.device_buffers != 0)
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
@@ -117,10 +119,10 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     library_.Unsubscribe(subscriber_);
     return report;
   }
-  enabled_ = enable_kinds(library_, options.kinds, options.api, options.graph_nodes, before_cuda);
+  enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes, before_cuda);
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
-    if (enabled_.kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
-  report.refused = enabled_.refused;
+    if (enabler_.kinds() & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
+  report.refused = enabler_.refused();
   report.active = true;
   active_.store(true, std::memory_order_release);
   nvtx::set_resolver({stream_id, context_id});
@@ -134,13 +136,14 @@ void CuptiSource::flush() {
 void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
   if (!active()) return;
   if (synchronize) synchronize_contexts(context);
+  enabler_.settle();
   library_.ActivityFlushAll(0);
   if (at_exit) {
     // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
     // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
     library_.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   } else {
-    disable_kinds(library_, enabled_);
+    enabler_.disable();
     library_.ActivityFlushAll(0);
     library_.Unsubscribe(subscriber_);
   }
@@ -155,6 +158,7 @@ std::uint64_t CuptiSource::take_dropped() {
 
 void CuptiSource::forget() {
   active_.store(false);
+  enabler_.forget();
   pool_.set_open(false);
   wake_.store(nullptr);
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cupti_library.h"
-#include "kinds.h"
+#include "enabler.h"
 #include "options.h"
 #include "pool.h"
 #include "wake.h"
@@ -37,8 +37,8 @@ class CuptiSource {
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
-  // What the last attach() could not enable.
-  const std::vector<Refusal>& refused_kinds() const { return enabled_.refused; }
+  // What could not be enabled; complete after detach().
+  const std::vector<Refusal>& refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 
@@ -48,7 +48,9 @@ class CuptiSource {
  private:
   static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
-  static void on_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}
+  static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) {
+    instance().enabler_.on_callback(domain, id);
+  }
   bool subscribe(Report& report);
   void prepare_once(const Options& options);
   template <typename Value>
@@ -58,7 +60,7 @@ class CuptiSource {
   bool loaded_ = false;
   bool prepared_ = false;
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  EnabledKinds enabled_;
+  Enabler enabler_;
   BufferPool pool_;
   std::atomic<Wake*> wake_{nullptr};
   std::atomic<bool> active_{false};

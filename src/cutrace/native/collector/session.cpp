@@ -137,9 +137,16 @@ void Session::attach_cupti(bool before_cuda) {
     notes_.push_back(note);
     std::fprintf(stderr, "cutrace: %s\n", note.c_str());
   }
-  for (const Refusal& refusal : report.refused)
-    notes_.push_back("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
+  note_refusals(report.refused);
   if (!notes_.empty()) news_.texts("notes", notes_);
+}
+
+void Session::note_refusals(const std::vector<Refusal>& refused) {
+  for (; refusals_noted_ < refused.size(); ++refusals_noted_) {
+    const Refusal& refusal = refused[refusals_noted_];
+    notes_.push_back("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
+    news_.texts("notes", notes_);
+  }
 }
 
 void Session::note_nvtx() {
@@ -291,6 +298,10 @@ void Session::finish() {
                      " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
                      "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers");
     news_.texts("notes", notes_);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (attached_) note_refusals(source_.refused_kinds());
   }
   for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   add_thread_names(capture_, thread_names_);

@@ -60,6 +60,7 @@ class Session {
   template <void (Session::*Loop)()>
   static void* thread_main(void* self);
 
+  void note_refusals(const std::vector<Refusal>& refused);  // under mutex_
   void write_loop();
   void drain();
   void periodic(std::uint64_t now);
@@ -99,6 +100,7 @@ class Session {
   std::vector<DeviceFacts> facts_;
   bool attach_tried_ = false;
   bool attached_ = false;
+  std::size_t refusals_noted_ = 0;
   std::uint64_t flush_wanted_ = 0;
   bool stop_wanted_ = false;
   bool at_exit_ = false;

@@ -1,0 +1,49 @@
+// When the kinds of a recording are enabled: what the host does at once, what the GPU does once there is a context.
+//
+// Kernels, copies and fills that are enabled when a context is made cost more for as long as it lives: CUPTI 13.0 then
+// spends 45 us on 256 nodes of a CUDA graph, and 33 us when they are enabled after it (docs/collector.md). So inside
+// cuInit() they wait for the first call of the driver API after a context was made. Nothing can run on the GPU before.
+//
+// The null collector of the benchmarks uses this too: it must enable exactly what the collector does.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "kinds.h"
+
+namespace cutrace {
+
+class Enabler {
+ public:
+  // `before_cuda`: inside cuInit(). The subscriber's callback must then lead to on_callback().
+  void enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api, bool graph_nodes,
+              bool before_cuda);
+  // The program's threads, inside CUPTI's callbacks.
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept;
+  // Ends waiting for a context, and waits for a thread that is inside on_callback().
+  void settle();
+  void disable();
+  // After fork, in the child: touches CUPTI no more.
+  void forget() { state_.store(State::settled); }
+
+  // Kinds that are enabled or will be.
+  KindSet kinds() const { return enabled_.kinds | (state_.load() == State::settled ? 0 : later_); }
+  // What CUPTI refused. After settle(): the kinds that had to wait are among them.
+  const std::vector<Refusal>& refused() const { return enabled_.refused; }
+
+ private:
+  enum class State { settled, waiting, enabling };
+
+  bool wait_for_context();
+  void enable_later();
+
+  const CuptiLibrary* cupti_ = nullptr;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting
+  KindSet later_ = 0;
+  bool graph_nodes_ = true;
+  std::atomic<State> state_{State::settled};
+};
+
+}  // namespace cutrace
