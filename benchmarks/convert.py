@@ -9,10 +9,11 @@ durations of one kernel differ by some 3 %. All else repeats as in a program tha
 
 Each round converts in a fresh process that is pinned to one core. ``seconds`` is the whole of ``import cutrace`` and
 ``cutrace.convert()`` in it, with everything they load, the reading and the writing; what it takes to start and end the
-interpreter is only in ``process_seconds``. Both are medians of the rounds, as is ``system_seconds``, the kernel's part
-of the processor time. Files are read from and written to the page cache, in the folder that TMPDIR names. One round
-before the others is not counted: a virtual machine may have to ask its host for memory that was not in use, which takes
-as long as the conversion.
+interpreter is only in ``process_seconds``. Both are medians of the rounds, as are ``user_seconds`` and
+``system_seconds``, the processor time that the process spent in programs and in the kernel. Files are read from and
+written to the page cache, in the folder that TMPDIR names. One round before the others is not counted. A
+virtual machine may have to ask its host for memory that was not in use, which can take as long as the conversion and
+shows in ``system_seconds``: ``seconds_all`` has every round.
 
 ``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
 part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
@@ -47,8 +48,9 @@ import cutrace
 cutrace.convert(source, destination, compress=compress or None)
 seconds = time.perf_counter() - begin
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-system = resource.getrusage(resource.RUSAGE_SELF).ru_stime
-print(json.dumps({"seconds": seconds, "system_seconds": system, "peak_rss_mib": peak / 1024}))
+usage = resource.getrusage(resource.RUSAGE_SELF)
+times = {"seconds": seconds, "user_seconds": usage.ru_utime, "system_seconds": usage.ru_stime}
+print(json.dumps(times | {"peak_rss_mib": peak / 1024}))
 """
 
 #: How far the gaps of a copy differ from those of the capture: the deviation of a factor, and its bounds.
@@ -169,12 +171,16 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
 def convert(source: Path, destination: Path, compress: str = "") -> dict[str, Any]:
     """Convert in a fresh process on one core."""
     core = max(os.sched_getaffinity(0))
+    # Modules that are installed lie there compiled; those of a checkout are compiled by the first conversion.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(source), str(destination), compress],
         capture_output=True,
         text=True,
         check=True,
+        env=environment,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     seconds = time.perf_counter() - begin
@@ -305,6 +311,7 @@ def main() -> None:
             "seconds": round(median("seconds"), 3),
             "seconds_all": [round(p["seconds"], 3) for p in plain],
             "process_seconds": round(median("process_seconds"), 3),
+            "user_seconds": round(median("user_seconds"), 3),
             "system_seconds": round(median("system_seconds"), 3),
             "peak_rss_mib": round(max(p["peak_rss_mib"] for p in plain), 1),
             "bytes_per_event": round(plain[0]["bytes"] / events, 2),
