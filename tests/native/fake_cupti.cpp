@@ -44,7 +44,7 @@ struct Fake {
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
   std::atomic<CUpti_TimestampCallbackFunc> clock{nullptr};
   std::atomic<CUpti_CallbackFunc> callback{nullptr};
-  std::atomic<bool> context_callback{false}, driver_callbacks{false};
+  std::atomic<bool> context_callback{false}, driver_callbacks{false}, enabled_in_context{false};
   std::atomic<std::uint64_t> dropped{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
   std::atomic<unsigned> subscribers{0}, flushes{0}, driver_calls{0};
@@ -134,6 +134,7 @@ const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
   }
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
     if (id == kFakeDriverLaunch) return "cuLaunchKernel";
+    if (id == kFakeRetainContext) return "cuDevicePrimaryCtxRetain";
     if (id == 277) return "cuMemcpyHtoDAsync_v2";
     return id < 800 ? "cuSomeQuery" : nullptr;
   }
@@ -153,13 +154,21 @@ EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = m
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_create_context() {
+  const auto driver_call = [] {
+    auto* callback = fake().callback.load();
+    if (callback == nullptr || !fake().driver_callbacks) return;
+    fake().driver_calls.fetch_add(1);
+    callback(nullptr, CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext, nullptr);
+  };
+  driver_call();  // its beginning
   auto* callback = fake().callback.load();
-  if (callback != nullptr && fake().context_callback)
+  if (callback != nullptr && fake().context_callback) {
     callback(nullptr, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED, nullptr);
-  if (callback == nullptr || !fake().driver_callbacks) return;
-  fake().driver_calls.fetch_add(1);
-  callback(nullptr, CUPTI_CB_DOMAIN_DRIVER_API, kFakeDriverLaunch, nullptr);
+    fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
+  }
+  driver_call();  // and its end
 }
+EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
 EXPORT unsigned fake_driver_callbacks() { return fake().driver_calls.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
 EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
@@ -261,10 +270,7 @@ EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
 EXPORT CUptiResult cuptiEnableCallback(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
                                        CUpti_CallbackId id) {
   if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) fake().context_callback = on != 0;
-  return CUPTI_SUCCESS;
-}
-EXPORT CUptiResult cuptiEnableDomain(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain) {
-  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) fake().driver_callbacks = on != 0;
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id == kFakeRetainContext) fake().driver_callbacks = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,

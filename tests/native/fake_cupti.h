@@ -21,8 +21,9 @@ std::uint64_t fake_now();  // by the clock that the collector registered
 std::uint32_t fake_next_correlation();
 // cudaLaunchKernel and its kernel. `unknown_end` makes the kernel's end 0.
 bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end);
-// What the driver does when the program makes a context: a resource callback, then the end of the driver call.
+// What the driver does when the program makes a context: the beginning of a driver call, a resource callback, its end.
 void fake_create_context();
+bool fake_kernels_were_enabled_inside_context_creation();
 unsigned fake_driver_callbacks();  // calls of the driver API that led to the subscriber
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 
@@ -36,4 +37,5 @@ const char* fake_path();
 
 inline constexpr std::uint32_t kFakeLaunchKernel = 211;  // its callback id in the runtime domain
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
+inline constexpr std::uint32_t kFakeRetainContext = 392;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel

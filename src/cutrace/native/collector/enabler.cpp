@@ -7,6 +7,11 @@ namespace {
 
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 
+// cuDevicePrimaryCtxRetain, through which the runtime makes its contexts, cuCtxCreate_v4, ...
+bool makes_context(std::string_view name) {
+  return name.find("PrimaryCtxRetain") != name.npos || name.find("CtxCreate") != name.npos;
+}
+
 }  // namespace
 
 void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
@@ -20,12 +25,29 @@ void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscribe
 }
 
 bool Enabler::wait_for_context() {
-  if (cupti_->EnableCallback == nullptr || cupti_->EnableDomain == nullptr) return false;
+  if (cupti_->EnableCallback == nullptr || cupti_->GetCallbackName == nullptr) return false;
+  context_made_.store(false);
   state_.store(State::waiting);
-  if (cupti_->EnableCallback(1, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED) == CUPTI_SUCCESS)
-    return true;
-  State waiting = State::waiting;
-  return !state_.compare_exchange_strong(waiting, State::settled);
+  if (watch(true)) return true;
+  watch(false);
+  state_.store(State::settled);
+  return false;
+}
+
+bool Enabler::watch(bool on) {
+  bool worked = true;
+  const auto set = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+    worked &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
+  };
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  bool any = false;
+  for_each_call(*cupti_, CUPTI_CB_DOMAIN_DRIVER_API, [&](std::uint32_t id, std::string_view name) {
+    if (!makes_context(name)) return;
+    any = true;
+    set(CUPTI_CB_DOMAIN_DRIVER_API, id);
+  });
+  return worked && any;
 }
 
 void Enabler::enable_later() {
@@ -38,20 +60,17 @@ void Enabler::enable_later() {
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
   if (state_.load() != State::waiting) return;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
-    // Here is too early still: the driver has yet to allocate for the context. The end of the call that makes the
-    // context will do, or the beginning of whichever comes next. Where calls cannot be seen, late beats never.
-    if (cupti_->EnableDomain(1, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API) == CUPTI_SUCCESS) return;
-  } else if (domain != CUPTI_CB_DOMAIN_DRIVER_API) {
+    context_made_.store(true);  // too early still: the driver has yet to allocate for the context
     return;
   }
+  // The end of the call that made the context; or, should that have been one that nobody knows, the first module.
   State waiting = State::waiting;
-  if (!state_.compare_exchange_strong(waiting, State::enabling)) return;
+  if (!context_made_.load() || !state_.compare_exchange_strong(waiting, State::enabling)) return;
   try {
     enable_later();
+    watch(false);
   } catch (const std::exception&) {  // no memory for a list: what is enabled is recorded all the same
   }
-  cupti_->EnableDomain(0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API);
-  cupti_->EnableCallback(0, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   state_.store(State::settled);
 }
 

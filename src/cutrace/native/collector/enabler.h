@@ -2,7 +2,7 @@
 //
 // Kernels, copies and fills that are enabled when a context is made cost more for as long as it lives: CUPTI 13.0 then
 // spends 45 us on 256 nodes of a CUDA graph, and 33 us when they are enabled after it (docs/collector.md). So inside
-// cuInit() they wait for the first call of the driver API after a context was made. Nothing can run on the GPU before.
+// cuInit() they wait for the end of the call that makes the first context: nothing can run on the GPU before.
 //
 // The null collector of the benchmarks uses this too: it must enable exactly what the collector does.
 #pragma once
@@ -36,6 +36,8 @@ class Enabler {
   enum class State { settled, waiting, enabling };
 
   bool wait_for_context();
+  // The callbacks that tell of a context, on or off. False when CUPTI refused one.
+  bool watch(bool on);
   void enable_later();
 
   const CuptiLibrary* cupti_ = nullptr;
@@ -43,6 +45,7 @@ class Enabler {
   EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting
   KindSet later_ = 0;
   bool graph_nodes_ = true;
+  std::atomic<bool> context_made_{false};
   std::atomic<State> state_{State::settled};
 };
 

@@ -71,20 +71,12 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// The loaded CUPTI may know more functions than the headers of this build, so it is asked for each id's name.
 template <typename Enable>
 bool set_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable, bool kept, std::uint8_t value) {
-  constexpr std::uint32_t kLast = 4000, kGap = 100;
   bool worked = true;
-  for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
-    const char* name = nullptr;
-    if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) {
-      ++unknown;
-      continue;
-    }
-    unknown = 0;
+  for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
     if (keeps_api_call(name) == kept) worked &= enable(id, value) == CUPTI_SUCCESS;
-  }
+  });
   return worked;
 }
 

@@ -40,6 +40,22 @@ const char* api_filter_name(ApiFilter filter);
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
 
+// each(id, name) for the functions of an API domain. The loaded CUPTI may know more of them than the headers of this
+// build, so it is asked for each id's name.
+template <typename Each>
+void for_each_call(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Each&& each) {
+  constexpr std::uint32_t kLast = 4000, kGap = 100;
+  for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
+    const char* name = nullptr;
+    if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) {
+      ++unknown;
+      continue;
+    }
+    unknown = 0;
+    each(id, std::string_view(name));
+  }
+}
+
 struct Refusal {
   std::string what;   // activity kind or call
   std::string error;  // CUPTI's name of the error
