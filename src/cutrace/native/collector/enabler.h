@@ -1,7 +1,7 @@
 // When the kinds of a recording are enabled: what the host does at once, what the GPU does once there is a context.
 //
-// Kernels, copies and fills that are enabled when a context is made cost more for as long as it lives: CUPTI 13.0 then
-// spends 45 us on 256 nodes of a CUDA graph, and 33 us when they are enabled after it (docs/collector.md). So inside
+// Kernels, copies and fills that are enabled before a context is made cost more for as long as it lives: CUPTI 13.0 then
+// spends 45 us on 256 nodes of a CUDA graph, and often 32 us when they are enabled after it (docs/collector.md). So inside
 // cuInit() they wait for the end of the call that makes the first context: nothing can run on the GPU before.
 //
 // The null collector of the benchmarks uses this too: it must enable exactly what the collector does.
