@@ -36,6 +36,7 @@ struct Collector {
     if (start((options + ";cupti=" + fake_path()).c_str()) != 0) check::failed(__FILE__, __LINE__, last_error());
     CHECK_EQUAL(inject(), 1);
     fake_create_context();
+    fake_load_module();
   }
   struct cutrace_stats statistics() {
     struct cutrace_stats s {};

@@ -23,6 +23,7 @@ void initialize_cuda() {
   static Collector* collector = new Collector;
   CHECK_EQUAL(collector->inject(), 1);
   fake_create_context();
+  fake_load_module();
 }
 
 void launch(int count, const char* name = "k") {

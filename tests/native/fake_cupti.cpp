@@ -44,10 +44,11 @@ struct Fake {
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
   std::atomic<CUpti_TimestampCallbackFunc> clock{nullptr};
   std::atomic<CUpti_CallbackFunc> callback{nullptr};
-  std::atomic<bool> context_callback{false}, driver_callbacks{false}, enabled_in_context{false};
+  std::array<std::array<std::atomic<bool>, 1024>, 4> callbacks{};  // by domain and id
+  std::atomic<bool> enabled_in_context{false};
   std::atomic<std::uint64_t> dropped{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  std::atomic<unsigned> subscribers{0}, flushes{0}, driver_calls{0};
+  std::atomic<unsigned> subscribers{0}, flushes{0}, told{0};
 };
 
 Fake& fake() {
@@ -125,11 +126,19 @@ void hand_over(Full full) {
   fake().waiting.push_back(full);
 }
 
+// Calls the subscriber back, if it wants that.
+void tell(CUpti_CallbackDomain domain, std::uint32_t id) {
+  auto* callback = fake().callback.load();
+  if (callback == nullptr || !fake().callbacks[static_cast<std::size_t>(domain)][id]) return;
+  fake().told.fetch_add(1);
+  callback(nullptr, domain, id, nullptr);
+}
+
 const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
   if (domain == CUPTI_CB_DOMAIN_RUNTIME_API) {
     if (id == kFakeLaunchKernel) return "cudaLaunchKernel_v7000";
     if (id == kFakeGetDevice) return "cudaGetDevice_v3020";
-    if (id == 41) return "cudaMemcpyAsync_v3020";
+    if (id == kFakeMemcpyAsync) return "cudaMemcpyAsync_v3020";
     return id < 500 ? "cudaSomeQuery_v3020" : nullptr;
   }
   if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
@@ -154,22 +163,15 @@ EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = m
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_create_context() {
-  const auto driver_call = [] {
-    auto* callback = fake().callback.load();
-    if (callback == nullptr || !fake().driver_callbacks) return;
-    fake().driver_calls.fetch_add(1);
-    callback(nullptr, CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext, nullptr);
-  };
-  driver_call();  // its beginning
-  auto* callback = fake().callback.load();
-  if (callback != nullptr && fake().context_callback) {
-    callback(nullptr, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED, nullptr);
-    fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
-  }
-  driver_call();  // and its end
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // its beginning
+  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
 }
+EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
+EXPORT void fake_enter_call(std::uint32_t id) { tell(CUPTI_CB_DOMAIN_RUNTIME_API, id); }
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
-EXPORT unsigned fake_driver_callbacks() { return fake().driver_calls.load(); }
+EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
 EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
 EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
@@ -264,13 +266,13 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
 EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
   fake().subscribers = 0;
   fake().callback = nullptr;
-  fake().context_callback = fake().driver_callbacks = false;
+  for (auto& domain : fake().callbacks)
+    for (auto& on : domain) on = false;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiEnableCallback(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
                                        CUpti_CallbackId id) {
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) fake().context_callback = on != 0;
-  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id == kFakeRetainContext) fake().driver_callbacks = on != 0;
+  fake().callbacks[static_cast<std::size_t>(domain)][id] = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,

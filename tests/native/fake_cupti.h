@@ -24,7 +24,9 @@ bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, boo
 // What the driver does when the program makes a context: the beginning of a driver call, a resource callback, its end.
 void fake_create_context();
 bool fake_kernels_were_enabled_inside_context_creation();
-unsigned fake_driver_callbacks();  // calls of the driver API that led to the subscriber
+void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
+void fake_enter_call(std::uint32_t callback);  // tells of a runtime call's beginning or end
+unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 
 bool fake_is_enabled(int kind);
@@ -36,6 +38,7 @@ const char* fake_path();
 }
 
 inline constexpr std::uint32_t kFakeLaunchKernel = 211;  // its callback id in the runtime domain
+inline constexpr std::uint32_t kFakeMemcpyAsync = 41;
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
 inline constexpr std::uint32_t kFakeRetainContext = 392;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel

@@ -356,7 +356,9 @@ TEST(without_libcupti_the_capture_says_so) {
   CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
 }
 
-TEST(gpu_kinds_wait_for_a_context_and_calls_do_not) {
+bool records_kernels() { return fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL); }
+
+TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   Collector collector;
   Folder folder;
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
@@ -364,19 +366,47 @@ TEST(gpu_kinds_wait_for_a_context_and_calls_do_not) {
   CHECK_EQUAL(collector.inject(), 1);
   CHECK(fake_call_is_enabled(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel));
   CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
-  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
   fake_create_context();
-  CHECK(!fake_kernels_were_enabled_inside_context_creation());
-  CHECK(fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
-  fake_create_context();  // a second one changes nothing
-  CHECK_EQUAL(fake_driver_callbacks(), 2u);
+  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
+  fake_load_module();
+  CHECK(records_kernels() && fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
+  const unsigned callbacks = fake_callbacks();
+  fake_create_context();  // nothing is waited for any more
+  fake_load_module();
+  CHECK_EQUAL(fake_callbacks(), callbacks);
   CHECK(fake_launch("first", 1, 1, false));
   CHECK_EQUAL(collector.stop(), 0);
-  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
+  CHECK(!records_kernels() && !fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMORY2));
   const CaptureReader c(folder.only());
   CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
   CHECK(c.says("CUPTI refused to record memset"));
   CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
+}
+
+TEST(a_copy_before_any_module_is_recorded) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  fake_create_context();
+  fake_enter_call(kFakeGetDevice);
+  CHECK(!records_kernels());
+  fake_enter_call(kFakeMemcpyAsync);
+  CHECK(records_kernels());
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(a_first_call_that_makes_the_context_on_its_way_is_recorded) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  fake_enter_call(kFakeMemcpyAsync);
+  CHECK(!records_kernels());
+  fake_create_context();
+  CHECK(!fake_kernels_were_enabled_inside_context_creation());
+  CHECK(records_kernels());
+  CHECK_EQUAL(collector.stop(), 0);
 }
 
 TEST(a_recording_that_ends_before_there_is_a_context_enables_nothing_later) {
@@ -386,7 +416,8 @@ TEST(a_recording_that_ends_before_there_is_a_context_enables_nothing_later) {
   CHECK_EQUAL(collector.inject(), 1);
   CHECK_EQUAL(collector.stop(), 0);
   fake_create_context();
-  CHECK(!fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+  fake_load_module();
+  CHECK(!records_kernels());
   CHECK(CaptureReader(folder.only()).says("\"ended\""));
 }
 

@@ -1,5 +1,6 @@
 #include "enabler.h"
 
+#include <algorithm>
 #include <thread>
 
 namespace cutrace {
@@ -12,6 +13,13 @@ bool makes_context(std::string_view name) {
   return name.find("PrimaryCtxRetain") != name.npos || name.find("CtxCreate") != name.npos;
 }
 
+bool gives_work(std::string_view name) {
+  constexpr std::string_view kBeginnings[] = {"cudaLaunch", "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaGraphLaunch",
+                                              "cuLaunch",   "cuMemcpy",   "cuMemset",   "cuMemPrefetch",   "cuGraphLaunch"};
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                     [&](std::string_view beginning) { return name.substr(0, beginning.size()) == beginning; });
+}
+
 }  // namespace
 
 void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
@@ -21,12 +29,18 @@ void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscribe
   graph_nodes_ = graph_nodes;
   later_ = before_cuda ? kinds & kOnGpu : 0;
   enabled_ = enable_kinds(cupti, kinds & ~later_, api, graph_nodes, before_cuda);
-  if (later_ != 0 && !wait_for_context()) enable_later();
+  if (later_ != 0 && !wait_for_work()) enable_later();
 }
 
-bool Enabler::wait_for_context() {
+bool Enabler::wait_for_work() {
   if (cupti_->EnableCallback == nullptr || cupti_->GetCallbackName == nullptr) return false;
   context_made_.store(false);
+  work_waits_.store(false);
+  context_calls_.clear();
+  for_each_call(*cupti_, CUPTI_CB_DOMAIN_DRIVER_API, [&](std::uint32_t id, std::string_view name) {
+    if (makes_context(name)) context_calls_.push_back(id);
+  });
+  if (context_calls_.empty()) return false;
   state_.store(State::waiting);
   if (watch(true)) return true;
   watch(false);
@@ -41,13 +55,12 @@ bool Enabler::watch(bool on) {
   };
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  bool any = false;
-  for_each_call(*cupti_, CUPTI_CB_DOMAIN_DRIVER_API, [&](std::uint32_t id, std::string_view name) {
-    if (!makes_context(name)) return;
-    any = true;
-    set(CUPTI_CB_DOMAIN_DRIVER_API, id);
-  });
-  return worked && any;
+  for (std::uint32_t id : context_calls_) set(CUPTI_CB_DOMAIN_DRIVER_API, id);
+  for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
+    for_each_call(*cupti_, domain, [&](std::uint32_t id, std::string_view name) {
+      if (gives_work(name)) set(domain, id);
+    });
+  return worked;
 }
 
 void Enabler::enable_later() {
@@ -59,13 +72,17 @@ void Enabler::enable_later() {
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
   if (state_.load() != State::waiting) return;
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
-    context_made_.store(true);  // too early still: the driver has yet to allocate for the context
+  const bool resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
+  if (resource && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) return context_made_.store(true);
+  const bool makes_context = domain == CUPTI_CB_DOMAIN_DRIVER_API &&
+                             std::find(context_calls_.begin(), context_calls_.end(), id) != context_calls_.end();
+  if (!context_made_.load()) {
+    if (!resource && !makes_context) work_waits_.store(true);
     return;
   }
-  // The end of the call that made the context; or, should that have been one that nobody knows, the first module.
+  if (makes_context && !work_waits_.load()) return;
   State waiting = State::waiting;
-  if (!context_made_.load() || !state_.compare_exchange_strong(waiting, State::enabling)) return;
+  if (!state_.compare_exchange_strong(waiting, State::enabling)) return;
   try {
     enable_later();
     watch(false);

@@ -1,13 +1,15 @@
 // When the kinds of a recording are enabled: what the host does at once, what the GPU does once there is a context.
 //
-// Kernels, copies and fills that are enabled before a context is made cost more for as long as it lives: CUPTI 13.0 then
-// spends 45 us on 256 nodes of a CUDA graph, and often 32 us when they are enabled after it (docs/collector.md). So inside
-// cuInit() they wait for the end of the call that makes the first context: nothing can run on the GPU before.
+// What kernels, copies and fills cost once they are enabled depends on when that was: CUPTI 13.0 spends 45 us on 256 nodes
+// of a CUDA graph when it was with the context, and 32 us when it was later (docs/collector.md). So inside cuInit() they wait
+// for the first module, or for the first call that gives work to the GPU: nothing can run there before. A call that gives
+// work and makes the context on its way is the exception: then they are enabled as soon as there is a context.
 //
 // The null collector of the benchmarks uses this too: it must enable exactly what the collector does.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <vector>
 
 #include "kinds.h"
@@ -35,8 +37,8 @@ class Enabler {
  private:
   enum class State { settled, waiting, enabling };
 
-  bool wait_for_context();
-  // The callbacks that tell of a context, on or off. False when CUPTI refused one.
+  bool wait_for_work();
+  // The callbacks that tell of contexts, modules and work, on or off. False when CUPTI refused one.
   bool watch(bool on);
   void enable_later();
 
@@ -44,8 +46,10 @@ class Enabler {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting
   KindSet later_ = 0;
+  std::vector<std::uint32_t> context_calls_;  // calls of the driver that make a context
   bool graph_nodes_ = true;
   std::atomic<bool> context_made_{false};
+  std::atomic<bool> work_waits_{false};  // a call that gives work began before there was a context
   std::atomic<State> state_{State::settled};
 };
 
