@@ -1,0 +1,405 @@
+"""The metrics of a window of a capture: what the program did there, as numbers that can be compared.
+
+docs/metrics.md defines each; :data:`METRICS` has the same list for programs. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from ..runbin.layout import LOSS_REASONS
+from ..trace import Trace
+from .names import normalize_kernel
+from .summary import union
+from .windows import ALL_PROCESSES, Window
+from .work import GPU_TABLES, TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
+
+#: One number, or counts by name.
+Value = int | float | dict[str, int]
+
+
+class Gate(Enum):
+    """How a metric is compared: any change counts (exact), growth beyond a bound (memory), only change beyond what
+    repeats scatter (time), or never (info)."""
+
+    EXACT = "exact"
+    MEMORY = "memory"
+    TIME = "time"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What one metric is. ``unit`` is "" for counts; ``counts`` says that the value is a dict of counts by name;
+    ``always`` that a window without any of it has the value 0 ({} for a dict), else it has no value there."""
+
+    name: str
+    gate: Gate
+    unit: str
+    doc: str
+    counts: bool = False
+    always: bool = True
+
+
+#: The directions of copies: of the words in names of metrics, and of CUpti_ActivityMemcpyKind.
+COPY_KINDS: dict[str, str] = {
+    "h2d": "from host to device",
+    "d2h": "from device to host",
+    "d2d": "within a device",
+    "h2h": "within host memory",
+    "p2p": "between devices",
+    "other": "of which CUPTI does not know the direction",
+}
+_DIRECTION = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
+_DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(_DIRECTION.get(kind, "other")) for kind in range(256)])
+
+
+def _copies() -> Iterator[Metric]:
+    for kind, words in COPY_KINDS.items():
+        yield Metric(f"memcpy_{kind}_count", Gate.EXACT, "", f"copies {words}", always=False)
+        yield Metric(f"memcpy_{kind}_bytes", Gate.EXACT, "bytes", f"bytes copied {words}", always=False)
+
+
+#: All metrics, in the order of files and tables.
+METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("kernel_launches", Gate.EXACT, "", "kernels that ran, those of graphs included"),
+        Metric("kernels", Gate.EXACT, "", "kernels that ran, by normalised name", counts=True),
+        Metric("graph_launches", Gate.EXACT, "", "launches of CUDA graphs"),
+        Metric("memcpy_count", Gate.EXACT, "", "copies of all directions"),
+        Metric("memcpy_bytes", Gate.EXACT, "bytes", "bytes copied in all directions"),
+        *_copies(),
+        Metric("memset_count", Gate.EXACT, "", "memory fills"),
+        Metric("memset_bytes", Gate.EXACT, "bytes", "bytes filled"),
+        Metric("sync_calls", Gate.EXACT, "", "calls that make their thread wait for the GPU"),
+        Metric("syncs", Gate.EXACT, "", "the same, by function", counts=True),
+        Metric("allocations", Gate.EXACT, "", "allocations of device memory"),
+        Metric("frees", Gate.EXACT, "", "releases of device memory"),
+        Metric("pinned_allocations", Gate.EXACT, "", "allocations of pinned host memory"),
+        Metric("pinned_frees", Gate.EXACT, "", "releases of pinned host memory"),
+        Metric("streams_used", Gate.EXACT, "", "streams on which GPU work ran"),
+        Metric("peak_memory_bytes", Gate.MEMORY, "bytes", "most device memory above that at the begin"),
+        Metric("net_memory_bytes", Gate.MEMORY, "bytes", "device memory taken and not given back"),
+        Metric("kernel_time_ns", Gate.TIME, "ns", "times of all kernels, added"),
+        Metric("busy_ns", Gate.TIME, "ns", "time in which GPU work ran"),
+        Metric("api_time_ns", Gate.TIME, "ns", "time that threads spent in calls of the CUDA API"),
+        Metric("gpu_span_ns", Gate.INFO, "ns", "from the first begin of GPU work to the last end", always=False),
+        Metric("idle_share", Gate.INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
+        Metric("launch_latency_ns", Gate.INFO, "ns", "median time from launch to start of a kernel", always=False),
+        Metric("copy_bandwidth", Gate.INFO, "bytes/s", "bytes copied over the time that copies took", always=False),
+    )
+}
+
+# CUpti_ActivityMemoryKind: what cudaMalloc() and its family give, arrays and managed memory included, and pinned host
+# memory. The driver's own, such as the variables of a module (6, 7), are nobody's allocations.
+_DEVICE_MEMORY = (3, 4, 5)
+_PINNED_MEMORY = 2
+_ALLOCATE, _RELEASE = 1, 2
+
+# Losses of what metrics are made of. NVTX losses are none: a lost mark leaves a window that says so itself.
+_FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
+_NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
+                 "memory": "allocations"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a window.
+
+    ``values`` by name, in the order of :data:`METRICS`; ``regions`` the same for each region of the window by name,
+    all regions of one name together. ``problems`` are sentences why the numbers cannot be trusted. ``gpus`` names
+    the devices that were used, one entry each; ``facts`` is what is known of the first of them and of the software
+    (``compute capability``, ``clock``, ``driver``, ``cuda``), where the capture knows it. ``gpu_records`` counts the
+    GPU work, ``without_launch`` those of it that count by their own start because their launch was not recorded.
+    """
+
+    values: dict[str, Value]
+    regions: dict[str, dict[str, Value]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    gpu_records: int = 0
+    without_launch: int = 0
+
+
+def measure(
+    trace: Trace,
+    window: Window,
+    *,
+    normalize: Callable[[str], str] = normalize_kernel,
+    ignore: Sequence[str] = (),
+) -> Metrics:
+    """The metrics of a window, or of one of its regions alone.
+
+    Work counts if the API call that launched it began in the window: made by any thread, of the window's process or
+    one that belongs to it (:func:`.windows.owners`). ``normalize`` gives a kernel its stable name; ``ignore`` has
+    patterns (as of file names, upper and lower case being different) of stable names of kernels that do not count.
+    """
+    found = index(trace)
+    processes = None if window.process == ALL_PROCESSES else found.processes_of(window.process)
+    work = found.everything.within([(window.start, window.end)])
+    if processes is not None and len(processes) < len(found.owner):
+        work = work.of_processes(processes)
+    if window.tool:
+        work = work.without_calls(_made_by_tool(found, window))
+    names = _stable_names(found, work["kernels"], normalize)
+    work = _without_ignored(found, work, names, ignore)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for region in window.regions:
+        spans.setdefault(region.name, []).append((region.start, region.end))
+    gpus, facts = _hardware(trace, work, window)
+    gpu_work = [work[t] for t in GPU_TABLES]
+    return Metrics(
+        values=_values(found, work, names),
+        regions={name: _values(found, work.within(_merged(parts)), names) for name, parts in spans.items()},
+        problems=tuple(_problems(trace, found, work, window, processes)),
+        gpus=gpus,
+        facts=facts,
+        gpu_records=sum(map(len, gpu_work)),
+        without_launch=sum(int((part.call < 0).sum()) for part in gpu_work),
+    )
+
+
+# What belongs to the window
+
+
+def _made_by_tool(found: Index, window: Window) -> np.ndarray:
+    calls = found.everything.calls
+    mine: np.ndarray = (calls.rows["thread"] == window.thread) & (calls.rows["process"] == window.process)
+    edges = np.searchsorted(calls.when, np.asarray(window.tool, np.int64))
+    inside = np.zeros(len(calls), bool)
+    for first, last in edges.tolist():
+        inside[first:last] = True
+    mine &= inside
+    return mine
+
+
+def _merged(intervals: Intervals) -> Intervals:
+    """The same moments as intervals that do not overlap: a region in a region of its name counts once."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _stable_names(found: Index, kernels: Rows, normalize: Callable[[str], str]) -> dict[int, str]:
+    """The stable names of these kernels by the string ids of their names."""
+    return {i: normalize(found.strings[i]) for i in np.unique(found.launch_name[kernels.rows["launch"]]).tolist()}
+
+
+def _without_ignored(found: Index, work: Selection, names: dict[int, str], ignore: Sequence[str]) -> Selection:
+    ignored = [i for i, name in names.items() if any(fnmatchcase(name, pattern) for pattern in ignore)]
+    if not ignored:
+        return work
+    kernels = work["kernels"]
+    return work.replaced("kernels", kernels[~np.isin(found.launch_name[kernels.rows["launch"]], ignored)])
+
+
+# The values
+
+
+def _values(found: Index, work: Selection, names: dict[int, str]) -> dict[str, Value]:
+    values = (
+        _launches(found, work, names)
+        | _copied(work)
+        | _waits(found, work)
+        | _memory(work["allocations"])
+        | {"streams_used": _streams(work)}
+        | _times(found, work)
+    )
+    return {name: values[name] for name in METRICS if name in values}
+
+
+def _launches(found: Index, work: Selection, names: dict[int, str]) -> dict[str, Value]:
+    kernels = work["kernels"].rows
+    by_name: dict[str, int] = {}
+    ids, counts = np.unique(found.launch_name[kernels["launch"]], return_counts=True)
+    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        by_name[names[i]] = by_name.get(names[i], 0) + count
+    calls = found.functions.launches_graph[work.calls.rows["function"]]
+    graphs = int((calls & (found.functions.status[work.calls.rows["function"]] == 0)).sum())
+    # With whole graphs traced, the rows stand for calls that were not recorded.
+    graphs += int((work["graph_launches"].call < 0).sum())
+    return {"kernel_launches": len(kernels), "kernels": dict(sorted(by_name.items())), "graph_launches": graphs}
+
+
+def _copied(work: Selection) -> dict[str, Value]:
+    copies, fills = work["memcpys"].rows, work["memsets"].rows
+    values: dict[str, Value] = {
+        "memcpy_count": len(copies),
+        "memcpy_bytes": int(copies["bytes"].sum()),
+        "memset_count": len(fills),
+        "memset_bytes": int(fills["bytes"].sum()),
+    }
+    direction = _DIRECTION_NUMBERS[copies["kind"]]
+    for number in np.unique(direction).tolist():
+        of_kind = copies[direction == number]
+        kind = list(COPY_KINDS)[number]
+        values[f"memcpy_{kind}_count"] = len(of_kind)
+        values[f"memcpy_{kind}_bytes"] = int(of_kind["bytes"].sum())
+    return values
+
+
+def _waits(found: Index, work: Selection) -> dict[str, Value]:
+    functions = work.calls.rows["function"]
+    ids, counts = np.unique(functions[found.functions.synchronizes[functions]], return_counts=True)
+    by_name: dict[str, int] = {}
+    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        name = found.functions.name[i]
+        by_name[name] = by_name.get(name, 0) + count
+    return {"sync_calls": sum(by_name.values()), "syncs": dict(sorted(by_name.items()))}
+
+
+def _memory(allocations: Rows) -> dict[str, Value]:
+    rows = allocations.rows
+    pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
+    device = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
+    device = device[np.argsort(device["time"], kind="stable")]
+    taken, given = device["operation"] == _ALLOCATE, device["operation"] == _RELEASE
+    level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
+    return {
+        "allocations": int(taken.sum()),
+        "frees": int(given.sum()),
+        "pinned_allocations": int((pinned == _ALLOCATE).sum()),
+        "pinned_frees": int((pinned == _RELEASE).sum()),
+        "peak_memory_bytes": int(max(level.max(initial=0), 0)),
+        "net_memory_bytes": int(level[-1]) if len(level) else 0,
+    }
+
+
+def _streams(work: Selection) -> int:
+    keys = [
+        rows["process"].astype(np.uint64) << np.uint64(48)
+        | rows["context"].astype(np.uint64) << np.uint64(32)
+        | rows["stream"]
+        for rows in (work[t].rows for t in GPU_TABLES)
+    ]
+    return len(np.unique(np.concatenate(keys)))
+
+
+def _times(found: Index, work: Selection) -> dict[str, Value]:
+    kernels, copies = work["kernels"].with_times, work["memcpys"].with_times
+    spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_TABLES], axis=1)
+    busy = union(spans)
+    values: dict[str, Value] = {
+        "kernel_time_ns": int((kernels["end"] - kernels["start"]).sum()),
+        "busy_ns": busy,
+        "api_time_ns": _api_time(work.calls.rows),
+    }
+    if spans.shape[1]:
+        span = int(spans[1].max()) - int(spans[0].min())
+        values["gpu_span_ns"] = span
+        values["idle_share"] = 1.0 - busy / span if span else 0.0
+    if len(latency := _latencies(found, work["kernels"])):
+        values["launch_latency_ns"] = int(np.median(latency))
+    if copying := int((copies["end"] - copies["start"]).sum()):
+        values["copy_bandwidth"] = round(int(copies["bytes"].sum()) * 1_000_000_000 / copying)
+    return values
+
+
+def _intervals(rows: np.ndarray) -> np.ndarray:
+    return np.stack([rows["start"], rows["end"]])
+
+
+def _api_time(calls: np.ndarray) -> int:
+    """The time in calls, thread by thread: one in another, as when a call loads a module, counts once."""
+    if not len(calls):
+        return 0
+    thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
+    _, number = np.unique(thread, return_inverse=True)
+    first = int(calls["start"].min())
+    # Threads one behind the other on a single axis, so that one union serves all.
+    shift = number.reshape(-1).astype(np.uint64) * np.uint64(int(calls["end"].max()) - first + 1)
+    return union(_intervals(calls) - np.uint64(first) + shift)
+
+
+def _latencies(found: Index, kernels: Rows) -> np.ndarray:
+    """From the begin of a call to the start of the first kernel that it launched (ns, negative where CUPTI's clocks
+    disagree), for each call."""
+    known = kernels[kernels.timed & (kernels.call >= 0)]
+    start = known.rows["start"].astype(np.int64)
+    order = np.argsort(start, kind="stable")
+    call, first = np.unique(known.call[order], return_index=True)
+    latency: np.ndarray = start[order][first] - found.everything.calls.when[call]
+    return latency
+
+
+# What else there is to say
+
+
+def _hardware(trace: Trace, work: Selection, window: Window) -> tuple[tuple[str, ...], dict[str, str]]:
+    used: set[tuple[int, int]] = set()
+    for table in TABLES_WITH_CALLS:
+        rows = work[table].rows
+        if table == "allocations":
+            rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
+        pairs = np.unique(rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"])
+        used |= {(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()}
+    names: dict[bytes, str] = {}
+    facts: dict[str, str] = {}
+    for row in trace.devices:
+        if (int(row["process"]), int(row["device"])) in used and bytes(row["uuid"]) not in names:
+            names[bytes(row["uuid"])] = trace.strings[int(row["name"])]
+            facts.setdefault("compute capability", f"{row['compute_major']}.{row['compute_minor']}")
+            facts.setdefault("clock", f"{round(int(row['core_clock']) / 1000)} MHz")
+    info = trace.processes[max(window.process, 0)].info if trace.processes else {}
+    facts |= _software(info)
+    return tuple(names.values()), facts
+
+
+def _software(info: dict[str, Any]) -> dict[str, str]:
+    facts = {}
+    if isinstance(driver := info.get("driver"), str):
+        facts["driver"] = driver
+    for key in ("runtime_version", "driver_version"):
+        if isinstance(version := info.get(key), int) and version and "cuda" not in facts:
+            facts["cuda"] = f"{version // 1000}.{version % 1000 // 10}"
+    return facts
+
+
+def _problems(
+    trace: Trace, found: Index, work: Selection, window: Window, processes: list[int] | None
+) -> Iterator[str]:
+    chosen = [p for p in trace.processes if processes is None or p.index in processes]
+    if not window.complete:
+        yield f"a mark of {window.name!r} is missing: the program was interrupted, or the capture lost it"
+    for name in dict.fromkeys(r.name for r in window.regions if not r.complete):
+        yield f"region {name!r} was not ended in the test that began it, or a mark of it is missing"
+    yield from _losses(trace, window, {p.index for p in chosen})
+    for table in TABLES_WITH_CALLS:
+        if count := int((~work[table].timed).sum()):
+            yield f"{count:,} {table} have no known times"
+    if found.lost:
+        yield f"{found.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
+    for damage in trace.damage:
+        yield f"the capture is damaged: {damage.reason}"
+    for p in chosen:
+        if isinstance(kinds := p.info.get("kinds"), list) and (lacking := _NEEDED_KINDS.keys() - set(kinds)):
+            what = ", ".join(words for kind, words in _NEEDED_KINDS.items() if kind in lacking)
+            notes = p.info.get("notes")
+            why = f": {'; '.join(map(str, notes))}" if isinstance(notes, list) and notes else ""
+            yield f"process {p.pid} ({p.name}) recorded no {what}{why}"
+        if not p.complete:
+            yield f"process {p.pid} ({p.name}) was killed or still runs: its last records may be missing"
+
+
+def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
+    """Losses counted since the window began. One is counted when it is noticed, never before it happens."""
+    rows = trace.losses
+    rows = rows[np.isin(rows["process"], list(processes)) & (rows["time"] >= window.start)]
+    fatal = [number for number, (name, _) in LOSS_REASONS.items() if name in _FATAL_LOSSES]
+    rows = rows[np.isin(rows["reason"], fatal)]
+    for reason, detail in dict.fromkeys(rows[["reason", "detail"]].tolist()):
+        same = (rows["reason"] == reason) & (rows["detail"] == detail)
+        about = f" ({trace.strings[detail]})" if detail else ""
+        yield f"{int(rows['count'][same].sum()):,} {LOSS_REASONS[reason][1]}{about}"

@@ -1,0 +1,229 @@
+"""The stretches of a capture that marks cut out: a test, the regions in it, what a tool did meanwhile.
+
+A mark is a text given to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the texts, :func:`windows` finds
+them again in a capture. A window says which work belongs to it, not when that work ran: see :mod:`.metrics`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import groupby
+
+import numpy as np
+
+from ..errors import CutraceError
+from ..trace import Trace
+
+#: What marks can cut: a test, a region that the test names, and what a tool does inside a test for itself.
+KINDS = ("test", "region", "tool")
+
+#: ``process`` of a window over all processes of a capture.
+ALL_PROCESSES = -1
+
+_FIRST_WORD = "cutrace"
+# NVTX rows say where they come from: cutrace.mark() is the only source of these marks.
+_FROM_MARK = 1
+# A mark is C text of UTF-8, and what is no such text is written out.
+_NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
+# Bytes of UTF-8. Written out, none of them takes more than six.
+_LONGEST_NAME, _KEPT = 640, 600
+_WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a capture, ``start`` <= time < ``end`` (ns of BOOTTIME).
+
+    ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
+    ``thread`` its thread. ``regions`` are the windows inside, in the order of their begin, nested ones among them;
+    a name may occur many times. Calls that ``thread`` made within a span of ``tool`` (start, end) do not count.
+    ``complete`` is False when a mark is missing: then the missing edge is that of what is around.
+    """
+
+    name: str
+    start: int
+    end: int
+    process: int = ALL_PROCESSES
+    regions: tuple[Window, ...] = ()
+    tool: tuple[tuple[int, int], ...] = ()
+    complete: bool = True
+    thread: int = 0
+
+
+def begin(kind: str, name: str) -> str:
+    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any text; of a very
+    long one the window has :func:`shortened`."""
+    return _text("begin", kind, name)
+
+
+def end(kind: str, name: str) -> str:
+    """The text of the mark that ends the window of the same kind and name."""
+    return _text("end", kind, name)
+
+
+def shortened(name: str) -> str:
+    """The name of a window as a capture can hold it: a mark has room for 4,096 bytes. A digest keeps names apart."""
+    plain = name.encode("utf-8", "surrogatepass")
+    if len(plain) <= _LONGEST_NAME:
+        return name
+    return f"{plain[:_KEPT].decode('utf-8', 'ignore')}... {sha256(plain).hexdigest()[:16]}"
+
+
+def windows(trace: Trace) -> tuple[Window, ...]:
+    """The tests of a capture in the order of their begin. A name that occurs again is another run of that test.
+
+    A test that never ended ends where the next one of its process begins, or with the capture, and is not complete.
+    """
+    marks, span = _marks(trace), _span(trace)
+    owner = _owners(trace, marks)
+    parts = sorted(_pairs(marks, "region", span) + _pairs(marks, "tool", span), key=lambda p: p.seen)
+    seen = [p.seen for p in parts]
+    found = []
+    for test in _pairs(marks, "test", span):
+        window = test.window
+        near = parts[bisect_left(seen, window.start) : bisect_left(seen, window.end)]
+        mine = [p for p in near if owner[p.window.process] in (window.process, None)]
+        found.append(_with_parts(window, mine))
+    return tuple(sorted(found, key=lambda w: w.start))
+
+
+def whole(trace: Trace) -> Window:
+    """The whole capture as one window, with all of its regions."""
+    marks, span = _marks(trace), _span(trace)
+    return _with_parts(Window("", *span), _pairs(marks, "region", span) + _pairs(marks, "tool", span))
+
+
+def owners(trace: Trace) -> dict[int, int | None]:
+    """For each process the one whose tests its work belongs to.
+
+    A process with tests owns itself and its descendants. None stands for every process with tests: for a process
+    that descends from none of them as far as the capture shows, as when a shell lies between.
+    """
+    return _owners(trace, _marks(trace))
+
+
+def _owners(trace: Trace, marks: Iterable[_Mark]) -> dict[int, int | None]:
+    testing = {m.process for m in marks if m.kind == "test"}
+    by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
+    parent = {p.index: by_pid.get((p.boot_id, p.info.get("parent_pid", -1))) for p in trace.processes}
+
+    def owner(index: int | None) -> int | None:
+        seen: set[int] = set()
+        while index is not None and index not in testing:
+            if index in seen:  # a process id was used again
+                return None
+            seen.add(index)
+            index = parent[index]
+        return index
+
+    return {p.index: owner(p.index) for p in trace.processes}
+
+
+# Marks
+
+
+@dataclass(frozen=True)
+class _Mark:
+    time: int
+    begins: bool
+    kind: str
+    name: str
+    process: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A window, and when the first of its marks was set that the capture has."""
+
+    kind: str
+    window: Window
+    seen: int
+
+
+def _text(what: str, kind: str, name: str) -> str:
+    if kind not in KINDS:
+        raise CutraceError(f"a mark cannot begin or end {kind!r}; use one of {', '.join(KINDS)}")
+    return f"{_FIRST_WORD} {what} {kind}: " + _NO_TEXT.sub(_written, shortened(name))
+
+
+def _written(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
+
+
+_MARK = re.compile(rf"{_FIRST_WORD} (begin|end) ({'|'.join(KINDS)}): (.*)", re.DOTALL)
+
+
+def _marks(trace: Trace) -> list[_Mark]:
+    """The marks of a capture that cut windows, in the order of time."""
+    rows = trace.nvtx_marks
+    rows = rows[rows["source"] == _FROM_MARK]
+    # Marks of one moment stay in the order in which they were set.
+    rows = rows[np.argsort(rows["time"], kind="stable")]
+    texts = {i: _MARK.fullmatch(trace.strings[i]) for i in np.unique(rows["name"]).tolist()}
+    marks = []
+    for name, time, process, thread in rows[["name", "time", "process", "thread"]].tolist():
+        if match := texts[name]:
+            plain = _WRITTEN_OUT.sub(lambda m: chr(int(m[1], 16)), match[3])
+            marks.append(_Mark(time, match[1] == "begin", match[2], plain, process, thread))
+    return marks
+
+
+def _pairs(marks: Iterable[_Mark], kind: str, span: tuple[int, int]) -> list[_Pair]:
+    """The windows of one kind, process by process; ``span`` holds the edges of those that lack a mark."""
+    mine = sorted((m for m in marks if m.kind == kind), key=lambda m: m.process)
+    return [p for _, group in groupby(mine, lambda m: m.process) for p in _paired(list(group), kind, span)]
+
+
+def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_Pair]:
+    begun: list[_Mark] = []
+    before = span[0]
+    for mark in marks:
+        if mark.begins:
+            begun.append(mark)
+        elif (first := _beginning(begun, mark)) is not None:
+            begun.remove(first)
+            yield _Pair(kind, Window(mark.name, first.time, mark.time, mark.process, thread=first.thread), first.time)
+        else:
+            lost = Window(mark.name, before, mark.time, mark.process, complete=False, thread=mark.thread)
+            yield _Pair(kind, lost, mark.time)
+        before = mark.time
+    begins = [m.time for m in marks if m.begins] if kind == "test" else []
+    for mark in begun:
+        following = bisect_right(begins, mark.time)
+        ends = begins[following] if following < len(begins) else span[1]
+        lost = Window(mark.name, mark.time, ends, mark.process, complete=False, thread=mark.thread)
+        yield _Pair(kind, lost, mark.time)
+
+
+def _beginning(begun: list[_Mark], end: _Mark) -> _Mark | None:
+    """The latest mark that this one can end, of its own thread if there is one."""
+    named = [m for m in begun if m.name == end.name]
+    mine = [m for m in named if m.thread == end.thread] or named
+    return mine[-1] if mine else None
+
+
+def _with_parts(window: Window, parts: Iterable[_Pair]) -> Window:
+    """The window with what is in it, cut at its edges."""
+    ordered = sorted((replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen)
+    spans = [p.window for p in ordered if p.kind == "tool"]
+
+    def with_tool(w: Window) -> Window:
+        mine = (s for s in spans if (s.process, s.thread) == (w.process, w.thread))
+        return replace(w, tool=tuple((s.start, s.end) for s in mine if s.start < w.end and s.end > w.start))
+
+    return replace(with_tool(window), regions=tuple(with_tool(p.window) for p in ordered if p.kind == "region"))
+
+
+def _cut(part: Window, window: Window) -> Window:
+    start, end = max(part.start, window.start), min(part.end, window.end)
+    return replace(part, start=start, end=end, complete=part.complete and (start, end) == (part.start, part.end))
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    """The first moment of a capture, and the one just behind its last."""
+    return trace.start, trace.end + 1

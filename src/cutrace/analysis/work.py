@@ -1,0 +1,210 @@
+"""GPU work by the API call that launched it: the index from which the metrics of any window are taken.
+
+Work belongs where its launch was made. So each row of a table gets a moment, ``when``: the begin of the API call
+with its correlation id, or its own begin where no such call was recorded. Rows sorted by it make a window two
+binary searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ..runbin.layout import TABLES
+from ..trace import Trace
+from ..trace.rows import LATEST
+from ..trace.strings import StringTable
+from .calls import Call, classify, plain_name, synchronizes
+from .windows import owners
+
+#: What the GPU did, and memory taken and given back: the tables whose rows name the call behind them.
+GPU_TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
+TABLES_WITH_CALLS = (*GPU_TABLES, "allocations")
+
+Intervals = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one table, ascending by ``when`` (ns, int64). ``call`` is the index of the API call in
+    :attr:`Index.calls`, -1 where it was not recorded; ``timed`` is False for rows without known times."""
+
+    rows: np.ndarray
+    when: np.ndarray
+    call: np.ndarray
+    timed: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, at: slice | np.ndarray) -> Rows:
+        return Rows(self.rows[at], self.when[at], self.call[at], self.timed[at])
+
+    @property
+    def with_times(self) -> np.ndarray:
+        """The rows whose times are known."""
+        return self.rows if self.timed.all() else self.rows[self.timed]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Part of a capture: API calls, outermost ones (a structured array that ascends by start, with ``call`` the
+    index of each), and rows by table."""
+
+    calls: Rows
+    tables: dict[str, Rows]
+
+    def __getitem__(self, table: str) -> Rows:
+        return self.tables[table]
+
+    def within(self, intervals: Intervals) -> Selection:
+        """What was launched within these intervals, which do not overlap."""
+
+        def cut(part: Rows) -> Rows:
+            edges = np.searchsorted(part.when, np.asarray(intervals, np.int64).reshape(-1, 2))
+            if len(edges) == 1:
+                return part[slice(*edges[0].tolist())]
+            return part[np.concatenate([np.arange(a, b) for a, b in edges.tolist()] or [np.zeros(0, np.int64)])]
+
+        return self._each(cut)
+
+    def of_processes(self, processes: Iterable[int]) -> Selection:
+        """What these processes did."""
+        chosen = np.fromiter(processes, np.int64)
+        return self._each(lambda part: part[np.isin(part.rows["process"], chosen)])
+
+    def without_calls(self, excluded: np.ndarray) -> Selection:
+        """Without the calls of a mask over :attr:`Index.calls`, and without what they launched."""
+        kept = np.append(~excluded, True)  # the last for -1: without a call nothing says that it is to go
+        return self._each(lambda part: part[kept[part.call]])
+
+    def replaced(self, table: str, rows: Rows) -> Selection:
+        """With other rows of one table."""
+        return replace(self, tables=self.tables | {table: rows})
+
+    def _each(self, change: Callable[[Rows], Rows]) -> Selection:
+        return Selection(change(self.calls), {name: change(part) for name, part in self.tables.items()})
+
+
+@dataclass(frozen=True)
+class Function:
+    """What is to know of an API function, in arrays by its id in the capture."""
+
+    name: np.ndarray
+    synchronizes: np.ndarray
+    launches_graph: np.ndarray
+    status: np.ndarray
+
+
+@dataclass(frozen=True)
+class Index:
+    """A capture, ready to be cut. ``lost`` counts rows of GPU work with neither a time nor a recorded launch, which
+    may belong anywhere; ``owner`` is what :func:`.windows.owners` says."""
+
+    everything: Selection
+    functions: Function
+    launch_name: np.ndarray
+    strings: StringTable
+    owner: dict[int, int | None]
+    lost: int
+
+    @property
+    def calls(self) -> np.ndarray:
+        """All outermost API calls, ascending by start."""
+        return self.everything.calls.rows
+
+    def processes_of(self, process: int) -> list[int]:
+        """The processes whose work can belong to a window of this one."""
+        return [p for p, owner in self.owner.items() if p == process or owner in (process, None)]
+
+
+# An index refers to tables, never to their trace: the cache must not keep a trace alive.
+_INDICES: WeakKeyDictionary[Trace, Index] = WeakKeyDictionary()
+
+
+def index(trace: Trace) -> Index:
+    """The index of a capture, made once while the trace lives."""
+    found = _INDICES.get(trace)
+    if found is None:
+        found = _INDICES[trace] = _index(trace)
+    return found
+
+
+def _index(trace: Trace) -> Index:
+    calls = _outermost(trace)
+    starts = calls["start"].astype(np.int64)
+    keys, at = np.unique(_key(calls), return_index=True)
+    tables, lost = {}, 0
+    for name in TABLES_WITH_CALLS:
+        known, unknown = trace.table(name), trace.unknown(name)
+        rows = known if not len(unknown) else np.concatenate([known, unknown])
+        timed = np.ones(len(rows), bool)
+        timed[len(known) :] = False
+        call, when = _launched(rows, TABLES[name].start_field or "", keys, at, starts)
+        lost += int(((when == 0) & ~timed).sum())
+        part = Rows(rows, when, call, timed)
+        tables[name] = part if _ascends(when) else part[np.argsort(when, kind="stable")]
+    return Index(
+        Selection(Rows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)), tables),
+        _functions(trace),
+        trace.launches["name"],
+        trace.strings,
+        owners(trace),
+        lost,
+    )
+
+
+def _launched(
+    rows: np.ndarray, start_field: str, keys: np.ndarray, at: np.ndarray, starts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The call of each row, and when it was launched."""
+    own = rows[start_field]
+    when = np.where(own > LATEST, 0, own).astype(np.int64)
+    if not len(keys) or not len(rows):
+        return np.full(len(rows), -1, np.int64), when
+    wanted = _key(rows)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = (keys[place] == wanted) & (rows["correlation"] != 0)
+    call = np.where(found, at[place], -1)
+    return call, np.where(found, starts[at[place]], when)
+
+
+def _outermost(trace: Trace) -> np.ndarray:
+    """The API calls of a capture by start. Of a runtime call and the driver calls that it made under its correlation
+    id, where both were recorded, the outer one."""
+    calls = trace.api_calls
+    start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    key, correlated = _key(calls), calls["correlation"] != 0
+    if len(np.unique(key[correlated])) == int(correlated.sum()):
+        chosen: np.ndarray = calls if _ascends(start) else calls[np.argsort(start, kind="stable")]
+        return chosen
+    domain = trace.functions[calls["function"]]["domain"].astype(np.int64)
+    order = np.lexsort((-domain, -end, start))
+    key, correlated = key[order], correlated[order]
+    _, first = np.unique(key, return_index=True)
+    outer = ~correlated
+    outer[first] = True
+    chosen = calls[order[outer]]
+    return chosen
+
+
+def _key(rows: np.ndarray) -> np.ndarray:
+    key: np.ndarray = rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"]
+    return key
+
+
+def _ascends(times: np.ndarray) -> bool:
+    return bool((times[1:] >= times[:-1]).all())
+
+
+def _functions(trace: Trace) -> Function:
+    names = trace.strings.take(trace.functions["name"]).tolist()
+    return Function(
+        np.array([plain_name(n) for n in names], object),
+        np.array([synchronizes(n) for n in names], bool),
+        np.array([classify(n) is Call.GRAPH_LAUNCH for n in names], bool),
+        trace.functions["status"],
+    )

@@ -1,0 +1,479 @@
+"""Metrics of windows: each of them, what belongs to a window, what makes numbers worthless, and the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutrace
+from captures import ORIGIN, Capture, awkward, join, training_steps
+from cutrace.analysis.metrics import COPY_KINDS, METRICS, Gate, Metrics, measure
+from cutrace.analysis.windows import begin, end, whole, windows
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def measured(tmp_path) -> Callable[..., Metrics]:
+    """Measures the one test of a capture that a function writes: from 100 to 1,000."""
+
+    def run(write: Callable[[Capture], None], *, more: tuple[Path, ...] = (), **options: Any) -> Metrics:
+        path = tmp_path / "a.bin"
+        with Capture(path, **options.pop("info", {"ended": 1})) as c:
+            c.device()
+            c.mark(begin("test", "t"), 100, source=1)
+            write(c)
+            c.mark(end("test", "t"), 1_000, source=1)
+        with cutrace.load(join(tmp_path / "joined.bin", [path, *more])) as trace:
+            (window,) = (w for w in windows(trace) if w.process == 0)
+            return measure(trace, window, **options)
+
+    return run
+
+
+def launched(c: Capture, name: str, at: int, *, correlation: int, call: str = "cudaLaunchKernel", **where: int) -> None:
+    """A kernel of 50 ns that starts 20 ns after its launch began, unless said otherwise."""
+    thread = where.pop("thread", 100)
+    start = where.pop("start", at + 20)
+    c.api(call, at, at + 10, thread=thread, correlation=correlation)
+    c.kernel(c.launch(name), start, start + 50, correlation=correlation, **where)
+
+
+def nonzero(metrics: Metrics) -> dict[str, object]:
+    return {k: v for k, v in metrics.values.items() if v}
+
+
+# What is counted
+
+
+def test_a_window_without_work_has_zeros(measured):
+    found = measured(lambda c: None)
+    assert nonzero(found) == {}
+    assert list(found.values) == [m.name for m in METRICS.values() if m.always]
+    assert (found.problems, found.gpus, found.gpu_records) == ((), (), 0)
+
+
+def test_kernels_are_counted_by_stable_name(measured):
+    def write(c):
+        launched(c, "_ZN1a1fILi1EEEvv", 200, correlation=1)
+        launched(c, "_ZN1a1fILi2EEEvv", 300, correlation=2)
+        launched(c, "", 400, correlation=3)
+
+    values = measured(write).values
+    assert values["kernels"] == {"(unknown kernel)": 1, "a::f": 2}
+    assert values["kernel_launches"] == 3
+
+
+def test_kernels_can_be_named_and_ignored_otherwise(measured):
+    def write(c):
+        launched(c, "_Z6warmupv", 200, correlation=1)
+        launched(c, "_Z4workv", 300, correlation=2)
+
+    values = measured(write, normalize=str.upper, ignore=["*WARM*"]).values
+    assert values["kernels"] == {"_Z4WORKV": 1}
+    assert values["kernel_time_ns"] == values["busy_ns"] == 50
+    assert measured(write, ignore=["WARM*"]).values["kernel_launches"] == 2
+
+
+def test_kernels_of_a_graph_count_with_its_launch(measured):
+    def write(c):
+        c.api("cudaGraphLaunch", 200, 210, correlation=5)
+        c.api("cudaGraphLaunch", 220, 230, correlation=6, status=700)  # failed
+        for node in range(3):
+            c.kernel(c.launch("_Z4nodev", graph=1, graph_node=node), 2_000 + node, 2_010 + node, correlation=5)
+        c.memcpy(2_100, 2_200, 64, correlation=5, graph=1)
+        c.memset(2_200, 2_210, 32, correlation=5, graph=1)
+
+    found = nonzero(measured(write))
+    assert found["graph_launches"] == 1
+    assert found["kernels"] == {"node": 3}
+    assert (found["memcpy_h2d_bytes"], found["memset_bytes"]) == (64, 32)
+    assert found["launch_latency_ns"] == 1_800
+
+
+def test_graphs_that_were_traced_whole_count_once(measured):
+    def write(c):
+        c.api("cudaGraphLaunch", 200, 210, correlation=5)
+        c.add("graph_launches", start=ORIGIN + 300, end=ORIGIN + 400, correlation=5, stream=7, graph=1, context=1)
+        c.add("graph_launches", start=ORIGIN + 500, end=ORIGIN + 600, stream=7, graph=1, context=1)
+
+    found = measured(write)
+    assert found.values["graph_launches"] == 2
+    assert found.values["busy_ns"] == 200
+    assert found.without_launch == 1
+
+
+def test_copies_are_counted_by_direction(measured):
+    def write(c):
+        for number, kind in enumerate((1, 2, 2, 8, 9, 10, 3, 0, 77)):
+            c.api("cudaMemcpyAsync", 200 + number, 201 + number, correlation=number + 1)
+            c.memcpy(300 + number, 310 + number, 10**number, kind=kind, correlation=number + 1)
+
+    found = measured(write).values
+    counts = {kind: (found[f"memcpy_{kind}_count"], found[f"memcpy_{kind}_bytes"]) for kind in COPY_KINDS}
+    assert counts == {
+        "h2d": (2, 1_000_001), "d2h": (2, 110), "d2d": (1, 1_000), "h2h": (1, 10_000), "p2p": (1, 100_000),
+        "other": (2, 110_000_000),
+    }  # fmt: skip
+    assert (found["memcpy_count"], found["memcpy_bytes"]) == (9, 111_111_111)
+    assert found["copy_bandwidth"] == round(111_111_111 * 1e9 / 90)
+
+
+def test_waits_are_counted_by_function(measured):
+    def write(c):
+        c.api("cudaStreamSynchronize", 200, 300)
+        c.api("cudaStreamSynchronize_ptsz", 300, 310)
+        c.api("cudaMemcpy", 310, 400, correlation=3)
+        c.api("cudaMemcpyAsync", 400, 410, correlation=4)
+        c.api("cudaDeviceSynchronize", 410, 420, status=700)  # a call that failed was made
+        c.api("cudaFree", 420, 430)
+
+    found = measured(write).values
+    assert found["syncs"] == {"cudaDeviceSynchronize": 1, "cudaMemcpy": 1, "cudaStreamSynchronize": 2}
+    assert found["sync_calls"] == 4
+
+
+def test_a_driver_call_inside_a_runtime_call_counts_once(measured):
+    def write(c):
+        c.api("cuStreamSynchronize", 205, 295, domain=1, correlation=9)
+        c.api("cudaStreamSynchronize", 200, 300, correlation=9)
+        c.api("cuGraphLaunch", 400, 500, domain=1, correlation=10)
+        c.api("cudaGraphLaunch", 400, 500, correlation=10)
+
+    found = measured(write).values
+    assert found["syncs"] == {"cudaStreamSynchronize": 1}
+    assert found["graph_launches"] == 1
+    assert found["api_time_ns"] == 200
+
+
+def test_memory_is_that_of_devices_from_the_begin_of_the_window_on(measured):
+    def write(c):
+        steps = [
+            (50, 1 << 30, 1, 3),
+            (200, 100, 1, 3),
+            (210, 50, 2, 3),
+            (220, 70, 1, 5),
+            (230, 70, 2, 5),
+            (240, 5, 1, 4),
+        ]
+        for time, size, operation, memory in steps:
+            c.add("allocations", time=ORIGIN + time, bytes=size, operation=operation, memory=memory, context=1)
+        # Pinned memory, and what the driver takes for the variables of a module.
+        c.add("allocations", time=ORIGIN + 250, bytes=1 << 20, operation=1, memory=2, context=1)
+        c.add("allocations", time=ORIGIN + 260, bytes=1 << 20, operation=2, memory=2, context=1)
+        c.add("allocations", time=ORIGIN + 270, bytes=1 << 20, operation=1, memory=6, context=1)
+
+    found = measured(write).values
+    assert (found["allocations"], found["frees"]) == (3, 2)
+    assert (found["pinned_allocations"], found["pinned_frees"]) == (1, 1)
+    assert (found["peak_memory_bytes"], found["net_memory_bytes"]) == (120, 55)
+
+
+def test_giving_back_what_was_there_before_makes_no_peak(measured):
+    def write(c):
+        c.add("allocations", time=ORIGIN + 200, bytes=100, operation=2, memory=3, context=1)
+        c.add("allocations", time=ORIGIN + 300, bytes=40, operation=1, memory=3, context=1)
+
+    found = measured(write).values
+    assert (found["peak_memory_bytes"], found["net_memory_bytes"]) == (0, -60)
+
+
+def test_streams_are_those_of_a_context(measured):
+    def write(c):
+        launched(c, "k", 200, correlation=1, stream=7)
+        launched(c, "k", 300, correlation=2, stream=7)
+        launched(c, "k", 400, correlation=3, stream=7, context=2, device=1)
+        c.memset(500, 510, 4, stream=9)
+
+    assert measured(write).values["streams_used"] == 3
+
+
+def test_times_add_up_and_overlap(measured):
+    def write(c):
+        for number, (start, stop) in enumerate(((300, 400), (350, 450), (600, 700))):
+            c.api("cudaLaunchKernel", 200 + 10 * number, 205 + 10 * number, correlation=number + 1)
+            c.kernel(c.launch("k"), start, stop, stream=number, correlation=number + 1)
+        # Another thread at the same moment, and a call within a call.
+        c.api("cudaMalloc", 200, 240, thread=101)
+        c.api("cuLibraryLoadData", 210, 230, thread=101, domain=1)
+
+    found = measured(write).values
+    assert found["kernel_time_ns"] == 300
+    assert (found["busy_ns"], found["gpu_span_ns"]) == (250, 400)
+    assert found["idle_share"] == pytest.approx(150 / 400)
+    assert found["api_time_ns"] == 15 + 40
+    assert found["launch_latency_ns"] == 140  # of 100, 140 and 380
+
+
+# What belongs to a window
+
+
+def test_work_belongs_to_the_window_that_launched_it_whenever_it_ran(measured):
+    def write(c):
+        launched(c, "before", 50, correlation=1, start=500)
+        launched(c, "begin", 100, correlation=2)
+        launched(c, "late", 990, correlation=3, start=5_000)
+        launched(c, "end", 1_000, correlation=4)
+        launched(c, "thread", 300, correlation=5, thread=777)
+
+    found = measured(write)
+    assert found.values["kernels"] == {"begin": 1, "late": 1, "thread": 1}
+    assert found.without_launch == 0
+
+
+def test_work_whose_launch_was_not_recorded_counts_by_its_start(measured):
+    def write(c):
+        c.kernel(c.launch("k"), 500, 600, correlation=77)
+        c.kernel(c.launch("k"), 1_500, 1_600, correlation=78)
+        c.memset(500, 600, 4)
+        launched(c, "k", 700, correlation=1)
+
+    found = measured(write)
+    assert (found.values["kernel_launches"], found.gpu_records, found.without_launch) == (2, 3, 2)
+
+
+def test_what_the_tool_did_itself_does_not_count(measured):
+    def write(c):
+        c.mark(begin("tool", ""), 200, source=1)
+        c.api("cudaDeviceSynchronize", 210, 250)
+        launched(c, "tool", 260, correlation=1)
+        launched(c, "test", 270, correlation=2, thread=101)  # meanwhile, in another thread
+        c.mark(end("tool", ""), 300, source=1)
+        launched(c, "test", 310, correlation=3)
+
+    found = measured(write).values
+    assert found["kernels"] == {"test": 2}
+    assert found["sync_calls"] == 0
+
+
+def child(path: Path, name: str, at: int, **info: Any) -> Path:
+    with Capture(path, **({"pid": 200, "parent_pid": 100, "ended": 1} | info)) as c:
+        c.device()
+        launched(c, name, at, correlation=1)
+    return path
+
+
+def test_children_count_with_the_test_that_ran_meanwhile(measured, tmp_path):
+    more = (child(tmp_path / "1.bin", "early", 50), child(tmp_path / "2.bin", "child", 500, pid=201))
+    found = measured(lambda c: launched(c, "own", 200, correlation=1), more=more)
+    assert found.values["kernels"] == {"child": 1, "own": 1}
+    assert found.values["streams_used"] == 2
+    assert found.problems == ()
+
+
+def test_a_worker_with_tests_of_its_own_does_not_count_with_others(measured, tmp_path):
+    with Capture(tmp_path / "b.bin", pid=300, ended=1) as c:
+        c.mark(begin("test", "other"), 10, source=1)
+        launched(c, "other", 500, correlation=1)
+        c.mark(end("test", "other"), 900, source=1)
+    grandchild = child(tmp_path / "c.bin", "child of other", 500, pid=301, parent_pid=300)
+    found = measured(lambda c: launched(c, "own", 200, correlation=1), more=(tmp_path / "b.bin", grandchild))
+    assert found.values["kernels"] == {"own": 1}
+
+
+def test_regions_have_metrics_of_their_own_and_add_up_by_name(measured):
+    def write(c):
+        for first, last in ((200, 300), (220, 260), (500, 600)):  # nested in itself, and once more
+            c.mark(begin("region", "step"), first, source=1)
+            c.mark(end("region", "step"), last, source=1)
+        c.mark(begin("region", "idle"), 700, source=1)
+        c.mark(end("region", "idle"), 800, source=1)
+        for number, at in enumerate((210, 230, 270, 400, 550)):
+            launched(c, "k", at, correlation=number + 1, start=5_000 + 60 * number)
+
+    found = measured(write)
+    assert found.values["kernel_launches"] == 5
+    assert {name: values["kernel_launches"] for name, values in found.regions.items()} == {"step": 4, "idle": 0}
+    assert found.regions["step"]["busy_ns"] == 200
+
+
+def test_a_region_can_be_measured_alone(tmp_path):
+    with Capture(tmp_path / "a.bin", ended=1) as c:
+        c.mark(begin("test", "t"), 100, source=1)
+        c.mark(begin("region", "r"), 200, source=1)
+        launched(c, "k", 300, correlation=1)
+        c.mark(end("region", "r"), 400, source=1)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        (test,) = windows(trace)
+        found = measure(trace, test.regions[0])
+    assert found.values["kernels"] == {"k": 1}
+    assert found.problems == ()  # the test is not over, the region is
+
+
+def test_windows_of_one_capture_share_nothing(tmp_path):
+    with Capture(tmp_path / "a.bin", ended=1) as c:
+        for number in range(5):
+            c.mark(begin("test", f"t{number}"), 1_000 * number, source=1)
+            for launch in range(number):
+                launched(c, "k", 1_000 * number + 10 * launch, correlation=10 * number + launch + 1, start=9_000)
+            c.mark(end("test", f"t{number}"), 1_000 * number + 500, source=1)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert [measure(trace, w).values["kernel_launches"] for w in windows(trace)] == [0, 1, 2, 3, 4]
+
+
+# What it ran on
+
+
+def test_the_devices_that_were_used_are_named(measured):
+    def write(c):
+        c.device(1, uuid=bytes(16), name="NVIDIA L4", compute_major=8, compute_minor=9)
+        c.device(2, uuid=bytes(range(16)), name="NVIDIA idle")
+        launched(c, "k", 200, correlation=1, device=1)
+
+    found = measured(write, info={"ended": 1, "runtime_version": 12080, "driver_version": 13000, "driver": "580.65"})
+    assert found.gpus == ("NVIDIA L4",)
+    assert found.facts == {"compute capability": "8.9", "clock": "1980 MHz", "driver": "580.65", "cuda": "12.8"}
+
+
+def test_a_device_that_two_processes_used_is_named_once(measured, tmp_path):
+    found = measured(lambda c: launched(c, "own", 200, correlation=1), more=(child(tmp_path / "1.bin", "k", 500),))
+    assert found.gpus == ("NVIDIA H200",)
+
+
+# What makes the numbers worthless
+
+
+def test_losses_since_the_begin_are_problems(measured):
+    def write(c):
+        c.loss(1, 40, "activity records", time=50)
+        c.loss(1, 2, "activity records", time=500)
+        c.loss(1, 3, "activity records", time=1_500)
+        c.loss(5, 9, "NVTX events", time=500)
+        c.loss(9, 1, "pool", time=500)
+
+    (problem,) = measured(write).problems
+    assert problem == "5 records that CUPTI dropped because it had no buffer (activity records)"
+
+
+def test_work_without_times_counts_and_is_a_problem(measured):
+    def write(c):
+        c.api("cudaLaunchKernel", 200, 210, correlation=1)
+        c.add("kernels", start=ORIGIN + 300, end=0, launch=c.launch("k"), correlation=1, stream=7, context=1)
+        launched(c, "k", 400, correlation=2)
+
+    found = measured(write)
+    assert found.values["kernel_launches"] == 2
+    assert found.values["kernel_time_ns"] == 50
+    assert found.problems == ("1 kernels have no known times",)
+
+
+def test_work_that_may_belong_anywhere_is_a_problem_of_every_window(measured):
+    found = measured(lambda c: c.add("kernels", start=0, end=0, launch=c.launch("k"), stream=7, context=1))
+    assert found.values["kernel_launches"] == 0
+    assert re.match(r"1 records of GPU work have neither a time nor a launch", found.problems[0])
+
+
+def test_missing_marks_are_problems(tmp_path):
+    with Capture(tmp_path / "a.bin", ended=1) as c:
+        c.mark(begin("test", "t"), 100, source=1)
+        c.mark(begin("region", "r"), 200, source=1)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        problems = measure(trace, windows(trace)[0]).problems
+    assert [p.split(" ")[:4] for p in problems] == [["a", "mark", "of", "'t'"], ["region", "'r'", "was", "not"]]
+
+
+def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
+    with Capture(tmp_path / "2.bin", pid=400, command=["server"], parent_pid=100) as c:
+        c.writer.close = lambda: (c.writer._file.close(), c.writer._part.rename(c.path))  # killed: nothing says ended
+    (problem,) = measured(lambda c: None, more=(tmp_path / "2.bin",)).problems
+    assert problem == "process 400 (server) was killed or still runs: its last records may be missing"
+
+
+def test_kinds_that_were_not_recorded_are_a_problem_and_say_who_holds_cupti(measured):
+    info = {"ended": 1, "kinds": ["nvtx"], "notes": ["CUPTI is in use by Nsight"]}
+    (problem,) = measured(lambda c: None, info=info).problems
+    assert problem.endswith(
+        "recorded no kernels, copies, memory fills, API calls, allocations: CUPTI is in use by Nsight"
+    )
+    info = {"ended": 1, "kinds": ["kernel", "memcpy", "memset", "api", "nvtx"]}
+    (problem,) = measured(lambda c: None, info=info).problems
+    assert problem.endswith("recorded no allocations")
+
+
+def test_damage_is_a_problem(tmp_path):
+    path = training_steps(tmp_path / "a.bin")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with cutrace.load(path) as trace:
+        assert any("damaged" in p for p in measure(trace, whole(trace)).problems)
+
+
+# Whole captures
+
+
+def test_a_capture_with_everything_unpleasant_is_measured(tmp_path):
+    with cutrace.load(awkward(tmp_path / "a.bin")) as trace:
+        found = measure(trace, whole(trace))
+        assert found.values["kernel_launches"] == trace.count("kernels")
+        assert found.values["graph_launches"] == 3 + 3  # of calls, and of a whole graph without one
+        assert found.gpu_records == sum(trace.count(t) for t in ("kernels", "memcpys", "memsets", "graph_launches"))
+
+
+REAL = {
+    "cpp_streams.bin": {"kernel_launches": 41, "memcpy_count": 28, "memset_count": 2, "sync_calls": 20,
+                        "allocations": 6, "frees": 6, "pinned_allocations": 2, "streams_used": 5},
+    "cuda_core.bin": {"kernel_launches": 52, "syncs": {"cuStreamSynchronize": 2}, "allocations": 2,
+                      "peak_memory_bytes": 2 << 20, "net_memory_bytes": 0},
+    "cuda_graph.bin": {"kernels": {"join": 20, "left": 80, "right": 80}, "graph_launches": 20, "memcpy_h2d_count": 20,
+                       "memcpy_d2h_count": 20, "memset_count": 20, "memset_bytes": 20 << 20},
+    "cuda_graph_whole.bin": {"kernels": {}, "graph_launches": 20},
+    "processes.bin": {"kernel_launches": 48, "syncs": {"cudaDeviceSynchronize": 3, "cudaStreamSynchronize": 3},
+                      "allocations": 18, "streams_used": 3},
+    # 12 allocations of PyTorch's pool: the 706 variables of modules that CUPTI lists beside them are nobody's.
+    "torch_step.bin": {"kernel_launches": 166, "memcpy_h2d_count": 14, "memcpy_d2h_count": 4, "allocations": 12,
+                       "syncs": {"cudaDeviceSynchronize": 1, "cudaStreamSynchronize": 10}, "streams_used": 2},
+    "triton.bin": {"kernel_launches": 59, "memset_count": 1, "sync_calls": 5, "allocations": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("capture", REAL)
+def test_real_captures(capture):
+    with cutrace.load(DATA / capture) as trace:
+        found = measure(trace, whole(trace))
+    assert {name: found.values[name] for name in REAL[capture]} == REAL[capture]
+    assert (found.problems, found.gpus, found.without_launch) == ((), ("NVIDIA H200",), 0)
+
+
+def test_nothing_of_a_trace_is_kept_when_it_is_gone(tmp_path):
+    import gc
+    import weakref
+
+    trace = cutrace.load(training_steps(tmp_path / "a.bin"))
+    measure(trace, whole(trace))
+    gone = weakref.ref(trace)
+    trace.close()
+    del trace
+    gc.collect()
+    assert gone() is None
+
+
+# The documentation
+
+
+def documented() -> list[tuple[str, str, str]]:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w/]*) \| .+ \|$", text, re.MULTILINE)
+    return [(name, gate, unit) for name, gate, unit in rows]
+
+
+def test_the_documentation_lists_every_metric_with_its_class_and_unit():
+    assert documented() == [(m.name, m.gate.value, m.unit) for m in METRICS.values()]
+
+
+def test_every_metric_that_a_window_has_is_listed(measured):
+    def write(c):
+        launched(c, "k", 200, correlation=1)
+        for kind in (1, 2, 8, 9, 10, 0):
+            c.memcpy(300, 310, 4, kind=kind)
+
+    assert list(measured(write).values) == list(METRICS)
+
+
+def test_classes_are_the_words_of_the_gate_option():
+    assert [g.value for g in Gate] == ["exact", "memory", "time", "info"]
