@@ -16,6 +16,8 @@ VERBS = {
     "record": "Run a command and record what it does on the GPU.",
     "convert": "Turn captures into a trace for ui.perfetto.dev.",
     "info": "Show what a capture holds.",
+    "check": "Compare a capture with a golden file.",
+    "golden": "Check, accept, prune and compare golden files.",
     "doctor": "Check whether this machine can record, and say what to do if not.",
     "demo": "Record and convert a small GPU workload.",
 }

@@ -1,0 +1,88 @@
+"""Repeated times: what is kept of them, and whether two sets of them differ.
+
+A time is called slower only when the evidence is plain: even its best run is beyond the third quartile of the old ones
+and the tolerance, the change is more than what clocks and schedulers do by themselves, and, when there are enough
+runs, a rank test agrees. What is neither plainly different nor the same is ambiguous.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from .model import Interval, Verdict
+
+#: Repeats on each side from which the rank test is asked too.
+ENOUGH = 9
+#: Changes of the median up to this many ns are no changes.
+FLOOR_NS = 2000
+#: How improbable a difference of ranks has to be by chance.
+SIGNIFICANCE = 0.01
+#: Largest sets for which the exact distribution of ranks is counted out.
+_COUNTABLE = 25
+
+
+def interval(samples: Sequence[int | float]) -> Interval:
+    """What is kept of one time or more, in ns."""
+    times = sorted(round(sample) for sample in samples)
+    kept = tuple(round(sample) for sample in samples) if len(times) >= ENOUGH else ()
+    return Interval(times[0], _quantile(times, 0.5), _quantile(times, 0.75), len(times), kept)
+
+
+def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
+    """How ``new`` compares with ``old``; ``tolerance`` is a share, 0.05 for 5 %."""
+    difference = abs(new.median - old.median)
+    if difference <= FLOOR_NS:
+        return Verdict.SAME
+    verdict = Verdict.AMBIGUOUS
+    if new.min > old.q3 * (1 + tolerance):
+        verdict = Verdict.SLOW
+    elif old.min > new.q3 * (1 + tolerance):
+        verdict = Verdict.FAST
+    elif difference <= tolerance * min(old.median, new.median):
+        return Verdict.SAME
+    enough = min(len(old.samples), len(new.samples)) >= ENOUGH
+    if enough and mann_whitney(old.samples, new.samples) >= SIGNIFICANCE:
+        return Verdict.AMBIGUOUS
+    return verdict
+
+
+def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
+    """The two-sided probability that two sets of one or more values differ in rank as much as these by chance.
+
+    Exact for up to 25 values each without ties, else by the normal approximation, corrected for ties and continuity.
+    Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947.
+    """
+    u = sum((x > y) + (x == y) / 2 for x in a for y in b)
+    extreme = max(u, len(a) * len(b) - u)
+    ties = [count for count in Counter((*a, *b)).values() if count > 1]
+    if not ties and max(len(a), len(b)) <= _COUNTABLE:
+        ways = _ways(len(a), len(b))
+        return min(1.0, 2 * sum(ways[math.ceil(extreme) :]) / sum(ways))
+    total = len(a) + len(b)
+    spread = total + 1 - sum(t**3 - t for t in ties) / (total * (total - 1))
+    if spread <= 0:
+        return 1.0
+    deviation = math.sqrt(len(a) * len(b) / 12 * spread)
+    z = max(0.0, extreme - len(a) * len(b) / 2 - 0.5) / deviation
+    return math.erfc(z / math.sqrt(2))
+
+
+def _ways(n: int, m: int) -> list[int]:
+    """In how many orders of n and m distinct values U is 0, 1, ..., n * m: the coefficients of a Gaussian binomial."""
+    ways = [1] + [0] * (n * m)
+    for i in range(1, n + 1):
+        for at in range(n * m, m + i - 1, -1):
+            ways[at] -= ways[at - m - i]
+        for at in range(i, n * m + 1):
+            ways[at] += ways[at - i]
+    return ways
+
+
+def _quantile(ordered: Sequence[int], part: float) -> int:
+    """Between the two nearest values in proportion, rounded to whole ns."""
+    at = part * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return round(ordered[low] + (ordered[high] - ordered[low]) * (at - low))
