@@ -99,6 +99,12 @@ def test_no_folder_and_no_candidate_are_told_apart(folders):
         accept(*folders)
 
 
+def test_a_golden_file_elsewhere_has_no_candidate(folders, tmp_path):
+    golden = measured([run()], test=TEST, gpu=H200, recorded="r")
+    with pytest.raises(CutraceError, match=r"elsewhere\.toml is not under .*golden"):
+        propose(golden, tmp_path / "elsewhere.toml", *folders)
+
+
 def test_a_candidate_says_all_that_was_measured(folders):
     golden = measured([run()], test=TEST, gpu=H200, recorded="r")
     assert candidate(folders).read_text() == text(golden)

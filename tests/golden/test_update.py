@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cutrace.analysis.metrics import Metrics
+from cutrace.analysis.metrics import Gate, Metrics
 from cutrace.errors import CutraceError
 from cutrace.golden import Golden, Interval, Rules, Section, compare, measured, text, unsettled, updated
 from support.measured import H200, TEST, run
@@ -227,6 +229,38 @@ def test_a_kind_of_copy_that_only_one_gpu_lacks_is_written_as_none():
     golden, _ = update(first(), run(memcpy_d2h_count=None, memcpy_d2h_bytes=None), gpu=A100)
     assert golden.gpus[A100].metrics["memcpy_d2h_count"] == 0
     assert compare(golden, [run(memcpy_count=1)], gpu=A100).failed
+
+
+behaviours = st.fixed_dictionaries(
+    {
+        "sync_calls": st.integers(0, 2),
+        "kernels": st.dictionaries(st.sampled_from("ab"), st.integers(1, 2)),
+        "memcpy_h2d_count": st.sampled_from([None, 1, 2]),
+        "ours.tokens": st.sampled_from([None, 0, 1]),
+        "peak_memory_bytes": st.sampled_from([0, 4 * MIB]),
+        "regions": st.dictionaries(st.sampled_from("fg"), st.fixed_dictionaries({"memset_count": st.integers(0, 1)})),
+    }
+)
+EXACT = Rules(frozenset({Gate.EXACT}))
+
+
+@given(st.lists(st.tuples(st.sampled_from([H200, A100, "b"]), behaviours), min_size=1, max_size=6))
+def test_after_any_updates_a_gpu_passes_what_it_was_updated_with(history):
+    golden = None
+    for gpu, behaviour in history:
+        measurement = run(**behaviour)
+        golden, _ = update(golden, measurement, gpu=gpu, mode="all")
+        assert not compare(golden, [measurement], gpu=gpu, rules=Rules(strict=True)).failed
+        assert update(golden, measurement, gpu=gpu, mode="all")[0] == golden
+
+
+@given(behaviours, behaviours)
+def test_an_update_on_one_gpu_changes_nothing_that_is_exact_on_another(one, other):
+    one["regions"] = other["regions"]  # regions are made by the test, not by the GPU: they go for all
+    one["ours.tokens"] = other["ours.tokens"] = 1
+    before = first(run(**one))
+    after, _ = update(before, run(**other), gpu=A100)
+    assert not compare(after, [run(**one)], gpu=H200, rules=replace(EXACT, strict=True)).failed
 
 
 def test_what_was_measured_without_a_gpu_says_nothing_of_memory_and_times():

@@ -36,8 +36,10 @@ def propose(candidate: Golden, path: Path, folder: Path, root: Path) -> Path:
     """Write the candidate for the golden file at ``path``, which is under ``root``, into ``folder``; returns where.
 
     ``candidate`` is what :func:`cutrace.golden.measured` makes of the runs. Raises :class:`CutraceError` when it cannot
-    be written.
+    be written, or the golden file is not under ``root``.
     """
+    if not path.is_relative_to(root):
+        raise CutraceError(f"the golden file {path} is not under {root}: let golden_path name a file in that folder")
     place = folder / path.relative_to(root)
     write(candidate, place)
     return place

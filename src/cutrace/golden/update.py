@@ -228,7 +228,7 @@ class _Merge:
             # It is new, or every GPU that is known agrees.
             self._set(self.common, region, name, value, implied)
             for draft in (own, *others):
-                if draft.get(region, name) == value:
+                if draft is own or draft.get(region, name) == value:
                     draft.drop(region, name)
         elif gpu:
             self._set(own, region, name, value, shared)
