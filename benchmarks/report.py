@@ -10,6 +10,7 @@ added times is `unclear` when it is missed by less than twice the standard error
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import statistics
@@ -242,6 +243,24 @@ def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
     return "\n".join(lines)
 
 
+def together(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Campaigns on one kind of machine as one: all rounds and captures; of each ``exit`` run the worst figures."""
+    whole = copy.deepcopy(results[0])
+    for result in results[1:]:
+        for key in ("measurements", "captures"):
+            whole[key] += [row | {"round": row["round"] + whole["rounds"]} for row in result[key]]
+        whole["rounds"] += result["rounds"]
+        whole["failures"] += result["failures"]
+        for config, figures in result["exit"].items():
+            worst = whole["exit"].setdefault(config, figures)
+            for key in ("seconds", "max_rss", "bytes"):
+                if key in figures:
+                    # The floor beneath a tool's memory is the least that it was.
+                    choose = min if config == "null" else max
+                    worst[key] = choose(worst[key], figures[key])
+    return whole
+
+
 def _checks(checks: dict[str, Any]) -> Iterator[str]:
     """What was seen on the small runs before the measurements."""
     for config, check in checks.items():
@@ -257,11 +276,13 @@ def _spread(spread: Spread | None) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, help="what overhead.py wrote")
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="what overhead.py wrote; several campaigns are put together"
+    )
     parser.add_argument("--nvtx", type=Path, help="what nvtx_cost wrote")
     args = parser.parse_args(arguments)
     try:
-        result = json.loads(args.results.read_text())
+        result = together([json.loads(path.read_text()) for path in args.results])
         nvtx = json.loads(args.nvtx.read_text()) if args.nvtx else None
     except (OSError, ValueError) as error:
         print(f"report: cannot read the results: {error}", file=sys.stderr)

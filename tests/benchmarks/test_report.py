@@ -130,3 +130,15 @@ def test_checks_and_failures_are_told(report: ModuleType) -> None:
 
 def test_an_unreadable_result_is_an_error(report: ModuleType, tmp_path: Path) -> None:
     assert report.main([str(tmp_path / "absent.json")]) == 2
+
+
+def test_campaigns_are_put_together(report: ModuleType) -> None:
+    first = result(none=[1000, 2000], null=[1500, 2500]) | {
+        "exit": {"null": {"max_rss": 9}, "cutrace": {"max_rss": 20}}
+    }
+    second = result(none=[5000], null=[5900]) | {"exit": {"null": {"max_rss": 7}, "cutrace": {"max_rss": 15}}}
+    whole = report.together([first, second])
+    assert whole["rounds"] == 3
+    assert report.Overheads(whole).added_by_round("launches_1", "null") == {0: 500, 1: 500, 2: 900}
+    assert whole["exit"] == {"null": {"max_rss": 7}, "cutrace": {"max_rss": 20}}
+    assert first["rounds"] == 2
