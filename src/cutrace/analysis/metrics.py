@@ -264,7 +264,8 @@ def _memory(allocations: Rows) -> dict[str, Value]:
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
     device = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
-    device = device[np.argsort(device["time"], kind="stable")]
+    # Of one moment, what was given back first: so the order does not depend on that of the processes.
+    device = device[np.lexsort((device["operation"] == _ALLOCATE, device["time"]))]
     taken, given = device["operation"] == _ALLOCATE, device["operation"] == _RELEASE
     level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
     return {
