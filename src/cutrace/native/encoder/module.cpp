@@ -35,6 +35,7 @@ class Bytes {
 };
 
 std::string demangle(const std::string& name) {
+  if (name.compare(0, 2, "_Z") != 0) return name;  // the ABI's function reads "f" as a type: float
   int status = 0;
   std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
                                                     &std::free);
