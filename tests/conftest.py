@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
+
+import pytest
+
+from support.fakedriver import FakeDriver, MissingTools, build
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, and what they start inherits that. Tests
 # that interrupt programs want the usual start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def fake_driver(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    """A GPU for programs in processes of their own: see ``support.fakedriver`` and ``support.fakegpu``.
+
+    Kept in pytest's cache. Where it cannot be built its tests are skipped, or fail if ``CUTRACE_FAKE_DRIVER=require``.
+    """
+    cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    try:
+        return build(cache.mkdir("fake-driver") if cache is not None else tmp_path_factory.mktemp("fake-driver"))
+    except MissingTools as missing:
+        if os.environ.get("CUTRACE_FAKE_DRIVER") == "require":
+            raise
+        pytest.skip(f"the fake driver {missing}")

@@ -24,7 +24,6 @@ class CaptureReader {
     CHECK(file.good());
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
     std::size_t at = 0;
-    std::uint32_t sequence = 0;
     while (at < bytes.size()) {
       cutrace::BlockHeader h;
       if (torn && bytes.size() - at < sizeof h) break;
@@ -32,7 +31,11 @@ class CaptureReader {
       std::memcpy(&h, bytes.data() + at, sizeof h);
       CHECK(std::memcmp(h.magic, cutrace::kBlockMagic, sizeof h.magic) == 0);
       CHECK_EQUAL(h.header_crc, cutrace::crc32c(bytes.data() + at, 60));
-      CHECK_EQUAL(h.sequence, sequence++);
+      if (at == 0) first_block = next_block = h.sequence;
+      CHECK_EQUAL(h.sequence, next_block++);
+      CHECK(at == 0 || (h.pid == pid && h.instance == instance));
+      pid = h.pid;
+      instance = h.instance;
       const std::size_t size = sizeof h + (h.payload_size + std::size_t{7}) / 8 * 8;
       if (torn && bytes.size() - at < size) break;
       CHECK(bytes.size() - at >= size);
@@ -65,6 +68,9 @@ class CaptureReader {
     return false;
   }
 
+  std::uint32_t first_block = 0, next_block = 0;  // numbers of the first block and of the one that would follow
+  std::uint32_t pid = 0;
+  std::uint64_t instance = 0;
   std::vector<std::string> processes;
   std::map<std::uint32_t, std::string> strings{{0, ""}};
 

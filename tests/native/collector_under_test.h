@@ -20,6 +20,9 @@ struct Collector {
     find(stop, "cutrace_stop");
     find(flush, "cutrace_flush");
     find(mark, "cutrace_mark");
+    find(synchronize, "cutrace_synchronize");
+    find(cut, "cutrace_cut");
+    find(notes, "cutrace_notes");
     find(now, "cutrace_now");
     find(stats, "cutrace_stats");
     find(last_error, "cutrace_last_error");
@@ -49,6 +52,9 @@ struct Collector {
   int (*stop)() = nullptr;
   int (*flush)() = nullptr;
   int (*mark)(const char*) = nullptr;
+  int (*synchronize)() = nullptr;
+  int (*cut)(const char*) = nullptr;
+  const char* (*notes)() = nullptr;
   std::uint64_t (*now)() = nullptr;
   int (*stats)(struct cutrace_stats*, std::size_t) = nullptr;
   const char* (*last_error)() = nullptr;

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "callback_names.h"
+
 namespace {
 
 struct Full {
@@ -48,7 +50,8 @@ struct Fake {
   std::atomic<bool> enabled_in_context{false};
   std::atomic<std::uint64_t> dropped{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  std::atomic<unsigned> subscribers{0}, flushes{0}, told{0};
+  std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0};
+  std::atomic<void (*)(bool)> on_flush{nullptr};
 };
 
 Fake& fake() {
@@ -134,20 +137,16 @@ void tell(CUpti_CallbackDomain domain, std::uint32_t id) {
   callback(nullptr, domain, id, nullptr);
 }
 
+// By domain and id.
 const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
-  if (domain == CUPTI_CB_DOMAIN_RUNTIME_API) {
-    if (id == kFakeLaunchKernel) return "cudaLaunchKernel_v7000";
-    if (id == kFakeGetDevice) return "cudaGetDevice_v3020";
-    if (id == kFakeMemcpyAsync) return "cudaMemcpyAsync_v3020";
-    return id < 500 ? "cudaSomeQuery_v3020" : nullptr;
-  }
-  if (domain == CUPTI_CB_DOMAIN_DRIVER_API) {
-    if (id == kFakeDriverLaunch) return "cuLaunchKernel";
-    if (id == kFakeRetainContext) return "cuDevicePrimaryCtxRetain";
-    if (id == 277) return "cuMemcpyHtoDAsync_v2";
-    return id < 800 ? "cuSomeQuery" : nullptr;
-  }
-  return nullptr;
+  using Names = std::array<const char*, 1024>;
+  static const std::array<Names, 3> names = [] {
+    std::array<Names, 3> all{};
+    for (const CallName& call : kDriverCalls) all[CUPTI_CB_DOMAIN_DRIVER_API].at(call.id) = call.name;
+    for (const CallName& call : kRuntimeCalls) all[CUPTI_CB_DOMAIN_RUNTIME_API].at(call.id) = call.name;
+    return all;
+  }();
+  return domain < names.size() && id < names[domain].size() ? names[domain][id] : nullptr;
 }
 
 }  // namespace
@@ -169,7 +168,7 @@ EXPORT void fake_create_context() {
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
 }
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
-EXPORT void fake_enter_call(std::uint32_t id) { tell(CUPTI_CB_DOMAIN_RUNTIME_API, id); }
+EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
 EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
@@ -177,6 +176,8 @@ EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::siz
 EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
   return fake().calls[static_cast<std::size_t>(domain)][id].load();
 }
+EXPORT unsigned fake_subscriptions() { return fake().subscriptions.load(); }
+EXPORT void fake_on_flush(void (*hook)(bool forced)) { fake().on_flush = hook; }
 EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
 EXPORT unsigned fake_flushes() { return fake().flushes.load(); }
 EXPORT std::uint64_t fake_refused_requests() { return fake().refused.load(); }
@@ -259,6 +260,7 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
+  fake().subscriptions.fetch_add(1);
   fake().callback = callback;
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
@@ -307,8 +309,9 @@ EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32
   *name = call_name(domain, id);
   return *name != nullptr ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
-EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t) {
+EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   fake().flushes.fetch_add(1);
+  if (auto* hook = fake().on_flush.load()) hook((flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0);
   if (const unsigned delay = fake().flush_delay.load()) std::this_thread::sleep_for(std::chrono::milliseconds(delay));
   std::vector<std::shared_ptr<Producer>> producers;
   std::vector<Full> waiting;

@@ -25,13 +25,15 @@ bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, boo
 void fake_create_context();
 bool fake_kernels_were_enabled_inside_context_creation();
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
-void fake_enter_call(std::uint32_t callback);  // tells of a runtime call's beginning or end
+void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 
 bool fake_is_enabled(int kind);
 bool fake_call_is_enabled(int domain, std::uint32_t callback);
 unsigned fake_subscribers();
+unsigned fake_subscriptions();                    // how many there have been so far
+void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll
 unsigned fake_flushes();  // calls of cuptiActivityFlushAll
 std::uint64_t fake_refused_requests();  // buffers asked for in vain
 const char* fake_path();
@@ -40,5 +42,5 @@ const char* fake_path();
 inline constexpr std::uint32_t kFakeLaunchKernel = 211;  // its callback id in the runtime domain
 inline constexpr std::uint32_t kFakeMemcpyAsync = 41;
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
-inline constexpr std::uint32_t kFakeRetainContext = 392;  // cuDevicePrimaryCtxRetain
+inline constexpr std::uint32_t kFakeRetainContext = 386;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel

@@ -389,9 +389,9 @@ TEST(a_copy_before_any_module_is_recorded) {
   CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
   CHECK_EQUAL(collector.inject(), 1);
   fake_create_context();
-  fake_enter_call(kFakeGetDevice);
+  fake_enter_call(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeGetDevice);
   CHECK(!records_kernels());
-  fake_enter_call(kFakeMemcpyAsync);
+  fake_enter_call(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeMemcpyAsync);
   CHECK(records_kernels());
   CHECK_EQUAL(collector.stop(), 0);
 }
@@ -401,7 +401,7 @@ TEST(a_first_call_that_makes_the_context_on_its_way_is_recorded) {
   Folder folder;
   CHECK_EQUAL(collector.start((folder.options() + ";cupti=" + fake_path()).c_str()), 0);
   CHECK_EQUAL(collector.inject(), 1);
-  fake_enter_call(kFakeMemcpyAsync);
+  fake_enter_call(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeMemcpyAsync);
   CHECK(!records_kernels());
   fake_create_context();
   CHECK(!fake_kernels_were_enabled_inside_context_creation());

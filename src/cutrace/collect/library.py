@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +65,8 @@ class Collector:
             self._library = ctypes.CDLL(str(collector_path()))
             self._library.cutrace_start.argtypes = [ctypes.c_char_p]
             self._library.cutrace_mark.argtypes = [ctypes.c_char_p]
+            self._library.cutrace_cut.argtypes = [ctypes.c_char_p]
+            self._library.cutrace_notes.restype = ctypes.c_char_p
             self._library.cutrace_stats.argtypes = [ctypes.POINTER(Stats), ctypes.c_size_t]
             self._library.cutrace_now.restype = ctypes.c_uint64
             self._library.cutrace_last_error.restype = ctypes.c_char_p
@@ -82,6 +85,29 @@ class Collector:
     def flush(self) -> None:
         """Write what has been completed."""
         self._check(self._library.cutrace_flush())
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has done what it was given. The capture does not show it, and there is nothing to wait for
+        while no GPU activity is recorded. Raises :class:`CutraceError` when the GPU takes too long."""
+        self._check(self._library.cutrace_synchronize())
+
+    def cut(self, path: str | os.PathLike[str]) -> bool:
+        """Put what has been recorded since the last cut at ``path``, a capture by itself, and go on recording.
+
+        Returns False, and makes no file, when the program has done nothing since then; marks do not count and come with
+        the next file. ``path`` must be on the file system of the recording. What the GPU has not done yet is in a later
+        file: :meth:`synchronize` comes before. Raises :class:`CutraceError` when nothing is recorded or the file cannot
+        be put there; the recording then goes on.
+        """
+        status = self._library.cutrace_cut(os.fsencode(path))
+        if status < 0:
+            self._check(status)
+        return bool(status == 0)
+
+    def notes(self) -> str:
+        """Sentences about what this recording, or the last one, cannot record, such as who holds CUPTI: one a line, ""
+        for none."""
+        return str(self._library.cutrace_notes().decode(errors="replace"))
 
     def mark(self, text: str) -> None:
         """Put a mark at the current time."""

@@ -108,6 +108,7 @@ class Reader:
         self._damage = list(found.damage)
         self._index(found.headers, found.offsets)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
+        self._beginnings: set[int] = set()
         for block in np.flatnonzero(self.headers["kind"] == PROCESS_BLOCK).tolist():
             self._merge_process(block)
         for info in self.processes:
@@ -118,6 +119,7 @@ class Reader:
                     "install the version of cutrace that recorded it, or a newer one."
                 )
         self._layouts = [self._layouts_of(info) for info in self.processes]
+        self._note_missing_blocks()
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
         """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
@@ -137,9 +139,16 @@ class Reader:
             kept.sort()
             headers, offsets, process = headers[kept], offsets[kept], process[kept]
         self.headers, self.offsets, self.process_of = headers, offsets, process
+
+    def _note_missing_blocks(self) -> None:
+        """A recording may have been cut into files: only before a file begins may numbers be left out."""
         for p in range(self._process_count):
-            sequence = headers["sequence"][process == p].astype(np.int64)
-            missing = int(sequence.max()) + 1 - len(sequence)
+            blocks = np.flatnonzero(self.process_of == p)
+            sequence = self.headers["sequence"][blocks].astype(np.int64)
+            order = np.argsort(sequence)
+            gaps = np.diff(sequence[order], prepend=-1) - 1
+            after = np.flatnonzero(gaps)
+            missing = sum(int(gaps[i]) for i in after if int(blocks[order[i]]) not in self._beginnings)
             if missing:
                 self._damage.append(Damage(0, 0, f"{missing} blocks of process {p} are missing"))
 
@@ -255,7 +264,11 @@ class Reader:
         except (ValueError, RecursionError):
             info = None
         if isinstance(info, dict):
-            self.processes[int(self.process_of[index])].update(info)
+            process = self.processes[int(self.process_of[index])]
+            if "tables" in info:  # a file of the process begins here: the end of the one before it is not its own
+                process.pop("ended", None)
+                self._beginnings.add(index)
+            process.update(info)
         else:
             self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
 

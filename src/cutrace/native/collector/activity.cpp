@@ -292,7 +292,6 @@ void ActivityDecoder::device(const CUpti_ActivityDevice4& d) {
   std::copy_n(reinterpret_cast<const std::uint8_t*>(d.isMigEnabled ? &d.migUuid : &d.uuid), 16, row.uuid.begin());
   row.memory = d.globalMemorySize;
   row.memory_bandwidth = d.globalMemoryBandwidth;
-  row.name = capture_.string(view(d.name));
   row.compute_major = d.computeCapabilityMajor;
   row.compute_minor = d.computeCapabilityMinor;
   row.multiprocessors = d.numMultiprocessors;
@@ -310,8 +309,9 @@ void ActivityDecoder::device(const CUpti_ActivityDevice4& d) {
   row.copy_engines = d.numMemcpyEngines;
   row.mig = d.isMigEnabled ? 1 : 0;
   row.device = narrow(d.id);
-  const auto same = [&](const rows::Devices& other) { return other.device == row.device; };
-  if (d.isCudaVisible && std::none_of(devices_.begin(), devices_.end(), same)) devices_.push_back(row);
+  const auto same = [&](const Device& other) { return other.row.device == row.device; };
+  if (d.isCudaVisible && std::none_of(devices_.begin(), devices_.end(), same))
+    devices_.push_back({row, std::string(view(d.name))});
 }
 
 void ActivityDecoder::context(const CUpti_ActivityContext& c) {
@@ -320,7 +320,7 @@ void ActivityDecoder::context(const CUpti_ActivityContext& c) {
   row.compute_api = c.computeApiKind;
   row.context = narrow(c.contextId);
   row.device = narrow(c.deviceId);
-  capture_.add(row);
+  capture_.fact(row);
 }
 
 void ActivityDecoder::stream(const CUpti_ActivityStream& s) {
@@ -329,12 +329,11 @@ void ActivityDecoder::stream(const CUpti_ActivityStream& s) {
   row.priority = static_cast<std::int32_t>(s.priority);
   row.type = static_cast<std::uint16_t>(s.flag);
   row.context = narrow(s.contextId);
-  capture_.add(row);
+  capture_.fact(row);
 }
 
 void ActivityDecoder::name(const CUpti_ActivityName& n) {
   rows::ResourceNames row;
-  row.name = capture_.string(view(n.name));
   switch (n.objectKind) {
     case CUPTI_ACTIVITY_OBJECT_STREAM:
       row.kind = 1;
@@ -351,7 +350,7 @@ void ActivityDecoder::name(const CUpti_ActivityName& n) {
       break;
     default: return;  // threads: their names come from the system and from NVTX
   }
-  capture_.add(row);
+  capture_.fact(row, view(n.name));
 }
 
 void ActivityDecoder::external(const CUpti_ActivityExternalCorrelation& e) {

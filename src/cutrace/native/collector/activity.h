@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -30,7 +31,12 @@ class ActivityDecoder {
   std::uint64_t graph_kernels_without_times() const { return graph_kernels_without_times_; }
 
   // Device records as they came, without what only the driver knows.
-  std::vector<rows::Devices>& devices() { return devices_; }
+  struct Device {
+    rows::Devices row;
+    std::string name;
+    bool written = false;
+  };
+  std::vector<Device>& devices() { return devices_; }
 
  private:
   void record(const CUpti_Activity* record);
@@ -67,7 +73,7 @@ class ActivityDecoder {
   const CuptiLibrary& cupti_;
   Capture& capture_;
   std::vector<std::uint32_t> ignored_;
-  std::vector<rows::Devices> devices_;
+  std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
   std::uint64_t graph_kernels_without_times_ = 0;
 };

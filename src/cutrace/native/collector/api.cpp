@@ -37,9 +37,9 @@ struct State {
   std::shared_ptr<Session> session;            // under mutex
   bool ending = false;                         // under mutex: a thread is inside stop
   struct cutrace_stats last {};                // under mutex: of the session that ended last
+  std::string last_notes;                      // under mutex: likewise
   std::vector<std::shared_ptr<Session>> kept;  // under mutex: sessions that threads may use until the process ends
   std::atomic<bool> running{false};
-  std::atomic<int> descriptor{-1};
   std::atomic<bool> forked{false};  // this is the child of a recorded process
   bool hooks = false;               // under mutex
 };
@@ -93,6 +93,12 @@ std::shared_ptr<Session> current_session() {
 
 int no_session() { return fail("no recording is running in this process; start one first"); }
 
+std::string join_notes(Session& session) {
+  std::string text;
+  for (const std::string& note : session.notes()) text += (text.empty() ? "" : "\n") + note;
+  return text;
+}
+
 int stop(bool at_exit) {
   State& s = state();
   std::shared_ptr<Session> session;
@@ -104,9 +110,10 @@ int stop(bool at_exit) {
   }
   s.running.store(false);
   const bool orderly = session->stop(at_exit);
+  const std::string notes = join_notes(*session);
   const std::lock_guard lock(s.mutex);
   copy_stats(*session, s.last);
-  s.descriptor.store(-1);
+  s.last_notes = notes;
   s.session = nullptr;
   s.ending = false;
   if (!orderly || at_exit) s.kept.push_back(session);
@@ -136,14 +143,14 @@ void after_fork_in_child() {
   nvtx::after_fork_in_child();
   CuptiSource::instance().forget();
   if (s.session != nullptr) {
+    const int fd = s.session->descriptor();
+    if (fd >= 0) ::close(fd);
     s.forked.store(true);
     s.kept.push_back(std::move(s.session));
   }
   s.session = nullptr;
   s.ending = false;
   s.running.store(false);
-  const int fd = s.descriptor.exchange(-1);
-  if (fd >= 0) ::close(fd);
   s.mutex.unlock();
 }
 
@@ -165,7 +172,6 @@ int start(const char* text) {
   install_hooks_locked(s);
   s.session = Session::start(options, error);
   if (s.session == nullptr) return fail(error);
-  s.descriptor.store(s.session->descriptor());
   s.running.store(true);
   return succeed();
 }
@@ -215,6 +221,31 @@ int cutrace_flush(void) {
   });
 }
 
+int cutrace_synchronize(void) {
+  return guarded([] {
+    const auto session = cutrace::current_session();
+    if (session == nullptr) return succeed();
+    return session->synchronize() ? succeed()
+                                  : fail("the GPU did not come to an end in time (patience_ms); the recording goes on");
+  });
+}
+
+int cutrace_cut(const char* path) {
+  const int status = guarded([&] {
+    if (path == nullptr || *path == '\0') return fail("cutrace_cut() needs a path for the capture");
+    const auto session = cutrace::current_session();
+    if (session == nullptr) return cutrace::no_session();
+    std::string error;
+    switch (session->cut(path, error)) {
+      case cutrace::Session::Cut::done: return succeed();
+      case cutrace::Session::Cut::nothing: return succeed(), 2;
+      case cutrace::Session::Cut::failed: break;
+    }
+    return fail(error);
+  });
+  return status == 2 ? 1 : -status;
+}
+
 int cutrace_mark(const char* text) {
   return guarded([&] {
     if (!state().running.load()) return cutrace::no_session();
@@ -242,6 +273,28 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
     std::memcpy(stats, &now, static_cast<size_t>(now.size));
     return succeed();
   });
+}
+
+const char* cutrace_notes(void) {
+  // A plain array: exit handlers run after the thread's C++ objects are gone.
+  static thread_local char text[4096];
+  text[0] = '\0';
+  guarded([&] {
+    auto& s = state();
+    std::shared_ptr<cutrace::Session> session;
+    std::string notes;
+    {
+      const std::lock_guard lock(s.mutex);
+      session = s.session;
+      notes = s.last_notes;
+    }
+    if (session != nullptr) notes = cutrace::join_notes(*session);
+    const std::size_t size = std::min(notes.size(), sizeof text - 1);
+    std::memcpy(text, notes.data(), size);
+    text[size] = '\0';
+    return 0;
+  });
+  return text;
 }
 
 const char* cutrace_last_error(void) { return cutrace::last_error; }

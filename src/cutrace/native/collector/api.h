@@ -33,6 +33,13 @@ CUTRACE_EXPORT int cutrace_start(const char* options);
 CUTRACE_EXPORT int cutrace_stop(void);
 /* Writes out all that is complete so far. */
 CUTRACE_EXPORT int cutrace_flush(void);
+/* Waits until the GPU has done what it was given, in the devices' primary contexts and the caller's current one. The
+ * capture does not show it. Returns at once while no GPU activity is recorded. */
+CUTRACE_EXPORT int cutrace_synchronize(void);
+/* Completes the file with all that is complete so far, puts it at `path` (on the same file system) and goes on in a new
+ * one. 0: `path` is a capture by itself. 1: the program has done nothing since the last cut, marks by cutrace_mark() not
+ * counted, so there is no file and the recording goes on in the old one. Negative: it failed, and the recording goes on. */
+CUTRACE_EXPORT int cutrace_cut(const char* path);
 /* Puts a named instant into the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
 /* The capture's clock, nanoseconds of CLOCK_BOOTTIME. */
@@ -42,6 +49,9 @@ CUTRACE_EXPORT uint64_t cutrace_now(void);
 /* Fills at most `size` bytes of `stats`; of the last recording when none runs. */
 CUTRACE_EXPORT int cutrace_stats(struct cutrace_stats* stats, size_t size);
 #pragma GCC diagnostic pop
+/* Sentences about what this recording (or the last one) cannot record, "" for none: who holds CUPTI, ... One a line; valid
+ * until the calling thread's next call of this. */
+CUTRACE_EXPORT const char* cutrace_notes(void);
 /* The calling thread's last failure, "" when there was none. */
 CUTRACE_EXPORT const char* cutrace_last_error(void);
 CUTRACE_EXPORT const char* cutrace_version(void);

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -17,6 +19,9 @@ namespace {
 
 // What the end of a capture needs: losses, clocks, the last process block.
 constexpr std::uint64_t kLastWords = 64 << 10;
+
+// Added to the name of a file that is about to take the place of another one.
+constexpr const char* kNext = ".next";
 
 // CRC-32C over several pieces. Blocks of more than one piece are small, so joining them costs nothing.
 std::uint32_t crc_of(std::span<const iovec> parts) {
@@ -31,24 +36,33 @@ std::uint32_t crc_of(std::span<const iovec> parts) {
 
 }  // namespace
 
+// An empty file that this process has locked, or -1 and errno: EWOULDBLOCK when another process is writing it.
+int BlockFile::create(const std::string& path, mode_t mode) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) return -1;
+  // Two processes told to write one file: the second must not wipe out what the first has written.
+  const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  if (locked && (::ftruncate(fd, 0) == 0 || errno == EINVAL)) return fd;  // EINVAL: a device, a pipe
+  const int saved = errno;
+  ::close(fd);
+  errno = saved;
+  return -1;
+}
+
 bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, std::uint64_t instance,
                        std::string& error) {
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
-  // Two processes told to write one file: the second must not wipe out what the first has written.
-  if (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(std::exchange(fd_, -1));
+  fd_ = create(path, mode);
+  if (fd_ < 0 && errno == EWOULDBLOCK) {
     error = "another process is writing the capture '" + path + "'; record each process into a file of its own";
     return false;
   }
-  if (fd_ < 0 || (::ftruncate(fd_, 0) != 0 && errno != EINVAL)) {  // EINVAL: a device, a pipe
-    const int saved = errno;
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-    errno = saved;
+  if (fd_ < 0) {
     error = "cannot write the capture '" + path + "' (" + std::strerror(errno) +
             "); choose a folder that exists and is writable";
     return false;
   }
   path_ = path;
+  mode_ = mode;
   pid_ = pid;
   instance_ = instance;
   size_ = 0;
@@ -116,11 +130,53 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
   return Written::yes;
 }
 
+bool BlockFile::prepare_next(std::string& error) {
+  struct stat status {};
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    error = "the capture '" + path_ + "' cannot be cut, because it is no regular file; record into a file or a folder";
+    return false;
+  }
+  drop_next();
+  next_ = create(path_ + kNext, mode_);
+  if (next_ >= 0) return true;
+  error = "cannot go on in a new file beside the capture '" + path_ + "' (" + std::strerror(errno) +
+          "); the recording goes on in the old one";
+  return false;
+}
+
+bool BlockFile::move_to(const std::string& target, std::string& error) {
+  if (::rename(path_.c_str(), target.c_str()) == 0) return true;
+  error = "cannot move the capture '" + path_ + "' to '" + target + "' (" + std::strerror(errno) +
+          "); choose a writable folder on the same file system";
+  drop_next();
+  return false;
+}
+
+bool BlockFile::switch_to_next(std::string& error) {
+  // The descriptor changes first: a forked child closes the one it finds, which must never be another file's by then.
+  const int old = fd_.exchange(std::exchange(next_, -1));
+  earlier_ += std::exchange(size_, 0);
+  const std::string first = path_;
+  path_ += kNext;
+  const bool closed = ::close(old) == 0 || errno == EINTR;
+  if (!closed) errno_ = errno;
+  const bool renamed = ::rename(path_.c_str(), first.c_str()) == 0;
+  if (renamed) path_ = first;
+  else errno_ = errno;
+  if (closed && renamed) return true;
+  error = "the capture '" + first + "' was cut, but not in order (" + std::strerror(errno_) + "); is there room on the disk?";
+  return false;
+}
+
+void BlockFile::drop_next() {
+  if (next_ < 0) return;
+  ::unlink((path_ + kNext).c_str());
+  ::close(std::exchange(next_, -1));
+}
+
 bool BlockFile::close() {
-  if (fd_ < 0) return true;
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) == 0 || errno == EINTR) return true;
+  const int fd = fd_.exchange(-1);
+  if (fd < 0 || ::close(fd) == 0 || errno == EINTR) return true;
   return errno_ = errno, false;
 }
 

@@ -61,6 +61,17 @@ void Capture::flush(bool last) {
   }
 }
 
+void Capture::begin_file() {
+  ++files_;
+  strings_.clear();
+  launches_.clear();
+  quick_functions_ = {};
+  const auto write = [this](const auto& fact) { add_fact(fact.row, fact.name, fact.other); };
+  std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);
+  lose(rows::Loss::table_limit, facts_forgotten_, "streams and names that an earlier file told");
+  events_ = 0;
+}
+
 bool Capture::process(std::string_view json, bool last) {
   const iovec payload = piece(json.data(), json.size());
   return file_.append({rows::kProcessBlock, 0, 1, 0, 0, last}, {&payload, 1}) == Written::yes;
@@ -70,7 +81,9 @@ std::size_t Capture::memory() const {
   const std::size_t tables = std::apply(
       [](const auto&... table) { return (std::size_t{0} + ... + (table.rows.capacity() * sizeof(table.rows[0]))); },
       tables_);
-  return tables + strings_.memory() + launches_.memory();
+  const std::size_t facts =
+      std::apply([](const auto&... kept) { return (std::size_t{0} + ... + kept.memory()); }, facts_);
+  return tables + facts + strings_.memory() + launches_.memory();
 }
 
 }  // namespace cutrace

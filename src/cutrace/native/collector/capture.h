@@ -14,6 +14,7 @@
 #include "block_file.h"
 #include "clock.h"
 #include "cutrace/rows.h"
+#include "facts.h"
 #include "launches.h"
 #include "string_table.h"
 
@@ -61,7 +62,16 @@ class Capture {
     auto& table = std::get<TableBuffer<Row>>(tables_);
     table.add(row);
     ++rows_;
+    if (tells_of_the_program(row)) ++events_;
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
+  }
+
+  // A row that each file of the recording must hold. Its texts are given here, its fields for them stay 0; `other` is the
+  // PCI address of a device, the domain of a category.
+  template <typename Row>
+  void fact(const Row& row, std::string_view name = {}, std::string_view other = {}) {
+    add_fact(row, name, other);
+    if (!std::get<Facts<Row>>(facts_).keep(row, name, other)) ++facts_forgotten_;
   }
 
   std::uint32_t string(std::string_view text) { return strings_.intern(text); }
@@ -77,27 +87,37 @@ class Capture {
     auto it = functions_.find(key);
     if (it == functions_.end()) {
       if (functions_.size() >= 0xFFFF) return lose(rows::Loss::table_limit, 1, "functions"), 0;
+      it = functions_.emplace(key, Function{static_cast<std::uint16_t>(functions_.size() + 1), 0}).first;
+    }
+    Function& function = it->second;
+    if (function.file != files_) {
+      function.file = files_;
       rows::Functions row;
-      row.id = static_cast<std::uint16_t>(functions_.size() + 1);
+      row.id = function.id;
       row.domain = domain;
       row.callback = callback;
       row.status = status;
       row.name = string(name());
       add(row);
-      it = functions_.emplace(key, row.id).first;
     }
-    if (quick) quick_functions_[domain][callback] = it->second;
-    return it->second;
+    if (quick) quick_functions_[domain][callback] = function.id;
+    return function.id;
   }
 
   void lose(rows::Loss reason, std::uint64_t count, std::string_view detail) {
-    if (count != 0) losses_[{reason, std::string(detail)}] += count;
+    if (count == 0) return;
+    losses_[{reason, std::string(detail)}] += count;
+    ++events_;
   }
 
   // One process block; `last` when it closes the capture.
   bool process(std::string_view json, bool last);
   // Writes out whatever is there, losses included.
   void flush(bool last = false);
+  // The file is a new one: what rows refer to is written again at its first use, under new numbers, and facts at once.
+  void begin_file();
+  // What the program has done in this file, and what of it was lost: 0 while the file says only what each file begins with.
+  std::uint64_t events() const { return events_; }
 
   std::uint64_t rows() const { return rows_; }
   std::size_t memory() const;
@@ -105,6 +125,27 @@ class Capture {
  private:
   static constexpr std::size_t kBlockBytes = (1 << 20) - 64;  // a block of 1 MiB with its header
   static constexpr std::size_t kQuickDomains = 3, kQuickCallbacks = 2048;
+
+  struct Function {
+    std::uint16_t id;
+    std::uint32_t file;  // the latest that it has been written to
+  };
+
+  template <typename Row>
+  void add_fact(Row row, std::string_view name, std::string_view other) {
+    if constexpr (requires { row.name; }) row.name = string(name);
+    if constexpr (requires { row.pci; }) row.pci = string(other);
+    if constexpr (requires { row.domain; }) row.domain = string(other);
+    add(row);
+  }
+
+  // Flushing makes CUPTI report overheads, and who cuts a recording marks what lies between the cuts: neither makes a file.
+  template <typename Row>
+  static bool tells_of_the_program(const Row& row) {
+    if constexpr (Row::kTable == rows::NvtxMarks::kTable) return row.source == 0;
+    return Row::kTable < rows::Launches::kTable && Row::kTable != rows::Overheads::kTable &&
+           Row::kTable != rows::Environment::kTable;
+  }
 
   template <typename Row>
   void flush(TableBuffer<Row>& table, bool last = false);
@@ -120,10 +161,16 @@ class Capture {
   BlockFile file_;
   StringTable strings_;
   LaunchTable launches_;
-  std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, std::uint16_t> functions_;
+  std::map<std::tuple<std::uint16_t, std::uint32_t, std::uint32_t>, Function> functions_;
   std::array<std::array<std::uint16_t, kQuickCallbacks>, kQuickDomains> quick_functions_{};
   std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses_;
   std::uint64_t rows_ = 0;
+  std::uint64_t events_ = 0;
+  std::uint32_t files_ = 1;
+  std::uint64_t facts_forgotten_ = 0;
+  std::tuple<Facts<rows::Devices>, Facts<rows::Contexts>, Facts<rows::Streams>, Facts<rows::Threads>,
+             Facts<rows::ResourceNames>, Facts<rows::NvtxCategories>>
+      facts_;
   Tables<rows::Launches, rows::Functions, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
          rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
          rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,

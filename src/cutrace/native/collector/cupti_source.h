@@ -37,8 +37,11 @@ class CuptiSource {
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
-  // What could not be enabled; complete after detach().
-  const std::vector<Refusal>& refused_kinds() const { return enabler_.refused(); }
+  // What could not be enabled; not yet known while kinds wait for a context.
+  const std::vector<Refusal>& refused_kinds() const {
+    static const std::vector<Refusal> unknown;
+    return enabler_.settled() ? enabler_.refused() : unknown;
+  }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 

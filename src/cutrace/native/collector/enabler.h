@@ -31,7 +31,9 @@ class Enabler {
 
   // Kinds that are enabled or will be.
   KindSet kinds() const { return enabled_.kinds | (state_.load() == State::settled ? 0 : later_); }
-  // What CUPTI refused. After settle(): the kinds that had to wait are among them.
+  // Nothing waits for a context any more, so refused() is complete.
+  bool settled() const { return state_.load() == State::settled; }
+  // What CUPTI refused. Once settled: the kinds that had to wait are among them.
   const std::vector<Refusal>& refused() const { return enabled_.refused; }
 
  private:

@@ -41,8 +41,13 @@ void NvtxDecoder::finish() {
   age_pending_ends();
   for (auto& [ring, thread] : threads_) leave_open(thread);
   threads_.clear();
-  for (const auto& [id, row] : started_ranges_) leave_open(row);
+  for (const auto& [id, range] : started_ranges_) leave_open(range);
   started_ranges_.clear();
+}
+
+void NvtxDecoder::begin_file() {
+  registered_.assign(registered_.size(), 0);
+  domains_.assign(domains_.size(), 0);
 }
 
 void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
@@ -65,34 +70,32 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   if (header.type == EventType::pop) return pop(threads_[&ring], header);
   if (header.type == EventType::end) return end(id, header.time, ring.thread);
 
-  std::uint32_t text = 0;
-  if (header.flags & nvtx::kText)
-    text = capture_.string({reinterpret_cast<const char*>(bytes), header.length});
-  else if (header.flags & nvtx::kRegistered)
-    text = registered(header.length);
+  std::string_view own;
+  if (header.flags & nvtx::kText) own = {reinterpret_cast<const char*>(bytes), header.length};
+  const std::uint32_t known = header.flags & nvtx::kRegistered ? header.length : 0;
+  const auto text = [&] { return own.empty() ? nvtx::registered_string(known) : own; };
 
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      rows::NvtxRanges row;
+      Open range{{}, header.domain, header.depth, {known, std::string(own)}};
+      rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
       row.range_id = id;
-      row.name = text;
-      row.domain = domain(header.domain);
       row.category = attributes.category;
       row.color = attributes.color;
       row.thread = ring.thread;
       row.payload_type = static_cast<std::uint8_t>(attributes.payload_type);
-      if (header.type == EventType::push) return push(threads_[&ring], row, header.depth, header.domain);
+      if (header.type == EventType::push) return push(threads_[&ring], std::move(range));
       row.kind = 1;
-      return start(row);
+      return start(std::move(range));
     }
     case EventType::mark: {
       rows::NvtxMarks row;
       row.time = header.time;
       row.payload = attributes.payload;
-      row.name = text;
+      row.name = known != 0 ? registered(known) : capture_.string(own);
       row.domain = domain(header.domain);
       row.category = attributes.category;
       row.color = attributes.color;
@@ -103,64 +106,62 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
     }
     case EventType::category: {
       rows::NvtxCategories row;
-      row.domain = domain(header.domain);
       row.category = static_cast<std::uint32_t>(id);
-      row.name = text;
-      return capture_.add(row);
+      return capture_.fact(row, text(), header.domain != 0 ? nvtx::domain_name(header.domain) : std::string_view());
     }
     case EventType::thread_name: {
       rows::Threads row;
       row.thread = static_cast<std::uint32_t>(id);
-      row.name = text;
       row.source = 2;
-      return capture_.add(row);
+      return capture_.fact(row, text());
     }
     case EventType::resource_name: {
       rows::ResourceNames row;
       row.object = id;
-      row.name = text;
       row.kind = static_cast<std::uint16_t>(attributes.kind);
       row.context = static_cast<std::uint16_t>(attributes.category);
-      return capture_.add(row);
+      return capture_.fact(row, text());
     }
     default: return;
   }
 }
 
-void NvtxDecoder::push(Thread& thread, rows::NvtxRanges row, std::uint32_t level, std::uint16_t number) {
-  if (thread.stacks.size() <= number) thread.stacks.resize(number + std::size_t{1});
-  auto& stack = thread.stacks[number];
+void NvtxDecoder::push(Thread& thread, Open range) {
+  if (thread.stacks.size() <= range.domain) thread.stacks.resize(range.domain + std::size_t{1});
+  auto& stack = thread.stacks[range.domain];
+  const bool by_level = range.level != nvtx::kNoDepth;
   // Whatever is open at this level or deeper lost its pop to a full buffer.
-  while (level != nvtx::kNoDepth && !stack.empty() && stack.back().level >= level) {
-    leave_open(stack.back().row);
+  while (by_level && !stack.empty() && stack.back().level >= range.level) {
+    leave_open(stack.back());
     stack.pop_back();
   }
-  row.depth = static_cast<std::uint16_t>(level != nvtx::kNoDepth ? level : stack.size());
-  stack.push_back({row, level});
+  range.row.depth = static_cast<std::uint16_t>(by_level ? range.level : stack.size());
+  stack.push_back(std::move(range));
 }
 
 void NvtxDecoder::pop(Thread& thread, const EventHeader& header) {
   auto* stack = header.domain < thread.stacks.size() ? &thread.stacks[header.domain] : nullptr;
   const bool by_level = header.depth != nvtx::kNoDepth;
   while (by_level && stack && !stack->empty() && stack->back().level > header.depth) {
-    leave_open(stack->back().row);
+    leave_open(stack->back());
     stack->pop_back();
   }
   if (!stack || stack->empty() || (by_level && stack->back().level != header.depth)) {
     capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
     return;
   }
-  close(stack->back().row, header.time, stack->back().row.thread);
+  close(stack->back(), header.time, stack->back().row.thread);
   stack->pop_back();
 }
 
-void NvtxDecoder::start(const rows::NvtxRanges& row) {
-  const auto ended = pending_ends_.find(row.range_id);
+void NvtxDecoder::start(Open range) {
+  const auto ended = pending_ends_.find(range.row.range_id);
   if (ended == pending_ends_.end()) {
-    started_ranges_.emplace(row.range_id, row);
+    const std::uint64_t id = range.row.range_id;
+    started_ranges_.emplace(id, std::move(range));
     return;
   }
-  close(row, ended->second.time, ended->second.thread);
+  close(range, ended->second.time, ended->second.thread);
   pending_ends_.erase(ended);
 }
 
@@ -187,21 +188,29 @@ void NvtxDecoder::age_pending_ends() {
   capture_.lose(rows::Loss::nvtx_unmatched_pop, lost, "NVTX range end");
 }
 
-void NvtxDecoder::close(rows::NvtxRanges row, std::uint64_t end, std::uint32_t thread) {
+void NvtxDecoder::close(const Open& range, std::uint64_t end, std::uint32_t thread) {
+  rows::NvtxRanges row = range.row;
   row.end = end;
   row.end_thread = thread;
+  write(range, row);
+}
+
+void NvtxDecoder::write(const Open& range, rows::NvtxRanges row) {
+  row.name = range.text.registered != 0 ? registered(range.text.registered) : capture_.string(range.text.own);
+  row.domain = domain(range.domain);
   capture_.add(row);
 }
 
-void NvtxDecoder::leave_open(rows::NvtxRanges row) {
+void NvtxDecoder::leave_open(const Open& range) {
+  rows::NvtxRanges row = range.row;
   row.flags = 1;
-  capture_.add(row);
+  write(range, row);
   capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
 }
 
 void NvtxDecoder::leave_open(Thread& thread) {
   for (auto& stack : thread.stacks)
-    for (const Open& open : stack) leave_open(open.row);
+    for (const Open& open : stack) leave_open(open);
   thread.stacks.clear();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -19,12 +20,21 @@ class NvtxDecoder {
   void drain();
   // Writes the ranges that nobody ended.
   void finish();
+  // The file is a new one: numbers of texts no longer hold. Open ranges stay open.
+  void begin_file();
   std::uint64_t events() const { return events_; }
 
  private:
+  // A text of an event. Ranges may be open for long and end in another file: their texts get numbers only then.
+  struct Text {
+    std::uint32_t registered = 0;  // number of the registered string, or
+    std::string own;
+  };
   struct Open {
-    rows::NvtxRanges row;
+    rows::NvtxRanges row;  // without the texts
+    std::uint16_t domain;
     std::uint32_t level;
+    Text text;
   };
   struct Thread {
     std::vector<std::vector<Open>> stacks;  // by domain number
@@ -37,13 +47,14 @@ class NvtxDecoder {
   };
 
   void event(const nvtx::Ring& ring, const std::uint8_t* bytes);
-  void push(Thread& thread, rows::NvtxRanges row, std::uint32_t level, std::uint16_t domain);
+  void push(Thread& thread, Open range);
   void pop(Thread& thread, const nvtx::EventHeader& header);
-  void start(const rows::NvtxRanges& row);
+  void start(Open range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread);
-  void close(rows::NvtxRanges row, std::uint64_t end, std::uint32_t thread);
-  void leave_open(rows::NvtxRanges row);
+  void close(const Open& range, std::uint64_t end, std::uint32_t thread);
+  void leave_open(const Open& range);
   void leave_open(Thread& thread);
+  void write(const Open& range, rows::NvtxRanges row);
   void age_pending_ends();
   std::uint32_t registered(std::uint32_t number);
   std::uint32_t domain(std::uint16_t number);
@@ -54,7 +65,7 @@ class NvtxDecoder {
   std::uint64_t ringless_seen_ = nvtx::events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
   std::unordered_map<const nvtx::Ring*, Thread> threads_;
-  std::unordered_map<std::uint64_t, rows::NvtxRanges> started_ranges_;
+  std::unordered_map<std::uint64_t, Open> started_ranges_;
   // An end can be read before its start: they may come from different threads.
   std::unordered_map<std::uint64_t, End> pending_ends_;
   std::vector<std::uint32_t> registered_;  // string ids by number of the registered string

@@ -96,16 +96,20 @@ std::string JsonObject::quoted(std::string_view value) {
   return out + '"';
 }
 
-void JsonObject::key(std::string_view key) {
-  if (!body_.empty()) body_ += ',';
-  body_.append(quoted(key));
-  body_ += ':';
-}
 void JsonObject::text(std::string_view k, std::string_view value) { raw(k, quoted(value)); }
 void JsonObject::number(std::string_view k, std::uint64_t value) { raw(k, std::to_string(value)); }
 void JsonObject::raw(std::string_view k, std::string_view json) {
-  key(k);
-  body_ += json;
+  for (auto& [key, value] : members_)
+    if (key == k) return void(value = json);
+  members_.emplace_back(k, json);
+}
+void JsonObject::merge(const JsonObject& other) {
+  for (const auto& [key, value] : other.members_) raw(key, value);
+}
+std::string JsonObject::str() const {
+  std::string body;
+  for (const auto& [key, value] : members_) body += (body.empty() ? "" : ",") + quoted(key) + ':' + value;
+  return '{' + body + '}';
 }
 void JsonObject::texts(std::string_view k, const std::vector<std::string>& values) {
   std::string list;
@@ -117,7 +121,7 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
   raw(k, list);
 }
 
-std::string first_process_json(const Options& options, std::uint64_t started) {
+JsonObject process_identity(const Options& options, std::uint64_t started) {
   JsonObject given;
   for (const auto& [key, value] : options.given) given.text(key, value);
   JsonObject json;
@@ -133,7 +137,7 @@ std::string first_process_json(const Options& options, std::uint64_t started) {
   json.number("started", started);
   json.raw("options", given.str());
   json.raw("tables", rows::kTablesJson);
-  return json.str();
+  return json;
 }
 
 void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known) {
@@ -151,9 +155,8 @@ void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::u
     it->second = hash;
     rows::Threads row;
     row.thread = thread;
-    row.name = capture.string(name);
     row.source = 1;
-    capture.add(row);
+    capture.fact(row, name);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "capture.h"
@@ -12,24 +13,24 @@
 
 namespace cutrace {
 
-// Writes one flat JSON object.
+// One flat JSON object. A key that is given again has its latest value.
 class JsonObject {
  public:
   void text(std::string_view key, std::string_view value);
   void number(std::string_view key, std::uint64_t value);
   void raw(std::string_view key, std::string_view json);
   void texts(std::string_view key, const std::vector<std::string>& values);
-  std::string str() const { return "{" + body_ + "}"; }
-  bool empty() const { return body_.empty(); }
+  void merge(const JsonObject& other);
+  std::string str() const;
+  bool empty() const { return members_.empty(); }
   static std::string quoted(std::string_view value);
 
  private:
-  void key(std::string_view key);
-  std::string body_;
+  std::vector<std::pair<std::string, std::string>> members_;
 };
 
-// The first process block: identity, options, layouts.
-std::string first_process_json(const Options& options, std::uint64_t started);
+// What the first process block says: identity, options, layouts.
+JsonObject process_identity(const Options& options, std::uint64_t started);
 
 // Writes a row for each thread whose name is new or has changed. `known` remembers hashes of names.
 void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known);

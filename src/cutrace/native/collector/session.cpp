@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace cutrace {
 namespace {
@@ -16,6 +17,9 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kClockInterval = 1000 * kMillisecond;
 constexpr std::uint64_t kNameInterval = 2000 * kMillisecond;
 constexpr std::uint32_t kSpareBuffers = 16;
+constexpr const char* kGraphNote =
+    " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
+    "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers";
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
@@ -54,7 +58,8 @@ Session::Session(const Options& options)
       wake_(writer_wake()),
       capture_(options.max_memory / 8),
       activity_(source_.library(), capture_),
-      nvtx_(capture_, started_) {}
+      nvtx_(capture_, started_),
+      process_(process_identity(options, started_)) {}
 
 std::unique_ptr<Session> Session::start(const Options& options, std::string& error) {
   std::unique_ptr<Session> session(new Session(options));
@@ -63,7 +68,7 @@ std::unique_ptr<Session> Session::start(const Options& options, std::string& err
   const auto pid = static_cast<std::uint32_t>(getpid());
   if (!file.create(file_path(options, instance), options.file_mode, pid, instance, error)) return nullptr;
   file.set_size_limit(options.max_size);
-  if (!session->capture_.process(first_process_json(options, session->started_), true)) {
+  if (!session->capture_.process(session->process_.str(), true)) {
     error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
             "); choose a place with room";
     return nullptr;
@@ -166,6 +171,43 @@ bool Session::flush(std::uint32_t milliseconds) {
   return changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [&] { return written_ >= wanted || writer_done_; });
 }
 
+bool Session::synchronize() {
+  if (!source_.active()) return true;
+  void* const context = current_context();
+  std::unique_lock lock(mutex_);
+  const std::uint64_t wanted = ++synchronize_wanted_;
+  context_ = context;
+  changed_.notify_all();
+  return changed_.wait_for(lock, std::chrono::milliseconds(options_.patience_ms),
+                           [&] { return synchronized_ >= wanted || flusher_done_; });
+}
+
+Session::Cut Session::cut(const std::string& path, std::string& error) {
+  using State = CutRequest::State;
+  const auto patience = std::chrono::milliseconds(options_.patience_ms);
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, patience, [&] { return cut_.state == State::none || writer_done_; })) {
+    error = "another thread is cutting this recording and does not come to an end; the recording goes on";
+    return Cut::failed;
+  }
+  cut_ = {State::wanted, ++flush_wanted_, path, Cut::nothing, {}};
+  changed_.notify_all();
+  const bool answered =
+      changed_.wait_for(lock, patience, [&] { return cut_.state == State::answered || writer_done_; });
+  // What the writer has begun it will end: only a disk can hold it up then.
+  if (!answered && cut_.state == State::working)
+    changed_.wait_for(lock, patience, [&] { return cut_.state == State::answered || writer_done_; });
+  const CutRequest request = std::exchange(cut_, {});
+  changed_.notify_all();
+  if (request.state == State::answered) {
+    error = request.error;
+    return request.result;
+  }
+  error = writer_done_ ? "the recording ended before it could be cut"
+                       : "the recording could not be cut, because CUPTI or the disk did not answer in time; it goes on";
+  return Cut::failed;
+}
+
 bool Session::stop(bool at_exit) {
   nvtx::recording.store(false);
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
@@ -212,9 +254,15 @@ void Session::write_loop() {
       next_write = now + options_.flush_ms * kMillisecond;
       if (flushes != seen_flushes) {
         seen_flushes = flushes;
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         written_ = flushes;
         changed_.notify_all();
+        if (cut_.state == CutRequest::State::wanted && cut_.after <= flushes) {
+          cut_.state = CutRequest::State::working;
+          const std::string path = cut_.path;
+          lock.unlock();
+          cut_file(path);
+        }
       }
     }
     wake_.wait(next_write > now ? next_write - now : 0);
@@ -247,57 +295,63 @@ void Session::periodic(std::uint64_t now) {
     add_thread_names(capture_, thread_names_);
     next_names_ = now + kNameInterval;
   }
-  update_process(false);
-  write_devices();
+  update_process();
+  write_devices(false);
   activity_.release();
   capture_.flush();
   publish_stats();
 }
 
-// Device records come from CUPTI, some facts from the driver once the program has initialised it.
-void Session::write_devices() {
+// Device records come from CUPTI, some facts from the driver once the program has initialised it. `now`: with or without.
+void Session::write_devices(bool now) {
   std::vector<DeviceFacts> facts;
   {
     const std::lock_guard lock(mutex_);
-    if (facts_.empty() && !finish_.load()) return;
+    if (facts_.empty() && !now) return;
     facts = facts_;
   }
-  for (rows::Devices& row : activity_.devices()) {
-    if (row.multiprocessors == 0) continue;
+  for (ActivityDecoder::Device& device : activity_.devices()) {
+    if (device.written) continue;
+    std::string pci;
     for (const DeviceFacts& f : facts) {
-      if (f.device != row.device) continue;
-      row.pci = capture_.string(f.pci);
-      row.memory_clock = f.memory_clock;
-      row.max_threads_per_multiprocessor = f.max_threads_per_multiprocessor;
-      row.shared_per_block_optin = f.shared_per_block_optin;
-      row.shared_reserved_per_block = f.shared_reserved_per_block;
+      if (f.device != device.row.device) continue;
+      pci = f.pci;
+      device.row.memory_clock = f.memory_clock;
+      device.row.max_threads_per_multiprocessor = f.max_threads_per_multiprocessor;
+      device.row.shared_per_block_optin = f.shared_per_block_optin;
+      device.row.shared_reserved_per_block = f.shared_reserved_per_block;
     }
-    capture_.add(row);
-    row.multiprocessors = 0;  // written
+    capture_.fact(device.row, device.name, pci);
+    device.written = !facts.empty();  // else once more when they are known
   }
 }
 
-void Session::update_process(bool last) {
+void Session::update_process() {
   std::string json;
   {
     const std::lock_guard lock(mutex_);
-    if (last) news_.number("ended", now_ns());
-    if (news_.empty()) return;
-    json = news_.str();
-    news_ = JsonObject();
+    if (news_.empty() && !identity_missing_) return;
+    process_.merge(news_);
+    json = identity_missing_ ? process_.str() : news_.str();
+    news_ = {};
   }
-  capture_.process(json, true);
+  if (capture_.process(json, true)) identity_missing_ = false;
 }
 
-void Session::finish() {
-  nvtx_.finish();
-  count_dropped();
-  if (const std::uint64_t count = activity_.graph_kernels_without_times()) {
+void Session::end_process() {
+  JsonObject json;
+  json.number("ended", now_ns());
+  capture_.process(json.str(), true);
+}
+
+// All that the end of a file needs, but for the process block that says so.
+void Session::complete_file() {
+  if (const std::uint64_t count = activity_.graph_kernels_without_times(); count != graph_kernels_noted_) {
     const std::lock_guard lock(mutex_);
-    notes_.push_back(std::to_string(count) +
-                     " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
-                     "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers");
+    if (graph_kernels_noted_ != 0) std::erase_if(notes_, [](const std::string& note) { return note.ends_with(kGraphNote); });
+    notes_.push_back(std::to_string(count) + kGraphNote);
     news_.texts("notes", notes_);
+    graph_kernels_noted_ = count;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -305,11 +359,47 @@ void Session::finish() {
   }
   for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   add_thread_names(capture_, thread_names_);
-  write_devices();
+  write_devices(true);
   activity_.release();
   capture_.add(clock_snapshot());
+  update_process();
   capture_.flush(true);
-  update_process(true);
+}
+
+void Session::cut_file(const std::string& path) {
+  BlockFile& file = capture_.file();
+  Cut result = Cut::nothing;
+  std::string error;
+  if (source_.active()) count_dropped();
+  if (capture_.events() != 0) {
+    result = Cut::failed;
+    if (file.prepare_next(error)) {
+      complete_file();
+      if (file.move_to(path, error)) {
+        end_process();
+        result = file.switch_to_next(error) ? Cut::done : Cut::failed;
+        nvtx_.begin_file();
+        identity_missing_ = !capture_.process(process_.str(), true);
+        capture_.begin_file();
+        capture_.add(clock_snapshot());
+        next_clock_ = now_ns() + kClockInterval;
+      }
+      publish_stats();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (cut_.state != CutRequest::State::working) return;  // its caller has given up
+  cut_.state = CutRequest::State::answered;
+  cut_.result = result;
+  cut_.error = std::move(error);
+  changed_.notify_all();
+}
+
+void Session::finish() {
+  nvtx_.finish();
+  count_dropped();
+  complete_file();
+  end_process();
   publish_stats();
   if (!capture_.file().close())
     close_error_ = "the capture could not be closed (" + std::string(std::strerror(capture_.file().last_errno())) + ")";
@@ -320,7 +410,7 @@ void Session::finish() {
 
 void Session::publish_stats() {
   stats_.rows.store(capture_.rows(), std::memory_order_relaxed);
-  stats_.bytes.store(capture_.file().size(), std::memory_order_relaxed);
+  stats_.bytes.store(capture_.file().bytes(), std::memory_order_relaxed);
   stats_.blocks.store(capture_.file().blocks(), std::memory_order_relaxed);
   stats_.nvtx_events.store(nvtx_.events(), std::memory_order_relaxed);
   stats_.memory.store(capture_.memory() + source_.pool().memory() + nvtx::ring_memory(), std::memory_order_relaxed);
@@ -330,12 +420,23 @@ void Session::publish_stats() {
 
 void Session::flush_loop() {
   flusher_id_.store(thread_id());
+  using Clock = std::chrono::steady_clock;
+  const auto interval = std::chrono::milliseconds(options_.flush_ms);
   std::unique_lock lock(mutex_);
-  while (!stop_wanted_) {
+  for (auto next = Clock::now() + interval; !stop_wanted_;) {
     const std::uint64_t done = flushed_.load();
-    changed_.wait_for(lock, std::chrono::milliseconds(options_.flush_ms),
-                      [&] { return stop_wanted_ || flush_wanted_ != done; });
+    const auto due = [&] { return stop_wanted_ || flush_wanted_ != done || synchronize_wanted_ != synchronized_; };
+    changed_.wait_until(lock, next, due);
     if (stop_wanted_) break;
+    if (const std::uint64_t waits = synchronize_wanted_; waits != synchronized_) {
+      void* const context = context_;
+      lock.unlock();
+      synchronize_contexts(context);
+      lock.lock();
+      synchronized_ = waits;
+      changed_.notify_all();
+      if (stop_wanted_ || (flush_wanted_ == done && Clock::now() < next)) continue;
+    }
     const std::uint64_t wanted = flush_wanted_;
     lock.unlock();
     source_.flush();
@@ -344,6 +445,7 @@ void Session::flush_loop() {
     ticks_.fetch_add(1, std::memory_order_release);
     wake_.signal();
     lock.lock();
+    next = Clock::now() + interval;
   }
   const bool attached = attached_, at_exit = at_exit_;
   void* const context = context_;

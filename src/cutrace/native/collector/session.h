@@ -43,6 +43,15 @@ class Session {
   // Writes out all that is complete. False when that took longer than `milliseconds`.
   bool flush(std::uint32_t milliseconds);
 
+  // Waits for the GPU, on the flusher's thread, so that the capture does not show it. Nothing to do while CUPTI is not
+  // recording. False when that took longer than the options' patience.
+  bool synchronize();
+
+  // Completes the file with all that is complete, moves it to `path` and goes on in a new one. Nothing happens when the
+  // program has done nothing since the last time. On failure `error` is a sentence, and the recording goes on.
+  enum class Cut { done, nothing, failed };
+  Cut cut(const std::string& path, std::string& error);
+
   // Ends the recording. False when a thread did not answer in time: the session must then not be deleted.
   bool stop(bool at_exit);
 
@@ -65,10 +74,13 @@ class Session {
   void drain();
   void periodic(std::uint64_t now);
   void finish();
-  void write_devices();
+  void write_devices(bool now);
   void count_dropped();
   void publish_stats();
-  void update_process(bool last);
+  void update_process();
+  void complete_file();
+  void cut_file(const std::string& path);
+  void end_process();
 
   void flush_loop();
   void gather_device_facts();
@@ -90,6 +102,9 @@ class Session {
   std::uint64_t refused_seen_ = 0;
   std::uint64_t next_clock_ = 0;
   std::uint64_t next_names_ = 0;
+  std::uint64_t graph_kernels_noted_ = 0;
+  JsonObject process_;             // all that process blocks have said
+  bool identity_missing_ = false;  // the disk was full when the file began
   std::string close_error_;
 
   // Under mutex_: what the process blocks say, and who waits for whom.
@@ -102,6 +117,15 @@ class Session {
   bool attached_ = false;
   std::size_t refusals_noted_ = 0;
   std::uint64_t flush_wanted_ = 0;
+  std::uint64_t synchronize_wanted_ = 0;
+  std::uint64_t synchronized_ = 0;
+  struct CutRequest {
+    enum class State { none, wanted, working, answered } state = State::none;
+    std::uint64_t after = 0;  // the flush that comes before it
+    std::string path;
+    Cut result = Cut::nothing;
+    std::string error;
+  } cut_;
   bool stop_wanted_ = false;
   bool at_exit_ = false;
   void* context_ = nullptr;

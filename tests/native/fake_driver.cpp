@@ -1,0 +1,672 @@
+// A libcuda for tests: the entry points that cutrace calls, and a GPU whose work a test dictates (fake_gpu_*).
+//
+// It does what the driver does: cuInit() loads the library that CUDA_INJECTION64_PATH names, contexts are announced to
+// CUPTI, calls and work are reported through it, each piece of work when it is over. CUPTI is the fake one
+// (fake_cupti.cpp), when the process has loaded it; without it the same calls do the same and nobody hears of it.
+#include <cuda.h>
+#include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fake_cupti.h"
+#include "fake_driver.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+namespace {
+
+constexpr std::uint64_t kLaunchLatency = 2000;  // ns from a launch to its start on an idle stream
+constexpr std::uint64_t kMemory = std::uint64_t{80} << 30;
+constexpr std::uint32_t kContext = 1;
+
+std::uint64_t now() {
+  timespec t{};
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+void sleep_until(std::uint64_t time) {
+  const timespec t = {static_cast<time_t>(time / 1'000'000'000u), static_cast<long>(time % 1'000'000'000u)};
+  while (clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &t, nullptr) != 0) {}
+}
+
+bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// The fake CUPTI, once the process has loaded it.
+struct Cupti {
+  decltype(&fake_record) record = nullptr;
+  decltype(&fake_next_correlation) next_correlation = nullptr;
+  decltype(&fake_create_context) create_context = nullptr;
+  decltype(&fake_enter_call) enter_call = nullptr;
+  decltype(&fake_is_enabled) is_enabled = nullptr;
+  decltype(&fake_subscriptions) subscriptions = nullptr;
+  decltype(&fake_on_flush) on_flush = nullptr;
+  decltype(&cuptiGetCallbackName) callback_name = nullptr;
+};
+
+template <typename Function>
+bool find(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+// Work that the GPU has been given: its record is handed to CUPTI when it is over.
+struct Work {
+  std::vector<std::uint8_t> record;
+  std::uint64_t start = 0, end = 0;
+  std::uint32_t stream = 0;
+  bool detached = false;  // no synchronising call waits for it
+};
+
+struct Gpu {
+  std::recursive_mutex mutex;
+  std::string name = "NVIDIA FAKE";
+  int major = 9, minor = 0, devices = 1;
+  pid_t initialised = 0;  // process that called cuInit()
+  bool injected = false;
+  int primary = 0;        // references to the primary context of device 0
+  bool context_made = false;
+  const Cupti* cupti = nullptr;
+  unsigned announced = 0;  // subscription that has been told about device, context and streams
+  std::set<std::uint32_t> streams;
+  std::set<std::string> names;  // for good: CUPTI hands out pointers
+  std::vector<Work> pending;
+  std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
+  std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
+  std::uint64_t used = 0, pool_used = 0, next_address = 0x7f0000000000;
+};
+
+Gpu& gpu() {
+  static auto* g = new Gpu;
+  return *g;
+}
+
+thread_local std::vector<CUcontext> contexts;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+bool ready() { return gpu().initialised == getpid(); }
+
+void write(const void* record, std::size_t size) {
+  if (gpu().cupti != nullptr) gpu().cupti->record(record, size);
+}
+template <typename Record>
+void write(const Record& record) {
+  write(&record, sizeof record);
+}
+
+void on_flush(bool forced);
+
+template <typename Record>
+Record make(CUpti_ActivityKind kind) {
+  Record record{};
+  record.kind = kind;
+  return record;
+}
+
+void announce() {
+  Gpu& g = gpu();
+  for (int i = 0; i < g.devices; ++i) {
+    auto device = make<CUpti_ActivityDevice5>(CUPTI_ACTIVITY_KIND_DEVICE);
+    device.id = static_cast<std::uint32_t>(i);
+    device.name = g.names.insert(g.name).first->c_str();
+    std::memset(&device.uuid, 0x11 + i, sizeof device.uuid);
+    device.computeCapabilityMajor = static_cast<std::uint32_t>(g.major);
+    device.computeCapabilityMinor = static_cast<std::uint32_t>(g.minor);
+    device.globalMemorySize = kMemory;
+    device.globalMemoryBandwidth = 3'000'000'000;
+    device.l2CacheSize = 50 << 20;
+    device.coreClockRate = 1'980'000;
+    device.numThreadsPerWarp = 32;
+    device.numMultiprocessors = 132;
+    device.numMemcpyEngines = 3;
+    device.maxWarpsPerMultiprocessor = 64;
+    device.maxBlocksPerMultiprocessor = 32;
+    device.maxSharedMemoryPerMultiprocessor = 233'472;
+    device.maxRegistersPerMultiprocessor = device.maxRegistersPerBlock = 65'536;
+    device.maxSharedMemoryPerBlock = 49'152;
+    device.maxThreadsPerBlock = 1024;
+    device.isCudaVisible = 1;
+    write(device);
+  }
+  auto context = make<CUpti_ActivityContext3>(CUPTI_ACTIVITY_KIND_CONTEXT);
+  context.contextId = kContext;
+  context.nullStreamId = 7;
+  write(context);
+}
+
+void announce_stream(std::uint32_t id) {
+  auto stream = make<CUpti_ActivityStream>(CUPTI_ACTIVITY_KIND_STREAM);
+  stream.contextId = kContext;
+  stream.streamId = id;
+  write(stream);
+}
+
+// Finds CUPTI when the process has loaded it since, and tells a new subscriber what there is.
+void look_for_cupti() {
+  Gpu& g = gpu();
+  if (g.cupti == nullptr) {
+    // Native tests link it; other programs load it under CUPTI's name.
+    void* library = dlsym(RTLD_DEFAULT, "fake_record") != nullptr ? RTLD_DEFAULT
+                                                                  : dlopen("libcupti.so.13", RTLD_NOW | RTLD_NOLOAD);
+    static Cupti found;
+    if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
+        !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
+        !find(library, found.enter_call, "fake_enter_call") ||
+        !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
+        !find(library, found.callback_name, "cuptiGetCallbackName"))
+      return;  // another CUPTI
+    g.cupti = &found;
+    found.on_flush(on_flush);
+  }
+  const unsigned subscription = g.cupti->subscriptions();
+  if (!g.context_made || subscription == g.announced) return;
+  g.announced = subscription;
+  announce();
+  for (const std::uint32_t stream : g.streams) announce_stream(stream);
+}
+
+void use_stream(std::uint32_t stream) {
+  if (stream != kFakeAllStreams && gpu().streams.insert(stream).second) announce_stream(stream);
+}
+
+// Hands over what is over; at a forced flush also what runs, without an end, as CUPTI does.
+void collect(bool forced = false) {
+  const std::uint64_t time = now();
+  auto& pending = gpu().pending;
+  const auto left = std::stable_partition(pending.begin(), pending.end(), [&](const Work& w) {
+    return w.end <= time || (forced && w.start <= time);
+  });
+  for (auto it = pending.begin(); it != left; ++it) {
+    if (it->end > time && it->record.size() == sizeof(CUpti_ActivityKernel9)) {
+      CUpti_ActivityKernel9 kernel;
+      std::memcpy(&kernel, it->record.data(), sizeof kernel);
+      kernel.end = 0;
+      write(kernel);
+    } else {
+      write(it->record.data(), it->record.size());
+    }
+  }
+  pending.erase(pending.begin(), left);
+}
+
+void on_flush(bool forced) {
+  const Lock lock(gpu().mutex);
+  collect(forced);
+}
+
+void wait_for(std::uint32_t stream) {
+  Gpu& g = gpu();
+  std::unique_lock lock(g.mutex);
+  std::uint64_t end = 0;
+  for (const Work& w : g.pending)
+    if (!w.detached && (stream == kFakeAllStreams || w.stream == stream)) end = std::max(end, w.end);
+  for (const auto& [id, time] : g.free_at)  // also work that nobody records
+    if (stream == kFakeAllStreams || id == stream) end = std::max(end, time);
+  lock.unlock();
+  if (end > now()) sleep_until(end);
+  lock.lock();
+  collect();
+}
+
+// The callback id of a call: its name as CUPTI has it, or without the version at its end.
+CUpti_CallbackId callback_id(CUpti_CallbackDomain domain, std::string_view call) {
+  for (CUpti_CallbackId id = 1; id < 1024; ++id) {
+    const char* text = nullptr;
+    if (gpu().cupti->callback_name(domain, id, &text) != CUPTI_SUCCESS || text == nullptr) continue;
+    const std::string_view name = text;
+    if (name == call) return id;
+    if (!starts_with(name, call) || !starts_with(name.substr(call.size()), "_v")) continue;
+    const std::string_view version = name.substr(call.size() + 2);
+    if (std::all_of(version.begin(), version.end(), [](char c) { return c >= '0' && c <= '9'; })) return id;
+  }
+  return 0;
+}
+
+// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status.
+template <typename Body>
+int api_call(const char* call, Body&& body) {
+  Gpu& g = gpu();
+  const bool driver = !contains(std::string_view(call).substr(0, 6), "cuda");
+  const auto domain = driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
+  auto api = make<CUpti_ActivityAPI>(driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME);
+  {
+    const Lock lock(g.mutex);
+    look_for_cupti();
+    if (g.cupti != nullptr) {
+      static std::map<std::string, CUpti_CallbackId> known;
+      auto [it, fresh] = known.try_emplace(call, 0);
+      if (fresh) it->second = callback_id(domain, call);
+      if (it->second == 0) return CUDA_ERROR_NOT_FOUND;
+      api.cbid = it->second;
+      api.correlationId = g.cupti->next_correlation();
+    }
+    api.processId = static_cast<std::uint32_t>(getpid());
+    api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    api.start = now();
+  }
+  if (api.cbid != 0) g.cupti->enter_call(domain, api.cbid);
+  const int status = body(api.correlationId);
+  const Lock lock(g.mutex);
+  api.returnValue = static_cast<std::uint32_t>(status);
+  api.end = now();
+  write(api);
+  collect();
+  return status;
+}
+
+// When work of a stream starts: after what the stream has been given before.
+std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, bool detached) {
+  std::uint64_t& free_at = gpu().free_at[stream];
+  const std::uint64_t earliest = now() + kLaunchLatency + delay;
+  if (detached) return earliest;
+  const std::uint64_t start = std::max(earliest, free_at);
+  free_at = start + duration;
+  return start;
+}
+
+template <typename Record>
+void submit(const Record& record, std::uint64_t start, std::uint64_t end, std::uint32_t stream, bool detached = false) {
+  Gpu& g = gpu();
+  // CUPTI reports work that was given to the GPU while its kind was enabled.
+  if (g.cupti == nullptr || !g.cupti->is_enabled(record.kind)) return;
+  Work work;
+  work.record.resize(sizeof record);
+  std::memcpy(work.record.data(), &record, sizeof record);
+  work.start = start;
+  work.end = end;
+  work.stream = stream;
+  work.detached = detached;
+  g.pending.push_back(std::move(work));
+}
+
+CUpti_ActivityKernel9 kernel_record(const char* name, std::uint32_t stream, std::uint32_t correlation) {
+  auto kernel = make<CUpti_ActivityKernel9>(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  kernel.name = gpu().names.insert(name).first->c_str();
+  kernel.gridX = kernel.gridY = kernel.gridZ = kernel.blockY = kernel.blockZ = 1;
+  kernel.blockX = 128;
+  kernel.registersPerThread = 32;
+  kernel.contextId = kContext;
+  kernel.streamId = stream;
+  kernel.correlationId = correlation;
+  return kernel;
+}
+
+// What the runtime does at a program's first call.
+int runtime_init() {
+  if (const CUresult result = cuInit(0)) return result;
+  Gpu& g = gpu();
+  {
+    const Lock lock(g.mutex);
+    if (g.context_made) return CUDA_SUCCESS;
+  }
+  CUcontext context = nullptr;
+  if (const CUresult result = cuDevicePrimaryCtxRetain(&context, 0)) return result;
+  return cuCtxSetCurrent(context);
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- what a test says ----
+
+EXPORT void fake_gpu_describe(const char* name, int major, int minor, int devices) {
+  const Lock lock(gpu().mutex);
+  gpu().name = name;
+  gpu().major = major;
+  gpu().minor = minor;
+  gpu().devices = devices;
+}
+
+EXPORT int fake_gpu_init() { return runtime_init(); }
+
+EXPORT int fake_gpu_call(const char* call, std::uint64_t duration) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t) {
+    if (duration != 0) sleep_until(now() + duration);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
+                           std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) {
+    const Lock lock(gpu().mutex);
+    use_stream(stream);
+    CUpti_ActivityKernel9 kernel = kernel_record(name, stream, correlation);
+    kernel.gridX = static_cast<std::int32_t>(grid[0]);
+    kernel.gridY = static_cast<std::int32_t>(grid[1]);
+    kernel.gridZ = static_cast<std::int32_t>(grid[2]);
+    kernel.blockX = static_cast<std::int32_t>(block[0]);
+    kernel.blockY = static_cast<std::int32_t>(block[1]);
+    kernel.blockZ = static_cast<std::int32_t>(block[2]);
+    kernel.start = reserve(stream, duration, delay, flags & kFakeDetached);
+    kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
+    submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t count, std::uint32_t graph,
+                          std::uint32_t stream, std::uint64_t duration) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) {
+    Gpu& g = gpu();
+    const Lock lock(g.mutex);
+    use_stream(stream);
+    std::uint64_t start = reserve(stream, duration * count, 0, false);
+    if (g.cupti != nullptr && g.cupti->is_enabled(CUPTI_ACTIVITY_KIND_GRAPH_TRACE)) {
+      auto whole = make<CUpti_ActivityGraphTrace2>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+      whole.correlationId = correlation;
+      whole.start = start;
+      whole.end = start + duration * count;
+      whole.contextId = whole.endContextId = kContext;
+      whole.streamId = stream;
+      whole.graphId = graph;
+      submit(whole, whole.start, whole.end, stream);
+      return 0;
+    }
+    for (std::uint32_t i = 0; i < count; ++i, start += duration) {
+      CUpti_ActivityKernel9 kernel = kernel_record(names[i], stream, correlation);
+      kernel.graphId = graph;
+      kernel.graphNodeId = (std::uint64_t{graph} << 32) + i + 1;
+      kernel.start = start;
+      kernel.end = start + duration;
+      submit(kernel, kernel.start, kernel.end, stream);
+    }
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
+                         std::uint64_t duration) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) {
+    const bool async = contains(call, "Async");
+    const auto fill = [&](auto& copy) {
+      copy.copyKind = static_cast<std::uint8_t>(kind);
+      const bool from_host = kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD || kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
+      const bool to_host = kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH || kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
+      copy.srcKind = from_host ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+      copy.dstKind = to_host ? CUPTI_ACTIVITY_MEMORY_KIND_PINNED : CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+      copy.flags = async ? CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC : 0;
+      copy.bytes = bytes;
+      copy.contextId = kContext;
+      copy.streamId = stream;
+      copy.correlationId = correlation;
+      copy.start = reserve(stream, duration, 0, false);
+      copy.end = copy.start + duration;
+      submit(copy, copy.start, copy.end, stream);
+    };
+    {
+      const Lock lock(gpu().mutex);
+      use_stream(stream);
+      if (kind == CUPTI_ACTIVITY_MEMCPY_KIND_PTOP) {
+        auto copy = make<CUpti_ActivityMemcpyPtoP4>(CUPTI_ACTIVITY_KIND_MEMCPY2);
+        copy.srcContextId = kContext;
+        copy.dstContextId = kContext + 1;
+        copy.dstDeviceId = 1;
+        fill(copy);
+      } else {
+        auto copy = make<CUpti_ActivityMemcpy5>(CUPTI_ACTIVITY_KIND_MEMCPY);
+        fill(copy);
+      }
+    }
+    if (!async) wait_for(stream);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t value, std::uint32_t stream,
+                         std::uint64_t duration) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) {
+    const Lock lock(gpu().mutex);
+    use_stream(stream);
+    auto fill = make<CUpti_ActivityMemset4>(CUPTI_ACTIVITY_KIND_MEMSET);
+    fill.value = value;
+    fill.bytes = bytes;
+    fill.contextId = kContext;
+    fill.streamId = stream;
+    fill.correlationId = correlation;
+    fill.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    fill.flags = contains(call, "Async") ? CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC : 0;
+    fill.start = reserve(stream, duration, 0, false);
+    fill.end = fill.start + duration;
+    submit(fill, fill.start, fill.end, stream);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_wait(const char* call, std::uint32_t stream) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) {
+    auto wait = make<CUpti_ActivitySynchronization2>(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+    wait.type = stream == kFakeAllStreams ? CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE
+                                      : CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+    wait.start = now();
+    wait_for(stream);
+    wait.end = now();
+    wait.correlationId = correlation;
+    wait.contextId = kContext;
+    wait.streamId = stream == kFakeAllStreams ? CUPTI_SYNCHRONIZATION_INVALID_VALUE : stream;
+    wait.cudaEventId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+    const Lock lock(gpu().mutex);
+    write(wait);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_allocate(const char* call, std::uint64_t bytes, std::uint64_t* address) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) -> int {
+    Gpu& g = gpu();
+    const Lock lock(g.mutex);
+    if (bytes > kMemory - g.used) return CUDA_ERROR_OUT_OF_MEMORY;
+    const bool pool = contains(call, "Async");
+    *address = g.next_address;
+    g.next_address += (bytes + 511) / 512 * 512;
+    g.allocations[*address] = {bytes, pool};
+    g.used += bytes;
+    if (pool) g.pool_used += bytes;
+    auto memory = make<CUpti_ActivityMemory4>(CUPTI_ACTIVITY_KIND_MEMORY2);
+    memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION;
+    memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    memory.correlationId = correlation;
+    memory.address = *address;
+    memory.bytes = bytes;
+    memory.timestamp = now();
+    memory.contextId = kContext;
+    memory.isAsync = pool;
+    if (pool) {
+      memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+      memory.memoryPoolConfig.address = 0x1000;
+      memory.memoryPoolConfig.utilizedSize = g.pool_used;
+    }
+    write(memory);
+    return 0;
+  });
+}
+
+EXPORT int fake_gpu_release(const char* call, std::uint64_t address) {
+  if (const int status = runtime_init()) return status;
+  return api_call(call, [&](std::uint32_t correlation) -> int {
+    Gpu& g = gpu();
+    const Lock lock(g.mutex);
+    const auto it = g.allocations.find(address);
+    if (it == g.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+    const auto [bytes, pool] = it->second;
+    g.allocations.erase(it);
+    g.used -= bytes;
+    if (pool) g.pool_used -= bytes;
+    auto memory = make<CUpti_ActivityMemory4>(CUPTI_ACTIVITY_KIND_MEMORY2);
+    memory.memoryOperationType = CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
+    memory.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    memory.correlationId = correlation;
+    memory.address = address;
+    memory.bytes = bytes;
+    memory.timestamp = now();
+    memory.contextId = kContext;
+    memory.isAsync = pool;
+    if (pool) {
+      memory.memoryPoolConfig.memoryPoolType = CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL;
+      memory.memoryPoolConfig.address = 0x1000;
+      memory.memoryPoolConfig.utilizedSize = g.pool_used;
+    }
+    write(memory);
+    return 0;
+  });
+}
+
+// ---- the driver ----
+
+EXPORT CUresult cuInit(unsigned) {
+  Gpu& g = gpu();
+  const char* injection = nullptr;
+  {
+    const Lock lock(g.mutex);
+    if (ready()) return CUDA_SUCCESS;
+    if (g.initialised != 0) return CUDA_ERROR_NOT_INITIALIZED;  // CUDA was in use before the fork
+    if (!std::exchange(g.injected, true)) injection = std::getenv("CUDA_INJECTION64_PATH");
+  }
+  if (injection != nullptr && *injection != '\0')
+    if (void* library = dlopen(injection, RTLD_NOW))
+      if (auto* initialise = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"))) initialise();
+  const Lock lock(g.mutex);
+  g.initialised = getpid();
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetCount(int* count) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  *count = gpu().devices;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (ordinal < 0 || ordinal >= gpu().devices) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetName(char* name, int size, CUdevice) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (size <= 0) return CUDA_ERROR_INVALID_VALUE;
+  std::strncpy(name, gpu().name.c_str(), static_cast<std::size_t>(size) - 1);
+  name[size - 1] = '\0';
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  switch (which) {
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: *value = 2'619'000; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232'448; break;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: *value = 1024; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = gpu().major; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = gpu().minor; break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
+  const std::string id = "0000:0" + std::to_string(device + 1) + ":00.0";
+  if (size <= static_cast<int>(id.size())) return CUDA_ERROR_INVALID_VALUE;
+  std::memcpy(text, id.c_str(), id.size() + 1);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_NOT_INITIALIZED ? "CUDA_ERROR_NOT_INITIALIZED" : "CUDA_ERROR_OF_THE_FAKE";
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  const Lock lock(gpu().mutex);
+  *flags = 0;
+  *active = device == 0 && gpu().primary > 0;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+  Gpu& g = gpu();
+  *context = reinterpret_cast<CUcontext>(std::uintptr_t{kContext});
+  const Cupti* cupti = nullptr;
+  {
+    const Lock lock(g.mutex);
+    ++g.primary;
+    look_for_cupti();
+    if (!g.context_made) cupti = g.cupti;
+  }
+  // CUPTI calls its subscriber back, who may enable further kinds, before anything can run in the context.
+  if (cupti != nullptr) cupti->create_context();
+  const Lock lock(g.mutex);
+  g.context_made = true;
+  look_for_cupti();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
+  const Lock lock(gpu().mutex);
+  if (gpu().primary == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  --gpu().primary;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
+  if (!contexts.empty()) contexts.pop_back();
+  contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  *context = contexts.empty() ? nullptr : contexts.back();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = contexts.back();
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxSynchronize() {
+  if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  return static_cast<CUresult>(fake_gpu_wait("cuCtxSynchronize", kFakeAllStreams));
+}
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
+  std::uint64_t at = 0;
+  const int status = fake_gpu_allocate("cuMemAlloc_v2", bytes, &at);
+  *address = at;
+  return static_cast<CUresult>(status);
+}
+EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+  return static_cast<CUresult>(fake_gpu_release("cuMemFree_v2", address));
+}
+EXPORT CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char value, std::size_t bytes) {
+  return static_cast<CUresult>(fake_gpu_fill("cuMemsetD8_v2", bytes, value, 7, 1000));
+}
+
+}  // extern "C"

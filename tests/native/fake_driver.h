@@ -1,0 +1,33 @@
+// What a test tells the fake GPU to do. Each function is an API call, recorded under the name `call`, which may lack the
+// version at its end; it returns a CUresult. The first one initialises CUDA, as the CUDA runtime does. Times are
+// nanoseconds, sizes bytes.
+#pragma once
+
+#include <cstdint>
+
+inline constexpr std::uint32_t kFakeAllStreams = 0xFFFFFFFFu;
+inline constexpr std::uint32_t kFakeNoEnd = 1;     // the kernel's record has no end
+inline constexpr std::uint32_t kFakeDetached = 2;  // no synchronising call waits for the kernel
+
+extern "C" {
+// Before anything else: what the GPUs are.
+void fake_gpu_describe(const char* name, int major, int minor, int devices);
+int fake_gpu_init();
+
+int fake_gpu_call(const char* call, std::uint64_t duration);
+// `grid` and `block` have three numbers. The kernel starts `delay` later than it could.
+int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
+                    std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags);
+// The executable graph `graph`: kernels that run one after the other, each for `duration`.
+int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t count, std::uint32_t graph,
+                   std::uint32_t stream, std::uint64_t duration);
+// `kind` is a CUpti_ActivityMemcpyKind. A call that is not named Async waits for the copy.
+int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
+                  std::uint64_t duration);
+int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t value, std::uint32_t stream,
+                  std::uint64_t duration);
+int fake_gpu_wait(const char* call, std::uint32_t stream);
+// `*address` is what release takes. Calls named Async use the device's memory pool.
+int fake_gpu_allocate(const char* call, std::uint64_t bytes, std::uint64_t* address);
+int fake_gpu_release(const char* call, std::uint64_t address);
+}

@@ -1,0 +1,418 @@
+// A recording that is cut into files: each is a capture by itself, and together they are the whole.
+#include <nvtx3/nvToolsExt.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+#include "fake_driver.h"
+
+using namespace cutrace;
+
+namespace {
+
+constexpr std::uint32_t kOne[3] = {1, 1, 1};
+
+void launch(const char* name, std::uint64_t duration = 1000, std::uint64_t delay = 0, std::uint32_t flags = 0) {
+  CHECK_EQUAL(fake_gpu_launch("cudaLaunchKernel", name, kOne, kOne, 7, duration, delay, flags), 0);
+}
+
+// A program on the fake GPU that is recorded, and uses NVTX: NVTX looks for its tool at the first call of the process,
+// which is made here, before there are threads.
+struct Program {
+  Program() {
+    setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+    nvtxInitialize(nullptr);
+  }
+  void begin(const std::string& more = "") {
+    CHECK_EQUAL(fake_gpu_init(), 0);
+    CHECK_EQUAL(collector.start((folder.options() + more + ";cupti=" + fake_path()).c_str()), 0);
+    CHECK_EQUAL(collector.statistics().cupti_active, 1u);
+  }
+  std::string place(int number) const { return folder.path + "/cut" + std::to_string(number); }
+  // What has been done so far, as a capture.
+  CaptureReader cut(int number) {
+    CHECK_EQUAL(collector.synchronize(), 0);
+    if (const int status = collector.cut(place(number).c_str())) {
+      check::failed(__FILE__, __LINE__, std::to_string(status) + " " + collector.last_error());
+    }
+    return CaptureReader(place(number));
+  }
+  Collector collector;
+  Folder folder;
+};
+
+std::set<std::string> kernel_names(const CaptureReader& c) {
+  std::map<std::uint32_t, std::uint32_t> names;
+  for (const auto& launched : c.rows<rows::Launches>()) names[std::uint32_t{launched.id}] = launched.name;
+  std::set<std::string> found;
+  for (const auto& kernel : c.rows<rows::Kernels>()) found.insert(c.text(names.at(std::uint32_t{kernel.launch})));
+  return found;
+}
+
+std::set<std::string> call_names(const CaptureReader& c) {
+  std::set<std::string> found;
+  for (const auto& function : c.rows<rows::Functions>()) found.insert(c.text(function.name));
+  return found;
+}
+
+}  // namespace
+
+TEST(each_cut_is_a_capture_by_itself) {
+  Program program;
+  program.begin();
+  std::uint64_t instance = 0;
+  std::uint32_t next = 0;
+  std::set<std::uint32_t> ids;
+  for (int i = 0; i < 3; ++i) {
+    launch("again");
+    launch(i == 1 ? "second" : "other");
+    const CaptureReader c = program.cut(i);
+    CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{2});
+    CHECK(kernel_names(c) == (std::set<std::string>{"again", i == 1 ? "second" : "other"}));
+    CHECK(call_names(c) == std::set<std::string>{"cudaLaunchKernel"});
+    const auto devices = c.rows<rows::Devices>();
+    CHECK_EQUAL(devices.size(), std::size_t{1});
+    CHECK(c.text(devices[0].name) == "NVIDIA FAKE" && c.text(devices[0].pci) == "0000:01:00.0");
+    CHECK_EQUAL(c.rows<rows::Contexts>().size(), std::size_t{1});
+    CHECK_EQUAL(c.rows<rows::Streams>().at(0).stream, 7u);
+    CHECK(c.rows<rows::Threads>().size() >= 1);
+    CHECK(c.rows<rows::Clocks>().size() >= 2);
+    CHECK_EQUAL(c.rows<rows::Losses>().size(), std::size_t{0});
+    for (const char* key : {"\"format\":1", "\"tables\"", "\"started\"", "\"ended\"", "\"cupti_version\":130001",
+                            "\"driver_version\":13000", "\"kinds\":[\"kernel\""})
+      CHECK(c.says(key));
+    CHECK(instance == 0 || c.instance == instance);
+    CHECK_EQUAL(c.first_block, next);  // numbers go on
+    instance = c.instance;
+    next = c.next_block;
+    for (const auto& launched : c.rows<rows::Launches>()) CHECK(ids.insert(std::uint32_t{launched.id}).second);
+  }
+  launch("last");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  std::string rest;
+  for (const std::string& path : program.folder.captures())
+    if (path.ends_with(".bin")) rest = path;
+  const CaptureReader c(rest);
+  CHECK(kernel_names(c) == std::set<std::string>{"last"});
+  CHECK_EQUAL(c.first_block, next);
+  CHECK(c.says("\"ended\""));
+  CHECK_EQUAL(program.folder.captures().size(), std::size_t{4});  // nothing else is left behind
+}
+
+TEST(functions_keep_their_ids) {
+  Program program;
+  program.begin();
+  std::uint16_t id = 0;
+  for (int i = 0; i < 3; ++i) {
+    launch("k");
+    const auto functions = program.cut(i).rows<rows::Functions>();
+    CHECK_EQUAL(functions.size(), std::size_t{1});
+    CHECK(id == 0 || functions[0].id == id);
+    id = functions[0].id;
+  }
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(without_anything_new_there_is_no_file) {
+  Program program;
+  program.begin();
+  const std::string path = program.place(0);
+  for (int i = 0; i < 3; ++i) CHECK_EQUAL(program.collector.cut(path.c_str()), 1);
+  launch("k");
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  CHECK_EQUAL(program.collector.cut(path.c_str()), 0);
+  CHECK_EQUAL(program.collector.mark("a mark is no work"), 0);
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // nor is the collector's own waiting
+  CHECK_EQUAL(program.collector.cut(program.place(1).c_str()), 1);
+  CHECK(!std::filesystem::exists(program.place(1)));
+  CHECK_EQUAL(program.collector.statistics().cupti_active, 1u);
+  launch("k");
+  const CaptureReader c = program.cut(1);
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});  // and is not lost
+  CHECK_EQUAL(c.rows<rows::ApiCalls>().size(), std::size_t{1});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(synchronize_waits_and_does_not_show) {
+  Program program;
+  program.begin("api=all");
+  constexpr std::uint64_t kLong = 50'000'000;
+  launch("long", kLong);
+  const std::uint64_t before = program.collector.now();
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  CHECK(program.collector.now() - before >= kLong / 2);
+  CHECK_EQUAL(program.collector.cut(program.place(0).c_str()), 0);
+  const CaptureReader c(program.place(0));
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK(call_names(c) == std::set<std::string>{"cudaLaunchKernel"});
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // nothing is recorded, so nothing is to be waited for
+}
+
+TEST(synchronize_gives_up_on_a_gpu_that_does_not_answer) {
+  Program program;
+  program.begin("patience_ms=50;sync=0");
+  launch("stuck", 1'000'000'000);
+  CHECK(program.collector.synchronize() != 0);
+  CHECK(std::string(program.collector.last_error()).find("patience_ms") != std::string::npos);
+  CHECK(program.collector.cut(program.place(0).c_str()) < 0);  // the same thread would have to flush
+  CHECK(std::string(program.collector.last_error()).find("in time") != std::string::npos);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  CHECK_EQUAL(program.cut(0).rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(work_that_is_not_over_is_in_the_next_file) {
+  Program program;
+  program.begin();
+  launch("done");
+  launch("late", 1000, 30'000'000, kFakeDetached);
+  CHECK(kernel_names(program.cut(0)) == std::set<std::string>{"done"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  CHECK(kernel_names(program.cut(1)) == std::set<std::string>{"late"});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(ranges_open_across_cuts_are_whole_where_they_end) {
+  Program program;
+  program.begin();
+  const nvtxDomainHandle_t domain = nvtxDomainCreateA("library");
+  const nvtxStringHandle_t registered = nvtxDomainRegisterStringA(domain, "a registered name");
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+  attributes.message.registered = registered;
+  nvtxDomainRangePushEx(domain, &attributes);
+  nvtxRangePushA("a name that is too long for a small string");
+  const nvtxRangeId_t range = nvtxRangeStartA("started");
+  for (int i = 0; i < 2; ++i) {
+    launch("k");
+    CHECK_EQUAL(program.cut(i).rows<rows::NvtxRanges>().size(), std::size_t{0});
+  }
+  nvtxRangePop();
+  nvtxRangeEnd(range);
+  nvtxDomainRangePop(domain);
+  CaptureReader c = program.cut(2);
+  std::set<std::string> names;
+  for (const auto& row : c.rows<rows::NvtxRanges>()) {
+    CHECK(row.start != 0 && row.end > row.start && row.flags == 0);
+    names.insert(c.text(row.domain) + ":" + c.text(row.name));
+  }
+  CHECK(names == (std::set<std::string>{":a name that is too long for a small string", ":started",
+                                        "library:a registered name"}));
+  // A name once registered is known in later files too.
+  nvtxDomainMarkEx(domain, &attributes);
+  c = program.cut(3);
+  const auto marks = c.rows<rows::NvtxMarks>();
+  CHECK_EQUAL(marks.size(), std::size_t{1});
+  CHECK(c.text(marks[0].name) == "a registered name" && c.text(marks[0].domain) == "library");
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(names_given_once_are_in_every_file) {
+  Program program;
+  program.begin();
+  const nvtxDomainHandle_t domain = nvtxDomainCreateA("library");
+  nvtxDomainNameCategoryA(domain, 3, "i/o");
+  nvtxNameCategoryA(3, "forward");
+  nvtxNameOsThreadA(4711, "pump");
+  for (int i = 0; i < 2; ++i) {
+    launch("k");
+    const CaptureReader c = program.cut(i);
+    std::set<std::string> categories;
+    for (const auto& row : c.rows<rows::NvtxCategories>())
+      categories.insert(c.text(row.domain) + ":" + c.text(row.name) + std::to_string(row.category));
+    CHECK(categories == (std::set<std::string>{":forward3", "library:i/o3"}));
+    const auto threads = c.rows<rows::Threads>();
+    CHECK(std::any_of(threads.begin(), threads.end(), [&](const rows::Threads& row) {
+      return row.thread == 4711 && row.source == 2 && c.text(row.name) == "pump";
+    }));
+  }
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(losses_are_in_the_file_of_their_time) {
+  Program program;
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
+  program.begin();
+  launch("k");
+  CHECK_EQUAL(program.cut(0).lost(rows::Loss::cupti_dropped), std::uint64_t{0});
+  launch("k");
+  fake_drop(5);
+  CHECK_EQUAL(program.cut(1).lost(rows::Loss::cupti_dropped), std::uint64_t{5});
+  fake_drop(3);  // losses alone make a file
+  CHECK_EQUAL(program.cut(2).lost(rows::Loss::cupti_dropped), std::uint64_t{3});
+  launch("k");
+  const CaptureReader c = program.cut(3);
+  CHECK_EQUAL(c.lost(rows::Loss::cupti_dropped), std::uint64_t{0});
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});  // as in each
+  CHECK(c.says("refused to record memset"));
+  CHECK(std::string(program.collector.notes()).find("refused to record memset") != std::string::npos);
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(notes_say_who_holds_cupti) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(std::string(collector.notes()), std::string());
+  fake_fail_subscribe(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+  CHECK_EQUAL(fake_gpu_init(), 0);
+  CHECK_EQUAL(collector.start(folder.options("cupti=" + std::string(fake_path())).c_str()), 0);
+  CHECK(std::string(collector.notes()).find("another tool holds CUPTI") != std::string::npos);
+  CHECK_EQUAL(collector.synchronize(), 0);
+  CHECK_EQUAL(collector.mark("m"), 0);
+  CHECK_EQUAL(collector.cut((folder.path + "/cut").c_str()), 1);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(std::string(collector.notes()).find("another tool holds CUPTI") != std::string::npos);
+}
+
+TEST(a_cut_that_fails_loses_nothing) {
+  Program program;
+  program.begin();
+  launch("k");
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  CHECK(program.collector.cut("/nowhere/at/all") < 0);
+  const std::string error = program.collector.last_error();
+  CHECK(error.find("/nowhere/at/all") != std::string::npos && error.find("choose") != std::string::npos);
+  CHECK(program.collector.cut("") < 0);
+  CHECK(program.collector.cut(nullptr) < 0);
+  launch("l");
+  const CaptureReader c = program.cut(0);
+  CHECK(kernel_names(c) == (std::set<std::string>{"k", "l"}));
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(program.collector.cut(program.place(1).c_str()) < 0);
+  CHECK(std::string(program.collector.last_error()).find("no recording") != std::string::npos);
+}
+
+TEST(what_is_no_file_cannot_be_cut) {
+  Collector collector;
+  CHECK_EQUAL(fake_gpu_init(), 0);
+  CHECK_EQUAL(collector.start(("output=/dev/null;cupti=" + std::string(fake_path())).c_str()), 0);
+  launch("k");
+  CHECK_EQUAL(collector.synchronize(), 0);
+  CHECK(collector.cut("/dev/shm/cutrace-test") < 0);
+  CHECK(std::string(collector.last_error()).find("no regular file") != std::string::npos);
+  CHECK(std::filesystem::exists("/dev/null"));
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(output_names_the_file_that_goes_on) {
+  Program program;
+  CHECK_EQUAL(fake_gpu_init(), 0);
+  const std::string output = program.folder.path + "/run.bin";
+  CHECK_EQUAL(program.collector.start(("output=" + output + ";cupti=" + fake_path()).c_str()), 0);
+  launch("k");
+  CHECK(kernel_names(program.cut(0)) == std::set<std::string>{"k"});
+  launch("l");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(kernel_names(CaptureReader(output)) == std::set<std::string>{"l"});
+  CHECK((std::filesystem::status(output).permissions() & std::filesystem::perms::all) ==
+        (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+}
+
+TEST(cuts_while_threads_launch_lose_and_double_nothing) {
+  Program program;
+  program.begin("flush_ms=3;buffer_size=16384");
+  constexpr int kThreads = 4, kEach = 3000;
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      static constexpr const char* kNames[kThreads] = {"k0", "k1", "k2", "k3"};
+      for (int i = 0; i < kEach; ++i) {
+        nvtxRangePushA("step");
+        launch(kNames[t], 10);
+        nvtxRangePop();
+        if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      --running;
+    });
+  std::thread waiter([&] {
+    while (running.load() != 0) CHECK_EQUAL(program.collector.synchronize(), 0);
+  });
+  int cuts = 0;
+  std::set<std::uint32_t> seen;
+  std::size_t ranges = 0;
+  const auto take = [&](const std::string& path) {
+    const CaptureReader c(path);
+    for (const auto& kernel : c.rows<rows::Kernels>()) CHECK(seen.insert(std::uint32_t{kernel.correlation}).second);
+    ranges += c.rows<rows::NvtxRanges>().size();
+    CHECK_EQUAL(c.rows<rows::Losses>().size(), std::size_t{0});
+  };
+  while (running.load() != 0) {
+    const int status = program.collector.cut(program.place(cuts).c_str());
+    CHECK(status >= 0);
+    if (status == 0) take(program.place(cuts++));
+  }
+  for (auto& thread : threads) thread.join();
+  waiter.join();
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  if (program.collector.cut(program.place(cuts).c_str()) == 0) take(program.place(cuts));
+  CHECK(cuts > 1);
+  CHECK_EQUAL(seen.size(), std::size_t{kThreads * kEach});
+  CHECK_EQUAL(ranges, std::size_t{kThreads * kEach});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(threads_may_cut_at_the_same_time) {
+  Program program;
+  program.begin();
+  std::atomic<int> number{0};
+  std::atomic<std::size_t> kernels{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        launch("k");
+        const std::string path = program.place(number.fetch_add(1));
+        const int status = program.collector.cut(path.c_str());
+        CHECK(status >= 0);
+        if (status == 0) kernels += CaptureReader(path).rows<rows::Kernels>().size();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  const std::string path = program.place(number);
+  if (program.collector.cut(path.c_str()) == 0) kernels += CaptureReader(path).rows<rows::Kernels>().size();
+  CHECK_EQUAL(kernels.load(), std::size_t{80});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(a_stop_during_a_cut_ends_both) {
+  for (int i = 0; i < 20; ++i) {
+    Program program;
+    program.begin();
+    launch("k");
+    std::thread cutter([&] {
+      for (int n = 0; n < 5; ++n)
+        if (program.collector.cut(program.place(n).c_str()) < 0)
+          CHECK(std::string(program.collector.last_error()).find("recording") != std::string::npos);
+    });
+    CHECK_EQUAL(program.collector.stop(), 0);
+    cutter.join();
+  }
+}
+
+TEST(memory_does_not_grow_with_cuts) {
+  Program program;
+  program.begin();
+  std::uint64_t memory = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = "kernel" + std::to_string(i);
+    launch(name.c_str());
+    program.cut(0);
+    if (i == 50) memory = program.collector.statistics().memory_bytes;
+  }
+  CHECK(program.collector.statistics().memory_bytes <= memory + (256 << 10));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }

@@ -1,0 +1,106 @@
+"""The fake driver: libraries that stand for libcuda and libcupti, built once and kept under the hash of their sources.
+
+A program that is started with :meth:`FakeDriver.environment` finds them where it would find the real ones, and
+``import fakegpu`` gives it the GPU.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NATIVE = ROOT / "tests" / "native"
+_LIBRARIES = {"libcupti.so.13": "fake_cupti.cpp", "libcuda.so.1": "fake_driver.cpp"}
+_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUPTILIB_EXPORTS", "-pthread")
+
+
+class MissingTools(Exception):
+    """What the fake driver cannot be built without is not on this machine."""
+
+
+@dataclass(frozen=True)
+class FakeDriver:
+    """``directory`` looks like a folder of site-packages with NVIDIA's wheels."""
+
+    directory: Path
+
+    @property
+    def libraries(self) -> Path:
+        return self.directory / "nvidia" / "cu13" / "lib"
+
+    def environment(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """The variables of a program that runs on the fake GPU and can ``import fakegpu``."""
+        out = dict(environment)
+        for name, folders in {
+            "LD_LIBRARY_PATH": (self.libraries,),
+            "PYTHONPATH": (self.directory, Path(__file__).parent),
+        }.items():
+            out[name] = os.pathsep.join([*map(str, folders), *filter(None, [environment.get(name)])])
+        return out
+
+
+def build(cache: Path) -> FakeDriver:
+    """The fake driver from ``cache``, built if it is not there. Processes that want to build it wait for the first.
+
+    Raises :class:`MissingTools` where there is no C++ compiler or no CUDA and CUPTI headers.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        raise MissingTools("needs a C++ compiler")
+    headers = _run(sys.executable, ROOT / "cmake" / "find_headers.py")
+    if headers.returncode:
+        raise MissingTools(
+            "needs the CUDA and CUPTI headers: pip install nvidia-cuda-runtime nvidia-cuda-cupti nvidia-nvtx"
+        )
+    includes = headers.stdout.strip().split(";")
+    directory = cache / _key(compiler, includes)
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.is_dir():
+            _compile(compiler, includes, directory)
+    return FakeDriver(directory)
+
+
+def _compile(compiler: str, includes: list[str], directory: Path) -> None:
+    made = FakeDriver(Path(tempfile.mkdtemp(dir=directory.parent)))
+    made.libraries.mkdir(parents=True)
+    names = made.directory / "include"
+    names.mkdir()
+    _must(sys.executable, NATIVE / "callback_names.py", names / "callback_names.h", *includes)
+    folders = [f"-I{ROOT / 'src' / 'cutrace' / 'native'}", f"-I{names}", *(f"-isystem{folder}" for folder in includes)]
+    for library, source in _LIBRARIES.items():
+        output = ["-o", made.libraries / library, f"-Wl,-soname,{library}"]
+        _must(compiler, *_FLAGS, *folders, NATIVE / source, *output, "-ldl")
+    made.directory.rename(directory)
+
+
+def _key(compiler: str, includes: list[str]) -> str:
+    sources = [*NATIVE.glob("fake_*"), NATIVE / "callback_names.py", Path(__file__)]
+    sources.append(ROOT / "src" / "cutrace" / "native" / "collector" / "cupti_headers.h")
+    sources += [path for folder in includes for path in [Path(folder) / "cupti_version.h"] if path.is_file()]
+    digest = hashlib.sha256("\0".join([compiler, *includes, *_FLAGS]).encode())
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+
+
+def _must(*command: str | Path) -> None:
+    done = _run(*command)
+    if done.returncode:
+        raise RuntimeError(
+            f"the fake driver does not build:\n{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+        )

@@ -1,0 +1,196 @@
+"""A GPU that does what a test says, for programs that run on the fake driver (see ``fakedriver``).
+
+The program that is measured imports this module and works with the GPU through it::
+
+    import fakegpu
+
+    fakegpu.launch("_Z4axpyPfi", grid=8, duration_ns=5000)
+    fakegpu.synchronize()
+
+The first call initialises CUDA, as the CUDA runtime does; so the driver loads what ``CUDA_INJECTION64_PATH`` names. All
+times are nanoseconds, all sizes bytes. Each function that is an API call takes the name under which it is recorded
+(``call``), with or without CUPTI's version at its end. A call that fails raises RuntimeError with the CUresult.
+
+It stands alone: it imports neither cutrace nor anything that uses NVTX.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+
+#: Kinds of copies as CUPTI numbers them.
+COPIES = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
+
+_NO_END, _DETACHED = 1, 2
+_ALL_STREAMS = 0xFFFFFFFF
+_MULTIPLE_SUBSCRIBERS = 39
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    library = ctypes.CDLL("libcuda.so.1")
+    if not hasattr(library, "fake_gpu_init"):
+        raise RuntimeError("libcuda.so.1 is not the fake one: start the program with FakeDriver.environment()")
+    return library
+
+
+@cache
+def _cupti() -> ctypes.CDLL:
+    library = ctypes.CDLL("libcupti.so.13")
+    if not hasattr(library, "fake_drop"):
+        raise RuntimeError("libcupti.so.13 is not the fake one: start the program with FakeDriver.environment()")
+    return library
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise RuntimeError(f"{call}: CUresult {status}")
+
+
+def _three(size: int | Sequence[int]) -> ctypes.Array[ctypes.c_uint32]:
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    return (ctypes.c_uint32 * 3)(*sizes, *(1,) * (3 - len(sizes)))
+
+
+# ---- the GPU ----
+
+
+def describe(name: str = "NVIDIA FAKE", capability: tuple[int, int] = (9, 0), devices: int = 1) -> None:
+    """What the GPUs are. Before ``init()``."""
+    _driver().fake_gpu_describe(name.encode(), *capability, devices)
+
+
+def init() -> None:
+    """Initialise CUDA and make the context of device 0 current, as the first call of the CUDA runtime does."""
+    _check(_driver().fake_gpu_init(), "cuInit")
+
+
+def launch(
+    name: str = "kernel",
+    grid: int | Sequence[int] = 1,
+    block: int | Sequence[int] = 128,
+    stream: int = 7,
+    duration_ns: int = 1000,
+    delay_ns: int = 0,
+    detached: bool = False,
+    end: bool = True,
+    call: str = "cudaLaunchKernel",
+) -> None:
+    """Launch a kernel. It starts 2 us later, or when the work before it in the stream is over.
+
+    :param delay_ns: start later by this much.
+    :param detached: no synchronising call waits for it, as for work in a context that the caller does not know: with
+        ``delay_ns`` it starts (and is reported) after a later test has begun.
+    :param end: False for a kernel whose record has no end.
+    """
+    flags = (_DETACHED if detached else 0) | (0 if end else _NO_END)
+    status = _driver().fake_gpu_launch(
+        call.encode(), name.encode(), _three(grid), _three(block), stream, ctypes.c_uint64(duration_ns),
+        ctypes.c_uint64(delay_ns), flags,
+    )  # fmt: skip
+    _check(status, call)
+
+
+def graph_launch(
+    nodes: int | Sequence[str] = 2,
+    graph: int = 1,
+    stream: int = 7,
+    duration_ns: int = 1000,
+    call: str = "cudaGraphLaunch",
+) -> None:
+    """Launch a CUDA graph of kernels that run one after the other, each for ``duration_ns``.
+
+    :param nodes: their names, or how many there are (``node0``, ``node1``, ...).
+    """
+    names = [f"node{i}" for i in range(nodes)] if isinstance(nodes, int) else list(nodes)
+    array = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
+    status = _driver().fake_gpu_graph(call.encode(), array, len(names), graph, stream, ctypes.c_uint64(duration_ns))
+    _check(status, call)
+
+
+def copy(
+    kind: str = "HtoD", bytes: int = 4096, stream: int = 7, duration_ns: int = 1000, call: str = "cudaMemcpyAsync"
+) -> None:
+    """Copy memory; ``kind`` is one of :data:`COPIES`. A call not named Async waits for the copy."""
+    status = _driver().fake_gpu_copy(
+        call.encode(), COPIES[kind], ctypes.c_uint64(bytes), stream, ctypes.c_uint64(duration_ns)
+    )
+    _check(status, call)
+
+
+def memset(
+    bytes: int = 4096, value: int = 0, stream: int = 7, duration_ns: int = 1000, call: str = "cudaMemsetAsync"
+) -> None:
+    """Fill memory."""
+    _check(
+        _driver().fake_gpu_fill(call.encode(), ctypes.c_uint64(bytes), value, stream, ctypes.c_uint64(duration_ns)),
+        call,
+    )
+
+
+def synchronize(call: str = "cudaDeviceSynchronize", stream: int | None = None) -> None:
+    """Wait for a stream, or for all of them."""
+    _check(_driver().fake_gpu_wait(call.encode(), _ALL_STREAMS if stream is None else stream), call)
+
+
+def malloc(bytes: int, call: str = "cudaMalloc") -> int:
+    """Allocate device memory (of 80 GiB); returns its address. A call named Async takes it from the memory pool."""
+    address = ctypes.c_uint64()
+    status = _driver().fake_gpu_allocate(call.encode(), ctypes.c_uint64(bytes), ctypes.byref(address))
+    _check(status, call)
+    return address.value
+
+
+def free(address: int, call: str = "cudaFree") -> None:
+    _check(_driver().fake_gpu_release(call.encode(), ctypes.c_uint64(address)), call)
+
+
+def api(call: str, duration_ns: int = 0) -> None:
+    """Any other API call, which gives the GPU nothing to do. It is recorded if the recording wants such calls."""
+    _check(_driver().fake_gpu_call(call.encode(), ctypes.c_uint64(duration_ns)), call)
+
+
+# ---- faults ----
+
+
+def hold_cupti(error: int = _MULTIPLE_SUBSCRIBERS) -> None:
+    """From now on CUPTI refuses subscribers, as when another tool has it. Before ``init()``."""
+    _cupti().fake_fail_subscribe(error)
+
+
+def release_cupti() -> None:
+    """The other tool is gone."""
+    _cupti().fake_fail_subscribe(0)
+
+
+def subscribe() -> int:
+    """What another tool of this process does; returns CUPTI's answer: 0, or 39 while somebody holds CUPTI."""
+    handle = ctypes.c_void_p()
+    return int(_cupti().cuptiSubscribe(ctypes.byref(handle), ctypes.c_void_p(1), None))
+
+
+def drop(records: int) -> None:
+    """CUPTI loses records; it reports them with the next buffer."""
+    _cupti().fake_drop(ctypes.c_size_t(records))
+
+
+def refuse(kind: int, error: int = 27) -> None:
+    """CUPTI refuses to record this CUpti_ActivityKind (27: CUPTI_ERROR_NOT_SUPPORTED). Before ``init()``."""
+    _cupti().fake_refuse_kind(kind, error)
+
+
+def deliver_at_flush_only(on: bool = True) -> None:
+    """Buffers come when CUPTI is flushed, the newest first."""
+    _cupti().fake_deliver_late_and_reversed(on)
+
+
+def flush_takes(milliseconds: int) -> None:
+    """How long each flush of CUPTI takes."""
+    _cupti().fake_set_flush_delay(milliseconds)
+
+
+def subscribers() -> int:
+    """How many tools hold CUPTI: 0 or 1."""
+    return int(_cupti().fake_subscribers())
