@@ -35,8 +35,8 @@ def test_memory_that_differs_by_little_is_still_a_difference():
 
 def test_lines_that_came_and_went_are_rows():
     found = difference("a", golden(sync_calls=None), golden(streams_used=None))
-    rows = {row.metric: (row.golden, row.now) for row in found.sections["common"]}
-    assert rows == {"sync_calls": (None, 1), "streams_used": (1, None)}
+    rows = {row.metric: (row.golden, row.now, row.detail) for row in found.sections["common"]}
+    assert rows == {"sync_calls": (None, 1, ""), "streams_used": (1, None, "gone")}
 
 
 def test_what_is_no_metric_is_a_note():

@@ -247,9 +247,10 @@ def test_bytes_that_are_no_text_are_found(tmp_path):
         read(path)
 
 
-@pytest.mark.parametrize("place", ["absent.toml", "folder"])
+@pytest.mark.parametrize("place", ["absent.toml", "folder", "pipe"])
 def test_what_is_no_file_is_named(tmp_path, place):
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CutraceError, match=f"cannot read the golden file .*{place}"):
         read(Path(tmp_path / place))
 

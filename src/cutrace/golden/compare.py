@@ -78,7 +78,8 @@ def compare_sections(old: Section, new: Section, rules: Rules, known: Mapping[st
         before = old.regions.get(region) if region else old.metrics
         after = new.regions.get(region) if region else new.metrics
         rows += judge.scope(region, before, [] if after is None else [after], set())
-    return [row for row in rows if row.golden != row.now]
+    differing = (row for row in rows if row.golden != row.now)
+    return [row if row.now is not None else replace(row, detail="gone") for row in differing]
 
 
 def limits(runs: Sequence[Metrics], budget: Mapping[str, object], known: Mapping[str, Metric] = METRICS) -> Comparison:

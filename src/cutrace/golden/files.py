@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,9 +33,12 @@ def read(path: Path, *, test: str | None = None, known: Mapping[str, Metric] = M
     :class:`CutraceError` with file and line for whatever is wrong with it.
     """
     try:
-        data = path.read_bytes()
+        # A pipe would make the reader wait for ever.
+        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
         raise CutraceError(f"cannot read the golden file {path}: {error.strerror}") from None
+    if data is None:
+        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
     try:
         source = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
