@@ -1,0 +1,240 @@
+"""What reports show: one case a test, and the session around them. Plain data that goes through JSON and back."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ..analysis.metrics import Value
+from ..golden import Interval, Row, Verdict
+from ..golden.model import Stored
+
+#: Integers of more bits than this are no measurements, and JSON readers choke on them.
+_BITS = 1024
+
+
+class State(str, enum.Enum):
+    """What became of a test. The value is what JSON and the filter of the page say."""
+
+    #: Compared with its golden file or with limits.
+    GATED = "gated"
+    #: Traced, and nothing to compare with was asked for.
+    TRACED = "traced"
+    #: It should have been compared, and could not be.
+    UNVERIFIED = "unverified"
+    #: Not traced: it did no GPU work, or something was in the way.
+    UNTRACED = "untraced"
+    #: Traced; its golden file is missing.
+    MISSING = "missing"
+    #: Its golden file was written.
+    UPDATED = "updated"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All kernels of one stable name in a test: how many, and their durations in ns."""
+
+    name: str
+    count: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One line of a timeline: a stream, the API calls or the NVTX ranges of a thread, or the regions of the test.
+
+    ``slices`` are (start, duration, name, detail, depth, link, kind): ns from the begin of the timeline, indices of
+    :attr:`Timeline.strings`, the row in the lane, a number that a call shares with what it launched (0: none),
+    and an index of :data:`SLICE_KINDS`.
+    """
+
+    title: str
+    group: str
+    slices: tuple[tuple[int, int, int, int, int, int, int], ...]
+    left_out: int = 0
+
+
+#: What a slice can be; pages colour by it.
+SLICE_KINDS = ("kernel", "copy", "fill", "graph", "api", "wait", "nvtx", "mark", "region", "rest")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A picture of a test: ``span_ns`` from the begin of its window to the end of the last slice; ``left_out`` counts
+    the slices that are not in it one by one."""
+
+    span_ns: int
+    lanes: tuple[Lane, ...]
+    strings: tuple[str, ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test. ``rows`` compare it with its golden file or its limits; ``values`` and ``regions`` are what was
+    measured; ``user`` what the test recorded itself; ``problems`` and ``notes`` are sentences; ``reason`` says why the
+    state is what it is; ``artifacts`` are files (``run.bin``, ``trace.pftrace``, ``metrics.json``), by path as seen
+    from the folder of the report; ``golden`` is the path of the golden file."""
+
+    nodeid: str
+    outcome: str = "passed"
+    state: State = State.TRACED
+    reason: str = ""
+    gpu: str = ""
+    rows: tuple[Row, ...] = ()
+    values: dict[str, Value] = field(default_factory=dict)
+    regions: dict[str, dict[str, Value]] = field(default_factory=dict)
+    user: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    artifacts: dict[str, str] = field(default_factory=dict)
+    duration_s: float = 0.0
+    runs: int = 1
+    golden: str = ""
+    worker: str = ""
+    kernels: tuple[Kernel, ...] = ()
+    timeline: Timeline | None = None
+
+    @property
+    def name(self) -> str:
+        """The test without its file: ``TestSoftmax.test_fwd[float16]``."""
+        file, _, rest = self.nodeid.partition("::")
+        # Only what stands before the parameters divides names.
+        head, bracket, parameters = rest.partition("[")
+        return head.replace("::", ".") + bracket + parameters or file
+
+    @property
+    def file(self) -> str:
+        return self.nodeid.partition("::")[0]
+
+    @property
+    def drifted(self) -> bool:
+        """A gated metric is not what it should be, or the numbers of a gated test cannot be trusted."""
+        return any(row.failed for row in self.rows) or (self.state is State.GATED and bool(self.problems))
+
+    def to_json(self, *, timeline: bool = True) -> dict[str, Any]:
+        """Plain types alone, for JSON and for pytest-xdist; ``timeline=False`` leaves the picture out."""
+        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in ("rows", "timeline")}
+        out["rows"] = [row_to_json(row) for row in self.rows]
+        if timeline and self.timeline is not None:
+            out["timeline"] = plain(self.timeline)
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Case:
+        """The case of :meth:`to_json`. Unknown keys, of another version, are left aside."""
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        for name in ("problems", "notes"):
+            known[name] = tuple(known.get(name) or ())
+        known["state"] = State(known.get("state", State.TRACED))
+        known["rows"] = tuple(map(row_from_json, known.get("rows") or ()))
+        known["kernels"] = tuple(Kernel(**kernel) for kernel in known.get("kernels") or ())
+        if picture := known.get("timeline"):
+            lanes = tuple(Lane(**{**lane, "slices": tuple(map(tuple, lane["slices"]))}) for lane in picture["lanes"])
+            known["timeline"] = Timeline(**{**picture, "lanes": lanes, "strings": tuple(picture["strings"])})
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A session: its cases in the order of running, a line on how it was run, when it began (ISO 8601), how long it
+    took, and the versions of what took part (``cutrace``, ``driver``, ``CUDA``, ...)."""
+
+    cases: tuple[Case, ...]
+    header: str = ""
+    started: str = ""
+    duration_s: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """How many cases are in each state, zeros included."""
+        found = Counter(case.state for case in self.cases)
+        return {state: found[state] for state in State}
+
+    @property
+    def drifted(self) -> tuple[Case, ...]:
+        return tuple(case for case in self.cases if case.drifted)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(case.gpu for case in self.cases if case.gpu))
+
+    def reasons(self, state: State) -> dict[str, int]:
+        """Why cases are in a state, the most frequent reason first."""
+        found = Counter(case.reason or "no reason is known" for case in self.cases if case.state is state)
+        return dict(found.most_common())
+
+    def to_json(self, *, timeline: bool = True) -> dict[str, Any]:
+        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "cases"}
+        out["counts"] = {state.value: count for state, count in self.counts.items()}
+        out["drifted"] = len(self.drifted)
+        out["cases"] = [case.to_json(timeline=timeline) for case in self.cases]
+        return out
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        cases = tuple(map(Case.from_json, known.get("cases") or ()))
+        return cls(**{**known, "cases": cases, "notes": tuple(known.get("notes") or ())})
+
+
+def row_to_json(row: Row) -> dict[str, Any]:
+    """A row as plain types; intervals as ``{"interval": {...}}``, which no counts by name look like."""
+    return {f.name: plain(getattr(row, f.name)) for f in fields(row)}
+
+
+def row_from_json(data: Mapping[str, Any]) -> Row:
+    values = {name: _stored(data.get(name)) for name in ("golden", "now")}
+    known = {f.name: data[f.name] for f in fields(Row) if f.name in data}
+    return Row(**{**known, **values, "verdict": Verdict(data["verdict"])})
+
+
+def _stored(value: Any) -> Stored | None:
+    if isinstance(value, dict) and isinstance(value.get("interval"), dict):
+        inner = value["interval"]
+        return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
+    return value  # type: ignore[no-any-return]
+
+
+def plain(value: Any) -> Any:
+    """Anything as what JSON has: numbers that it lacks (NaN, infinities) become null, unknown objects their text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _BITS else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Interval):
+        return {"interval": {f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, Timeline | Lane | Kernel):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {_key(name): plain(item) for name, item in value.items()}
+    if isinstance(value, Iterable) and isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    scalar = getattr(value, "item", None)  # NumPy's and torch's numbers
+    if callable(scalar):
+        try:
+            return plain(scalar())
+        except Exception:  # an array of many: its text
+            return _key(value)
+    return _key(value)
+
+
+def _key(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # the test's own object; what it is has to do
+        return f"<{type(value).__name__}>"

@@ -1,0 +1,122 @@
+"""Values as people write them: ``18.7us``, ``64 MiB``, ``12,345``. Nothing here fails, whatever the value is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+from ..analysis.metrics import METRICS
+from ..golden import Interval
+from ..units import printable
+
+#: What is shown for a value that is not there.
+NOTHING = "-"
+#: Above this the digits of a number help nobody, and Python may refuse to write them.
+_HUGE = 10**18
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 2))
+
+
+def unit_of(name: str) -> str:
+    """The unit of a metric, of one that a project defines by the end of its name."""
+    if name in METRICS:
+        return METRICS[name].unit
+    return "ns" if name.endswith("_ns") else "bytes" if name.endswith("_bytes") else ""
+
+
+def title(name: str) -> str:
+    """A metric as tables call it: times and levels of memory show their unit, so their names need none."""
+    shortened = name.removesuffix("_bytes") if name.endswith("_memory_bytes") else name.removesuffix("_ns")
+    return shortened or name
+
+
+def shown(name: str, value: object, *, exact: bool = False) -> str:
+    """A value of a metric to read: an interval is its median, counts by name their sum; ``exact``: all digits."""
+    if isinstance(value, Interval):
+        value = value.median
+    if isinstance(value, Mapping):
+        value = sum(count for count in value.values() if isinstance(count, int))
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return short(_text(value), 40) or '""'
+    if isinstance(value, float) and not math.isfinite(value):
+        return "inf" if value > 0 else "-inf" if value < 0 else "NaN"
+    unit = unit_of(name)
+    if value < 0 and unit:
+        return "-" + shown(name, -value, exact=exact)
+    if abs(value) >= _HUGE:
+        return _power(value, unit)
+    if unit == "1" and not exact:
+        return f"{value:.1%}".replace("%", " %")
+    if exact or unit not in ("bytes", "ns", "bytes/s"):
+        digits = (
+            f"{value:,}"
+            if isinstance(value, int) or exact
+            else f"{value:,.4g}"
+            if abs(value) < 1e4
+            else f"{value:,.0f}"
+        )
+        return f"{digits} B" if unit == "bytes" else f"{digits} {unit}" if unit not in ("", "1") else digits
+    return duration(value) if unit == "ns" else size(value) + ("/s" if unit == "bytes/s" else "")
+
+
+def pair(name: str, golden: object, now: object) -> tuple[str, str]:
+    """Two values to read side by side. Where rounding would make different ones look the same, all digits are shown."""
+    words = shown(name, golden), shown(name, now)
+    if words[0] == words[1] and not isinstance(golden, Interval | Mapping) and golden != now:
+        return shown(name, golden, exact=True), shown(name, now, exact=True)
+    return words
+
+
+def duration(ns: float) -> str:
+    """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.23s``."""
+    if not math.isfinite(ns) or abs(ns) >= _HUGE:
+        return shown("", ns)
+    for at, (scale, unit, digits) in enumerate(_TIMES):
+        words = f"{ns / scale:.{digits}f}"
+        # Rounding may carry into the next unit: 999.96 us are 1.00ms.
+        if abs(float(words)) < 1000 or at == len(_TIMES) - 1:
+            return words + unit
+    raise AssertionError("unreachable")
+
+
+def size(count: float) -> str:
+    """A number of bytes: ``4 B``, ``64 MiB``, ``1.5 GiB``."""
+    if not math.isfinite(count) or abs(count) >= _HUGE:
+        return shown("", count)
+    value, unit = float(count), 0
+    while abs(round(value, 1)) >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f}".removesuffix(".0") + f" {_SIZES[unit]}"
+
+
+def short(text: str, width: int = 60) -> str:
+    """A long name without its middle, on one line: its begin says whose it is, its end which."""
+    text = printable(text)
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def counts(value: object) -> list[tuple[str, str]]:
+    """The parts of counts by name, the most frequent first."""
+    if not isinstance(value, Mapping):
+        return []
+    known = [(printable(_text(name)), count) for name, count in value.items() if isinstance(count, int)]
+    return [(name, shown("", count)) for name, count in sorted(known, key=lambda item: (-item[1], item[0]))]
+
+
+def _power(value: float, unit: str) -> str:
+    size = abs(Fraction(value))
+    exponent = (size.numerator // size.denominator).bit_length() - 1
+    return f"{'-' if value < 0 else ''}2^{exponent}" + (f" {unit}" if unit not in ("", "1") else "")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # a recorded object whose str() fails is the test's own affair
+        return f"<{type(value).__name__}>"

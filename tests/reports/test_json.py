@@ -1,0 +1,117 @@
+"""Cases go through JSON and come back; files are whole and readable by any JSON reader."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace import CutraceError
+from cutrace.golden import Interval, Row, Verdict
+from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
+from cutrace.reports.model import Case, Kernel, Lane, Report, State, Timeline, plain
+
+INTERVALS = st.builds(Interval, *[st.integers(0, 1 << 60)] * 4, st.tuples(st.integers(0, 9)))
+VALUES = st.one_of(st.integers(-(1 << 70), 1 << 70), st.dictionaries(st.text(), st.integers()))
+STORED = st.one_of(st.none(), VALUES, INTERVALS)
+ROWS = st.builds(Row, st.text(), st.text(), STORED, STORED, st.text(), st.sampled_from(Verdict), st.booleans())
+LANES = st.builds(Lane, st.text(), st.text(), st.lists(st.tuples(*[st.integers(0, 99)] * 7)).map(tuple))
+CASES = st.builds(
+    Case,
+    st.text(),
+    state=st.sampled_from(State),
+    reason=st.text(),
+    rows=st.lists(ROWS, max_size=3).map(tuple),
+    values=st.dictionaries(st.text(), VALUES),
+    regions=st.dictionaries(st.text(), st.dictionaries(st.text(), VALUES)),
+    problems=st.lists(st.text(), max_size=2).map(tuple),
+    kernels=st.lists(st.builds(Kernel, st.text(), *[st.integers()] * 4), max_size=2).map(tuple),
+    timeline=st.none()
+    | st.builds(Timeline, st.integers(), st.lists(LANES, max_size=2).map(tuple), st.just(("", "a")), st.integers()),
+)
+
+
+@given(CASES)
+def test_a_case_comes_back_from_json_as_it_was(case):
+    assert Case.from_json(json.loads(json.dumps(case.to_json(), allow_nan=False))) == case
+
+
+@given(st.lists(CASES, max_size=3), st.text())
+def test_a_report_comes_back_without_its_pictures(cases, header):
+    report = Report(tuple(cases), header, versions={"cutrace": header}, notes=(header,))
+    again = Report.from_json(json.loads(report_text(report)))
+    assert again.counts == report.counts
+    assert again.header == header
+    assert [case.timeline for case in again.cases] == [None] * len(cases)
+    assert [case.rows for case in again.cases] == [case.rows for case in report.cases]
+
+
+class Rude:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("odd", "made"),
+    [
+        (math.nan, None),
+        (math.inf, None),
+        (1 << 2000, "an integer of 2001 bits"),
+        (np.int64(7), 7),
+        (np.float32("nan"), None),
+        (np.array([1, 2]), "[1 2]"),
+        ({3: {1}}, {"3": [1]}),
+        (b"x", "b'x'"),
+        (Rude(), "<Rude>"),
+        (State.GATED, "gated"),
+    ],
+)
+def test_what_json_lacks_becomes_what_it_has(odd, made):
+    assert plain(odd) == made
+
+
+def test_what_a_test_recorded_may_be_anything(tmp_path):
+    case = Case("a::b", user={"x": math.nan, "y": Rude(), "z": [1, {"k": np.int32(2)}]}, values={"busy_ns": math.nan})
+    write(tmp_path / "new" / "metrics.json", case_text(case))
+    read = read_case(tmp_path / "new" / "metrics.json")
+    assert read.user == {"x": None, "y": "<Rude>", "z": [1, {"k": 2}]}
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["metrics.json"]
+
+
+def test_ids_that_are_no_unicode_are_written_escaped(tmp_path):
+    write(tmp_path / "report.json", report_text(Report((Case("a::b[\udc80é]"),))))
+    assert read_report(tmp_path / "report.json").cases[0].nodeid == "a::b[\udc80é]"
+
+
+def test_a_file_of_something_else_says_what_to_do(tmp_path):
+    file = tmp_path / "x.json"
+    for text, words in [("{", "is not JSON"), ("[]", "is no cutrace report"), (case_text(Case("a")), "is no cutrace")]:
+        file.write_text(text)
+        with pytest.raises(CutraceError, match=words):
+            read_report(file)
+    file.write_text(report_text(Report(())).replace('"format": 1', '"format": 99'))
+    with pytest.raises(CutraceError, match="update cutrace"):
+        read_report(file)
+    with pytest.raises(CutraceError, match="cannot read"):
+        read_report(tmp_path / "none.json")
+    with pytest.raises(CutraceError, match="cannot write"):
+        write(file / "under" / "a file", "")
+
+
+def test_the_name_of_a_case_is_its_id_without_the_file():
+    assert Case("tests/test_a.py::TestA::test_b[x::y/z]").name == "TestA.test_b[x::y/z]"
+    assert Case("tests/test_a.py::test_b").name == "test_b"
+    assert Case("odd").name == "odd"
+    assert Case("tests/test_a.py::test_b").file == "tests/test_a.py"
+
+
+def test_a_gated_test_whose_numbers_cannot_be_trusted_has_drifted():
+    failed = Row("sync_calls", "", 1, 2, "exact", Verdict.CHANGED, True, "", True)
+    assert Case("a", state=State.GATED, rows=(failed,)).drifted
+    assert Case("a", state=State.GATED, problems=("lost",)).drifted
+    assert not Case("a", state=State.TRACED, problems=("lost",)).drifted
+    assert Report((Case("a"), Case("b", state=State.GATED, rows=(failed,)))).drifted[0].nodeid == "b"

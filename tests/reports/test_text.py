@@ -1,0 +1,208 @@
+"""What the terminal shows: failures in the manner of the documentation, footers, values with units."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace.golden import Interval, Row, Verdict
+from cutrace.reports.model import Case, Report, State
+from cutrace.reports.text import failure, footer, remark, table, top
+from cutrace.reports.values import counts, duration, pair, short, shown, size, title
+
+
+def changed(metric: str, golden, now, detail: str = "", *, gated: bool = True) -> Row:
+    return Row(metric, "", golden, now, "exact", Verdict.CHANGED, gated, detail, failed=gated)
+
+
+KERNEL = changed("kernel_launches", 3, 4, "+ cast_fp32_kernel x1 (new)")
+SYNC = changed("sync_calls", 1, 2, "+ cudaStreamSynchronize")
+TIME = Row(
+    "kernel_time_ns", "", Interval(18400, 18700, 18900, 3), Interval(19000, 19000, 19000, 1), "5 %", Verdict.SAME, False
+)
+SAME = Row("graph_launches", "", 0, 0, "exact", Verdict.SAME, True)
+NODEID = "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]"
+
+
+def softmax(*rows: Row, **more) -> Case:
+    return Case(NODEID, "failed", State.GATED, gpu="NVIDIA H200", rows=rows, **more)
+
+
+def test_a_failure_names_the_kernel_the_call_the_trace_and_the_way_on():
+    trace = ".cutrace/tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096/trace.pftrace"
+    assert failure(softmax(KERNEL, SAME, SYNC, TIME, artifacts={"trace.pftrace": trace})) == "\n".join(
+        [
+            "cutrace: TestSoftmax.test_fwd[float16-1024x4096]  on NVIDIA H200",
+            "  metric            golden     now   rule",
+            "  kernel_launches        3       4   exact   + cast_fp32_kernel x1 (new)",
+            "  sync_calls             1       2   exact   + cudaStreamSynchronize",
+            "  kernel_time       18.7us  19.0us   5 %     SAME (not gated)",
+            f"  trace     {trace}",
+            f"  if intended: pytest --cutrace --cutrace-update '{NODEID}'",
+        ]
+    )
+
+
+def test_more_memory_is_replaced_only_by_update_all():
+    worse = Row("peak_memory_bytes", "", 32 << 20, 64 << 20, "+2 %", Verdict.WORSE, True, failed=True)
+    text = failure(softmax(worse))
+    assert "peak_memory   32 MiB  64 MiB   +2 %   WORSE" in text
+    assert "--cutrace-update=all " in text
+
+
+def test_a_broken_limit_is_no_golden_value_to_update():
+    limit = Row("kernel_launches", "", 3, 4, "limit", Verdict.WORSE, True, "over the limit", True)
+    text = failure(softmax(limit))
+    assert "WORSE over the limit" in text
+    assert "gpu_limit" in text
+    assert "--cutrace-update" not in text
+
+
+def test_numbers_that_cannot_be_trusted_are_not_to_be_updated_from():
+    text = failure(softmax(KERNEL, problems=("3 records were dropped by CUPTI",)))
+    assert "  not verified: 3 records were dropped by CUPTI" in text
+    assert "if intended" not in text
+
+
+def test_rows_of_regions_say_of_which_and_values_align():
+    rows = [KERNEL, Row("memset_count", "forward", 1, 12345, "exact", Verdict.CHANGED, True, failed=True)]
+    lines = table(rows)
+    assert lines[2].startswith("forward/memset_count        1  12,345   exact   CHANGED")
+    assert lines[1].index(" 4 ") + 1 == lines[2].index("12,345") + 5
+    assert table([]) == []
+
+
+def test_values_that_differ_look_different():
+    assert pair("memcpy_bytes", 1 << 20, (1 << 20) + 4) == ("1,048,576 B", "1,048,580 B")
+    assert pair("memcpy_bytes", 1 << 20, 1 << 21) == ("1 MiB", "2 MiB")
+    assert pair("x_ns", 18_700_001, 18_700_002) == ("18,700,001 ns", "18,700,002 ns")
+
+
+def test_long_names_lose_their_middle_and_control_characters_their_effect():
+    name = "at::native::" + "very_long_" * 20 + "kernel"
+    text = remark(changed("kernel_launches", 1, 2, f"+ {name} x1 (new)\x1b[31m\n"))
+    assert "…" in text
+    assert len(text) < 100
+    assert text.startswith("+ at::native::very")
+    assert "kernel x1 (new)" in text
+    assert text.isprintable()
+
+
+def test_what_is_not_gated_says_so():
+    assert remark(Row("kernel_time_ns", "", 1, 2, "5 %", Verdict.SLOW, False)) == "SLOW (not gated)"
+    assert remark(changed("sync_calls", 1, 2, "+ cudaDeviceSynchronize", gated=False)) == (
+        "CHANGED + cudaDeviceSynchronize (not gated)"
+    )
+
+
+def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
+    cases = (
+        softmax(KERNEL),
+        softmax(SAME),
+        Case("a::b", state=State.UNVERIFIED, reason="no GPU was found"),
+        *(Case(f"a::c{n}", state=State.UNTRACED, reason="no GPU work") for n in range(3)),
+        Case("a::d", state=State.UNTRACED, reason="ncu holds CUPTI"),
+        Case("a::e", state=State.MISSING, gpu="NVIDIA H200"),
+        Case("a::f", state=State.UPDATED),
+    )
+    lines = footer(Report(cases), written=[".cutrace/report.html"], proposed=".cutrace/proposed")
+    assert lines == [
+        "cutrace: 4 traced, 2 gated (1 failed), 1 unverified, 4 not traced on NVIDIA H200",
+        "  unverified  1  no GPU was found",
+        "  not traced  3  no GPU work",
+        "              1  ncu holds CUPTI",
+        "  no golden   1 test: candidates are in .cutrace/proposed; cutrace golden accept .cutrace/proposed",
+        "  golden      1 file written: review before you commit",
+        "  report      .cutrace/report.html",
+    ]
+    assert footer(Report(())) == ["cutrace: 0 traced, 0 gated, 0 unverified, 0 not traced"]
+
+
+def test_the_tests_with_the_most_kernel_time():
+    cases = [Case(f"a::t{n}", values={"kernel_time_ns": n * 1000, "kernel_launches": n}) for n in range(5)]
+    assert top(Report(tuple(cases)), 2) == [
+        "kernel time  kernels  test",
+        "      4.0us        4  a::t4",
+        "      3.0us        3  a::t3",
+    ]
+    assert top(Report(()), 3) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("kernel_launches", 12345, "12,345"),
+        ("kernel_time_ns", 850, "850ns"),
+        ("kernel_time_ns", Interval(1, 18700, 3, 4), "18.7us"),
+        ("busy_ns", 999_960, "1.00ms"),
+        ("busy_ns", 2_000_000_000, "2.00s"),
+        ("peak_memory_bytes", 64 << 20, "64 MiB"),
+        ("net_memory_bytes", -(3 << 19), "-1.5 MiB"),
+        ("memcpy_bytes", 0, "0 B"),
+        ("idle_share", 0.125, "12.5 %"),
+        ("copy_bandwidth", 3 << 30, "3 GiB/s"),
+        ("kernels", {"a": 2, "b": 1}, "3"),
+        ("kernels", {}, "0"),
+        ("mylib.tokens", 7, "7"),
+        ("mylib.share", 0.5, "0.5"),
+        ("mylib.wait_ns", 1500, "1.5us"),
+        ("anything", None, "-"),
+        ("anything", math.nan, "NaN"),
+        ("busy_ns", -math.inf, "-inf"),
+        ("busy_ns", 1 << 5000, "2^5000 ns"),
+    ],
+)
+def test_values_have_units(name, value, words):
+    assert shown(name, value) == words
+
+
+def test_names_of_metrics_go_without_units():
+    assert [title(name) for name in ("kernel_time_ns", "peak_memory_bytes", "memcpy_bytes", "_ns")] == [
+        "kernel_time", "peak_memory", "memcpy_bytes", "_ns"]  # fmt: skip
+
+
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([1 << 64, -(1 << 70), 1 << 20000, math.nan, math.inf, -math.inf]),
+    st.floats(),
+    st.text(),
+    st.dictionaries(st.text(), st.one_of(st.integers(), st.none(), st.floats())),
+    st.builds(Interval, *[st.integers()] * 4),
+    st.binary(),
+)
+NAMES = st.one_of(st.sampled_from(["kernels", "busy_ns", "idle_share", "memcpy_bytes", "copy_bandwidth"]), st.text())
+ROWS = st.builds(
+    Row, NAMES, st.text(), ODD, ODD, st.text(), st.sampled_from(Verdict), st.booleans(), st.text(), st.booleans()
+)
+
+
+@given(NAMES, ODD, ODD)
+def test_no_value_is_too_odd(name, golden, now):
+    assert all(isinstance(word, str) and word for word in pair(name, golden, now))
+    assert all(name.isprintable() for name, _ in counts(golden))
+
+
+@given(st.lists(ROWS, max_size=4), st.dictionaries(st.text(), ODD), st.text(), st.text())
+def test_no_case_is_too_odd(rows, values, nodeid, reason):
+    case = Case(nodeid, rows=tuple(rows), values=values, reason=reason, gpu=nodeid, problems=(reason,), notes=(nodeid,))
+    assert all(line.isprintable() for line in failure(case).split("\n"))
+    report = Report((case,), notes=(reason,))
+    assert all(line.isprintable() for line in [*footer(report), *top(report, 3)])
+
+
+@given(st.floats(min_value=0, max_value=1e15), st.floats(min_value=0, max_value=1e17))
+def test_sizes_and_times_are_short(ns, count):
+    assert len(duration(ns)) <= 12
+    assert len(size(count)) <= 12
+
+
+@given(st.text(), st.integers(min_value=5, max_value=80))
+def test_short_texts_keep_begin_and_end(text, width):
+    made = short(text, width)
+    assert len(made) <= width
+    assert (made == text) == (len(text) <= width and text.isprintable())
