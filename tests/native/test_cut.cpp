@@ -401,6 +401,28 @@ TEST(a_stop_during_a_cut_ends_both) {
   }
 }
 
+TEST(a_fork_after_a_cut_leaves_the_child_no_file) {
+  Program program;
+  program.begin();
+  launch("k");
+  program.cut(0);
+  launch("k");
+  const pid_t child = fork();
+  if (child == 0) {
+    int open = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      open += std::filesystem::read_symlink(entry.path(), gone).string().starts_with(program.folder.path);
+    }
+    _exit(open);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK_EQUAL(program.cut(1).rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
 TEST(memory_does_not_grow_with_cuts) {
   Program program;
   program.begin();

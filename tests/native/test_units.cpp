@@ -256,6 +256,43 @@ TEST(a_size_limit_keeps_room_for_the_last_words) {
   std::filesystem::remove(path);
 }
 
+TEST(facts_are_in_every_file_up_to_a_limit_that_is_told) {
+  const std::string path = "/tmp/cutrace-facts-" + std::to_string(getpid()), first = path + "-first";
+  constexpr std::uint32_t kStreams = 20'000;
+  {
+    Capture capture(1 << 20);
+    std::string error;
+    CHECK(capture.file().create(path, 0600, 1, 1, error));
+    CHECK(capture.process("{}", true));
+    for (std::uint32_t i = 0; i < kStreams; ++i) {
+      rows::Streams stream;
+      stream.stream = i;
+      capture.fact(stream);
+    }
+    rows::Threads thread;
+    thread.thread = 7;
+    capture.fact(thread, "first name");
+    capture.fact(thread, "later name");
+    CHECK_EQUAL(capture.events(), std::uint64_t{0});
+    capture.flush(true);
+    CHECK(capture.file().prepare_next(error) && capture.file().move_to(first, error));
+    CHECK(capture.file().switch_to_next(error));
+    CHECK(capture.process("{}", true));
+    capture.begin_file();
+    capture.flush(true);
+  }
+  CHECK_EQUAL(CaptureReader(first).rows<rows::Streams>().size(), std::size_t{kStreams});
+  CHECK_EQUAL(CaptureReader(first).lost(rows::Loss::table_limit), std::uint64_t{0});
+  const CaptureReader reader(path);
+  const std::size_t kept = reader.rows<rows::Streams>().size();
+  CHECK(kept > 10'000 && kept < kStreams);
+  CHECK_EQUAL(reader.lost(rows::Loss::table_limit), std::uint64_t{kStreams - kept});
+  CHECK_EQUAL(reader.rows<rows::Threads>().size(), std::size_t{1});
+  CHECK(reader.text(reader.rows<rows::Threads>()[0].name) == "later name");
+  std::filesystem::remove(path);
+  std::filesystem::remove(first);
+}
+
 TEST(json_is_valid_whatever_the_text) {
   CHECK_EQUAL(JsonObject::quoted("a\"b\\c\n\x01"), std::string("\"a\\\"b\\\\c\\u000a\\u0001\""));
   CHECK_EQUAL(JsonObject::quoted("\xff\xc3\xa9\xed\xa0\x80"), std::string("\"\\ufffd\xc3\xa9\\ufffd\\ufffd\\ufffd\""));

@@ -261,9 +261,9 @@ void ActivityDecoder::overhead(const CUpti_ActivityOverhead& o) {
 // again as the launches. A thread that finds it full again within a millisecond has never been away from it.
 void ActivityDecoder::full_queue(const rows::Overheads& row) {
   constexpr std::uint64_t kSameSpell = 1'000'000;
-  rows::Overheads& spell = full_queues_[row.thread];
+  rows::Overheads& spell = full_queues_[std::uint32_t{row.thread}];  // by value: fields of packed rows take no references
   if (spell.start != 0 && row.start >= spell.start && row.start <= spell.end + kSameSpell) {
-    spell.end = std::max<std::uint64_t>(spell.end, row.end);
+    spell.end = std::max(std::uint64_t{spell.end}, std::uint64_t{row.end});
     return;
   }
   if (spell.start != 0) capture_.add(spell);
