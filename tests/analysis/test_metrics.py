@@ -174,6 +174,17 @@ def test_memory_is_that_of_devices_from_the_begin_of_the_window_on(measured):
     assert (found["peak_memory_bytes"], found["net_memory_bytes"]) == (120, 55)
 
 
+def test_allocations_are_known_by_the_function_that_took_them(measured):
+    def write(c):
+        c.api("cudaMalloc_v3020", 200, 210, correlation=1)
+        c.add("allocations", time=ORIGIN + 205, bytes=8, operation=1, memory=3, context=1, correlation=1)
+        c.add("allocations", time=ORIGIN + 300, bytes=8, operation=1, memory=3, context=1)
+        c.add("allocations", time=ORIGIN + 310, bytes=8, operation=2, memory=3, context=1)
+
+    found = measured(write).values
+    assert found["allocators"] == {"(unknown call)": 1, "cudaMalloc": 1}
+
+
 def test_giving_back_what_was_there_before_makes_no_peak(measured):
     def write(c):
         c.add("allocations", time=ORIGIN + 200, bytes=100, operation=2, memory=3, context=1)

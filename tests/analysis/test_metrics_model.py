@@ -127,6 +127,7 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
     values: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     syncs: Counter[str] = Counter()
+    allocators: Counter[str] = Counter()
     streams, busy, waits, levels = set(), set(), [], []
     ends: list[int] = []
     api_time = copying = 0
@@ -180,6 +181,8 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
                 values["pinned_frees" if m.kind % 2 else "pinned_allocations"] += 1
             elif m.stream in (2, 3):
                 values["frees" if m.kind % 2 else "allocations"] += 1
+                if not m.kind % 2:
+                    allocators[outer[m.correlation].function if m.correlation in outer else "(unknown call)"] += 1
                 levels.append((m.start, -m.size if m.kind % 2 else m.size))
         for w in of_window(process.kernels + process.copies + process.fills + process.graphs):
             streams.add((number, w.stream))
@@ -191,8 +194,9 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
         level += change
         peak = max(peak, level)
     out: dict[str, object] = dict(values)
-    out |= {"kernels": dict(kernels), "kernel_launches": kernels.total(), "syncs": dict(syncs), "api_time_ns": api_time,
-            "sync_calls": syncs.total(), "streams_used": len(streams), "busy_ns": len(busy), "net_memory_bytes": level,
+    out |= {"kernels": dict(kernels), "kernel_launches": kernels.total(), "syncs": dict(syncs),
+            "allocators": dict(allocators), "api_time_ns": api_time, "sync_calls": syncs.total(),
+            "streams_used": len(streams), "busy_ns": len(busy), "net_memory_bytes": level,
             "peak_memory_bytes": peak}  # fmt: skip
     if ends:
         span = max(ends) - min(ends)

@@ -13,7 +13,7 @@ SOFTMAX: dict[str, Any] = {
     "kernel_launches": 3, "kernels": {"softmax_fwd": 1, "vectorized_elementwise": 2}, "graph_launches": 0,
     "memcpy_count": 1, "memcpy_bytes": 4, "memcpy_d2h_count": 1, "memcpy_d2h_bytes": 4,
     "memset_count": 1, "memset_bytes": 64, "sync_calls": 1, "syncs": {"cudaStreamSynchronize": 1},
-    "allocations": 0, "frees": 0, "pinned_allocations": 0, "pinned_frees": 0, "streams_used": 1,
+    "allocations": 0, "allocators": {}, "frees": 0, "pinned_allocations": 0, "pinned_frees": 0, "streams_used": 1,
     "peak_memory_bytes": 32 << 20, "net_memory_bytes": 0,
     "kernel_time_ns": 18_700, "busy_ns": 18_000, "api_time_ns": 40_000, "idle_share": 0.25,
 }  # fmt: skip

@@ -81,6 +81,7 @@ METRICS: dict[str, Metric] = {
         Metric("sync_calls", Gate.EXACT, "", "calls that make their thread wait for the GPU"),
         Metric("syncs", Gate.EXACT, "", "the same, by function", counts=True),
         Metric("allocations", Gate.EXACT, "", "allocations of device memory"),
+        Metric("allocators", Gate.EXACT, "", "the same, by function", counts=True),
         Metric("frees", Gate.EXACT, "", "releases of device memory"),
         Metric("pinned_allocations", Gate.EXACT, "", "allocations of pinned host memory"),
         Metric("pinned_frees", Gate.EXACT, "", "releases of pinned host memory"),
@@ -102,6 +103,8 @@ METRICS: dict[str, Metric] = {
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
 _ALLOCATE, _RELEASE = 1, 2
+#: The function of an allocation whose call was not recorded.
+UNKNOWN_CALL = "(unknown call)"
 
 # Losses of what metrics are made of. NVTX losses are none: a lost mark leaves a window that says so itself.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
@@ -143,12 +146,7 @@ def measure(
     patterns (as of file names, upper and lower case being different) of stable names of kernels that do not count.
     """
     found = index(trace)
-    processes = None if window.process == ALL_PROCESSES else found.processes_of(window.process)
-    work = found.everything.within([(window.start, window.end)])
-    if processes is not None and len(processes) < len(found.owner):
-        work = work.of_processes(processes)
-    if window.tool:
-        work = work.without_calls(_made_by_tool(found, window))
+    processes, work = belonging(found, window)
     names = _stable_names(found, work["kernels"], normalize)
     work = _without_ignored(found, work, names, ignore)
     spans: dict[str, list[tuple[int, int]]] = {}
@@ -168,6 +166,17 @@ def measure(
 
 
 # What belongs to the window
+
+
+def belonging(found: Index, window: Window) -> tuple[list[int] | None, Selection]:
+    """The processes whose work can belong to a window (None: all), and the calls and the work that do."""
+    processes = None if window.process == ALL_PROCESSES else found.processes_of(window.process)
+    work = found.everything.within([(window.start, window.end)])
+    if processes is not None and len(processes) < len(found.owner):
+        work = work.of_processes(processes)
+    if window.tool:
+        work = work.without_calls(_made_by_tool(found, window))
+    return processes, work
 
 
 def _made_by_tool(found: Index, window: Window) -> np.ndarray:
@@ -213,7 +222,7 @@ def _values(found: Index, work: Selection, names: dict[int, str]) -> dict[str, V
         _launches(found, work, names)
         | _copied(work)
         | _waits(found, work)
-        | _memory(work["allocations"])
+        | _memory(found, work["allocations"])
         | {"streams_used": _streams(work)}
         | _times(found, work)
     )
@@ -252,24 +261,34 @@ def _copied(work: Selection) -> dict[str, Value]:
 
 def _waits(found: Index, work: Selection) -> dict[str, Value]:
     functions = work.calls.rows["function"]
-    ids, counts = np.unique(functions[found.functions.synchronizes[functions]], return_counts=True)
+    by_name = _by_function(found, functions[found.functions.synchronizes[functions]])
+    return {"sync_calls": sum(by_name.values()), "syncs": by_name}
+
+
+def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
+    """How often each function is in an array of their ids, by name."""
     by_name: dict[str, int] = {}
-    for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        name = found.functions.name[i]
+    for i, count in zip(*(part.tolist() for part in np.unique(functions, return_counts=True)), strict=True):
+        name = found.functions.name[i] or UNKNOWN_CALL
         by_name[name] = by_name.get(name, 0) + count
-    return {"sync_calls": sum(by_name.values()), "syncs": dict(sorted(by_name.items()))}
+    return dict(sorted(by_name.items()))
 
 
-def _memory(allocations: Rows) -> dict[str, Value]:
+def _memory(found: Index, allocations: Rows) -> dict[str, Value]:
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
-    device = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
+    on_device = np.isin(rows["memory"], _DEVICE_MEMORY)
+    device = rows[on_device]
+    calls = allocations.call[on_device & (rows["operation"] == _ALLOCATE)]
+    # The function of id 0 has no name: it stands for calls that were not recorded.
+    functions = np.append(found.calls["function"], 0)[calls]
     # Of one moment, what was given back first: so the order does not depend on that of the processes.
     device = device[np.lexsort((device["operation"] == _ALLOCATE, device["time"]))]
     taken, given = device["operation"] == _ALLOCATE, device["operation"] == _RELEASE
     level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
     return {
         "allocations": int(taken.sum()),
+        "allocators": _by_function(found, functions),
         "frees": int(given.sum()),
         "pinned_allocations": int((pinned == _ALLOCATE).sum()),
         "pinned_frees": int((pinned == _RELEASE).sum()),

@@ -17,7 +17,13 @@ KINDS = tuple(m.name for m in METRICS.values() if m.gate is Gate.EXACT and not m
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
 #: Totals, and what they are totals of: a metric by name, or the counts or bytes of the kinds of copies.
-TOTALS = {"kernel_launches": "kernels", "sync_calls": "syncs", "memcpy_count": "count", "memcpy_bytes": "bytes"}
+TOTALS = {
+    "kernel_launches": "kernels",
+    "sync_calls": "syncs",
+    "allocations": "allocators",
+    "memcpy_count": "count",
+    "memcpy_bytes": "bytes",
+}
 #: Where any of these is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 
