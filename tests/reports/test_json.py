@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from cutrace import CutraceError
 from cutrace.golden import Interval, Row, Verdict
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
-from cutrace.reports.model import Case, Kernel, Lane, Report, State, Timeline, plain
+from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline, plain
 
 INTERVALS = st.builds(Interval, *[st.integers(0, 1 << 60)] * 4, st.tuples(st.integers(0, 9)))
 VALUES = st.one_of(st.integers(-(1 << 70), 1 << 70), st.dictionaries(st.text(), st.integers()))
 STORED = st.one_of(st.none(), VALUES, INTERVALS)
 ROWS = st.builds(Row, st.text(), st.text(), STORED, STORED, st.text(), st.sampled_from(Verdict), st.booleans())
-LANES = st.builds(Lane, st.text(), st.text(), st.lists(st.tuples(*[st.integers(0, 99)] * 7)).map(tuple))
+LANES = st.builds(Lane, st.text(), st.text(), st.lists(st.tuples(*[st.integers(0, 99)] * 5)).map(tuple))
 CASES = st.builds(
     Case,
     st.text(),
@@ -31,7 +31,13 @@ CASES = st.builds(
     problems=st.lists(st.text(), max_size=2).map(tuple),
     kernels=st.lists(st.builds(Kernel, st.text(), *[st.integers()] * 4), max_size=2).map(tuple),
     timeline=st.none()
-    | st.builds(Timeline, st.integers(), st.lists(LANES, max_size=2).map(tuple), st.just(("", "a")), st.integers()),
+    | st.builds(
+        Timeline,
+        st.integers(),
+        st.lists(LANES, max_size=2).map(tuple),
+        st.just((Style("a", "b", "api"),)),
+        st.integers(),
+    ),
 )
 
 

@@ -45,33 +45,41 @@ class Kernel:
     max_ns: int
 
 
-@dataclass(frozen=True)
-class Lane:
-    """One line of a timeline: a stream, the API calls or the NVTX ranges of a thread, or the regions of the test.
-
-    ``slices`` are (start, duration, name, detail, depth, link, kind): ns from the begin of the timeline, indices of
-    :attr:`Timeline.strings`, the row in the lane, a number that a call shares with what it launched (0: none),
-    and an index of :data:`SLICE_KINDS`.
-    """
-
-    title: str
-    group: str
-    slices: tuple[tuple[int, int, int, int, int, int, int], ...]
-    left_out: int = 0
-
-
-#: What a slice can be; pages colour by it.
+#: What a slice of a timeline can be; pages colour by it. ``rest`` stands for slices that were left out.
 SLICE_KINDS = ("kernel", "copy", "fill", "graph", "api", "wait", "nvtx", "mark", "region", "rest")
 
 
 @dataclass(frozen=True)
+class Style:
+    """What slices have in common: their name, what else is known of them, and one of :data:`SLICE_KINDS`."""
+
+    name: str
+    detail: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One lane of a timeline: a stream, the API calls or NVTX ranges of a thread, the regions of the test.
+
+    ``slices`` are (start, duration, style, depth, link), ascending by start: ns from the begin of the timeline, an
+    index of :attr:`Timeline.styles`, the row in the lane, and a number that a call shares with what it launched, else
+    0.
+    """
+
+    title: str
+    group: str
+    slices: tuple[tuple[int, int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """A picture of a test: ``span_ns`` from the begin of its window to the end of the last slice; ``left_out`` counts
-    the slices that are not in it one by one."""
+    """A picture of a test: ``span_ns`` from the begin of its window to its end or that of the last slice; ``left_out``
+    counts the slices that are not in it one by one."""
 
     span_ns: int
     lanes: tuple[Lane, ...]
-    strings: tuple[str, ...]
+    styles: tuple[Style, ...]
     left_out: int = 0
 
 
@@ -137,7 +145,8 @@ class Case:
         known["kernels"] = tuple(Kernel(**kernel) for kernel in known.get("kernels") or ())
         if picture := known.get("timeline"):
             lanes = tuple(Lane(**{**lane, "slices": tuple(map(tuple, lane["slices"]))}) for lane in picture["lanes"])
-            known["timeline"] = Timeline(**{**picture, "lanes": lanes, "strings": tuple(picture["strings"])})
+            styles = tuple(Style(**style) for style in picture["styles"])
+            known["timeline"] = Timeline(**{**picture, "lanes": lanes, "styles": styles})
         return cls(**known)
 
 
@@ -218,7 +227,7 @@ def plain(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Interval):
         return {"interval": {f.name: plain(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, Timeline | Lane | Kernel):
+    if isinstance(value, Timeline | Lane | Style | Kernel):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {_key(name): plain(item) for name, item in value.items()}

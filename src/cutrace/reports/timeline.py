@@ -1,0 +1,332 @@
+"""The picture of a test: what its threads called, what ran on the GPU meanwhile, and the ranges around it.
+
+A picture has a bounded number of slices, so that a page with hundreds of tests opens at once: the longest stay, and
+each run of others between them becomes one slice that says how many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from .._native import demangle
+from ..analysis.metrics import COPY_KINDS, belonging
+from ..analysis.names import normalize_kernel
+from ..analysis.windows import ALL_PROCESSES, Window
+from ..analysis.work import GPU_TABLES, Index, Rows, Selection, index
+from ..trace import Trace
+from ..units import count_of
+from .model import Kernel, Lane, Style, Timeline
+from .values import duration, short, size
+
+#: Slices of a picture, unless something else is asked for.
+LIMIT = 600
+#: Lanes of a picture, and rows of a lane.
+_LANES, _DEPTH = 48, 10
+#: Characters of a name in full, which stands once in a picture.
+_FULL_NAME = 240
+_DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p"}
+_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """Slices of one lane as arrays: times in ns from the begin of the picture, the style, and the API call behind
+    each (-1: none). ``rank`` orders the lanes; ``share`` is that of the slices which lanes of this sort may have."""
+
+    title: str
+    group: str
+    rank: tuple[int, ...]
+    share: float
+    start: np.ndarray
+    end: np.ndarray
+    style: np.ndarray
+    call: np.ndarray
+
+    def __getitem__(self, at: np.ndarray) -> _Slices:
+        return replace(self, start=self.start[at], end=self.end[at], style=self.style[at], call=self.call[at])
+
+
+def timeline(
+    trace: Trace, window: Window, *, limit: int = LIMIT, normalize: Callable[[str], str] = normalize_kernel
+) -> Timeline:
+    """The picture of a window, of about ``limit`` slices at most.
+
+    What is in it is what :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks meanwhile.
+    """
+    found = index(trace)
+    processes, work = belonging(found, window)
+    maker = _Maker(trace, found, window, normalize)
+    everything = [*maker.regions(), *maker.nvtx(processes), *maker.calls(work), *maker.gpu(work)]
+    everything.sort(key=lambda lane: lane.rank)
+    lanes, left_out = everything[:_LANES], sum(len(lane.start) for lane in everything[_LANES:])
+    reduced = [maker.reduced(lane, keep) for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)]
+    left_out += sum(left for _, left in reduced)
+    linked = _links([lane for lane, _ in reduced])
+    drawn = []
+    for lane, _ in reduced:
+        made, hidden = _rows(lane, linked)
+        drawn.append(made)
+        left_out += hidden
+    ends = [int(lane.end.max()) for lane, _ in reduced if len(lane.end)]
+    return Timeline(max([window.end - window.start, *ends]), tuple(drawn), tuple(maker.styles), left_out)
+
+
+def top_kernels(
+    trace: Trace, window: Window, count: int = 10, *, normalize: Callable[[str], str] = normalize_kernel
+) -> tuple[Kernel, ...]:
+    """The kernels of a window with the most time, by stable name."""
+    found = index(trace)
+    rows = belonging(found, window)[1]["kernels"].with_times
+    times = (rows["end"] - rows["start"]).astype(np.int64)
+    ids, which = np.unique(found.launch_name[rows["launch"]], return_inverse=True)
+    which = which.reshape(-1)
+    parts: dict[str, list[np.ndarray]] = {}
+    for number, name in enumerate(ids.tolist()):
+        parts.setdefault(normalize(found.strings[name]), []).append(times[which == number])
+    joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    kernels = [Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max())) for n, t in joined.items()]
+    return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count])
+
+
+class _Maker:
+    """Makes lanes of the tables of a capture, and gathers the styles of their slices."""
+
+    def __init__(self, trace: Trace, found: Index, window: Window, normalize: Callable[[str], str]) -> None:
+        self._trace, self._found, self._window, self._normalize = trace, found, window, normalize
+        self._several = len(trace.processes) > 1
+        self._numbers: dict[Style, int] = {}
+        self._devices = {
+            (int(row["process"]), int(row["device"])): trace.strings[int(row["name"])] for row in trace.devices
+        }
+        self._threads = {
+            (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])] for row in trace.threads
+        }
+        named = trace.resource_names[trace.resource_names["kind"] == 1]
+        self._streams = {
+            (int(row["process"]), int(row["context"]), int(row["object"])): trace.strings[int(row["name"])]
+            for row in named
+        }
+
+    @property
+    def styles(self) -> list[Style]:
+        return list(self._numbers)
+
+    def style(self, name: str, detail: str, kind: str) -> int:
+        return self._numbers.setdefault(Style(name, detail, kind), len(self._numbers))
+
+    # Lanes
+
+    def regions(self) -> Iterator[_Slices]:
+        parts = self._window.regions
+        if parts:
+            styles = [self.style(part.name, "", "region") for part in parts]
+            starts, ends = ([getattr(part, edge) for part in parts] for edge in ("start", "end"))
+            yield self._lane("regions", "", (0,), 0.25, starts, ends, styles)
+
+    def nvtx(self, processes: list[int] | None) -> Iterator[_Slices]:
+        """Ranges that overlap the window, cut at its edges, and marks in it."""
+        first, last = self._window.start, self._window.end
+        ranges, marks = self._trace.nvtx_ranges, self._trace.nvtx_marks
+        ranges = ranges[(ranges["start"] < last) & (ranges["end"] >= first)]
+        marks = marks[(marks["time"] >= first) & (marks["time"] < last) & (marks["source"] == 0)]
+        if processes is not None and self._window.process != ALL_PROCESSES:
+            ranges, marks = (rows[np.isin(rows["process"], processes)] for rows in (ranges, marks))
+        times = np.concatenate([ranges["start"], marks["time"]]).astype(np.int64)
+        ends = np.concatenate([ranges["end"], marks["time"]]).astype(np.int64)
+        styles = np.concatenate([self._messages(ranges, "nvtx"), self._messages(marks, "mark")])
+        owners = [np.concatenate([ranges[f], marks[f]]).astype(np.int64) for f in ("process", "thread")]
+        for (process, thread), at in _groups(*owners):
+            start, end = np.clip(times[at], first, last), np.clip(ends[at], first, last)
+            yield self._lane(
+                "NVTX", self._thread(process, thread), (1, process, thread, 0), 0.25, start, end, styles[at]
+            )
+
+    def calls(self, work: Selection) -> Iterator[_Slices]:
+        calls, functions = work.calls, self._found.functions
+        rows = calls.rows
+
+        def style(function: int) -> int:
+            status = int(functions.status[function])
+            kind = "wait" if functions.synchronizes[function] else "api"
+            return self.style(functions.name[function], f"returned error {status}" if status else "", kind)
+
+        styles = _each(rows["function"], style)
+        for (process, thread), at in _groups(rows["process"], rows["thread"]):
+            yield self._lane(
+                "CUDA API",
+                self._thread(process, thread),
+                (1, process, thread, 1),
+                0.3,
+                rows["start"][at],
+                rows["end"][at],
+                styles[at],
+                calls.call[at],
+            )
+
+    def gpu(self, work: Selection) -> Iterator[_Slices]:
+        parts = {name: _timed(work[name]) for name in GPU_TABLES}
+        styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
+
+        def column(name: str) -> np.ndarray:
+            return np.concatenate([part.rows[name] for part in parts.values()]).astype(np.int64)
+
+        start, end = column("start"), column("end")
+        call = np.concatenate([part.call for part in parts.values()])
+        for key, at in _groups(*map(column, ("process", "device", "context", "stream"))):
+            process, device, context, stream = key
+            name = self._devices.get((process, device), "GPU")
+            group = f"{name} ({device})" + (f", {self._process(process)}" if self._several else "")
+            title = self._streams.get((process, context, stream)) or f"stream {stream}"
+            yield self._lane(title, group, (2, *key), 1.0, start[at], end[at], styles[at], call[at])
+
+    def reduced(self, lane: _Slices, keep: int) -> tuple[_Slices, int]:
+        """The lane in the order of time with its ``keep`` longest slices, and one for each run of others between
+        them; and how many others there are."""
+        lane = lane[np.lexsort((-lane.end, lane.start))]
+        if len(lane.start) <= keep:
+            return lane, 0
+        kept = np.zeros(len(lane.start), bool)
+        kept[np.argsort(lane.start - lane.end, kind="stable")[:keep]] = True
+        others = np.flatnonzero(~kept)
+        runs = np.flatnonzero(np.diff(np.cumsum(kept)[others], prepend=-1))
+        rest, lengths = lane[others], np.diff(np.append(runs, len(others)))
+        inside = np.add.reduceat(rest.end - rest.start, runs)
+        styles = [
+            self.style(f"{count_of(int(n), 'more slice')}", f"left out; {duration(int(t))} in all", "rest")
+            for n, t in zip(lengths, inside, strict=True)
+        ]
+        chosen = lane[kept]
+        joined = replace(
+            lane,
+            start=np.append(chosen.start, rest.start[runs]),
+            end=np.append(chosen.end, np.maximum.reduceat(rest.end, runs)),
+            style=np.append(chosen.style, styles),
+            call=np.append(chosen.call, np.full(len(runs), -1)),
+        )
+        return joined[np.lexsort((-joined.end, joined.start))], len(others)
+
+    def _lane(
+        self, title: str, group: str, rank: tuple[int, ...], share: float, start: object, end: object, *more: object
+    ) -> _Slices:
+        times = [np.asarray(edge).astype(np.int64) - self._window.start for edge in (start, end)]
+        style, call = [*(np.asarray(column, np.int64) for column in more), np.full(len(times[0]), -1)][:2]
+        return _Slices(title, group, rank, share, times[0], times[1], style, call)
+
+    # Styles of rows
+
+    def _kernels(self, rows: np.ndarray) -> np.ndarray:
+        def style(launch: int) -> int:
+            row = self._trace.launches[launch]
+            raw = self._found.strings[int(row["name"])]
+            name, full = self._normalize(raw), demangle(raw)
+            words = [
+                f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers",
+                f"{size(shared)} shared" if (shared := int(row["static_shared"]) + int(row["dynamic_shared"])) else "",
+                short(full, _FULL_NAME) if full != name else "",
+            ]
+            return self.style(name, "\n".join(filter(None, words)), "kernel")
+
+        return _each(rows["launch"], style)
+
+    def _memcpys(self, rows: np.ndarray) -> np.ndarray:
+        def style(key: tuple[int, ...]) -> int:
+            kind, count, source, target = key
+            words = COPY_KINDS[_DIRECTIONS.get(kind, "d2d" if 3 <= kind <= 8 else "other")]
+            memory = [word for memory in (source, target) if (word := _MEMORY.get(memory))]
+            return self.style(f"copy {words}", ", ".join([size(count), " to ".join(memory)]), "copy")
+
+        return _each(rows[["kind", "bytes", "source_memory", "destination_memory"]], style)
+
+    def _memsets(self, rows: np.ndarray) -> np.ndarray:
+        return _each(rows[["bytes", "value"]], lambda k: self.style("fill", f"{size(k[0])} with {k[1]:#x}", "fill"))
+
+    def _graph_launches(self, rows: np.ndarray) -> np.ndarray:
+        return _each(rows["graph"], lambda graph: self.style(f"graph {graph}", "a whole CUDA graph", "graph"))
+
+    def _messages(self, rows: np.ndarray, kind: str) -> np.ndarray:
+        def style(key: tuple[int, ...]) -> int:
+            name, domain = (self._found.strings[number] for number in key)
+            return self.style(short(name, _FULL_NAME), f"domain {short(domain)}" if domain else "", kind)
+
+        return _each(rows[["name", "domain"]], style)
+
+    # Titles
+
+    def _thread(self, process: int, thread: int) -> str:
+        name = self._threads.get((process, thread), "")
+        words = f"{name} (thread {thread})" if name else f"thread {thread}"
+        return f"{self._process(process)}, {words}" if self._several else words
+
+    def _process(self, process: int) -> str:
+        return f"process {self._trace.processes[process].pid}"
+
+
+def _dim3(row: np.void, what: str) -> str:
+    return " x ".join(str(int(row[f"{what}_{axis}"])) for axis in "xyz")
+
+
+def _timed(part: Rows) -> Rows:
+    return part[part.timed]
+
+
+def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
+    """``number`` of each key, called once for equal ones."""
+    unique, which = np.unique(keys, return_inverse=True)
+    return np.array([number(key) for key in unique.tolist()], np.int64)[which.reshape(-1)]
+
+
+def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """The rows of each combination of values, in the order of the values."""
+    if not len(columns[0]):
+        return
+    order = np.lexsort(columns[::-1])
+    keys = np.stack([column[order].astype(np.int64) for column in columns])
+    edges = np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0)) + 1
+    for at in np.split(order, edges):
+        yield tuple(int(column[at[0]]) for column in columns), at
+
+
+def _kept(lanes: list[_Slices], limit: int) -> list[int]:
+    """How many slices of each lane stay. Where not all can, half of the limit does: the others' runs take the rest."""
+    sizes = [len(lane.start) for lane in lanes]
+    if sum(sizes) <= limit:
+        return sizes
+    kept, left = [0] * len(lanes), max(limit // 2, 1)
+    for share in sorted({lane.share for lane in lanes}):
+        mine = [at for at, lane in enumerate(lanes) if lane.share == share]
+        budget = min(int(left * share), sum(sizes[at] for at in mine))
+        # Small lanes stay whole, large ones share what remains.
+        for position, at in enumerate(sorted(mine, key=lambda at: sizes[at])):
+            kept[at] = min(sizes[at], budget // (len(mine) - position))
+            budget -= kept[at]
+            left -= kept[at]
+    return kept
+
+
+def _links(lanes: list[_Slices]) -> dict[int, int]:
+    """Numbers from 1 for the API calls of which the picture has more than one slice."""
+    calls, counts = np.unique(np.concatenate([lane.call for lane in lanes] or [np.zeros(0)]), return_counts=True)
+    shared = calls[(counts > 1) & (calls >= 0)]
+    return {int(call): number for number, call in enumerate(shared.tolist(), 1)}
+
+
+def _rows(lane: _Slices, linked: dict[int, int]) -> tuple[Lane, int]:
+    """The lane with each slice in the first row that is free then; and how many found none."""
+    free: list[int] = list(range(_DEPTH))
+    busy: list[tuple[int, int]] = []
+    slices = []
+    for start, end, style, call in zip(
+        *(a.tolist() for a in (lane.start, lane.end, lane.style, lane.call)), strict=True
+    ):
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        if not free:
+            continue
+        depth = heappop(free)
+        heappush(busy, (max(end, start + 1), depth))
+        slices.append((start, end - start, style, depth, linked.get(call, 0)))
+    return Lane(lane.title, lane.group, tuple(slices)), len(lane.start) - len(slices)
