@@ -13,6 +13,8 @@ from ..analysis.metrics import Value
 from ..golden import Interval, Row, Verdict
 from ..golden.model import Stored
 
+#: The reason of a case that has none.
+UNKNOWN = "no reason is known"
 #: Integers of more bits than this are no measurements, and JSON readers choke on them.
 _BITS = 1024
 
@@ -178,7 +180,7 @@ class Report:
 
     def reasons(self, state: State) -> dict[str, int]:
         """Why cases are in a state, the most frequent reason first."""
-        found = Counter(case.reason or "no reason is known" for case in self.cases if case.state is state)
+        found = Counter(case.reason or UNKNOWN for case in self.cases if case.state is state)
         return dict(found.most_common())
 
     def to_json(self, *, timeline: bool = True) -> dict[str, Any]:

@@ -67,9 +67,12 @@ def table(rows: Sequence[Row]) -> list[str]:
 def remark(row: Row) -> str:
     """What there is to say of a row: the verdict, unless the detail of a change says more, and whether it counts."""
     plainly = row.verdict is Verdict.CHANGED and row.detail and row.failed
-    words = [] if plainly else [row.verdict.value]
-    if row.detail:
-        words.append(names_shortened(row.detail))
+    return " ".join(filter(None, ["" if plainly else row.verdict.value, said(row)]))
+
+
+def said(row: Row) -> str:
+    """What there is to say of a row besides its verdict."""
+    words = [names_shortened(row.detail)] if row.detail else []
     if not row.gated:
         words.append("(not gated)")
     elif row.verdict in (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW) and not row.failed:

@@ -295,7 +295,7 @@ def _kept(lanes: list[_Slices], limit: int) -> list[int]:
     sizes = [len(lane.start) for lane in lanes]
     if sum(sizes) <= limit:
         return sizes
-    kept, left = [0] * len(lanes), max(limit // 2, 1)
+    kept, left = [0] * len(lanes), limit // 2
     for share in sorted({lane.share for lane in lanes}):
         mine = [at for at, lane in enumerate(lanes) if lane.share == share]
         budget = min(int(left * share), sum(sizes[at] for at in mine))

@@ -1,0 +1,158 @@
+"""How large the HTML report of a suite is, how long it takes to make, and how fast a browser opens it.
+
+    python benchmarks/report_page.py [--tests 500] [--page page.html] [--browser /usr/bin/chromium] [--rounds 5]
+
+The tests are real: each is a committed capture as a whole, compared with a golden file of itself; one
+in fifty has a kernel, a copy and a wait too many. ``build_seconds`` is making the page of cases that are measured
+already, and ``case_seconds`` measuring and drawing one of them. With ``--browser`` (needs the playwright package), a
+fresh browser context opens the page from disk for each round: ``dom_ms`` is DOMContentLoaded, ``paint_ms`` the first
+contentful paint, ``ready_ms`` the first test drawn, all since the begin of navigation; medians of the rounds.
+Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cutrace
+from cutrace.analysis.metrics import Metrics, measure
+from cutrace.analysis.windows import whole
+from cutrace.golden import Golden, compare, gpu_name, updated
+from cutrace.reports.html import html
+from cutrace.reports.jsonfile import write
+from cutrace.reports.model import Case, Report, State
+from cutrace.reports.timeline import timeline, top_kernels
+
+ROOT = Path(__file__).resolve().parent.parent
+#: One test in so many has changed.
+EVERY = 50
+
+
+def golden_of(test: str, run: Metrics) -> Golden:
+    """A golden file of a run."""
+    made, _ = updated(None, [run, run], test=test, gpu=gpu_name(run.gpus), recorded="", mode="all")
+    return made
+
+
+def changed(golden: Golden) -> Golden:
+    """The golden file of a test that had one kernel, one copy and one wait less."""
+    metrics = dict(golden.common.metrics)
+    kernels, syncs = (dict(v) if isinstance(v := metrics[name], dict) else {} for name in ("kernels", "syncs"))
+    for names, total in ((kernels, "kernel_launches"), (syncs, "sync_calls")):
+        if names:
+            names.pop(next(iter(names)))
+            metrics[total] = sum(names.values())
+    metrics |= {"kernels": kernels, "syncs": syncs}
+    return replace(golden, common=replace(golden.common, metrics=metrics))
+
+
+def case_of(capture: Path, number: int) -> Case:
+    nodeid = f"tests/test_{capture.stem}.py::TestSuite::test_{capture.stem}[{number}-float16-{number % 7}x4096]"
+    with cutrace.load(capture) as trace:
+        window = whole(trace)
+        run = measure(trace, window)
+        golden = golden_of(nodeid, run)
+        if drifted := number % EVERY == EVERY // 2:
+            golden = changed(golden)
+        state = (State.GATED, State.GATED, State.GATED, State.TRACED)[number % 4] if not drifted else State.GATED
+        return Case(
+            nodeid,
+            "failed" if drifted else "passed",
+            state,
+            gpu=run.gpus[0] if run.gpus else "",
+            rows=compare(golden, [run], gpu=gpu_name(run.gpus)).rows if state is State.GATED else (),
+            values=run.values,
+            regions=run.regions,
+            user={"tokens": number},
+            artifacts={name: f"tests/{number}/{name}" for name in ("trace.pftrace", "run.bin", "metrics.json")},
+            duration_s=(window.end - window.start) / 1e9,
+            golden=f"golden/tests/test_{capture.stem}.py/{number}.toml",
+            kernels=top_kernels(trace, window),
+            timeline=timeline(trace, window),
+        )
+
+
+def suite(count: int) -> Report:
+    """A session of so many tests, most of them gated, some without GPU work."""
+    captures = sorted((ROOT / "tests" / "data").glob("*.bin"))
+    cases = [
+        Case(f"tests/test_host.py::test_parse[{n}]", state=State.UNTRACED, reason="no GPU work", duration_s=0.001)
+        if n % 10 == 9
+        else case_of(captures[n % len(captures)], n)
+        for n in range(count)
+    ]
+    return Report(tuple(cases), f"pytest --cutrace, {count} tests", versions={"cutrace": cutrace.__version__})
+
+
+def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:
+    """Times of opening the page, in ms."""
+    from playwright.sync_api import sync_playwright
+
+    script = """() => new Promise((done) => {
+        const read = () => {
+            const [navigation] = performance.getEntriesByType("navigation");
+            const paint = performance.getEntriesByName("first-contentful-paint")[0];
+            if (!paint || !navigation.loadEventEnd || !document.querySelector("canvas")) return setTimeout(read, 5);
+            done({dom_ms: navigation.domContentLoadedEventEnd, load_ms: navigation.loadEventEnd,
+                  paint_ms: paint.startTime, heap_mib: performance.memory.usedJSHeapSize / 2**20});
+        };
+        read();
+    })"""
+    found: list[dict[str, float]] = []
+    with sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        for _ in range(rounds):
+            context = program.new_context(viewport={"width": 1280, "height": 800})
+            tab = context.new_page()
+            begin = time.perf_counter()
+            tab.goto(page.resolve().as_uri())
+            tab.wait_for_selector("canvas")
+            ready = (time.perf_counter() - begin) * 1e3
+            found.append({**tab.evaluate(script), "ready_ms": ready})
+            context.close()
+        version = program.version
+        program.close()
+    medians = {name: round(statistics.median(one[name] for one in found), 1) for name in found[0]}
+    return {"browser": version, "rounds": rounds, **medians}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests", type=int, default=500)
+    parser.add_argument("--page", type=Path, help="keep the page here")
+    parser.add_argument("--browser", help="Chromium to open it with")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    report = suite(options.tests)
+    measured = time.perf_counter()
+    text = html(report)
+    built = time.perf_counter()
+    slices = sum(len(lane.slices) for case in report.cases if case.timeline for lane in case.timeline.lanes)
+    result: dict[str, Any] = {
+        "tests": options.tests,
+        "slices": slices,
+        "page_mib": round(len(text.encode("utf-8", "backslashreplace")) / 2**20, 2),
+        "build_seconds": round(built - measured, 3),
+        "case_seconds": round((measured - begin) / max(options.tests, 1), 4),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        page = options.page or Path(folder) / "page.html"
+        write(page, text)
+        if options.browser:
+            result |= opened(page, options.browser, options.rounds)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""A report as one HTML page that needs nothing else: no server, no network, and no script that is not its own.
+
+The list of tests is plain HTML. What is known of a test lies in the page as JSON, and is parsed and drawn only when
+the test is chosen, so a page with hundreds of timelines opens at once. Whatever comes from tests is data: it reaches
+the page through :func:`_escaped` or :func:`_embedded` alone, and the policy of the page lets no other script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..analysis.metrics import METRICS
+from ..golden import Row, Verdict
+from ..golden.model import Stored
+from ..units import printable
+from .model import Case, Report, State, Style, Timeline, plain
+from .text import said
+from .values import counts, duration, pair, short, shown, title
+
+_FOLDER = Path(__file__).parent
+#: Tests in the order of the list: what needs a look comes first.
+_ORDER = (State.UNVERIFIED, State.MISSING, State.UPDATED, State.GATED, State.TRACED, State.UNTRACED)
+_STATES = {
+    State.GATED: "gated",
+    State.TRACED: "traced",
+    State.UNVERIFIED: "unverified",
+    State.MISSING: "no golden",
+    State.UPDATED: "updated",
+    State.UNTRACED: "not traced",
+}
+_BAD = ("failed", "error")
+_BETTER = (Verdict.BETTER, Verdict.FAST)
+_CHANGED = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW)
+#: Metrics that the list of tests shows.
+_HEADLINE = ("kernel_launches", "kernel_time_ns")
+_PLACES = {name: place for place, name in enumerate(METRICS)}
+#: Parts of counts by name that a table lists.
+_PARTS = 100
+
+
+def html(report: Report) -> str:
+    """The page. Links to artifacts are as the cases have them: from the folder of the page."""
+    style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    cases = sorted(report.cases, key=lambda case: (not _failed(case), _ORDER.index(case.state)))
+    styles = _Styles()
+    details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    parts = {
+        "policy": escape(policy),
+        "style": style,
+        "script": script,
+        "about": "".join(_about(report)),
+        "filters": "".join(_filters(report)),
+        "tests": "\n".join(_entry(number, case) for number, case in enumerate(cases)),
+        "data": "\n".join([_script("styles", styles.table), *details]),
+    }
+    template = (_FOLDER / "page.html").read_text("utf-8")
+    # One pass, so that what is put in is never taken for a place to put something.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+# The list
+
+
+def _about(report: Report) -> Iterator[str]:
+    facts = [report.header, report.started, *report.gpus]
+    if report.duration_s:
+        facts.append(f"{report.duration_s:.1f} s")
+    facts += [f"{name} {version}" for name, version in report.versions.items()]
+    yield from (f"<span>{_escaped(fact)}</span>" for fact in facts if fact)
+    yield from (f"<p class=note>{_escaped(note)}</p>" for note in report.notes)
+
+
+def _filters(report: Report) -> Iterator[str]:
+    found = [("", "all", len(report.cases)), ("failed", "failed", sum(map(_failed, report.cases)))]
+    found += [(state.value, _STATES[state], count) for state, count in report.counts.items()]
+    for key, words, count in found:
+        if count or not key:
+            pressed = "false" if key else "true"
+            yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{words} <b>{count:,}</b></button>'
+
+
+def _entry(number: int, case: Case) -> str:
+    values = [shown(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
+    what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
+    drift = ", ".join(_drift(case)) or (case.reason if case.state is not State.GATED else "")
+    key = "failed" if _failed(case) else case.state.value
+    return (
+        f'<li data-state={case.state.value}{" data-failed" if _failed(case) else ""}><a href="#t{number}">'
+        f'<i class="dot {key}" title="{key}"></i><span class=name>{_escaped(case.name)}</span>'
+        f"<span class=file>{_escaped(case.file)}</span><span class=what>{_escaped(what)}</span>"
+        f"<span class=drift>{_escaped(short(drift, 120))}</span></a></li>"
+    )
+
+
+def _drift(case: Case) -> Iterator[str]:
+    if case.problems:
+        yield "not verified"
+    for row in case.rows:
+        if row.failed:
+            golden, now = pair(row.metric, row.golden, row.now)
+            yield f"{title(row.metric)} {golden} → {now}"
+
+
+def _failed(case: Case) -> bool:
+    return case.drifted or case.outcome in _BAD
+
+
+# A test
+
+
+class _Styles:
+    """The styles of all timelines of the page, each once: kernels come back in test after test."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Style, int] = {}
+
+    def number(self, style: Style) -> int:
+        return self._numbers.setdefault(style, len(self._numbers))
+
+    @property
+    def table(self) -> list[tuple[str, str, str]]:
+        return [(style.name, style.detail, style.kind) for style in self._numbers]
+
+
+def _case(case: Case, styles: _Styles) -> dict[str, Any]:
+    return {
+        "nodeid": case.nodeid,
+        "name": case.name,
+        "file": case.file,
+        "outcome": case.outcome,
+        "state": _STATES[case.state],
+        "key": "failed" if _failed(case) else case.state.value,
+        "reason": case.reason,
+        "facts": list(_facts(case)),
+        "problems": case.problems,
+        "notes": case.notes,
+        "links": [(name, _link(path)) for name, path in case.artifacts.items()],
+        "golden": case.golden,
+        "tables": [table for table in _tables(case) if table["rows"]],
+        "user": [(str(name), _user(value)) for name, value in case.user.items()],
+        "kernels": list(_kernels(case)),
+        "timeline": case.timeline and _timeline(case.timeline, styles),
+    }
+
+
+def _facts(case: Case) -> Iterator[str]:
+    if case.gpu:
+        yield case.gpu
+    if case.duration_s:
+        yield duration(case.duration_s * 1e9)
+    if case.runs > 1:
+        yield f"{case.runs} runs"
+    if case.worker:
+        yield case.worker
+
+
+def _tables(case: Case) -> Iterator[dict[str, Any]]:
+    """The metrics of the test and of each region: compared ones with their golden values, the others with none."""
+    regions = dict.fromkeys(["", *(row.region for row in case.rows), *case.regions])
+    for region in regions:
+        compared = [(row.metric, _row(row)) for row in case.rows if row.region == region]
+        told = {name for name, _ in compared}
+        values = case.regions.get(region, {}) if region else case.values
+        alone = [(name, _value(name, value)) for name, value in values.items() if name not in told]
+        yield {"region": region, "rows": [row for _, row in sorted(compared + alone, key=lambda pair: _place(pair[0]))]}
+
+
+def _place(name: str) -> tuple[int, str]:
+    return _PLACES.get(name, len(_PLACES)), name
+
+
+def _row(row: Row) -> dict[str, Any]:
+    golden, now = pair(row.metric, row.golden, row.now)
+    mark = "bad" if row.failed else "off" if row.verdict in _CHANGED else "good" if row.verdict in _BETTER else ""
+    return {
+        "name": title(row.metric),
+        "golden": golden,
+        "now": now,
+        "rule": row.rule,
+        "verdict": row.verdict.value,
+        "detail": said(row),
+        "mark": mark,
+        "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
+        "parts": counts(row.now)[:_PARTS],
+    }
+
+
+def _value(name: str, value: object) -> dict[str, Any]:
+    return {"name": title(name), "now": shown(name, value), "dull": _empty(value), "parts": counts(value)[:_PARTS]}
+
+
+def _empty(value: Stored | object) -> bool:
+    return value in (None, 0, {})
+
+
+def _kernels(case: Case) -> Iterator[tuple[str, str, str, str, str, str, float]]:
+    most = max((kernel.total_ns for kernel in case.kernels), default=0)
+    for k in case.kernels:
+        mean = k.total_ns / k.count if k.count else 0
+        times = [duration(ns) for ns in (k.total_ns, mean, k.min_ns, k.max_ns)]
+        share = min(max(k.total_ns / most, 0.0), 1.0) if most > 0 else 0.0
+        yield (k.name, f"{k.count:,}", times[0], times[1], times[2], times[3], round(share, 3))
+
+
+def _timeline(picture: Timeline, styles: _Styles) -> dict[str, Any]:
+    """The slices of a lane as one list of numbers: the time since the start of the one before, duration, style, row,
+    link."""
+    numbers = [styles.number(style) for style in picture.styles]
+    lanes = []
+    for lane in picture.lanes:
+        flat: list[int] = []
+        before = 0
+        for start, length, style, depth, link in lane.slices:
+            flat += (start - before, length, numbers[style], depth, link)
+            before = start
+        lanes.append((lane.title, lane.group, flat))
+    return {"span": picture.span_ns, "left": picture.left_out, "lanes": lanes}
+
+
+def _user(value: object) -> str:
+    made = plain(value)
+    return shown("", made) if isinstance(made, int | float) else json.dumps(made, ensure_ascii=False)
+
+
+def _link(path: str) -> str:
+    """An address that stays what it is, a path: no name of a file turns it into something else."""
+    address = quote(path.encode("utf-8", "surrogateescape"), safe="/")
+    return address if address.startswith(("/", "./", "../")) else f"./{address}"
+
+
+# Making text part of a page
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))
+
+
+def _script(identity: str, data: object) -> str:
+    return f'<script type="application/json" id="{identity}">{_embedded(data)}</script>'
+
+
+def _embedded(data: object) -> str:
+    """JSON in which nothing ends a script or begins a comment."""
+    text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

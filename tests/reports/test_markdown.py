@@ -1,0 +1,62 @@
+"""Markdown for CI job summaries, and JUnit properties."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace.golden import Row, Verdict
+from cutrace.reports.junit import properties
+from cutrace.reports.markdown import markdown, text
+from cutrace.reports.model import Case, Kernel, Report, State
+
+ROW = Row("kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "+ cast_kernel x1 (new)", True)
+CASE = Case(
+    "t.py::a[1|2]", "failed", State.GATED, gpu="NVIDIA H200", rows=(ROW,), kernels=(Kernel("k", 4, 4000, 900, 1100),),
+    values={"kernel_launches": 4, "kernels": {"k": 4}, "idle_share": 0.5}, regions={"forward": {"memset_count": 1}},
+    artifacts={"trace.pftrace": "a/trace.pftrace"}, user={"tokens": 7, "what": "x\x00"},
+)  # fmt: skip
+
+
+def test_a_summary_begins_with_figures_and_what_failed():
+    made = markdown(Report((CASE, Case("t.py::b", state=State.UNTRACED, reason="no GPU work")), "pytest --cutrace"))
+    assert made.startswith("## cutrace\n\n1 traced, 1 gated (1 failed), 0 unverified, 1 not traced on NVIDIA H200\n")
+    assert "### <code>t.py&#58;&#58;a&#91;1&#124;2&#93;</code> on NVIDIA H200" in made
+    assert "| <code>kernel&#95;launches</code> | 3 | **4** | exact | &#43; cast&#95;kernel x1 (new) |" in made
+    assert "<summary>Not traced: 1 test</summary>" in made
+    assert "- 1 x no GPU work: <code>t.py" in made
+    assert "| <code>k</code> | 1 | 4 | 4.0us |" in made
+
+
+def test_a_table_has_as_many_cells_in_each_row():
+    lines = [line for line in markdown(Report((CASE,))).splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines[:3]} == {6}
+    assert {line.count("|") for line in lines[3:]} == {5}
+
+
+def test_a_summary_is_bounded():
+    many = Report(tuple(Case(f"t.py::{n}", rows=(ROW,), state=State.GATED) for n in range(1000)))
+    made = markdown(many)
+    assert made.count("###") == 50
+    assert "and 950 failed tests more" in made
+    assert len(made) < 1 << 20
+
+
+@given(st.text())
+def test_words_are_never_markup(words):
+    made = text(words)
+    assert not set("<>|`*[]!#~$\n\r@") & set(made.replace("&#", ""))
+
+
+def test_junit_properties_are_plain_numbers():
+    assert dict(properties(CASE)) == {
+        "cutrace.state": "gated",
+        "cutrace.gpu": "NVIDIA H200",
+        "cutrace.kernel_launches": "4",
+        "cutrace.idle_share": "0.5",
+        "cutrace.forward.memset_count": "1",
+        "cutrace.user.tokens": "7",
+        "cutrace.user.what": "x\ufffd",
+        "cutrace.failed.kernel_launches": "golden 3, now 4: + cast_kernel x1 (new)",
+        "cutrace.file.trace.pftrace": "a/trace.pftrace",
+    }

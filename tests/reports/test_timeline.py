@@ -1,0 +1,95 @@
+"""Timelines: what a window did, bounded, and honest about what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from cutrace.analysis.metrics import measure
+from cutrace.analysis.windows import Window, whole
+from cutrace.reports.model import SLICE_KINDS
+from cutrace.reports.timeline import timeline, top_kernels
+
+CAPTURES = sorted((Path(__file__).parents[1] / "data").glob("*.bin"))
+
+
+@pytest.fixture(params=CAPTURES, ids=lambda path: path.stem)
+def trace(request):
+    with cutrace.load(request.param) as opened:
+        yield opened
+
+
+def kinds(picture) -> list[str]:
+    return [picture.styles[s[2]].kind for lane in picture.lanes for s in lane.slices]
+
+
+def test_all_work_of_a_window_is_in_its_picture(trace):
+    window = whole(trace)
+    picture, values = timeline(trace, window, limit=10**6), measure(trace, window).values
+    found = kinds(picture)
+    assert picture.left_out == 0
+    assert set(found) <= set(SLICE_KINDS)
+    assert found.count("kernel") == values["kernel_launches"]
+    assert found.count("copy") == values["memcpy_count"]
+    assert found.count("fill") == values["memset_count"]
+    assert found.count("wait") == values["sync_calls"]
+    assert found.count("nvtx") == len(trace.nvtx_ranges)
+
+
+def test_slices_of_a_lane_ascend_and_those_of_a_row_do_not_overlap(trace):
+    picture = timeline(trace, whole(trace), limit=10**6)
+    for lane in picture.lanes:
+        starts = [s[0] for s in lane.slices]
+        assert starts == sorted(starts)
+        ends: dict[int, int] = {}
+        for start, length, _, depth, _ in lane.slices:
+            assert start >= ends.get(depth, start)
+            ends[depth] = start + length
+            assert start + length <= picture.span_ns
+
+
+@pytest.mark.parametrize("limit", [1, 10, 40])
+def test_the_longest_slices_stay_and_the_others_are_counted(trace, limit):
+    window = whole(trace)
+    everything, few = timeline(trace, window, limit=10**6), timeline(trace, window, limit=limit)
+    one_by_one = sum(kind != "rest" for kind in kinds(few))
+    assert one_by_one + few.left_out == len(kinds(everything))
+    assert len(kinds(few)) <= limit + len(few.lanes)
+    for lane, whole_lane in zip(few.lanes, everything.lanes, strict=True):
+        kept = [s[1] for s in lane.slices if few.styles[s[2]].kind != "rest"]
+        assert sorted(kept) == sorted(s[1] for s in whole_lane.slices)[len(whole_lane.slices) - len(kept) :]
+
+
+def test_a_call_and_what_it_launched_share_a_number(trace):
+    picture = timeline(trace, whole(trace), limit=10**6)
+    by_link: dict[int, set[str]] = {}
+    for lane in picture.lanes:
+        for _, _, style, _, link in lane.slices:
+            by_link.setdefault(link, set()).add(picture.styles[style].kind)
+    by_link.pop(0)
+    assert by_link
+    assert all(found & {"api", "wait"} and len(found) > 1 for found in by_link.values())
+
+
+def test_the_kernels_of_a_window_add_up(trace):
+    window = whole(trace)
+    values, top = measure(trace, window).values, top_kernels(trace, window, 10**6)
+    assert {k.name: k.count for k in top} == values["kernels"]
+    assert sum(k.total_ns for k in top) == values["kernel_time_ns"]
+    assert [k.total_ns for k in top] == sorted((k.total_ns for k in top), reverse=True)
+    assert len(top_kernels(trace, window, 1)) == min(len(top), 1)
+
+
+def test_a_region_has_a_lane_and_an_empty_window_none(trace):
+    window = whole(trace)
+    middle = (window.start + window.end) // 2
+    named = replace(window, regions=(Window("forward", window.start, middle), Window("back", middle, window.end)))
+    first = timeline(trace, named).lanes[0]
+    assert (first.title, len(first.slices)) == ("regions", 2)
+    nothing = timeline(trace, Window("", window.end + 10, window.end + 20))
+    assert nothing.lanes == ()
+    assert nothing.span_ns == 10
+    assert top_kernels(trace, Window("", window.end + 10, window.end + 20)) == ()
