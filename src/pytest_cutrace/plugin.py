@@ -1,5 +1,97 @@
-"""The pytest plugin of cutrace.
+"""The pytest plugin of cutrace: what pytest loads into every run of an environment that has cutrace.
 
-It is registered with pytest and offers no option yet: tests run as they would without it. It imports nothing, since
-pytest loads it into every test run of an environment that has cutrace.
+It imports nothing but pytest. Everything else is imported when ``--cutrace`` is given. See docs/pytest.md.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .fixtures import Tracer, Untraced
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    from . import options
+
+    options.add(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from . import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Arm before the first conftest is imported: it may import what initialises CUDA."""
+    if _wanted(early_config):
+        _start(early_config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "cutrace(warmup, repeat, gate, tolerance, ignore, off): compare what the test does on the GPU with its golden "
+        "file, by these rules (pytest --cutrace)",
+    )
+    config.addinivalue_line(
+        "markers",
+        "gpu_limit(metric=most, ...): what the test may do on the GPU at most, e.g. kernel_launches=3, "
+        'peak_memory="64 MiB" (pytest --cutrace)',
+    )
+    if _wanted(config):
+        _start(config)
+        session = config.stash[_SESSION]
+        config.pluginmanager.register(session, "cutrace-session")
+        if not session.worker:
+            config.pluginmanager.register(session.reporter(), "cutrace-reporter")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.close()
+        del config.stash[_SESSION]
+
+
+def _wanted(config: pytest.Config) -> bool:
+    from . import options
+
+    return options.wanted(config)
+
+
+def _start(config: pytest.Config) -> None:
+    if _SESSION not in config.stash:
+        from .session import Session
+
+        config.stash[_SESSION] = Session(config)
+
+
+@pytest.fixture
+def cutrace(request: pytest.FixtureRequest) -> Tracer:
+    """What a test says to its trace: ``region(name)``, ``record(name, value)``, ``metrics`` of the last region.
+
+    Without ``--cutrace`` regions and records do nothing, and ``metrics`` skips the test.
+    """
+    session = request.config.stash.get(_SESSION, None)
+    return Untraced() if session is None else session.tracer(request.node)
+
+
+@pytest.fixture
+def cutrace_dir(request: pytest.FixtureRequest) -> Path:
+    """The folder of this test's trace and metrics; without ``--cutrace`` its ``tmp_path``."""
+    session = request.config.stash.get(_SESSION, None)
+    if session is None:
+        tmp_path: Any = request.getfixturevalue("tmp_path")
+        return Path(tmp_path)
+    return session.folder(request.node)

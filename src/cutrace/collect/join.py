@@ -28,13 +28,13 @@ def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
     deadline = time.monotonic() + _GRACE
     while True:
         parts = sorted(p for p in directory.glob("*.bin") if p.stat().st_size)
-        running = tuple(sorted({pid for part in parts if (pid := _writer(part)) is not None}))
+        running = tuple(sorted({pid for part in parts if (pid := writer(part)) is not None}))
         if not running or time.monotonic() > deadline:
             return parts, running
         time.sleep(0.02)
 
 
-def _writer(part: Path) -> int | None:
+def writer(part: Path) -> int | None:
     """The process that still has its file (``<pid>-<instance>.bin``) open."""
     pid = part.name.partition("-")[0]
     target = part.resolve()
@@ -45,6 +45,11 @@ def _writer(part: Path) -> int | None:
         # It has ended, or is another user's.
         pass
     return None
+
+
+def recorded(parts: Sequence[Path]) -> set[str]:
+    """Who wrote these files: ``<pid>-<instance>`` of each process. One that keeps its newest rows has several files."""
+    return {"-".join(part.stem.split("-")[:2]) for part in parts}
 
 
 def started(path: Path) -> int:

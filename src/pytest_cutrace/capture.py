@@ -1,0 +1,141 @@
+"""One run of a test: where it began and ended, its regions, and the metrics of what it launched."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cutrace.analysis.metrics import METRICS, Metrics, Value, measure
+from cutrace.analysis.windows import Window, begin, end
+from cutrace.collect.join import join
+from cutrace.trace import Trace, load
+
+from .recording import Part, Recording
+
+#: Captures of earlier tests that are kept for the launches of work that ran late.
+_EARLIER = 8
+
+
+def now() -> int:
+    """The clock of captures."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+#: What a test that did nothing measured.
+NOTHING: dict[str, Value] = {m.name: {} if m.counts else 0 for m in METRICS.values() if m.always}
+
+
+@dataclass
+class Run:
+    """One run of a test: its window by the clock of captures, and the files in which its work is."""
+
+    name: str
+    start: int = 0
+    end: int = 0
+    marked: bool = False
+    regions: list[Window] = field(default_factory=list)
+    user: dict[str, object] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recorded(self) -> bool:
+        """Whether any process did something with CUDA."""
+        return bool(self.parts)
+
+    @property
+    def window(self) -> Window:
+        return Window(self.name, self.start, self.end, regions=tuple(sorted(self.regions, key=lambda r: r.start)))
+
+    @property
+    def files(self) -> list[Path]:
+        return [part.path for part in self.parts]
+
+
+class Captures:
+    """Cuts runs of tests out of a recording and measures them.
+
+    ``normalize`` gives kernels their stable names; ``more`` computes metrics of the project's own.
+    """
+
+    def __init__(self, recording: Recording, normalize: Callable[[str], str]) -> None:
+        self.recording = recording
+        self._normalize = normalize
+        self._earlier: deque[Path] = deque()
+        self._joined = 0
+
+    def begin(self, name: str) -> Run:
+        run = Run(name)
+        run.marked = self.recording.begin()
+        run.start = now()
+        if run.marked:
+            self.recording.mark(begin("test", name))
+        return run
+
+    def end(self, run: Run, *, patient: bool) -> None:
+        """The window is over. What it launched is waited for and cut off."""
+        # A mark of the end without one of the begin would make the capture look damaged.
+        if run.marked:
+            self.recording.mark(end("test", run.name))
+        run.end = now()
+        run.parts += self.recording.take(patient=patient)
+
+    @contextlib.contextmanager
+    def region(self, run: Run, name: str) -> Iterator[None]:
+        start = now()
+        marked = run.marked
+        if marked:
+            self.recording.mark(begin("region", name))
+        try:
+            yield
+        finally:
+            if marked:
+                self.recording.mark(end("region", name))
+            run.regions.append(Window(name, start, now()))
+
+    def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
+        """Measure a run that has ended."""
+        if not run.recorded:
+            return run.metrics
+        run.metrics = self._measured(run.files, run.window, more)
+        if run.metrics.without_launch and self._earlier:
+            # Work of an earlier test that ran late: its launch is in that one's capture.
+            run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
+        return run.metrics
+
+    def so_far(self, run: Run) -> Metrics:
+        """The metrics of the region that ended last, of a run that goes on."""
+        region = run.regions[-1]
+        self.recording.mark(begin("tool", "metrics"))
+        run.parts += self.recording.take(patient=True)
+        metrics = Metrics(dict(NOTHING))
+        if run.recorded:
+            metrics = self._measured(run.files, replace(region, regions=()), None)
+        self.recording.mark(end("tool", "metrics"))
+        return metrics
+
+    def release(self, runs: Sequence[Run]) -> None:
+        """These runs are dealt with: their files go, but for the latest ones of this process."""
+        for part in (part for run in runs for part in run.parts):
+            if part.own and part.path not in self._earlier:
+                self._earlier.append(part.path)
+            elif not part.own:
+                part.path.unlink(missing_ok=True)
+        while len(self._earlier) > _EARLIER:
+            self._earlier.popleft().unlink(missing_ok=True)
+
+    def _measured(
+        self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
+    ) -> Metrics:
+        path = files[0]
+        if len(files) > 1:
+            path = self.recording.folder / "joined"
+            join(files, path, moving=False)
+        with load(path) as trace:
+            metrics = measure(trace, window, normalize=self._normalize)
+            return replace(metrics, values=metrics.values | dict(more(trace, window))) if more else metrics

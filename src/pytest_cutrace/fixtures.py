@@ -1,0 +1,48 @@
+"""What the fixture ``cutrace`` gives to a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import pytest
+
+
+class Tracer(Protocol):
+    """The trace of the test that asked for it."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this test is being traced."""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """The metrics of the region that ended last: waits for the GPU, then measures. Skips the test where it is not
+        traced, since an assertion about nothing would mean nothing."""
+
+    def region(self, name: str) -> AbstractContextManager[None]:
+        """A part of the test with metrics of its own. Regions nest; those of one name add up."""
+
+    def record(self, name: str, value: Any) -> None:
+        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is an
+        exact metric, which golden files hold too."""
+
+
+class Untraced:
+    """The fixture in a run without ``--cutrace``, or where nothing can be traced."""
+
+    active = False
+
+    def __init__(self, reason: str = "it needs pytest --cutrace") -> None:
+        self._reason = reason
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        pytest.skip(f"cutrace.metrics: {self._reason}")
+
+    def region(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def record(self, name: str, value: Any) -> None:
+        """Nobody listens."""

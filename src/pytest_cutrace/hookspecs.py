@@ -1,0 +1,100 @@
+"""The hooks that conftest files and other plugins may implement. They are called in runs with ``--cutrace`` only.
+
+Types in quotes are imported by implementations when they need them::
+
+    from cutrace.analysis.metrics import Metrics
+    from cutrace.analysis.windows import Window
+    from cutrace.golden import Comparison, Golden, Rules
+    from cutrace.reports.model import Case
+    from cutrace.trace import Trace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from cutrace.analysis.metrics import Metrics
+    from cutrace.analysis.windows import Window
+    from cutrace.golden import Comparison, Golden, Rules
+    from cutrace.reports.model import Case
+    from cutrace.trace import Trace
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_cutrace_gpu_key(item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]) -> str | None:
+    """The key of the GPUs a test used, ``KEY`` in ``[gpu.KEY]`` of golden files; None for the usual one.
+
+    ``names`` are those of the devices, ``facts`` what is known of the first (``compute capability``, ``driver``, ...)::
+
+        def pytest_cutrace_gpu_key(names, facts):
+            return "sm_" + facts["compute capability"].replace(".", "")
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
+    """The golden file of a test, under ``root`` (the folder of golden files); None for the usual one.
+
+    A suite whose expectations depend on how the library was built keeps them apart::
+
+        def pytest_cutrace_golden_path(item, root):
+            from cutrace.golden import golden_path
+
+            return golden_path(root / mylib.build_flavour(), item.nodeid)
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_cutrace_normalize_kernel(name: str) -> str | None:
+    """The stable name of a kernel, as golden files list it; None for the rule of docs/metrics.md.
+
+    ``name`` is as CUPTI gives it, mangled or not::
+
+        def pytest_cutrace_normalize_kernel(name):
+            if name.startswith("mylib_generated_"):
+                return "mylib_generated"
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_cutrace_compare(
+    item: pytest.Item, golden: Golden, runs: Sequence[Metrics], gpu: str, rules: Rules
+) -> Comparison | None:
+    """Compare what was measured with the golden file; None for :func:`cutrace.golden.compare`.
+
+    A suite whose kernels come from autotuning compares all but their names::
+
+        def pytest_cutrace_compare(item, golden, runs, gpu, rules):
+            if item.get_closest_marker("autotuned"):
+                from dataclasses import replace
+                from cutrace.golden import compare
+
+                found = compare(golden, runs, gpu=gpu, rules=rules)
+                return replace(found, rows=tuple(row for row in found.rows if row.metric != "kernels"))
+    """
+
+
+def pytest_cutrace_metrics(item: pytest.Item, trace: Trace, window: Window) -> Mapping[str, int] | None:
+    """Metrics of the project's own, computed from the trace of a test. All implementations are called.
+
+    Their names have a dot in them; they are exact, and golden files hold them like the others::
+
+        def pytest_cutrace_metrics(trace, window):
+            kernels = trace.kernels
+            inside = (kernels["start"] >= window.start) & (kernels["start"] < window.end)
+            blocks = trace.launches[kernels[inside]["launch"]]["grid_x"]
+            return {"mylib.blocks": int(blocks.sum())}
+    """
+
+
+def pytest_cutrace_result(item: pytest.Item, case: Case) -> None:
+    """A test is over: what it did and what became of it. Called once a test, after its teardown::
+
+    def pytest_cutrace_result(case):
+        database.insert(case.nodeid, case.gpu, case.values)
+    """

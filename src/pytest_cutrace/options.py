@@ -1,0 +1,212 @@
+"""The plugin's options and ini values, and what they mean for a session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from cutrace.golden import Mode, Rules
+
+T = TypeVar("T")
+
+_MODES = ("on", "require")
+_UPDATES = ("missing", "changed", "all")
+_KEEPS = ("all", "failed", "none")
+_SCOPES = ("marked", "existing", "all")
+_WINDOWS = ("call", "item")
+_REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+#: Options with a value: name without ``cutrace-``, what stands for the value, help.
+_VALUES = (
+    ("dir", "DIR", "folder for traces, reports and candidates of golden files (default: .cutrace)"),
+    ("keep", "{all,failed,none}", "tests whose capture and trace are kept (default: failed)"),
+    ("gate", "CLASSES", "metrics that fail a test: some of exact,memory,time, or none (default: exact,memory)"),
+    ("repeat", "N", "run each test N times and judge all runs"),
+    ("top", "N", "list the N tests with the most kernel time"),
+)
+_INI: tuple[tuple[str, str, Any, str], ...] = (
+    ("cutrace_golden_dir", "string", "golden", "folder of golden files, relative to the rootdir"),
+    ("cutrace_scope", "string", "existing", "tests that are compared: marked, existing (with a golden file), all"),
+    ("cutrace_window", "string", "call", "what is traced of a test: call, or item (its fixtures' setup too)"),
+    ("cutrace_tolerance", "linelist", [], "tolerances by metric, such as kernel_time=10%%"),
+    ("cutrace_ignore_kernels", "linelist", [], "patterns of kernels that do not count"),
+    ("cutrace_junit", "string", "false", "put metrics into the JUnit file as properties"),
+    ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's part of the terminal's summary"),
+)  # fmt: skip
+
+
+def add(parser: pytest.Parser) -> None:
+    """Define the options and their ini twins. An option that is not given is None, so that the ini value counts."""
+    group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
+    # Each value is a flag of its own: as an optional argument it would swallow the path behind `--cutrace`.
+    group.addoption(
+        "--cutrace", action="store_const", const="on", default=None, dest="cutrace",
+        help="trace the GPU work of tests, and compare those that have a golden file or the marker",
+    )  # fmt: skip
+    group.addoption(
+        "--cutrace=require", action="store_const", const="require", dest="cutrace",
+        help="the same, and exit with status 4 where a test cannot be verified",
+    )  # fmt: skip
+    group.addoption(
+        "--cutrace-update", action="store_const", const="changed", default=None, dest="cutrace_update",
+        help="write golden files: what is missing and what changed, but not worse times or more memory",
+    )  # fmt: skip
+    for mode, words in (
+        ("missing", "only add what is missing"),
+        ("changed", "as without a value"),
+        ("all", "worse times and more memory too"),
+    ):
+        group.addoption(f"--cutrace-update={mode}", action="store_const", const=mode, dest="cutrace_update", help=words)
+    group.addoption(
+        "--cutrace-strict", action="store_const", const="true", default=None, dest="cutrace_strict",
+        help="improvements, new metrics and missing golden files of marked tests fail too",
+    )  # fmt: skip
+    group.addoption(
+        "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
+        help="write a report: json, markdown or html; may be given several times",
+    )  # fmt: skip
+    for name, what, words in _VALUES:
+        group.addoption(f"--cutrace-{name}", default=None, dest=f"cutrace_{name}", metavar=what, help=words)
+        parser.addini(f"cutrace_{name}", f"--cutrace-{name}: {words}", "string", "")
+    parser.addini("cutrace", "--cutrace: true, or require", "string", "")
+    parser.addini("cutrace_update", "--cutrace-update: missing, changed or all", "string", "")
+    parser.addini("cutrace_strict", "--cutrace-strict: true or false", "string", "")
+    parser.addini("cutrace_report", "--cutrace-report: KIND[:DEST], one a line", "linelist", [])
+    for name, kind, default, words in _INI:
+        parser.addini(name, words.replace("%%", "%"), kind, default)  # type: ignore[arg-type]
+
+
+def wanted(config: pytest.Config) -> bool:
+    """Whether this run is traced: what decides if anything else of the plugin is loaded."""
+    options = getattr(config, "known_args_namespace", config.option)
+    if options.cutrace is not None:
+        return True
+    text = str(config.getini("cutrace")).strip().lower()
+    if text in _NO:
+        return False
+    if text not in (*_YES, "require"):
+        raise _ini_error(config, "cutrace", f"{text!r} is unknown: write true, false or require")
+    return True
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a session was asked for."""
+
+    require: bool
+    update: Mode | None
+    directory: Path
+    keep: str
+    rules: Rules
+    repeat: int | None
+    top: int
+    reports: tuple[tuple[str, Path], ...]
+    golden_root: Path
+    scope: str
+    whole_item: bool
+    junit: bool
+
+
+def read(config: pytest.Config) -> Settings:
+    """The settings of a session. Raises :class:`pytest.UsageError` that names the option, or file and line of the ini
+    value, that is not understood."""
+    from cutrace.golden import Rules, parse_gate, parse_tolerance
+
+    get = _Reader(config).get
+    root = config.rootpath
+    directory = get("cutrace_dir", lambda text: root / text if text else root / ".cutrace")
+    rules = Rules(
+        gate=get("cutrace_gate", lambda text: parse_gate(text or "exact,memory")),
+        tolerance=get("cutrace_tolerance", parse_tolerance),
+        ignore=tuple(get("cutrace_ignore_kernels", list)),
+        strict=get("cutrace_strict", _boolean),
+    )
+    return Settings(
+        require=get("cutrace", lambda text: str(text).lower() == "require"),
+        update=get("cutrace_update", lambda text: _one_of(text, (*_UPDATES, "")) or None),  # type: ignore[return-value, arg-type]
+        directory=directory,
+        keep=get("cutrace_keep", lambda text: _one_of(text or "failed", _KEEPS)),
+        rules=rules,
+        repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
+        top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
+        reports=get("cutrace_report", lambda words: tuple(_reports(words, directory, root))),
+        golden_root=get("cutrace_golden_dir", lambda text: root / text),
+        scope=get("cutrace_scope", lambda text: _one_of(text, _SCOPES)),
+        whole_item=get("cutrace_window", lambda text: _one_of(text, _WINDOWS) == "item"),
+        junit=get("cutrace_junit", _boolean),
+    )
+
+
+class _Reader:
+    """Reads the option of a name, or the ini value where the option is not given, and says where a bad one is."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._options = getattr(config, "known_args_namespace", config.option)
+
+    def get(self, name: str, understand: Callable[[Any], T]) -> T:
+        from cutrace.errors import CutraceError
+
+        given = getattr(self._options, name, None)
+        try:
+            return understand(self._config.getini(name) if given is None else given)
+        except CutraceError as error:
+            if given is None:
+                raise _ini_error(self._config, name, str(error)) from None
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
+
+
+def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageError:
+    """An error about an ini value, with the file and line it stands in."""
+    overridden = any(str(o).startswith(f"{name}=") for o in getattr(config.option, "override_ini", None) or ())
+    path = config.inipath
+    if path is None or overridden:
+        return pytest.UsageError(f"-o {name}: {message}")
+    pattern = re.compile(rf'\s*"?{re.escape(name)}"?\s*=')
+    lines = path.read_text(errors="replace").splitlines()
+    number = next((at for at, line in enumerate(lines, 1) if pattern.match(line)), None)
+    place = str(path) if number is None else f"{path}:{number}"
+    return pytest.UsageError(f"{place}: {name}: {message}")
+
+
+def _error(message: str) -> Exception:
+    from cutrace.errors import CutraceError
+
+    return CutraceError(message)
+
+
+def _one_of(text: str, allowed: tuple[str, ...]) -> str:
+    word = str(text).strip().lower()
+    if word not in allowed:
+        raise _error(f"{text!r} is unknown: write one of {', '.join(filter(None, allowed))}")
+    return word
+
+
+def _boolean(text: str) -> bool:
+    word = str(text).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise _error(f"{text!r} is unknown: write true or false")
+    return word in _YES
+
+
+def _number(text: str, least: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
+        raise _error(f"{text!r} is no number from {least} on")
+    return int(text)
+
+
+def _reports(words: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:
+    for word in (part.strip() for text in words for part in text.split(",")):
+        if not word:
+            continue
+        kind, _, destination = word.partition(":")
+        if kind not in _REPORTS:
+            raise _error(f"{kind!r} is no kind of report: write one of {', '.join(_REPORTS)}")
+        yield kind, root / destination if destination else directory / _REPORTS[kind]

@@ -1,0 +1,236 @@
+"""The one recording of a pytest process: armed before CUDA is used, never started by a test, cut after each.
+
+Nothing here initialises CUDA. While no test uses it, arming is a few environment variables, and each test costs
+a look into an empty folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutrace.collect import Options, completed, cuda, environment
+from cutrace.collect.join import join, writer
+from cutrace.collect.library import Collector, collector, collector_path
+from cutrace.errors import CutraceError
+from cutrace.outputs import unwritable
+
+#: A process that is about to end is given this long to close its file; a later look at the same one is not.
+_GRACE = 1.0
+#: What a process that goes on writes at most this late.
+_FLUSHED = 0.25
+#: Folders and files that show that the machine has a GPU, without a call of the driver.
+_NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
+
+
+def refusal() -> str:
+    """Why nothing can be recorded on this machine, in this environment; "" if it can."""
+    if cuda.driver() is None:
+        return "there is no NVIDIA driver (libcuda.so.1)"
+    if environment.OPTIONS in os.environ:
+        return f"this process is to be recorded already: unset {environment.OPTIONS}, or run without `cutrace record`"
+    others = environment.others(os.environ)
+    if environment.CUDA in others:
+        return f"another tool has set {environment.CUDA} to {others[environment.CUDA]}: unset it"
+    return ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of what one process did: of this one (``own``), of a child that has ended, or of one that has not."""
+
+    path: Path
+    own: bool
+    running: int = 0
+
+
+class Recording:
+    """The recording of this process and of those that its tests start.
+
+    ``refusal`` is why nothing at all can be recorded, "" if it can; ``notes`` are sentences for the session's header.
+    """
+
+    def __init__(self, base: Path, refusal: str) -> None:
+        """Arm; ``base`` is the folder in which captures are made, ``refusal`` what :func:`refusal` said. Raises
+        :class:`CutraceError` when the folder cannot be written to."""
+        self.refusal = refusal
+        self.notes: list[str] = []
+        self._pid = os.getpid()
+        self._options = ""
+        self._variables: dict[str, str] = {}
+        self._restore: dict[str, str | None] = {}
+        self._native: Collector | None = None
+        self._number = 0
+        self._sizes: dict[str, int] = {}
+        self._waited: set[int] = set()
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix=".recording.", dir=base))
+        except OSError as error:
+            raise unwritable(base / ".recording", error) from None
+        self.parts = self.folder / "parts"
+        self.parts.mkdir()
+        if not refusal:
+            try:
+                self._arm()
+            except CutraceError as error:
+                self.refusal = str(error)
+
+    def _arm(self) -> None:
+        others = environment.others(os.environ)
+        if environment.NVTX in others:
+            self.notes.append(
+                f"NVTX ranges are not recorded: another tool has set {environment.NVTX} to {others[environment.NVTX]}"
+            )
+        options = completed(Options(nvtx=environment.NVTX not in others))
+        self._options = options.text(directory=self.folder)
+        self._variables = environment.injection(options, self.folder)
+        self._restore = {name: os.environ.get(name) for name in self._variables}
+        os.environ.update(self._variables)
+        if cuda.initialised() or cuda.loaded(str(collector_path())):
+            self._start()
+            self.notes.append("CUDA was in use before pytest's plugins: recording it costs more than usual")
+
+    def close(self) -> None:
+        """End the recording and put the environment back."""
+        if os.getpid() != self._pid:
+            return
+        for name, value in self._restore.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        try:
+            if self._recording() and self._own_file():
+                collector().stop()
+        except CutraceError:
+            # What it had to say about tests has been said after each of them.
+            pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the process that was armed, not a fork of it."""
+        return os.getpid() == self._pid
+
+    def ready(self) -> str:
+        """Before a test: put back what an earlier one removed. Returns a sentence if something had to be done."""
+        if self.refusal:
+            return ""
+        missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
+        for name in missing:
+            os.environ[name] = self._variables[name]
+        if not self._recording() and cuda.initialised():
+            try:
+                self._start()
+            except CutraceError:
+                return ""  # it will be told as the reason why tests are not traced
+        return f"an earlier test had changed {', '.join(missing)}: put back" if missing else ""
+
+    def begin(self) -> bool:
+        """Wait for the GPU before a window. False when nothing is being recorded yet."""
+        if not self._recording():
+            return False
+        collector().synchronize()
+        return True
+
+    def mark(self, text: str) -> None:
+        if self._recording():
+            collector().mark(text)
+
+    def take(self, *, patient: bool) -> tuple[Part, ...]:
+        """What was recorded since the last call: waits for the GPU and cuts this process's recording, and looks for the
+        files of others. ``patient``: wait for what processes that go on have not written yet."""
+        if self.refusal:
+            return ()
+        found = []
+        self._number += 1
+        if self._recording() and self._own_file():
+            collector().synchronize()
+            path = self.parts / f"{self._number:06}.bin"
+            if collector().cut(path):
+                found.append(Part(path, own=True))
+        return (*found, *self._others(patient))
+
+    def unseen(self, *, others: bool = False) -> str:
+        """Why GPU work of this process is not recorded now, "" if it is or if there is none. ``others``: a process that
+        a test started was recorded, so that there is a GPU."""
+        if self.refusal:
+            return self.refusal
+        used = cuda.initialised()
+        if self._recording():
+            if not self._own_file():
+                return "cutrace.record() or cutrace.arm() holds the recording of this process"
+            native = collector()
+            if native.stats().cupti_active:
+                return ""
+            if used:
+                notes = native.notes().splitlines()
+                return "; ".join(notes) or "CUPTI records nothing here: run `cutrace doctor`"
+        elif used:
+            return "CUDA was initialised without the collector: the test had removed the variables that load it"
+        if used or others:
+            return ""
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if hidden is not None and hidden.strip() in ("", "-1"):
+            return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
+        if not any(next(Path("/dev").glob(node), None) for node in _NODES):
+            return "this machine shows no GPU (/dev/nvidia0)"
+        return ""
+
+    def _recording(self) -> bool:
+        if self.refusal:
+            return False
+        if self._native is None:
+            if not cuda.loaded(str(collector_path())):
+                return False
+            self._native = collector()
+        return self._native.running
+
+    def _start(self) -> None:
+        collector().start(self._options)
+        self._native = collector()
+
+    def _own_file(self) -> bool:
+        """Whether the recording that runs here is this one."""
+        mine = f"{self._pid}-"
+        with os.scandir(self.folder) as entries:
+            return any(entry.name.startswith(mine) for entry in entries)
+
+    def _others(self, patient: bool) -> tuple[Part, ...]:
+        """The files of other processes that have something new."""
+        found: list[Part] = []
+        mine = f"{self._pid}-"
+        files = [
+            Path(e.path) for e in os.scandir(self.folder) if e.name.endswith(".bin") and not e.name.startswith(mine)
+        ]
+        if not files:
+            return ()
+        pids = {path: self._writer(path) for path in files}
+        if patient and any(pids.values()):
+            time.sleep(_FLUSHED)
+        for path in sorted(files):
+            size, pid = path.stat().st_size, pids[path]
+            if not size or (pid and self._sizes.get(path.name) == size):
+                continue
+            copy = self.parts / f"{self._number:06}-{path.name}"
+            if pid:
+                self._sizes[path.name] = size
+                join([path], copy, moving=False)
+            else:
+                path.replace(copy)
+            found.append(Part(copy, own=False, running=pid))
+        return tuple(found)
+
+    def _writer(self, path: Path) -> int:
+        """The process that still writes to a file, after a moment's grace at the first look; 0 for none."""
+        deadline = time.monotonic() + _GRACE
+        while (pid := writer(path)) is not None:
+            if pid in self._waited or time.monotonic() > deadline:
+                self._waited.add(pid)
+                return pid
+            time.sleep(0.01)
+        return 0

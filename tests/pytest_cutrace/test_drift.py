@@ -1,0 +1,121 @@
+"""A test fails when it does something else on the GPU than its golden file says, and the failure says what."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutrace.reports.model import State
+from support.suites import Suite
+
+PROGRAM = """
+def work(extra):
+    address = fakegpu.malloc(4096)
+    fakegpu.launch("_Z7softmaxPf", duration_ns=5000)
+    fakegpu.copy("DtoH", 4)
+    fakegpu.synchronize("cudaStreamSynchronize", stream=7)
+    if os.environ.get("EXTRA") == extra:
+        exec(os.environ["PROGRAM"])
+    fakegpu.free(address)
+
+def test_one():
+    work("one")
+
+def test_two():
+    work("two")
+
+def test_without_gpu():
+    pass
+"""
+
+
+@pytest.fixture
+def recorded(suite: Suite) -> Suite:
+    """A suite whose golden files are written."""
+    suite.write("test_it.py", PROGRAM)
+    done = suite.run("--cutrace", "--cutrace-update")
+    assert done.status == 0, done.output
+    return suite
+
+
+def test_nothing_changed(recorded: Suite) -> None:
+    done = recorded.run("--cutrace")
+    assert done.status == 0
+    assert {name: case.state for name, case in done.cases.items()} == {
+        "test_one": State.GATED,
+        "test_two": State.GATED,
+        "test_without_gpu": State.UNTRACED,
+    }
+    assert "cutrace: 2 traced, 2 gated, 0 unverified, 1 not traced on NVIDIA FAKE" in done.output
+
+
+@pytest.mark.parametrize(
+    ("program", "metric", "told"),
+    [
+        ('fakegpu.launch("_Z9cast_fp32Pf")', "kernel_launches", "+ cast_fp32 x1 (new)"),
+        ('fakegpu.launch("_Z7softmaxPf")', "kernel_launches", "+ softmax"),
+        ('fakegpu.copy("HtoD", 4096)', "memcpy_count", "h2d"),
+        ('fakegpu.synchronize("cudaDeviceSynchronize")', "sync_calls", "+ cudaDeviceSynchronize x1 (new)"),
+        ("fakegpu.free(fakegpu.malloc(1 << 20))", "allocations", "cudaMalloc"),
+        ("fakegpu.memset(64)", "memset_count", ""),
+        ("fakegpu.graph_launch(['a'])", "graph_launches", ""),
+        ('fakegpu.launch("_Z7softmaxPf", stream=9)', "streams_used", ""),
+    ],
+)
+def test_what_is_added_fails_the_test_it_is_in(recorded: Suite, program: str, metric: str, told: str) -> None:
+    done = recorded.run("--cutrace", EXTRA="two", PROGRAM=program)
+    assert done.status == 1
+    assert done.failed == {"test_two"}
+    rows = {row.metric: row for row in done.case("test_two").rows if row.failed}
+    assert metric in rows
+    assert told in rows[metric].detail
+    (line,) = [line for line in done.output.splitlines() if line.split()[:1] == [metric.removesuffix("_bytes")]]
+    assert told in line
+    assert "if intended: pytest --cutrace --cutrace-update test_it.py::test_two" in done.output
+
+
+def test_less_is_better_and_fails_only_under_strict(recorded: Suite) -> None:
+    recorded.write("test_it.py", PROGRAM.replace('    fakegpu.copy("DtoH", 4)\n', ""))
+    assert recorded.run("--cutrace").status == 0
+    done = recorded.run("--cutrace", "--cutrace-strict")
+    assert done.status == 1
+    assert done.failed == {"test_one", "test_two"}
+
+
+def test_a_failure_leaves_the_trace_it_names(recorded: Suite) -> None:
+    done = recorded.run("--cutrace", EXTRA="two", PROGRAM='fakegpu.launch("x")')
+    (line,) = [line for line in done.output.splitlines() if line.startswith("  trace ")]
+    trace = recorded.folder / line.split()[1]
+    assert trace.stat().st_size > 100
+    assert {path.name for path in trace.parent.iterdir()} == {"metrics.json", "run.bin", "trace.pftrace"}
+    passed = recorded.folder / ".cutrace/tests/test_it.py/test_one"
+    assert {path.name for path in passed.iterdir()} == {"metrics.json"}
+    assert (recorded.folder / ".cutrace/.gitignore").read_text().endswith("*\n")
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("all", {"test_one", "test_two"}), ("none", set())])
+def test_what_is_kept(recorded: Suite, keep: str, kept: set[str]) -> None:
+    recorded.run("--cutrace", f"--cutrace-keep={keep}", EXTRA="two", PROGRAM='fakegpu.launch("x")')
+    found = {path.parent.name for path in recorded.folder.glob(".cutrace/tests/test_it.py/*/trace.pftrace")}
+    assert found == kept
+
+
+def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
+    """Modules are loaded, caches and pools filled: the second run is judged, and the failure says so."""
+    cold = "import builtins\nif not hasattr(builtins, 'warm'):\n    builtins.warm = fakegpu.malloc(64)"
+    done = recorded.run("--cutrace", EXTRA="one", PROGRAM=cold)
+    assert done.status == 0
+    assert done.case("test_one").notes == ("the first run differed too: this is the second one",)
+    done = recorded.run("--cutrace", EXTRA="one", PROGRAM='fakegpu.launch("x")')
+    assert "this is the second one" in done.output
+
+
+def test_gates_and_tolerances(recorded: Suite) -> None:
+    more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
+    assert recorded.run("--cutrace", "--cutrace-gate=memory", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-gate=none", **more).status == 0
+    recorded.write("pytest.ini", "[pytest]\ncutrace_ignore_kernels = soft*\n")
+    assert recorded.run("--cutrace", **more).status == 0
+    slow = {"EXTRA": "two", "PROGRAM": "fakegpu.memset(64, duration_ns=30_000_000)"}
+    done = recorded.run("--cutrace", "--cutrace-gate=time", **slow)
+    assert done.failed == {"test_two"}
+    assert "SLOW" in done.output

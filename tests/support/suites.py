@@ -1,0 +1,95 @@
+"""A test suite of a user's, run by pytest in a process of its own on the fake GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutrace.reports.jsonfile import read_report
+from cutrace.reports.model import Case, Report
+
+from .fakedriver import FakeDriver
+
+#: What every inner test file begins with.
+PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of running the suite once: exit status, what the terminal showed, and the report."""
+
+    status: int
+    output: str
+    report: Report | None
+
+    def case(self, name: str) -> Case:
+        """The case of the test with this name (``test_a``, ``TestB.test_c[1]``)."""
+        assert self.report is not None, self.output
+        (found,) = [case for case in self.report.cases if case.name == name]
+        return found
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        assert self.report is not None, self.output
+        return {case.name: case for case in self.report.cases}
+
+    @property
+    def failed(self) -> set[str]:
+        return {name for name, case in self.cases.items() if case.outcome == "failed"}
+
+
+class Suite:
+    """The suite in ``folder``. ``gpu``: on the fake GPU, else on a machine without a driver."""
+
+    def __init__(self, folder: Path, driver: FakeDriver) -> None:
+        self.folder = folder
+        self._driver = driver
+
+    def write(self, name: str, text: str, *, prelude: bool = True) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((PRELUDE if prelude and name.endswith(".py") else "") + textwrap.dedent(text))
+        return path
+
+    def run(
+        self,
+        *options: str,
+        gpu: bool = True,
+        plugins: tuple[str, ...] = (),
+        interrupt: Callable[[subprocess.Popen[str]], None] | None = None,
+        **variables: str,
+    ) -> Outcome:
+        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTRACE_"))
+        }
+        environment.pop("CI", None)
+        if gpu:
+            environment = self._driver.environment(environment)
+        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
+        loaded = [word for plugin in ("cutrace", *plugins) for word in ("-p", plugin)]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", *loaded, *options]
+        if any(option.startswith("--cutrace") for option in options):
+            command.append(f"--cutrace-report=json:{report}")
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            if interrupt is not None:
+                interrupt(process)
+            output, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        return Outcome(process.returncode, output, read_report(report) if report.is_file() else None)
+
+    def golden(self, folder: str = "golden") -> dict[str, str]:
+        """The golden files, or the candidates, by path."""
+        root = self.folder / folder
+        return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.toml"))}
