@@ -22,12 +22,13 @@ def test_softmax(numbers: Any, dtype: Any) -> None:
     assert torch.allclose(out.float().sum(-1), torch.ones(256, device="cuda"), atol=1e-2)
 
 
-class TestLinear:
-    @pytest.fixture(scope="class")
-    def layer(self) -> Any:
-        torch.manual_seed(0)
-        return torch.nn.Linear(1024, 512, device="cuda")
+@pytest.fixture(scope="class")
+def layer() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Linear(1024, 512, device="cuda")
 
+
+class TestLinear:
     def test_forward(self, numbers: Any, layer: Any) -> None:
         with torch.no_grad():
             assert layer(numbers).shape == (256, 512)

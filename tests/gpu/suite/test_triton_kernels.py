@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,14 +12,14 @@ pytestmark = pytest.mark.cutrace(warmup=1)
 
 
 @triton.jit
-def scale_kernel(x: Any, out: Any, factor: Any, n: Any, BLOCK: tl.constexpr) -> None:
+def scale_kernel(x, out, factor, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     tl.store(out + offsets, tl.load(x + offsets, mask=inside) * factor, mask=inside)
 
 
 @triton.jit
-def row_sum_kernel(x: Any, out: Any, columns: Any, BLOCK: tl.constexpr) -> None:
+def row_sum_kernel(x, out, columns, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     row = tl.load(x + tl.program_id(0) * columns + offsets, mask=offsets < columns, other=0.0)
     tl.store(out + tl.program_id(0), tl.sum(row, axis=0))
