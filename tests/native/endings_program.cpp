@@ -77,6 +77,11 @@ int main(int argc, char** argv) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     _exit(5);
   }
+  if (how == "segfault") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::signal(SIGSEGV, SIG_DFL);  // sanitizers would catch it
+    raise(SIGSEGV);
+  }
   if (how == "abort") {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     std::abort();

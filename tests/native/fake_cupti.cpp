@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -36,6 +37,11 @@ struct Fake {
   std::uint32_t version = 130001;
   int subscribe_result = CUPTI_SUCCESS;
   std::map<int, int> refused_kinds;
+  std::atomic<bool> fails{false};
+  std::map<std::string, int, std::less<>> failures;  // by function, without "cupti"
+  std::atomic<unsigned> callback_delay{0};
+  std::atomic<bool> reenter{false}, names_expire{false};
+  std::multimap<const std::uint8_t*, std::unique_ptr<std::string>> names;  // under mutex: by the buffer that refers to them
   std::atomic<unsigned> flush_delay{0};
   std::atomic<bool> late{false};
   std::array<std::atomic<bool>, 128> kinds{};
@@ -69,12 +75,29 @@ Producer& this_producer() {
   return *producer;
 }
 
-// Sizes as the releases have them: 12.0 to 12.7, 12.8 and 12.9, 13.
+// Sizes as the releases have them: 12.0, 12.2, 12.8, 13.0, and what 13.1 to 13.5 have added to that.
 std::size_t size_of(int kind) {
-  const bool old = fake().version < 26, thirteen = fake().version >= 130000;
+  const std::uint32_t version = fake().version;
+  const bool first = version < 20, old = version < 26;
+#if CUPTI_API_VERSION >= 130500
+  if (version >= 130500) {
+    switch (kind) {
+      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return sizeof(CUpti_ActivityKernel13);
+      case CUPTI_ACTIVITY_KIND_MEMCPY: return sizeof(CUpti_ActivityMemcpy7);
+      case CUPTI_ACTIVITY_KIND_MEMSET: return sizeof(CUpti_ActivityMemset5);
+      case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return sizeof(CUpti_ActivityMemoryPool3);
+      case CUPTI_ACTIVITY_KIND_DEVICE: return sizeof(CUpti_ActivityDevice6);
+      case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext4);
+      case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return sizeof(CUpti_ActivityCudaEvent3);
+      default: break;
+    }
+  }
+  if (version >= 130300 && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return sizeof(CUpti_ActivityKernel12);
+  if (version >= 130100 && kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) return sizeof(CUpti_ActivityKernel11);
+#endif
   switch (kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      return thirteen ? sizeof(CUpti_ActivityKernel10) : sizeof(CUpti_ActivityKernel9);
+      return version >= 130000 ? sizeof(CUpti_ActivityKernel10) : sizeof(CUpti_ActivityKernel9);
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER: return sizeof(CUpti_ActivityAPI);
     case CUPTI_ACTIVITY_KIND_MEMCPY: return old ? sizeof(CUpti_ActivityMemcpy5) : sizeof(CUpti_ActivityMemcpy6);
@@ -83,17 +106,19 @@ std::size_t size_of(int kind) {
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
       return old ? sizeof(CUpti_ActivitySynchronization) : sizeof(CUpti_ActivitySynchronization2);
     case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return old ? sizeof(CUpti_ActivityCudaEvent) : sizeof(CUpti_ActivityCudaEvent2);
-    case CUPTI_ACTIVITY_KIND_MEMORY2: return sizeof(CUpti_ActivityMemory4);
+    case CUPTI_ACTIVITY_KIND_MEMORY2: return old ? sizeof(CUpti_ActivityMemory3) : sizeof(CUpti_ActivityMemory4);
     case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return sizeof(CUpti_ActivityMemoryPool2);
-    case CUPTI_ACTIVITY_KIND_OVERHEAD: return sizeof(CUpti_ActivityOverhead3);
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return sizeof(CUpti_ActivityGraphTrace2);
-    case CUPTI_ACTIVITY_KIND_DEVICE: return sizeof(CUpti_ActivityDevice5);
-    case CUPTI_ACTIVITY_KIND_CONTEXT: return sizeof(CUpti_ActivityContext3);
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: return first ? sizeof(CUpti_ActivityOverhead) : sizeof(CUpti_ActivityOverhead3);
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return old ? sizeof(CUpti_ActivityGraphTrace) : sizeof(CUpti_ActivityGraphTrace2);
+    case CUPTI_ACTIVITY_KIND_DEVICE: return old ? sizeof(CUpti_ActivityDevice4) : sizeof(CUpti_ActivityDevice5);
+    case CUPTI_ACTIVITY_KIND_CONTEXT:
+      return first ? sizeof(CUpti_ActivityContext) : old ? sizeof(CUpti_ActivityContext2) : sizeof(CUpti_ActivityContext3);
     case CUPTI_ACTIVITY_KIND_STREAM: return sizeof(CUpti_ActivityStream);
     case CUPTI_ACTIVITY_KIND_NAME: return sizeof(CUpti_ActivityName);
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return sizeof(CUpti_ActivityExternalCorrelation);
-    case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: return sizeof(CUpti_ActivityUnifiedMemoryCounter3);
-    case CUPTI_ACTIVITY_KIND_JIT: return sizeof(CUpti_ActivityJit2);
+    case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER:
+      return old ? sizeof(CUpti_ActivityUnifiedMemoryCounter2) : sizeof(CUpti_ActivityUnifiedMemoryCounter3);
+    case CUPTI_ACTIVITY_KIND_JIT: return old ? sizeof(CUpti_ActivityJit) : sizeof(CUpti_ActivityJit2);
     case CUPTI_ACTIVITY_KIND_ENVIRONMENT: return sizeof(CUpti_ActivityEnvironment);
     case CUPTI_ACTIVITY_KIND_MODULE: return sizeof(CUpti_ActivityModule);
     case CUPTI_ACTIVITY_KIND_FUNCTION: return sizeof(CUpti_ActivityFunction);
@@ -119,8 +144,56 @@ void set_kind(CUpti_ActivityKind kind, bool on) {
     for (auto& call : fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1]) call = on;
 }
 
+void linger() {
+  if (const unsigned delay = fake().callback_delay.load()) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+}
+
+void request(std::uint8_t*& buffer, std::size_t& size) {
+  std::size_t records = 0;
+  linger();
+  if (auto* callback = fake().request.load()) callback(&buffer, &size, &records);
+  linger();
+}
+
 void deliver(const Full& full) {
-  if (auto* complete = fake().complete.load()) complete(nullptr, 0, full.buffer, full.size, full.valid);
+  auto* complete = fake().complete.load();
+  if (complete == nullptr) return;
+  linger();
+  complete(nullptr, 0, full.buffer, full.size, full.valid);
+  linger();
+  if (!fake().reenter.load()) return;
+  std::uint8_t* another = nullptr;
+  std::size_t size = 0;
+  request(another, size);
+  if (another != nullptr) complete(nullptr, 0, another, size, 0);
+}
+
+// A kernel's name, copied for as long as its buffer lives.
+void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
+  CUpti_ActivityKernel9 kernel;
+  std::memcpy(&kernel, record, sizeof kernel);
+  if (kernel.kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || kernel.name == nullptr) return;
+  auto name = std::make_unique<std::string>(static_cast<const char*>(kernel.name));
+  kernel.name = name->c_str();
+  std::memcpy(record, &kernel, sizeof kernel);
+  const std::lock_guard lock(fake().mutex);
+  fake().names.emplace(buffer, std::move(name));
+}
+
+// Written over before it is freed, so that those who still look see something else without a sanitizer too.
+void expire_names(const std::uint8_t* buffer) {
+  const std::lock_guard lock(fake().mutex);
+  const auto [first, last] = fake().names.equal_range(buffer);
+  for (auto it = first; it != last; ++it) std::fill(it->second->begin(), it->second->end(), '#');
+  fake().names.erase(first, last);
+}
+
+// What `fake_fail` said about a function, CUPTI_SUCCESS otherwise.
+CUptiResult failure(std::string_view function) {
+  if (!fake().fails.load(std::memory_order_relaxed)) return CUPTI_SUCCESS;
+  const std::lock_guard lock(fake().mutex);
+  const auto it = fake().failures.find(function);
+  return it == fake().failures.end() ? CUPTI_SUCCESS : static_cast<CUptiResult>(it->second);
 }
 
 void hand_over(Full full) {
@@ -160,6 +233,14 @@ EXPORT void fake_fail_subscribe(int result) { fake().subscribe_result = result; 
 EXPORT void fake_refuse_kind(int kind, int result) { fake().refused_kinds[kind] = result; }
 EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
+EXPORT void fake_fail(const char* function, int result) {
+  const std::lock_guard lock(fake().mutex);
+  fake().failures[function] = result;
+  fake().fails = true;
+}
+EXPORT void fake_slow_callbacks(unsigned microseconds) { fake().callback_delay = microseconds; }
+EXPORT void fake_reenter(bool on) { fake().reenter = on; }
+EXPORT void fake_names_expire(bool on) { fake().names_expire = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_create_context() {
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // its beginning
@@ -209,9 +290,7 @@ EXPORT bool fake_record(const void* record, std::size_t size) {
     producer.buffer = nullptr;
   }
   if (producer.buffer == nullptr) {
-    std::size_t records = 0;
-    auto* request = fake().request.load();
-    if (request != nullptr) request(&producer.buffer, &producer.size, &records);
+    request(producer.buffer, producer.size);
     producer.used = 0;
     if (producer.buffer == nullptr || producer.size < whole) {
       fake().refused.fetch_add(1);
@@ -221,6 +300,7 @@ EXPORT bool fake_record(const void* record, std::size_t size) {
   }
   std::memset(producer.buffer + producer.used, 0, whole);
   std::memcpy(producer.buffer + producer.used, record, std::min(size, whole));
+  if (fake().names_expire.load()) let_name_expire(producer.buffer + producer.used, producer.buffer);
   producer.used += whole;
   return true;
 }
@@ -251,12 +331,16 @@ EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stre
 }
 
 // ---- CUPTI ----
+#define FAIL_IF_TOLD(function) \
+  if (const CUptiResult failed = failure(#function); failed != CUPTI_SUCCESS) return failed
 
 EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
+  FAIL_IF_TOLD(GetVersion);
   *version = fake().version;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*) {
+  FAIL_IF_TOLD(Subscribe);
   if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
@@ -266,6 +350,7 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+  FAIL_IF_TOLD(Unsubscribe);
   fake().subscribers = 0;
   fake().callback = nullptr;
   for (auto& domain : fake().callbacks)
@@ -274,42 +359,51 @@ EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
 }
 EXPORT CUptiResult cuptiEnableCallback(std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
                                        CUpti_CallbackId id) {
+  FAIL_IF_TOLD(EnableCallback);
   fake().callbacks[static_cast<std::size_t>(domain)][id] = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                   CUpti_BuffersCallbackCompleteFunc complete) {
+  FAIL_IF_TOLD(ActivityRegisterCallbacks);
   fake().complete = complete;
   fake().request = request;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
+  FAIL_IF_TOLD(ActivityRegisterTimestampCallback);
   fake().clock = clock;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  FAIL_IF_TOLD(ActivityEnable);
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
   set_kind(kind, true);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  FAIL_IF_TOLD(ActivityDisable);
   set_kind(kind, false);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, std::uint8_t on) {
+  FAIL_IF_TOLD(ActivityEnableRuntimeApi);
   fake().calls[2][id] = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, std::uint8_t on) {
+  FAIL_IF_TOLD(ActivityEnableDriverApi);
   fake().calls[1][id] = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, std::uint32_t id, const char** name) {
+  FAIL_IF_TOLD(GetCallbackName);
   *name = call_name(domain, id);
   return *name != nullptr ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }
 EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
+  FAIL_IF_TOLD(ActivityFlushAll);
   fake().flushes.fetch_add(1);
   if (auto* hook = fake().on_flush.load()) hook((flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0);
   if (const unsigned delay = fake().flush_delay.load()) std::this_thread::sleep_for(std::chrono::milliseconds(delay));
@@ -330,27 +424,41 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) {
+  FAIL_IF_TOLD(ActivityGetNextRecord);
   std::uint8_t* at = buffer;
   if (*record != nullptr) at = reinterpret_cast<std::uint8_t*>(*record) + size_of((*record)->kind);
-  if (at >= buffer + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  if (at >= buffer + valid) {
+    expire_names(buffer);
+    return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  }
   *record = reinterpret_cast<CUpti_Activity*>(at);
   return size_of((*record)->kind) != 0 ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_KIND;
 }
 EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
+  FAIL_IF_TOLD(ActivityGetNumDroppedRecords);
   *dropped = fake().dropped.exchange(0);
   return CUPTI_SUCCESS;
 }
-EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, std::size_t*, void*) { return CUPTI_SUCCESS; }
-EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) { return CUPTI_SUCCESS; }
+EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, std::size_t*, void*) {
+  FAIL_IF_TOLD(ActivitySetAttribute);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) {
+  FAIL_IF_TOLD(SetThreadIdType);
+  return CUPTI_SUCCESS;
+}
 EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
+  FAIL_IF_TOLD(GetResultString);
   *text = result == CUPTI_ERROR_NOT_SUPPORTED ? "CUPTI_ERROR_NOT_SUPPORTED" : "CUPTI_ERROR_OTHER";
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, std::uint8_t, std::uint32_t* id) {
+  FAIL_IF_TOLD(GetStreamIdEx);
   *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(stream));
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
+  FAIL_IF_TOLD(GetContextId);
   *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context));
   return CUPTI_SUCCESS;
 }

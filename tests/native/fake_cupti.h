@@ -13,6 +13,10 @@ void fake_fail_subscribe(int result);             // what cuptiSubscribe returns
 void fake_refuse_kind(int kind, int result);      // what cuptiActivityEnable returns for this kind
 void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlushAll takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
+void fake_fail(const char* function, int result);  // what this function returns from now on, without doing anything
+void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
+void fake_reenter(bool on);         // a completed buffer makes CUPTI ask for another, which it gives back unused
+void fake_names_expire(bool on);    // names of kernels are gone when their buffer has been read
 
 // Appends a record to the calling thread's buffer, if its kind (for an API call: its callback id) is enabled. Only the
 // first bytes need to be given: the rest of the version's struct is zero. True when it went into a buffer.

@@ -538,6 +538,9 @@ EXPORT int fake_gpu_release(const char* call, std::uint64_t address) {
 
 EXPORT CUresult cuInit(unsigned) {
   Gpu& g = gpu();
+  // Other threads wait until the injected library has been initialised.
+  static auto* one_at_a_time = new std::recursive_mutex;
+  const Lock initialising(*one_at_a_time);
   const char* injection = nullptr;
   {
     const Lock lock(g.mutex);

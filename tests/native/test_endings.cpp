@@ -92,17 +92,19 @@ TEST(killed_at_any_moment_the_file_is_readable) {
     Program program(folder, "run_until_killed", "flush_ms=20");
     program.wait_until_ready();
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 200));
-    program.signal(i % 2 ? SIGKILL : SIGTERM);
-    CHECK_EQUAL(program.wait(), -(i % 2 ? SIGKILL : SIGTERM));
+    constexpr int kSignals[] = {SIGKILL, SIGTERM, SIGINT};
+    program.signal(kSignals[i % 3]);
+    CHECK_EQUAL(program.wait(), -kSignals[i % 3]);
     const CaptureReader c(folder.only(), true);
     CHECK(!c.says("\"ended\""));
   }
 }
 
-TEST(os_exit_and_abort_keep_what_was_flushed) {
-  for (const char* how : {"os_exit", "abort"}) {
+TEST(os_exit_abort_and_a_crash_keep_what_was_flushed) {
+  const std::pair<const char*, int> endings[] = {{"os_exit", 5}, {"abort", -SIGABRT}, {"segfault", -SIGSEGV}};
+  for (const auto& [how, status] : endings) {
     Folder folder;
-    CHECK_EQUAL(Program(folder, how).wait(), how[0] == 'o' ? 5 : -SIGABRT);
+    CHECK_EQUAL(Program(folder, how).wait(), status);
     const CaptureReader c(folder.only(), true);
     CHECK_EQUAL(kernels(c), std::size_t{1000});
   }

@@ -19,7 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tests" / "native"
-_LIBRARIES = {"libcupti.so.13": "fake_cupti.cpp", "libcuda.so.1": "fake_driver.cpp"}
+_LIBRARIES = {
+    "libcupti.so.13": "fake_cupti.cpp",
+    "libcuda.so.1": "fake_driver.cpp",
+    "libfaults.so": "fake_system.cpp",  # for LD_PRELOAD: see tests/faults
+}
 _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUPTILIB_EXPORTS", "-pthread")
 
 

@@ -124,7 +124,12 @@ int stop(bool at_exit) {
 
 // Nothing happens when another thread is inside stop: exit() does not wait for it.
 void at_exit() {
-  guarded([] { return stop(true); });
+  guarded([] {
+    const bool running = state().running.load();
+    const int failed = stop(true);
+    if (failed && running) std::fprintf(stderr, "cutrace: %s\n", last_error);
+    return failed;
+  });
 }
 
 void before_fork() {

@@ -168,6 +168,11 @@ bool BlockFile::switch_to_next(std::string& error) {
   return false;
 }
 
+bool BlockFile::removed() const {
+  struct stat status {};
+  return fd_ >= 0 && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 0;
+}
+
 void BlockFile::drop_next() {
   if (next_ < 0) return;
   ::unlink((path_ + kNext).c_str());

@@ -54,6 +54,7 @@ class BlockFile {
   std::uint64_t bytes() const { return earlier_ + size_; }  // of all files so far
   std::uint64_t blocks() const { return sequence_; }
   int last_errno() const { return errno_; }
+  bool removed() const;  // nobody will find this file any more
   const std::string& path() const { return path_; }
 
  private:

@@ -77,8 +77,10 @@ bool CuptiSource::set_attribute(CUpti_ActivityAttribute attribute, Value value) 
 void CuptiSource::prepare_once(const Options& options) {
   if (prepared_) return;
   prepared_ = true;
-  if (library_.ActivityRegisterTimestampCallback != nullptr) library_.ActivityRegisterTimestampCallback(timestamp);
-  if (library_.SetThreadIdType != nullptr) library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  own_clock_ = library_.ActivityRegisterTimestampCallback != nullptr &&
+               library_.ActivityRegisterTimestampCallback(timestamp) == CUPTI_SUCCESS;
+  own_threads_ = library_.SetThreadIdType != nullptr &&
+                 library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM) == CUPTI_SUCCESS;
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
   // Allocated at the first kernel instead of with the context: see enabler.h, which does nothing without this.
@@ -106,9 +108,9 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   }
   if (!subscribe(report)) return report;
   prepare_once(options);
-  if (library_.ActivityRegisterTimestampCallback == nullptr)
+  if (!own_clock_)
     report.notes.push_back("GPU times are on the REALTIME clock, because this CUPTI offers no other; use CUPTI 12.0 or later");
-  if (library_.SetThreadIdType == nullptr)
+  if (!own_threads_)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   wake_.store(&wake, std::memory_order_release);
   pool_.set_open(true);
@@ -130,21 +132,28 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
 }
 
 void CuptiSource::flush() {
-  if (active() && pool_.outstanding() != 0) library_.ActivityFlushAll(0);
+  if (active() && pool_.outstanding() != 0) flush_all(0);
+}
+
+void CuptiSource::flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
+
+std::string CuptiSource::kept_back() const {
+  const CUptiResult result = flushed_.load();
+  return result == CUPTI_SUCCESS || pool_.outstanding() == 0 ? std::string() : library_.error_name(result);
 }
 
 void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
   if (!active()) return;
   if (synchronize) synchronize_contexts(context);
   enabler_.settle();
-  library_.ActivityFlushAll(0);
+  flush_all(0);
   if (at_exit) {
     // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
     // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
-    library_.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   } else {
     enabler_.disable();
-    library_.ActivityFlushAll(0);
+    flush_all(0);
     library_.Unsubscribe(subscriber_);
   }
   active_.store(false, std::memory_order_release);

@@ -33,6 +33,9 @@ class CuptiSource {
   void flush();
   void detach(bool at_exit, bool synchronize, void* context);
 
+  // After detach(): why CUPTI has kept buffers with records, empty when it has not.
+  std::string kept_back() const;
+
   // Writer thread: records that CUPTI threw away since the last call.
   std::uint64_t take_dropped();
 
@@ -56,17 +59,21 @@ class CuptiSource {
   }
   bool subscribe(Report& report);
   void prepare_once(const Options& options);
+  void flush_all(std::uint32_t flags);
   template <typename Value>
   bool set_attribute(CUpti_ActivityAttribute attribute, Value value);
 
   CuptiLibrary library_;
   bool loaded_ = false;
   bool prepared_ = false;
+  bool own_clock_ = false;    // CUPTI asks this library for the time
+  bool own_threads_ = false;  // and names threads as the system does
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Enabler enabler_;
   BufferPool pool_;
   std::atomic<Wake*> wake_{nullptr};
   std::atomic<bool> active_{false};
+  std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
 };
 
 }  // namespace cutrace

@@ -1,7 +1,9 @@
 #include "process_info.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "hash.h"
@@ -160,6 +163,17 @@ void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::u
   }
 }
 
+// Of another environment, or a file that was copied: the path tells nothing, the place in memory does.
+static bool another_collector_is_loaded() {
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<void*>(&likely_cupti_holders), &here) == 0) return false;
+  const auto differs = [](dl_phdr_info* library, std::size_t, void* own) -> int {
+    return std::strstr(library->dlpi_name, "libcutrace_collector") != nullptr &&
+           reinterpret_cast<void*>(library->dlpi_addr) != own;
+  };
+  return dl_iterate_phdr(differs, here.dli_fbase) != 0;
+}
+
 std::vector<std::string> likely_cupti_holders() {
   struct Tool {
     const char* library;
@@ -175,6 +189,7 @@ std::vector<std::string> likely_cupti_holders() {
       {"libtensorflow", "the TensorFlow profiler"}};
   const std::string maps = read_file("/proc/self/maps", 16 << 20);
   std::vector<std::string> found;
+  if (another_collector_is_loaded()) found.emplace_back("another copy of cutrace's collector");
   for (const Tool& tool : kTools) {
     if (maps.find(tool.library) == std::string::npos) continue;
     bool listed = false;

@@ -39,7 +39,14 @@ class BlockedSignals {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~BlockedSignals() {
+    sigset_t too_large;
+    sigemptyset(&too_large);
+    sigaddset(&too_large, SIGXFSZ);
+    const timespec now{};
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // our own write's
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
 
  private:
   sigset_t before_{};
@@ -65,6 +72,7 @@ std::unique_ptr<Session> Session::start(const Options& options, std::string& err
   std::unique_ptr<Session> session(new Session(options));
   const std::uint64_t instance = random_instance();
   BlockFile& file = session->capture_.file();
+  const BlockedSignals blocked;  // a limit on the size of files (SIGXFSZ) must not end the program
   const auto pid = static_cast<std::uint32_t>(getpid());
   if (!file.create(file_path(options, instance), options.file_mode, pid, instance, error)) return nullptr;
   file.set_size_limit(options.max_size);
@@ -299,7 +307,21 @@ void Session::periodic(std::uint64_t now) {
   write_devices(false);
   activity_.release();
   capture_.flush();
+  tell_of_disk();
   publish_stats();
+}
+
+// Once, when it happens: later there may be no file to say it in.
+void Session::tell_of_disk() {
+  const int error = capture_.file().last_errno();
+  if (disk_told_ || error == 0) return;
+  disk_told_ = true;
+  const std::string note = "the capture '" + capture_.file().path() + "' could not be written (" + std::strerror(error) +
+                           "); what does not fit is counted as lost, so make room or choose another place";
+  std::fprintf(stderr, "cutrace: %s\n", note.c_str());
+  const std::lock_guard lock(mutex_);
+  notes_.push_back(note);
+  news_.texts("notes", notes_);
 }
 
 // Device records come from CUPTI, some facts from the driver once the program has initialised it. `now`: with or without.
@@ -335,7 +357,7 @@ void Session::update_process() {
     json = identity_missing_ ? process_.str() : news_.str();
     news_ = {};
   }
-  if (capture_.process(json, true)) identity_missing_ = false;
+  identity_missing_ = !capture_.process(json, true);
 }
 
 void Session::end_process() {
@@ -399,10 +421,15 @@ void Session::finish() {
   nvtx_.finish();
   count_dropped();
   complete_file();
+  tell_of_disk();
   end_process();
   publish_stats();
+  const std::string name = "the capture '" + capture_.file().path() + "' ";
+  if (capture_.file().removed())
+    close_error_ = name + "was removed while it was written, and what it held is gone; record into a folder that nobody cleans";
   if (!capture_.file().close())
-    close_error_ = "the capture could not be closed (" + std::string(std::strerror(capture_.file().last_errno())) + ")";
+    close_error_ = name + "could not be closed (" + std::strerror(capture_.file().last_errno()) +
+                   "), so its last rows may be missing; is there room on the disk?";
   const std::lock_guard lock(mutex_);
   writer_done_ = true;
   changed_.notify_all();
@@ -454,7 +481,12 @@ void Session::flush_loop() {
     gather_device_facts();
     source_.detach(at_exit, options_.synchronize, context);
   }
+  const std::string kept = attached ? source_.kept_back() : std::string();
   lock.lock();
+  if (!kept.empty()) {
+    notes_.push_back("CUPTI did not hand out its last records (" + kept + "), so they are missing");
+    news_.texts("notes", notes_);
+  }
   flusher_done_ = true;
   changed_.notify_all();
 }

@@ -77,6 +77,7 @@ class Session {
   void write_devices(bool now);
   void count_dropped();
   void publish_stats();
+  void tell_of_disk();
   void update_process();
   void complete_file();
   void cut_file(const std::string& path);
@@ -104,7 +105,8 @@ class Session {
   std::uint64_t next_names_ = 0;
   std::uint64_t graph_kernels_noted_ = 0;
   JsonObject process_;             // all that process blocks have said
-  bool identity_missing_ = false;  // the disk was full when the file began
+  bool identity_missing_ = false;  // the disk had no room for a process block: the next one says it all again
+  bool disk_told_ = false;
   std::string close_error_;
 
   // Under mutex_: what the process blocks say, and who waits for whom.
