@@ -107,7 +107,7 @@ def test_accept_lists_what_changed(project):
     assert ["golden/tests/test_a.py/test_stays/1.toml"] in lines
     assert ["[common]", "old", "new", "rule"] in lines
     assert ["sync_calls", "1", "2", "exact", "+ cudaStreamSynchronize"] in lines
-    assert "peak_memory_bytes  32.0 MiB  64.0 MiB  +2 %  WORSE" in said
+    assert "peak_memory     32 MiB  64 MiB   +2 %   WORSE" in said
     assert "golden/tests/test_b.py/test_it.toml is new\n" in said
     assert "test_gone" not in said
     assert said.endswith("3 candidates, 2 golden files changed\n")
@@ -123,8 +123,8 @@ def test_diff_shows_what_changed_and_says_so_by_its_status(project):
     assert status == 1
     assert said.splitlines() == [
         str(after),
-        "  [common]      old  new  rule",
-        "  memset_count    1    2  exact  CHANGED",
+        "  [common]       old  new   rule",
+        "  memset_count     1    2   exact   CHANGED",
     ]
     assert golden(project, "diff", "golden", "golden") == (0, "", "")
 

@@ -85,8 +85,8 @@ def _windows(trace: Trace, test: str) -> Sequence[Window]:
 
 def _print(golden: Golden, comparison: Comparison, gpu: str, runs: int) -> None:
     from ..golden import Verdict
+    from ..reports.text import table
     from ..units import count_of
-    from .rows import table
 
     many = f", {count_of(runs, 'run')}" if runs > 1 else ""
     click.echo(f"cutrace: {printable(golden.test)}  on {gpu or 'no GPU'}{many}")

@@ -145,7 +145,7 @@ def _text(source: str) -> str:
 
 def _print(found: Difference) -> None:
     """Names of files and sections, and under each what changed."""
-    from .rows import table
+    from ..reports.text import table
 
     if not found:
         return

@@ -48,11 +48,11 @@ def told(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if worth(row)]
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Row], *, head: tuple[str, str, str, str] = ("metric", "golden", "now", "rule")) -> list[str]:
     """One line a row under a headline, columns aligned: metric, golden value, value now, rule, what there is to say."""
     if not rows:
         return []
-    cells = [("metric", "golden", "now", "rule", "")]
+    cells = [(*map(printable, head), "")]
     for row in rows:
         name = scoped(row.region, title(row.metric))
         cells.append(
