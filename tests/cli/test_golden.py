@@ -107,7 +107,7 @@ def test_accept_lists_what_changed(project):
     assert ["golden/tests/test_a.py/test_stays/1.toml"] in lines
     assert ["[common]", "old", "new", "rule"] in lines
     assert ["sync_calls", "1", "2", "exact", "+ cudaStreamSynchronize"] in lines
-    assert "peak_memory     32 MiB  64 MiB   +2 %   WORSE" in said
+    assert ["peak_memory", "32", "MiB", "64", "MiB   +2 %   WORSE"] in lines
     assert "golden/tests/test_b.py/test_it.toml is new\n" in said
     assert "test_gone" not in said
     assert said.endswith("3 candidates, 2 golden files changed\n")
