@@ -44,6 +44,14 @@ class Programs:
                   "-ldl", "-lpthread"])  # fmt: skip
 
 
+def build_loops(folder: Path, arch: str) -> None:
+    """Compile the loops that soak.py calls, as libraries in ``folder``. Raises :class:`Failed`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("launch_loop", "graph_loop"):
+        _compile(["nvcc", "-O2", "-std=c++20", f"-arch={arch}", "-Xcompiler", "-fPIC", "-shared",
+                  "-o", folder / f"lib{name}.so", NATIVE / f"{name}.cu"])  # fmt: skip
+
+
 def _headers() -> list[str]:
     finder = NATIVE.parents[1] / "cmake" / "find_headers.py"
     found = subprocess.run([sys.executable, finder], capture_output=True, text=True)

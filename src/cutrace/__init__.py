@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .collect import arm, mark, record
+    from .collect import arm, dump, mark, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
     from .trace import Trace, load
 
-__all__ = ["BadCapture", "CutraceError", "Trace", "arm", "convert", "load", "mark", "record"]
+__all__ = ["BadCapture", "CutraceError", "Trace", "arm", "convert", "dump", "load", "mark", "record"]
 
 _HOMES = {
     "BadCapture": "errors",
@@ -22,6 +22,7 @@ _HOMES = {
     "Trace": "trace",
     "arm": "collect",
     "convert": "conversion",
+    "dump": "collect",
     "load": "trace",
     "mark": "collect",
     "record": "collect",

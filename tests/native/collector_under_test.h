@@ -22,6 +22,7 @@ struct Collector {
     find(mark, "cutrace_mark");
     find(synchronize, "cutrace_synchronize");
     find(cut, "cutrace_cut");
+    find(dump, "cutrace_dump");
     find(notes, "cutrace_notes");
     find(now, "cutrace_now");
     find(stats, "cutrace_stats");
@@ -54,6 +55,7 @@ struct Collector {
   int (*mark)(const char*) = nullptr;
   int (*synchronize)() = nullptr;
   int (*cut)(const char*) = nullptr;
+  int (*dump)(const char*) = nullptr;
   const char* (*notes)() = nullptr;
   std::uint64_t (*now)() = nullptr;
   int (*stats)(struct cutrace_stats*, std::size_t) = nullptr;

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 @click.option("--no-nvtx", is_flag=True, help="Leave NVTX alone.")
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
 @click.option("--max-size", metavar="SIZE", help="Most that a process may write, e.g. 2GiB.")
+@click.option(
+    "--last",
+    metavar="TIME",
+    help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
+)
+@click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
     output: Path,
@@ -59,6 +65,8 @@ def record(
     no_nvtx: bool,
     max_memory: str | None,
     max_size: str | None,
+    last: str | None,
+    rotate: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND and record what it and the processes it starts do with CUDA and NVTX.
@@ -66,7 +74,14 @@ def record(
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     options = Options.of(
-        kinds=kinds, api=api, cuda_graph=cuda_graph, nvtx=not no_nvtx, max_memory=max_memory, max_size=max_size
+        kinds=kinds,
+        api=api,
+        cuda_graph=cuda_graph,
+        nvtx=not no_nvtx,
+        max_memory=max_memory,
+        max_size=max_size,
+        last=last,
+        rotate=rotate,
     )
     for name, library in environment.others(os.environ).items():
         _say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")

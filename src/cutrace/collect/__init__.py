@@ -1,7 +1,19 @@
 """Starting a collection: from the shell (:func:`record_command`), from Python (:func:`record`, :func:`arm`)."""
 
-from .capture import Armed, Capture, arm, mark, record
+from .capture import Armed, Capture, arm, dump, mark, record
 from .command import Recording, record_command
 from .options import KINDS, Options, completed
 
-__all__ = ["KINDS", "Armed", "Capture", "Options", "Recording", "arm", "completed", "mark", "record", "record_command"]
+__all__ = [
+    "KINDS",
+    "Armed",
+    "Capture",
+    "Options",
+    "Recording",
+    "arm",
+    "completed",
+    "dump",
+    "mark",
+    "record",
+    "record_command",
+]

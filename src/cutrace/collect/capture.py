@@ -47,7 +47,7 @@ class Capture(ContextDecorator):
             # Read by each library that uses NVTX at its first NVTX call. Without options the collector is passive.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:
-            native.start(completed(self._options).text(output=directory / "capture.bin"))
+            native.start(completed(self._options).text(output=directory / "capture.bin", dump=self.path))
             _require_cupti(self._options, directory)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
@@ -147,14 +147,14 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
     path = Path(path)
     directory = private_directory(path)
-    variables = environment.injection(chosen, directory)
+    variables = environment.injection(chosen, directory, path)
     restore = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     armed = Armed(path, directory, restore)
     try:
         # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
-            collector().start(chosen.text(directory=directory))
+            collector().start(chosen.text(directory=directory, dump=path))
             _require_cupti(chosen, directory)
     except BaseException:
         armed.stop()
@@ -198,6 +198,19 @@ def _require_cupti(options: Options, directory: Path) -> None:
         with Reader(file) as reader:
             notes += [str(note) for info in reader.processes for note in info.get("notes", ())]
     raise CutraceError("; ".join(notes) or "GPU activity cannot be recorded: run `cutrace doctor`")
+
+
+def dump(path: str | os.PathLike[str]) -> bool:
+    """Write what this process was recorded doing until now to ``path``, as a capture, and go on recording.
+
+    For recordings that keep only their newest rows: ``cutrace record --last 30s``,
+    ``cutrace.arm("run.bin", last="30s")``, ``cutrace.record("run.bin", last="30s")``. What the GPU has not finished is
+    not in the dump. Returns False, and makes no file, when there is nothing yet. Raises :class:`CutraceError` when this
+    process is not recorded, its recording keeps all its rows, or the file cannot be written.
+    """
+    if not (cuda.loaded(str(collector_path())) and collector().running):
+        raise CutraceError("nothing to dump: this process is not recorded, or has made no CUDA or NVTX call yet")
+    return collector().dump(path)
 
 
 def mark(text: str) -> None:

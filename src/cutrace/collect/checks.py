@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import CutraceError
-from . import cuda, environment
+from . import cuda, environment, surroundings
 from .library import collector, collector_path
 from .options import Options, completed
 
@@ -60,7 +60,8 @@ def run_checks() -> tuple[Check, ...]:
         *_gpu(trial),
         *_cupti(),
         _injection(),
-        _permissions(),
+        *_sharing(trial),
+        _permissions(trial),
         _nvtx(trial),
         _capture(trial),
     )
@@ -193,26 +194,66 @@ def _versions(path: Path, driver_version: int) -> Check:
 
 def _injection() -> Check:
     others = environment.others(os.environ)
-    if not others:
+    found = surroundings.tools(os.environ)
+    if not others and not found:
         return Check("other tools", "ok", "no other tool has set the injection variables")
-    return Check(
-        "other tools",
-        "warning",
-        "; ".join(f"{name} is set to {library}" for name, library in others.items()),
-        "`cutrace record` takes its place; unset it to use cutrace from inside a program",
-    )
+    findings = [f"{name} is set to {library}" for name, library in others.items()]
+    findings += [f"this runs under {one.tool.name} ({', '.join(one.signs)})" for one in found]
+    advice = [one.tool.advice for one in found]
+    if others:
+        advice.append("`cutrace record` takes its place; unset it to use cutrace from inside a program")
+    return Check("other tools", "warning", "; ".join(findings), "; ".join(advice))
 
 
-def _permissions() -> Check:
+def _sharing(trial: Trial) -> Iterator[Check]:
+    """What a GPU that is shared or divided means for recording; nothing where it is neither."""
+    recorded = bool(trial.memsets)
+    daemon = surroundings.mps(os.environ)
+    if daemon is not None:
+        finding = f"CUDA programs here are clients of the MPS daemon in {daemon}"
+        advice = (
+            "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace record ..., or end the daemon "
+            "(echo quit | nvidia-cuda-mps-control)"
+        )
+        yield _shared("MPS", finding, advice, recorded)
+    part = surroundings.divided(trial.devices, os.environ)
+    if part == "MIG":
+        advice = (
+            "record on an instance that has the whole of its GPU instance's compute slices, or let the administrator "
+            "turn MIG off for this GPU (nvidia-smi -mig 0)"
+        )
+        yield _shared("MIG", "the GPU is a MIG instance: other instances run beside it unseen", advice, recorded)
+    elif part == "vGPU":
+        advice = (
+            "the administrator of the hypervisor has to allow it for this virtual machine (the vGPU parameter "
+            "enable_profiling=1, with a driver of the same release on both sides)"
+        )
+        yield _shared("vGPU", "the GPU is a virtual one, which the hypervisor may share", advice, recorded)
+
+
+def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
+    if recorded:
+        return Check(name, "ok", f"{finding}; recording works all the same")
+    return Check(name, "warning", f"{finding}, and work on it was not recorded", advice)
+
+
+def _permissions(trial: Trial) -> Check:
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
         return Check(
             "permissions", "problem", f"no access to {control}", "join the group that owns it, or ask for access"
         )
-    try:
-        restricted = "RmProfilingAdminOnly: 1" in Path("/proc/driver/nvidia/params").read_text()
-    except OSError:
-        restricted = False
+    restricted = surroundings.counters_restricted()
+    if "PRIVILEGE" in trial.notes.upper():
+        if surroundings.may_administrate():
+            advice = "see docs/troubleshooting.md"
+        elif surroundings.in_container():
+            advice = "start the container with --cap-add SYS_ADMIN, or let the driver of the host allow it to all users"
+        else:
+            advice = "run it as root, or let the driver allow it to all users"
+        if restricted:
+            advice += " (module option nvidia NVreg_RestrictProfilingToAdminUsers=0; RmProfilingAdminOnly is 1 now)"
+        return Check("permissions", "warning", f"the driver keeps something back: {trial.notes}", advice)
     if restricted:
         return Check("permissions", "ok", "only administrators may read GPU counters here; recording needs none")
     return Check("permissions", "ok", "nothing is withheld")

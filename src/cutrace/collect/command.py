@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from ..errors import CutraceError
 from ..outputs import check_output, unwritable
 from . import environment
-from .join import finished_parts, join
+from .join import finished_parts, join, recorded
 from .options import Options
 
 # What a terminal or another program may send to a recording, and what ends the wait for the command.
@@ -49,7 +50,8 @@ def record_command(
     """Run ``command`` under the collector, its children included, and leave its capture at ``output``.
 
     The command gets this process's environment with ``variables`` and the injection variables added. Signals sent
-    to this process go to the command. Call it from the main thread.
+    to this process go to the command; where only the newest rows are kept, SIGUSR2 goes to the processes that are
+    recorded and asks each for a dump. Call it from the main thread.
 
     Raises :class:`CutraceError` before anything runs when the command is not found or the output cannot be written,
     and afterwards when the files could not be joined: it then names the folder in which they remain.
@@ -58,8 +60,8 @@ def record_command(
     executable = find_command(command[0])
     directory = private_directory(output)
     try:
-        environ = {**os.environ, **(variables or {}), **environment.injection(options, directory)}
-        status = _run(executable, command, environ)
+        environ = {**os.environ, **(variables or {}), **environment.injection(options, directory, output)}
+        status = _run(executable, command, environ, directory if options.keeps_newest else None)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -71,7 +73,7 @@ def record_command(
         except CutraceError as error:
             raise CutraceError(f"{error} What was recorded is in {directory}.") from None
     shutil.rmtree(directory, ignore_errors=True)
-    return Recording(status, output if parts else None, len(parts), running)
+    return Recording(status, output if parts else None, len(recorded(parts)), running)
 
 
 def find_command(name: str) -> str:
@@ -103,8 +105,24 @@ def private_directory(output: Path) -> Path:
         raise unwritable(output, error) from None
 
 
-def _run(executable: str, command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command to its end, with the signals that arrive here passed on. Returns the status a shell would give."""
+def _ask_for_dumps(directory: Path) -> None:
+    """Send SIGUSR2 to the processes that write into a folder, but for those that it would end."""
+    for who in recorded(list(directory.glob("*.bin"))):
+        pid = who.partition("-")[0]
+        try:
+            caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path("/proc", pid, "status").read_text(), re.MULTILINE)
+            if caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1:
+                os.kill(int(pid), signal.SIGUSR2)
+        except (OSError, ValueError):
+            # It has ended.
+            continue
+
+
+def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], dumping: Path | None) -> int:
+    """Run a command to its end, with the signals that arrive here passed on. Returns the status a shell would give.
+
+    :param dumping: the folder of a recording that SIGUSR2 dumps.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         try:
@@ -125,7 +143,9 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str]) ->
                 return code if code >= 0 else 128 - code
             received = signal.sigwaitinfo(_SIGNALS)
             # What the terminal sends (Ctrl-C) reaches the command without our help.
-            if received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:
+            if received.si_signo == signal.SIGUSR2 and dumping is not None:
+                _ask_for_dumps(dumping)
+            elif received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:
                 os.kill(pid, received.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -13,10 +13,11 @@ NVTX = "NVTX_INJECTION64_PATH"
 OPTIONS = "CUTRACE_OPTIONS"
 
 
-def injection(options: Options, directory: Path) -> dict[str, str]:
-    """The variables for a program, its children included, whose processes write their files into ``directory``."""
+def injection(options: Options, directory: Path, dump: Path | None = None) -> dict[str, str]:
+    """The variables for a program, its children included, whose processes write their files into ``directory``, and
+    what SIGUSR2 asks for beside ``dump`` (see :meth:`Options.text`)."""
     library = str(collector_path())
-    variables = {CUDA: library, OPTIONS: options.text(directory=directory)}
+    variables = {CUDA: library, OPTIONS: options.text(directory=directory, dump=dump)}
     if options.nvtx:
         variables[NVTX] = library
     return variables

@@ -99,10 +99,15 @@ class Collector:
         file: :meth:`synchronize` comes before. Raises :class:`CutraceError` when nothing is recorded or the file cannot
         be put there; the recording then goes on.
         """
-        status = self._library.cutrace_cut(os.fsencode(path))
-        if status < 0:
-            self._check(status)
-        return bool(status == 0)
+        return self._made(self._library.cutrace_cut(os.fsencode(path)))
+
+    def dump(self, path: str | os.PathLike[str]) -> bool:
+        """Write what a recording of the newest rows holds now, as a capture, to ``path``; what is there is replaced.
+
+        Returns False, and makes no file, when nothing has been recorded yet. Raises :class:`CutraceError` when nothing
+        is being recorded, the recording keeps all its rows, or the file cannot be written; the recording then goes on.
+        """
+        return self._made(self._library.cutrace_dump(ctypes.c_char_p(os.fsencode(path))))
 
     def notes(self) -> str:
         """Sentences about what this recording, or the last one, cannot record, such as who holds CUPTI: one a line, ""
@@ -135,6 +140,11 @@ class Collector:
         """The sentence of the last failure in this thread, "" for none."""
         text = self._library.cutrace_last_error()
         return text.decode(errors="replace") if text else ""
+
+    def _made(self, status: int) -> bool:
+        if status < 0:
+            self._check(status)
+        return bool(status == 0)
 
     def _check(self, status: int) -> None:
         if status != 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from ..errors import CutraceError
-from ..units import format_size, parse_size
+from ..units import format_size, parse_duration, parse_size
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
@@ -37,6 +37,12 @@ KINDS: dict[str, str] = {
 _LEAST_MEMORY = 1 << 20
 _LEAST_SIZE = 1 << 16
 _TOO_MUCH = 8000 << 40
+# What is kept comes and goes in eighths, and a file needs room for what it begins with.
+_LEAST_ROTATED = 16 << 20
+# What the newest rows may take where nothing else is asked for: a disk must not fill up.
+_NEWEST_SIZE = 4 << 30
+_LONGEST = 365 * 24 * 3600 * 10**9
+_MS = 10**6
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
 
@@ -50,6 +56,8 @@ class OptionArguments(TypedDict, total=False):
     nvtx: bool
     max_memory: int | str | None
     max_size: int | str | None
+    last: float | str | None
+    rotate: bool
     flush_ms: int | None
     cupti: str | None
 
@@ -64,6 +72,9 @@ class Options:
     :param nvtx: record NVTX.
     :param max_memory: bytes of host memory the collector may hold; what does not fit is counted as lost.
     :param max_size: bytes a process may write; what comes after is counted as lost.
+    :param last_ms: keep only what was recorded in this many milliseconds before the end, and before each dump (up to an
+        eighth more); what is older is let go, and counted.
+    :param rotate: at ``max_size`` the oldest rows are let go, and counted, in place of those to come.
     :param flush_ms: milliseconds between writes of what has been completed.
     :param cupti: path of the libcupti to load where the program has loaded none.
     """
@@ -74,6 +85,8 @@ class Options:
     nvtx: bool = True
     max_memory: int | None = None
     max_size: int | None = None
+    last_ms: int | None = None
+    rotate: bool = False
     flush_ms: int | None = None
     cupti: str | None = None
 
@@ -87,10 +100,13 @@ class Options:
         nvtx: bool = True,
         max_memory: int | str | None = None,
         max_size: int | str | None = None,
+        last: float | str | None = None,
+        rotate: bool = False,
         flush_ms: int | None = None,
         cupti: str | os.PathLike[str] | None = None,
     ) -> Options:
-        """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas.
+        """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
+        in seconds or as ``"30s"``. The newest rows take 4 GiB at most unless ``max_size`` is given.
 
         Raises :class:`CutraceError` for a value that is none of those allowed.
         """
@@ -98,23 +114,44 @@ class Options:
             raise CutraceError(f"api={api!r} is unknown: choose one of {', '.join(API_MODES)}")
         if cuda_graph not in GRAPH_MODES:
             raise CutraceError(f"cuda_graph={cuda_graph!r} is unknown: choose one of {', '.join(GRAPH_MODES)}")
+        last_ms = None if last is None else _milliseconds(last)
+        size = _size("size", max_size, _LEAST_SIZE)
+        if rotate and size is None and last_ms is None:
+            raise CutraceError("rotate needs to know how much is to be kept: give a maximal size, such as 1GiB")
+        if (rotate or last_ms is not None) and size is not None and size < _LEAST_ROTATED:
+            raise CutraceError(f"the newest rows need room: give a size of {format_size(_LEAST_ROTATED)} or more")
+        if last_ms is not None and size is None:
+            size = _NEWEST_SIZE
         return cls(
             kinds=_kinds(kinds),
             api=api,
             cuda_graph=cuda_graph,
             nvtx=nvtx,
             max_memory=_size("memory", max_memory, _LEAST_MEMORY),
-            max_size=_size("size", max_size, _LEAST_SIZE),
+            max_size=size,
+            last_ms=last_ms,
+            rotate=rotate,
             flush_ms=flush_ms,
             cupti=None if cupti is None else os.fspath(cupti),
         )
 
+    @property
+    def keeps_newest(self) -> bool:
+        """Whether older rows are let go, so that there is something to dump."""
+        return self.rotate or self.last_ms is not None
+
     def text(
-        self, *, directory: os.PathLike[str] | str | None = None, output: os.PathLike[str] | str | None = None
+        self,
+        *,
+        directory: os.PathLike[str] | str | None = None,
+        output: os.PathLike[str] | str | None = None,
+        dump: os.PathLike[str] | str | None = None,
     ) -> str:
         """The options as the collector reads them, one ``key=value`` a line.
 
-        Exactly one of ``directory`` (each process writes a file of its own into it) and ``output`` (one file).
+        Exactly one of ``directory`` (each process writes a file of its own into it) and ``output`` (one file). A
+        process that keeps its newest rows and gets SIGUSR2 writes them to ``run-1.bin``, ``run-2.bin``, ... where
+        ``dump`` is ``run.bin``.
         """
         if (directory is None) == (output is None):
             raise ValueError("give either directory or output")
@@ -127,6 +164,9 @@ class Options:
             ("nvtx", int(self.nvtx)),
             ("max_memory", self.max_memory),
             ("max_size", self.max_size),
+            ("last_ms", self.last_ms),
+            ("rotate", int(self.rotate) or None),
+            ("dump", Path(dump).absolute() if dump is not None and self.keeps_newest else None),
             ("flush_ms", self.flush_ms),
             ("cupti", self.cupti),
         ]
@@ -147,6 +187,13 @@ def _size(name: str, given: int | str | None, least: int) -> int | None:
     if not least <= size < _TOO_MUCH:
         raise CutraceError(f"the limit of {name} cannot be {given}: give {format_size(least)} or more, up to 8000 TiB")
     return size
+
+
+def _milliseconds(last: float | str) -> int:
+    span = parse_duration(last) if isinstance(last, str) else int(last * 10**9) if 0 < last < _LONGEST else 0
+    if not _MS <= span <= _LONGEST:
+        raise CutraceError(f"the time to keep cannot be {last}: give 1ms or more, up to a year, such as 30s")
+    return span // _MS
 
 
 def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:

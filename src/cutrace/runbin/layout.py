@@ -539,6 +539,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     9: ("kind_refused", "activity kinds that CUPTI refused to record"),
     10: ("unknown_record", "records of a kind that this collector does not know"),
     11: ("table_limit", "names or launch configurations that found no room"),
+    12: ("let_go", "older rows let go, because only the newest were to be kept"),
 }
 
 

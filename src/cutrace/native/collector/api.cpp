@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "cupti_source.h"
 #include "driver.h"
+#include "dump.h"
 #include "nvtx.h"
 #include "nvtx_ring.h"
 #include "session.h"
@@ -146,6 +147,7 @@ void after_fork_in_parent() {
 void after_fork_in_child() {
   State& s = state();
   nvtx::after_fork_in_child();
+  DumpSignal::forget();
   CuptiSource::instance().forget();
   if (s.session != nullptr) {
     const int fd = s.session->descriptor();
@@ -189,6 +191,24 @@ bool start_from_environment() {
   if (start(text) == 0) return true;
   if (!state().running.load()) std::fprintf(stderr, "cutrace: %s\n", last_error);
   return state().running.load();
+}
+
+// What cutrace_cut() and cutrace_dump() return.
+int make_file(const char* path, Session::Cut (Session::*make)(const std::string&, std::string&)) {
+  constexpr int kNothing = 2;
+  const int status = guarded([&] {
+    if (path == nullptr || *path == '\0') return fail("a path is needed for the capture");
+    const auto session = current_session();
+    if (session == nullptr) return no_session();
+    std::string error;
+    switch ((session.get()->*make)(path, error)) {
+      case Session::Cut::done: return succeed();
+      case Session::Cut::nothing: return succeed(), kNothing;
+      case Session::Cut::failed: break;
+    }
+    return fail(error);
+  });
+  return status == kNothing ? 1 : -status;
 }
 
 void attach_cupti(bool before_cuda) {
@@ -235,21 +255,8 @@ int cutrace_synchronize(void) {
   });
 }
 
-int cutrace_cut(const char* path) {
-  const int status = guarded([&] {
-    if (path == nullptr || *path == '\0') return fail("cutrace_cut() needs a path for the capture");
-    const auto session = cutrace::current_session();
-    if (session == nullptr) return cutrace::no_session();
-    std::string error;
-    switch (session->cut(path, error)) {
-      case cutrace::Session::Cut::done: return succeed();
-      case cutrace::Session::Cut::nothing: return succeed(), 2;
-      case cutrace::Session::Cut::failed: break;
-    }
-    return fail(error);
-  });
-  return status == 2 ? 1 : -status;
-}
+int cutrace_cut(const char* path) { return cutrace::make_file(path, &cutrace::Session::cut); }
+int cutrace_dump(const char* path) { return cutrace::make_file(path, &cutrace::Session::dump); }
 
 int cutrace_mark(const char* text) {
   return guarded([&] {

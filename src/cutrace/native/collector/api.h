@@ -40,6 +40,9 @@ CUTRACE_EXPORT int cutrace_synchronize(void);
  * one. 0: `path` is a capture by itself. 1: the program has done nothing since the last cut, marks by cutrace_mark() not
  * counted, so there is no file and the recording goes on in the old one. Negative: it failed, and the recording goes on. */
 CUTRACE_EXPORT int cutrace_cut(const char* path);
+/* Of a recording that keeps only its newest rows (last_ms, rotate): writes what it holds now, as a capture, to `path`. What
+ * is there is replaced. 0: done. 1: nothing has been recorded yet. Negative: it failed, and the recording goes on. */
+CUTRACE_EXPORT int cutrace_dump(const char* path);
 /* Puts a named instant into the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
 /* The capture's clock, nanoseconds of CLOCK_BOOTTIME. */

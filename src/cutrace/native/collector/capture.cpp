@@ -52,7 +52,10 @@ void Capture::flush(bool last) {
       table.add(row);
     }
     // Kept and tried again when the file takes no more: a loss must not get lost.
-    if (flush_references(last) && write(table, last) == Written::yes) losses_.clear();
+    if (flush_references(last) && write(table, last) == Written::yes) {
+      for (const auto& [key, count] : losses_) contents_.losses[key] += count;
+      losses_.clear();
+    }
     table.clear();
   }
   if (strings_.full() || launches_.full()) {
@@ -61,7 +64,7 @@ void Capture::flush(bool last) {
   }
 }
 
-void Capture::begin_file() {
+Capture::Contents Capture::begin_file() {
   ++files_;
   strings_.clear();
   launches_.clear();
@@ -70,6 +73,13 @@ void Capture::begin_file() {
   std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);
   lose(rows::Loss::table_limit, facts_forgotten_, "streams and names that an earlier file told");
   events_ = 0;
+  return std::exchange(contents_, {});
+}
+
+void Capture::let_go(const Contents& contents) {
+  for (const auto& [table, count] : contents.rows) losses_[{rows::Loss::let_go, std::string(table)}] += count;
+  for (const auto& [key, count] : contents.losses)
+    if (key.first != rows::Loss::unknown_time) losses_[key] += count;  // those are rows as well
 }
 
 bool Capture::process(std::string_view json, bool last) {

@@ -50,6 +50,12 @@ struct TableBuffer {
 
 class Capture {
  public:
+  // What a file tells of the program, and what of it was lost.
+  struct Contents {
+    std::map<std::string_view, std::uint64_t> rows;  // by table
+    std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses;
+  };
+
   // Half of `table_memory` bounds the texts, half the launch configurations.
   explicit Capture(std::size_t table_memory)
       : strings_(table_memory / 2), launches_(table_memory / 2 / (2 * sizeof(rows::Launches))) {}
@@ -115,7 +121,10 @@ class Capture {
   // Writes out whatever is there, losses included.
   void flush(bool last = false);
   // The file is a new one: what rows refer to is written again at its first use, under new numbers, and facts at once.
-  void begin_file();
+  // Returns what the one before holds.
+  Contents begin_file();
+  // A file of this recording goes: its rows are losses now, and what was lost in its time stays so.
+  void let_go(const Contents& contents);
   // What the program has done in this file, and what of it was lost: 0 while the file says only what each file begins with.
   std::uint64_t events() const { return events_; }
 
@@ -166,6 +175,7 @@ class Capture {
   std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses_;
   std::uint64_t rows_ = 0;
   std::uint64_t events_ = 0;
+  Contents contents_;  // of this file
   std::uint32_t files_ = 1;
   std::uint64_t facts_forgotten_ = 0;
   std::tuple<Facts<rows::Devices>, Facts<rows::Contexts>, Facts<rows::Streams>, Facts<rows::Threads>,
@@ -198,6 +208,8 @@ void Capture::flush(TableBuffer<Row>& table, bool last) {
     if (result != Written::yes) {
       const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
       lose(full ? rows::Loss::size_limit : rows::Loss::write_error, table.rows.size(), Row::kName);
+    } else if (Row::kTable < rows::Launches::kTable) {
+      contents_.rows[Row::kName] += table.rows.size();
     }
     table.clear();
   }

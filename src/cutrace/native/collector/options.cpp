@@ -26,6 +26,8 @@ bool truth(std::string_view value, bool& out) {
   return true;
 }
 
+constexpr std::uint64_t kLongest = std::uint64_t{365} * 24 * 3600 * 1000;  // a year, in milliseconds
+
 bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "directory") return o.directory = value, !value.empty();
   if (key == "output") return o.output = value, !value.empty();
@@ -37,6 +39,9 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "sync") return truth(value, o.synchronize);
   if (key == "max_memory") return number(value, o.max_memory);
   if (key == "max_size") return number(value, o.max_size);
+  if (key == "last_ms") return number(value, o.last_ms) && o.last_ms <= kLongest;
+  if (key == "rotate") return truth(value, o.rotate);
+  if (key == "dump") return o.dump = value, !value.empty();
   if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
@@ -61,6 +66,10 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
       return false;
     }
     options.given.emplace_back(key, value);
+  }
+  if (options.rotate && options.max_size == 0) {
+    error = "rotate=1 needs max_size: how much is to be kept";
+    return false;
   }
   if (options.directory.empty() == options.output.empty()) {
     error = "the options must hold either directory=DIR or output=FILE";

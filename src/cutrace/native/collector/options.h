@@ -23,6 +23,9 @@ struct Options {
   bool nvtx = true;
   std::uint64_t max_memory = std::uint64_t{64} << 20;  // bytes, for all the collector holds
   std::uint64_t max_size = 0;                          // bytes of file, 0 for no limit
+  std::uint64_t last_ms = 0;                           // keep only this much of the time until now, 0 for all
+  bool rotate = false;                                 // at max_size the oldest rows go, instead of new ones
+  std::string dump;                                    // SIGUSR2 writes run-1.bin, ... where this is run.bin
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::uint64_t device_buffers = 0;                    // most buffers of 3.2 MB that CUPTI takes on a GPU, 0: its own limit
   std::uint32_t flush_ms = 100;                        // a killed process loses about this much
@@ -30,6 +33,8 @@ struct Options {
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
   std::vector<std::pair<std::string, std::string>> given;  // as written, for the process block
+
+  bool keeps_newest() const { return last_ms != 0 || rotate; }
 };
 
 // Fills `options`; on failure returns false and a sentence in `error`.

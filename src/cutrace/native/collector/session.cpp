@@ -66,7 +66,9 @@ Session::Session(const Options& options)
       capture_(options.max_memory / 8),
       activity_(source_.library(), capture_),
       nvtx_(capture_, started_),
-      process_(process_identity(options, started_)) {}
+      process_(process_identity(options, started_)),
+      segments_(options),
+      file_began_(started_) {}
 
 std::unique_ptr<Session> Session::start(const Options& options, std::string& error) {
   std::unique_ptr<Session> session(new Session(options));
@@ -92,6 +94,7 @@ std::unique_ptr<Session> Session::start(const Options& options, std::string& err
     nvtx::recording.store(false);
     return nullptr;
   }
+  session->take_signal();
   return session;
 }
 
@@ -190,36 +193,11 @@ bool Session::synchronize() {
                            [&] { return synchronized_ >= wanted || flusher_done_; });
 }
 
-Session::Cut Session::cut(const std::string& path, std::string& error) {
-  using State = CutRequest::State;
-  const auto patience = std::chrono::milliseconds(options_.patience_ms);
-  std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, patience, [&] { return cut_.state == State::none || writer_done_; })) {
-    error = "another thread is cutting this recording and does not come to an end; the recording goes on";
-    return Cut::failed;
-  }
-  cut_ = {State::wanted, ++flush_wanted_, path, Cut::nothing, {}};
-  changed_.notify_all();
-  const bool answered =
-      changed_.wait_for(lock, patience, [&] { return cut_.state == State::answered || writer_done_; });
-  // What the writer has begun it will end: only a disk can hold it up then.
-  if (!answered && cut_.state == State::working)
-    changed_.wait_for(lock, patience, [&] { return cut_.state == State::answered || writer_done_; });
-  const CutRequest request = std::exchange(cut_, {});
-  changed_.notify_all();
-  if (request.state == State::answered) {
-    error = request.error;
-    return request.result;
-  }
-  error = writer_done_ ? "the recording ended before it could be cut"
-                       : "the recording could not be cut, because CUPTI or the disk did not answer in time; it goes on";
-  return Cut::failed;
-}
-
 bool Session::stop(bool at_exit) {
   nvtx::recording.store(false);
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
   const auto patience = std::chrono::milliseconds(options_.patience_ms);
+  const bool dumped = end_dumps(at_exit);
   std::unique_lock lock(mutex_);
   stop_wanted_ = true;
   at_exit_ = at_exit;
@@ -237,7 +215,7 @@ bool Session::stop(bool at_exit) {
   lock.unlock();
   if (flushed) pthread_join(flusher_, nullptr);
   if (written) pthread_join(writer_, nullptr);
-  return flushed && written;
+  return flushed && written && dumped;
 }
 
 // ---- writer thread ----
@@ -268,8 +246,10 @@ void Session::write_loop() {
         if (cut_.state == CutRequest::State::wanted && cut_.after <= flushes) {
           cut_.state = CutRequest::State::working;
           const std::string path = cut_.path;
+          const bool dump = cut_.dump;
           lock.unlock();
-          cut_file(path);
+          if (dump) open_segments();
+          else cut_file(path);
         }
       }
     }
@@ -279,7 +259,10 @@ void Session::write_loop() {
 
 void Session::drain() {
   BufferPool& pool = source_.pool();
-  const auto decode = [this](std::uint8_t* buffer, std::size_t valid) { activity_.decode(buffer, valid); };
+  const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
+    activity_.decode(buffer, valid);
+    if (options_.keeps_newest() && segments_.full(capture_.file().size())) keep_newest(now_ns());
+  };
   if (pool.drain(decode) != 0) count_dropped();
   nvtx_.drain();
   if (source_.active()) pool.prepare(kSpareBuffers);
@@ -303,11 +286,14 @@ void Session::periodic(std::uint64_t now) {
     add_thread_names(capture_, thread_names_);
     next_names_ = now + kNameInterval;
   }
+  // While it goes on too, and again each time that there are twice as many.
+  if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) tell_of_graphs();
   update_process();
   write_devices(false);
   activity_.release();
   capture_.flush();
   tell_of_disk();
+  if (options_.keeps_newest()) keep_newest(now);
   publish_stats();
 }
 
@@ -366,55 +352,36 @@ void Session::end_process() {
   capture_.process(json.str(), true);
 }
 
+void Session::tell_of_graphs() {
+  const std::uint64_t count = activity_.graph_kernels_without_times();
+  if (graph_kernels_noted_ == 0)
+    std::fprintf(stderr, "cutrace: %llu%s\n", static_cast<unsigned long long>(count), kGraphNote);
+  graph_kernels_noted_ = count;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(notes_, [](const std::string& note) { return note.ends_with(kGraphNote); });
+  notes_.push_back(std::to_string(count) + kGraphNote);
+  news_.texts("notes", notes_);
+}
+
 // All that the end of a file needs, but for the process block that says so.
 void Session::complete_file() {
-  if (const std::uint64_t count = activity_.graph_kernels_without_times(); count != graph_kernels_noted_) {
-    const std::lock_guard lock(mutex_);
-    if (graph_kernels_noted_ != 0) std::erase_if(notes_, [](const std::string& note) { return note.ends_with(kGraphNote); });
-    notes_.push_back(std::to_string(count) + kGraphNote);
-    news_.texts("notes", notes_);
-    graph_kernels_noted_ = count;
-  }
+  if (activity_.graph_kernels_without_times() != graph_kernels_noted_) tell_of_graphs();
   {
     const std::lock_guard lock(mutex_);
     if (attached_) note_refusals(source_.refused_kinds());
   }
-  for (const Refusal& refusal : source_.refused_kinds()) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
+  // Each file that was cut says it; the files of one capture together say it once.
+  if (!options_.keeps_newest() || !refusals_counted_)
+    for (const Refusal& refusal : source_.refused_kinds()) {
+      capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
+      refusals_counted_ = true;
+    }
   add_thread_names(capture_, thread_names_);
   write_devices(true);
   activity_.release();
   capture_.add(clock_snapshot());
   update_process();
   capture_.flush(true);
-}
-
-void Session::cut_file(const std::string& path) {
-  BlockFile& file = capture_.file();
-  Cut result = Cut::nothing;
-  std::string error;
-  if (source_.active()) count_dropped();
-  if (capture_.events() != 0) {
-    result = Cut::failed;
-    if (file.prepare_next(error)) {
-      complete_file();
-      if (file.move_to(path, error)) {
-        end_process();
-        result = file.switch_to_next(error) ? Cut::done : Cut::failed;
-        nvtx_.begin_file();
-        identity_missing_ = !capture_.process(process_.str(), true);
-        capture_.begin_file();
-        capture_.add(clock_snapshot());
-        next_clock_ = now_ns() + kClockInterval;
-      }
-      publish_stats();
-    }
-  }
-  const std::lock_guard lock(mutex_);
-  if (cut_.state != CutRequest::State::working) return;  // its caller has given up
-  cut_.state = CutRequest::State::answered;
-  cut_.result = result;
-  cut_.error = std::move(error);
-  changed_.notify_all();
 }
 
 void Session::finish() {

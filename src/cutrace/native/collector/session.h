@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,9 +21,11 @@
 #include "capture.h"
 #include "cupti_source.h"
 #include "driver.h"
+#include "dump.h"
 #include "nvtx_decoder.h"
 #include "options.h"
 #include "process_info.h"
+#include "segments.h"
 #include "wake.h"
 
 namespace cutrace {
@@ -52,6 +55,9 @@ class Session {
   enum class Cut { done, nothing, failed };
   Cut cut(const std::string& path, std::string& error);
 
+  // Writes what a recording that keeps only its newest rows holds now, as a capture at `path`.
+  Cut dump(const std::string& path, std::string& error);
+
   // Ends the recording. False when a thread did not answer in time: the session must then not be deleted.
   bool stop(bool at_exit);
 
@@ -78,13 +84,24 @@ class Session {
   void count_dropped();
   void publish_stats();
   void tell_of_disk();
+  void tell_of_graphs();
   void update_process();
   void complete_file();
   void cut_file(const std::string& path);
   void end_process();
+  std::optional<Capture::Contents> split(const std::string& path, std::string& error);
+  void keep_newest(std::uint64_t now);
+  bool next_segment(std::string& error);
+  void open_segments();
+  void answer(Cut result, std::string error, std::vector<OpenFile> files = {});
 
   void flush_loop();
   void gather_device_facts();
+
+  void take_signal();
+  bool end_dumps(bool at_exit);
+  void dump_loop();
+  Cut gather(std::vector<OpenFile>& files, std::string& error);
 
   // One for all recordings: a late callback of CUPTI or of NVTX may still signal after its recording is gone.
   static Wake& writer_wake();
@@ -106,6 +123,10 @@ class Session {
   std::uint64_t graph_kernels_noted_ = 0;
   JsonObject process_;             // all that process blocks have said
   bool identity_missing_ = false;  // the disk had no room for a process block: the next one says it all again
+  Segments segments_;
+  std::uint64_t file_began_;
+  std::uint64_t next_split_ = 0;     // not before, after one that failed
+  bool refusals_counted_ = false;
   bool disk_told_ = false;
   std::string close_error_;
 
@@ -124,15 +145,20 @@ class Session {
   struct CutRequest {
     enum class State { none, wanted, working, answered } state = State::none;
     std::uint64_t after = 0;  // the flush that comes before it
-    std::string path;
+    bool dump = false;
+    std::string path;  // of a cut
     Cut result = Cut::nothing;
     std::string error;
+    std::vector<OpenFile> files;  // of a dump
   } cut_;
+  CutRequest ask(bool dump, const std::string& path);
   bool stop_wanted_ = false;
   bool at_exit_ = false;
   void* context_ = nullptr;
   bool flusher_done_ = false;
   bool writer_done_ = false;
+  bool dumps_end_ = false;
+  bool dumper_done_ = false;
   std::uint64_t written_ = 0;
 
   std::atomic<std::uint64_t> flushed_{0};   // flush requests that the flusher has carried out
@@ -141,6 +167,8 @@ class Session {
   std::atomic<std::uint32_t> flusher_id_{0};
   pthread_t writer_{};
   pthread_t flusher_{};
+  pthread_t dumper_{};
+  bool dumps_on_signal_ = false;
   bool threads_started_ = false;
 };
 

@@ -1,0 +1,228 @@
+"""Does recording for long lose, leak or drift?
+
+    python benchmarks/soak.py --out soak.json [--quick] [--arch sm_90] [--only launches,graph,cycles]
+
+Three recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, and 1,000 recordings of one
+process with forks and children in between. Of each: what was launched must be what is in the captures and what they
+count as lost; memory must not grow; and the clock of the capture must follow the wall clock as closely as its own
+snapshots say. Each part has a share of the time (150 s in all) and says how far it got. Needs an NVIDIA GPU, nvcc and
+cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import machine
+from programs import Failed, build_loops
+from soak_program import contents
+
+import cutrace
+from cutrace.runbin import TABLES, Reader
+from cutrace.units import format_size
+
+_PROGRAM = Path(__file__).parent / "workloads" / "soak_program.py"
+# Within this memory does not grow: allocators and the page cache of file systems breathe.
+_FLAT = 24 << 20
+# The system slews the wall clock by at most 500 ppm, so that it may bend this much between snapshots a second apart.
+_BEND_NS = 125_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """``count``: how much is to be done, ``seconds``: in how long."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+FULL = (Part("launches", 50_000_000, 80), Part("graph", 10_000_000, 25), Part("cycles", 1_000, 40))
+QUICK = (Part("launches", 200_000, 20), Part("graph", 100_000, 10), Part("cycles", 60, 15))
+
+
+@dataclass
+class Outcome:
+    """What came of a part. Memory is in bytes: early, late, and at its peak; times are in nanoseconds."""
+
+    part: str
+    wanted: int
+    done: int
+    seconds: float
+    launched: int
+    recorded: int
+    lost: int
+    memory_early: int
+    memory_late: int
+    memory_peak: int
+    drift_ns: int | None = None
+    unexplained_ns: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> list[str]:
+        out = []
+        if self.done < self.wanted:
+            out.append(f"{self.done:,} of {self.wanted:,} in the time that there was")
+        if self.launched != self.recorded + self.lost:
+            out.append(f"{self.launched - self.recorded - self.lost:,} launches are unaccounted for")
+        if self.memory_late - self.memory_early > _FLAT:
+            out.append(f"memory grew by {format_size(self.memory_late - self.memory_early)}")
+        if self.unexplained_ns is not None and self.unexplained_ns > _BEND_NS:
+            out.append(f"the clock differs from its snapshots by {self.unexplained_ns:,} ns")
+        return out
+
+
+class Soak:
+    """The machine on which it runs, real or not."""
+
+    def __init__(self, folder: Path, quick: bool, arch: str) -> None:
+        self._folder, self._quick = folder, quick
+        self._environment = dict(os.environ)
+        self._libraries = "fake"
+        if quick:
+            from support import fakedriver
+
+            self._environment = fakedriver.build(folder / "fake").environment()
+        else:
+            build_loops(folder / "build", arch)
+            self._libraries = str(folder / "build")
+
+    def run(self, part: Part) -> Outcome:
+        capture = self._folder / f"{part.name}.bin"
+        arguments = [part.name, part.count, part.seconds, self._folder, self._libraries]
+        command = [sys.executable, _PROGRAM, *arguments]
+        if part.name != "cycles":
+            command = [sys.executable, "-m", "cutrace", "record", "-o", capture, "--", *command]
+        begun = time.monotonic()
+        said = self._said([str(word) for word in command], part.seconds + 30)
+        seconds = time.monotonic() - begun
+        recorded, lost, notes = said.get("recorded", 0), said.get("lost", 0), ()
+        drift: tuple[int | None, int | None] = (None, None)
+        if part.name != "cycles":
+            recorded, lost = contents(capture)
+            with Reader(capture) as reader:
+                notes = tuple(note for info in reader.processes for note in info.get("notes", ()))
+                drift = _drift(reader, said["clocks"])
+            capture.unlink()
+        held = said["memory"]
+        quarter = max(len(held) // 4, 1)
+        return Outcome(
+            part=part.name,
+            wanted=part.count,
+            done=said.get("cycles", said["launched"]),
+            seconds=round(seconds, 1),
+            launched=said["launched"],
+            recorded=recorded,
+            lost=lost,
+            memory_early=int(np.median(held[:quarter])) if held else 0,
+            memory_late=int(np.median(held[-quarter:])) if held else 0,
+            memory_peak=max(held, default=0),
+            drift_ns=drift[0],
+            unexplained_ns=drift[1],
+            notes=notes,
+        )
+
+    def attempt(self, part: Part, outcomes: list[Outcome]) -> str:
+        """Run a part and add what came of it; returns why there is nothing to add, "" otherwise."""
+        try:
+            outcomes.append(self.run(part))
+        except Failed as failure:
+            return str(failure)
+        return ""
+
+    def _said(self, command: list[str], limit: float) -> dict[str, Any]:
+        try:
+            done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it did not end within {limit:.0f} s") from None
+        if done.returncode:
+            raise Failed(f"status {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+
+def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | None]:
+    """By how much REALTIME moved against the clock of the capture, and the most by which a reading of the program
+    differs from what the snapshots say of that moment, less the time that the two readings took."""
+    blocks = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
+    rows = np.sort(np.concatenate(blocks), order="boottime")
+    known = rows["boottime"].astype(np.int64)
+    offset = rows["realtime"].astype(np.int64) - known
+    if not samples:
+        return int(offset[-1] - offset[0]), None
+    boot, real, took = np.array(samples, np.int64).T
+    said = (
+        boot + np.round(np.interp(boot - known[0], known - known[0], offset - offset[0])).astype(np.int64) + offset[0]
+    )
+    apart = np.maximum(np.abs(real - said) - took - int(rows["spread"].max()), 0)
+    return int(offset[-1] - offset[0]), int(apart.max())
+
+
+def _print(outcomes: list[Outcome]) -> None:
+    print("| part | done | time | launched | recorded | lost | memory: early, late, peak | clock: moved, unexplained |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for o in outcomes:
+        held = ", ".join(map(format_size, (o.memory_early, o.memory_late, o.memory_peak)))
+        clock = "" if o.drift_ns is None else f"{o.drift_ns:,} ns, {o.unexplained_ns:,} ns"
+        numbers = f"{o.launched:,} | {o.recorded:,} | {o.lost:,}"
+        print(f"| {o.part} | {o.done:,} | {o.seconds} s | {numbers} | {held} | {clock} |")
+    for o in outcomes:
+        for sentence in (*o.faults, *o.notes):
+            print(f"{o.part}: {sentence}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--quick", action="store_true", help="a little of each, on the fake GPU")
+    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
+    parser.add_argument("--only", help="parts to run, with commas between")
+    parser.add_argument("--folder", type=Path, help="where the captures go: 4 GB on a disk that keeps up")
+    args = parser.parse_args()
+    parts = [p for p in (QUICK if args.quick else FULL) if not args.only or p.name in args.only.split(",")]
+    outcomes: list[Outcome] = []
+    failures: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="soak.", dir=args.folder) as folder:
+        try:
+            soak = Soak(Path(folder), args.quick, args.arch)
+        except Failed as failure:
+            print(f"soak: {failure}", file=sys.stderr)
+            return 1
+        for part in parts:
+            failure = soak.attempt(part, outcomes)
+            if failure:
+                failures[part.name] = failure
+    _print(outcomes)
+    for name, failure in failures.items():
+        print(f"{name}: {failure}")
+    if args.out:
+        result = {
+            "benchmark": "soak",
+            "command": sys.argv,
+            "machine": machine.facts(),
+            "versions": {"cutrace": cutrace.__version__},
+            "gpu": "fake" if args.quick else "real",
+            "parts": [asdict(o) | {"faults": o.faults} for o in outcomes],
+            "failures": failures,
+        }
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
+    return 1 if failures or any(o.faults for o in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

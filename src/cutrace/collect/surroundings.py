@@ -1,0 +1,135 @@
+"""What around a program can keep CUPTI from recording it: other tools, shared and divided GPUs, missing privileges.
+
+Nothing here asks CUDA or CUPTI: it is read from the environment, from ``/proc`` and from what a trial recording said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
+# What the hypervisor calls a GPU that it shares, such as GRID T4-16Q and NVIDIA A40-48C.
+_VIRTUAL_GPU = re.compile(r"\b(GRID|vGPU)\b|\b[A-Z][A-Z0-9]*(-\d+)?-\d+[ABCQ]$")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that uses CUPTI or the driver's debugger interface.
+
+    :param variables: how environment variables that it sets for its programs begin.
+    :param libraries: parts of the names of libraries that it has the loader or the driver put into them.
+    :param tracers: names of the process that traces them (ptrace).
+    """
+
+    name: str
+    advice: str
+    variables: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    tracers: tuple[str, ...] = ()
+
+
+TOOLS = (
+    Tool(
+        "Nsight Systems",
+        "run without nsys: it holds CUPTI for as long as its programs run",
+        variables=("NSYS_", "QUADD_INJECTION"),
+        libraries=("libToolsInjection", "libnsys"),
+    ),
+    Tool(
+        "Nsight Compute",
+        "run without ncu: it runs kernels one by one and several times, so their times would say nothing",
+        variables=("NV_NSIGHT_", "NV_TPS_", "NV_COMPUTE_PROFILER_"),
+        libraries=("libnv-nsight-compute", "libcuda-injection", "libTreeLauncher", "libInterceptorInjection"),
+    ),
+    Tool(
+        "compute-sanitizer",
+        "run without compute-sanitizer: it changes the code that runs on the GPU",
+        variables=("NV_SANITIZER_",),
+        libraries=("libsanitizer-collection", "libsanitizer-public"),
+    ),
+    Tool(
+        "cuda-gdb",
+        "leave the debugger, or record nothing: CUPTI refuses programs that are debugged on the GPU",
+        variables=("CUDBG_", "CUDA_DEBUGGER_"),
+        libraries=("libcudadebugger",),
+        tracers=("cuda-gdb", "cuda-gdb-minimal"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A tool, and what gave it away."""
+
+    tool: Tool
+    signs: tuple[str, ...]
+
+
+def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[Found]:
+    """The tools that have set up this process, or the one that traces it, by what they leave there.
+
+    :param proc: where ``self/maps`` and ``self/status`` are read.
+    """
+    injected = [environment.get(name, "") for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")]
+    mapped = {line.rsplit("/", 1)[-1] for line in _read(proc / "self" / "maps").splitlines() if "/" in line}
+    libraries = {Path(part).name for text in injected for part in re.split(r"[ :]", text) if part} | mapped
+    tracer = _tracer(proc)
+    found = []
+    for tool in TOOLS:
+        signs = [name for name in environment if name.startswith(tool.variables)] if tool.variables else []
+        signs += [name for name in sorted(libraries) if any(part in name for part in tool.libraries)]
+        signs += [f"traced by {tracer}"] if tracer in tool.tracers else []
+        if signs:
+            found.append(Found(tool, tuple(signs)))
+    return found
+
+
+def _tracer(proc: Path) -> str:
+    """The name of the process that traces this one, "" for none."""
+    pid = re.search(r"^TracerPid:\s*([1-9]\d*)", _read(proc / "self" / "status"), re.MULTILINE)
+    return _read(proc / pid[1] / "comm").strip() if pid else ""
+
+
+def mps(environment: Mapping[str, str], default: Path = Path("/tmp/nvidia-mps")) -> Path | None:
+    """The folder of the MPS daemon that CUDA programs of this user would be clients of, None without one."""
+    folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or default)
+    return folder if (folder / "control").exists() else None
+
+
+def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    """``MIG`` or ``vGPU`` when the GPU is a part of one, "" for a whole one.
+
+    :param devices: names as the driver gives them.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "")
+    if visible.startswith("MIG-") or any("MIG" in name.split() for name in devices):
+        return "MIG"
+    return "vGPU" if any(_VIRTUAL_GPU.search(name) for name in devices) else ""
+
+
+def counters_restricted(proc: Path = Path("/proc")) -> bool:
+    """Whether the driver lets only administrators read the GPU's counters."""
+    return "RmProfilingAdminOnly: 1" in _read(proc / "driver" / "nvidia" / "params")
+
+
+def may_administrate(proc: Path = Path("/proc")) -> bool:
+    """Whether this process has CAP_SYS_ADMIN, which is what the driver asks for."""
+    held = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", _read(proc / "self" / "status"), re.MULTILINE)
+    return held is not None and bool(int(held[1], 16) >> _SYS_ADMIN & 1)
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """Whether this looks like a container."""
+    marks = (root / ".dockerenv", root / "run" / ".containerenv")
+    kinds = ("docker", "containerd", "kubepods", "libpod", "lxc")
+    return any(mark.exists() for mark in marks) or any(kind in _read(root / "proc" / "1" / "cgroup") for kind in kinds)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

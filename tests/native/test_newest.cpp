@@ -1,0 +1,190 @@
+// Recordings that keep only their newest rows: nothing is uncounted, whoever dumps them and whenever.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+#include "fake_driver.h"
+
+using namespace cutrace;
+
+namespace {
+
+constexpr std::uint32_t kOne[3] = {1, 1, 1};
+
+void launch(const char* name) { CHECK_EQUAL(fake_gpu_launch("cudaLaunchKernel", name, kOne, kOne, 7, 100, 0, 0), 0); }
+
+void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
+
+bool handles_signal() {
+  struct sigaction action {};
+  CHECK_EQUAL(sigaction(SIGUSR2, nullptr, &action), 0);
+  return action.sa_handler != SIG_DFL;
+}
+
+struct Program {
+  void begin(const std::string& more) {
+    CHECK_EQUAL(fake_gpu_init(), 0);
+    const std::string options = folder.options(more) + ";flush_ms=10;dump=" + dumps.path + "/run.bin;cupti=" + fake_path();
+    if (collector.start(options.c_str()) != 0) check::failed(__FILE__, __LINE__, collector.last_error());
+  }
+  std::string dump_path(int number) const { return dumps.path + "/run-" + std::to_string(number) + ".bin"; }
+  void wait_for(const std::string& path) const {
+    for (int i = 0; i < 1000 && !std::filesystem::exists(path); ++i) sleep_ms(10);
+    CHECK(std::filesystem::exists(path));
+  }
+  // Kernels in the files that are left, and those that were let go.
+  std::pair<std::size_t, std::uint64_t> left() const {
+    std::size_t kernels = 0;
+    std::uint64_t gone = 0;
+    for (const std::string& path : folder.captures()) {
+      const CaptureReader c(path);
+      kernels += c.rows<rows::Kernels>().size();
+      for (const auto& row : c.rows<rows::Losses>())
+        if (c.text(row.detail) == "kernels") gone += row.count;
+    }
+    return {kernels, gone};
+  }
+  Collector collector;
+  Folder folder;
+  Folder dumps;
+};
+
+}  // namespace
+
+TEST(what_is_let_go_is_counted) {
+  Program program;
+  program.begin("last_ms=80");
+  std::size_t launched = 0;
+  for (int i = 0; i < 40; ++i, sleep_ms(10))
+    for (int j = 0; j < 25; ++j, ++launched) launch("k");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto [kernels, gone] = program.left();
+  CHECK(kernels > 0 && gone > 0);
+  CHECK_EQUAL(kernels + gone, launched);
+  CHECK(program.folder.captures().size() > 2);
+}
+
+TEST(losses_survive_the_file_of_their_time) {
+  Program program;
+  program.begin("last_ms=50");
+  launch("k");
+  fake_drop(5);
+  for (int i = 0; i < 30; ++i, sleep_ms(10)) launch("k");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  std::uint64_t dropped = 0;
+  for (const std::string& path : program.folder.captures()) dropped += CaptureReader(path).lost(rows::Loss::cupti_dropped);
+  CHECK_EQUAL(dropped, std::uint64_t{5});
+}
+
+TEST(threads_dump_while_others_launch) {
+  Program program;
+  program.begin("last_ms=60000");
+  std::atomic<bool> end{false};
+  std::atomic<std::size_t> launched{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      for (; !end; ++launched) launch("k");
+    });
+  while (launched < 10) sleep_ms(1);
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 10; ++i) {
+        const std::string path = program.dumps.path + "/" + std::to_string(t);
+        CHECK_EQUAL(program.collector.dump(path.c_str()), 0);
+        std::ifstream file(path);
+        CHECK(file.good());
+      }
+    });
+  for (std::size_t t = 2; t < threads.size(); ++t) threads[t].join();
+  end = true;
+  for (int t = 0; t < 2; ++t) threads[t].join();
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto [kernels, gone] = program.left();
+  CHECK_EQUAL(kernels, launched.load());
+  CHECK_EQUAL(gone, std::uint64_t{0});
+}
+
+TEST(signals_at_any_time_end_no_program) {
+  for (int i = 0; i < 10; ++i) {
+    Program program;
+    program.begin("last_ms=60000");
+    CHECK(handles_signal());
+    launch("k");
+    std::atomic<bool> end{false};
+    std::thread sender([&] {
+      while (!end) {
+        if (handles_signal()) kill(getpid(), SIGUSR2);
+        std::this_thread::yield();
+        if (program.collector.running() == 0) break;
+      }
+    });
+    program.wait_for(program.dump_path(1));
+    end = true;
+    sender.join();
+    CHECK_EQUAL(program.collector.stop(), 0);
+    CHECK(!handles_signal());
+    CHECK_EQUAL(CaptureReader(program.dump_path(1)).rows<rows::Kernels>().size(), std::size_t{1});
+  }
+}
+
+TEST(a_signal_that_the_program_ignores_stays_ignored) {
+  signal(SIGUSR2, SIG_IGN);
+  Program program;
+  program.begin("last_ms=60000");
+  struct sigaction action {};
+  sigaction(SIGUSR2, nullptr, &action);
+  CHECK(action.sa_handler == SIG_IGN);
+  CHECK(std::string(program.collector.notes()).find("SIGUSR2") != std::string::npos);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  signal(SIGUSR2, SIG_DFL);
+}
+
+TEST(a_forked_child_has_neither_the_signal_nor_the_recording) {
+  Program program;
+  program.begin("last_ms=60000");
+  launch("k");
+  const pid_t child = fork();
+  if (child == 0) _exit(handles_signal() ? 1 : 0);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(handles_signal());
+  kill(getpid(), SIGUSR2);
+  program.wait_for(program.dump_path(1));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(only_such_recordings_can_be_dumped_and_they_cannot_be_cut) {
+  Program program;
+  program.begin("last_ms=60000");
+  const std::string path = program.dumps.path + "/x.bin";
+  CHECK_EQUAL(program.collector.dump(path.c_str()), 1);  // nothing yet
+  launch("k");
+  CHECK(program.collector.cut(path.c_str()) < 0);
+  CHECK(std::string(program.collector.last_error()).find("dump it") != std::string::npos);
+  CHECK(program.collector.dump("/nowhere/at/all") < 0);
+  CHECK(std::string(program.collector.last_error()).find("choose") != std::string::npos);
+  CHECK_EQUAL(program.collector.dump(path.c_str()), 0);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(program.collector.dump(path.c_str()) < 0);
+  program.begin("max_size=67108864");
+  launch("k");
+  CHECK(program.collector.dump(path.c_str()) < 0);
+  CHECK(std::string(program.collector.last_error()).find("last=") != std::string::npos);
+  CHECK(!handles_signal());
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(program.collector.start(program.folder.options("rotate=1").c_str()) != 0);
+  CHECK(std::string(program.collector.last_error()).find("max_size") != std::string::npos);
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
