@@ -27,19 +27,21 @@ def convert(
     compress: Literal["zstd", "deflate"] | None = None,
     start: int | None = None,
     end: int | None = None,
+    redact: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Convert one capture, or several into one trace, to the format that ``destination`` ends with.
 
     ``.pftrace`` and ``.perfetto-trace`` are for ui.perfetto.dev; with ``.gz`` behind it the whole file is compressed,
     with ``compress`` groups of packets are. ``start`` and ``end`` (ns, as in the tables of :class:`cutrace.Trace`)
-    keep what touches that time. ``progress`` is called with the work done and the whole work, in any unit.
+    keep what touches that time. ``redact`` leaves out command lines, host names and paths. ``progress`` is called with
+    the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
     check_destination(Path(destination), _listed(source))
-    with opened(source) as trace:
+    with opened(source, redacted=redact) as trace:
         write(trace, destination, compress=compress, start=start, end=end, progress=progress)
 
 
@@ -77,14 +79,24 @@ def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> Non
 
 
 @contextmanager
-def opened(source: StrPath | Sequence[StrPath]) -> Iterator[Trace]:
-    """One capture, or several as one, open as a trace.
+def opened(source: StrPath | Sequence[StrPath], *, redacted: bool = False) -> Iterator[Trace]:
+    """One capture, or several as one, open as a trace; ``redacted`` as :func:`cutrace.runbin.redaction.redact` says.
 
     Several are concatenated into an unnamed temporary file: that is what merging captures means.
     """
     sources = _listed(source)
     if not sources:
         raise CutraceError("there is no capture to open: name one or more")
+    if redacted:
+        from .runbin.redaction import redact
+
+        with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
+            copies = [Path(folder, f"{i}.bin") for i in range(len(sources))]
+            for path, copy in zip(sources, copies, strict=True):
+                redact(path, copy)
+            with opened(copies) as trace:
+                yield trace
+        return
     if len(sources) == 1:
         with load(sources[0]) as trace:
             yield trace

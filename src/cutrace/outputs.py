@@ -25,6 +25,12 @@ def check_output(path: Path) -> None:
         raise CutraceError(f"cannot write {path}: no permission to write into its folder. Choose another place.")
 
 
+def create(path: Path) -> int:
+    """A new file that only its owner can read (mode 0600), open for writing: what programs do is nobody else's business
+    unless the owner says so. Returns its descriptor; OSError when there is one already or it cannot be made."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
 def unwritable(path: Path, error: OSError) -> CutraceError:
     """What to raise when the system refuses to write ``path``."""
     return CutraceError(f"cannot write {path}: {error.strerror}. Choose another name or place.")

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..runbin.layout import TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
+from ..trace.rows import by_value
 
 # Blocks of kernels looked at together: some 16 MiB of rows.
 _WINDOW_BLOCKS = 16
@@ -135,12 +136,13 @@ def _uuid(raw: bytes) -> str:
 def _by_gpu(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> Iterator[tuple[int, np.ndarray]]:
     """The rows of a block by the GPU they ran on; GPUs that the capture does not describe are added."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
-    for value in np.unique(key).tolist():
+    values = np.unique(key).tolist()
+    for value, at in zip(values, by_value(key, values), strict=True):
         process, device = value >> 16, value & 0xFFFF
         if (process, device) not in number:
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
-        yield number[process, device], rows[key == value]
+        yield number[process, device], rows[at] if len(values) > 1 else rows
 
 
 def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
@@ -149,6 +151,6 @@ def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
     if not infos:
         return
     shift = [p.clock_offset for p in trace.processes]
-    begins = sorted(info.first_time + shift[info.process] for info in infos)
+    begins = sorted(max(info.first_time + shift[info.process], 0) for info in infos)
     edges = sorted({*begins[::_WINDOW_BLOCKS], trace.end + 1})
     yield from pairwise(edges)

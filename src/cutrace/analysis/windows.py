@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import CutraceError
 from ..trace import Trace
+from ..trace.rows import LATEST
 
 #: What marks can cut: a test, a region that the test names, and what a tool does inside a test for itself.
 KINDS = ("test", "region", "tool")
@@ -29,6 +30,8 @@ _FIRST_WORD = "cutrace"
 _FROM_MARK = 1
 # A mark is C text of UTF-8, and what is no such text is written out.
 _NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
+# Regions and tool spans of all tests, each as often as a test has it. Real suites have some thousands.
+_MOST_PARTS = 1_000_000
 # Bytes of UTF-8. Written out, none of them takes more than six.
 _LONGEST_NAME, _KEPT = 640, 600
 _WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
@@ -83,10 +86,16 @@ def windows(trace: Trace) -> tuple[Window, ...]:
     parts = sorted(_pairs(marks, "region", span) + _pairs(marks, "tool", span), key=lambda p: p.seen)
     seen = [p.seen for p in parts]
     found = []
+    left = _MOST_PARTS
     for test in _pairs(marks, "test", span):
         window = test.window
         near = parts[bisect_left(seen, window.start) : bisect_left(seen, window.end)]
         mine = [p for p in near if owner[p.window.process] in (window.process, None)]
+        left -= len(near)
+        if left < 0:
+            raise CutraceError(
+                "a million marks of this capture lie within tests that overlap: record fewer tests at once"
+            )
         found.append(_with_parts(window, mine))
     return tuple(sorted(found, key=lambda w: w.start))
 
@@ -109,18 +118,23 @@ def owners(trace: Trace) -> dict[int, int | None]:
 def _owners(trace: Trace, marks: Iterable[_Mark]) -> dict[int, int | None]:
     testing = {m.process for m in marks if m.kind == "test"}
     by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
-    parent = {p.index: by_pid.get((p.boot_id, p.info.get("parent_pid", -1))) for p in trace.processes}
+    known: dict[int, int | None] = {index: index for index in testing}
 
-    def owner(index: int | None) -> int | None:
-        seen: set[int] = set()
-        while index is not None and index not in testing:
-            if index in seen:  # a process id was used again
-                return None
-            seen.add(index)
-            index = parent[index]
-        return index
+    def parent(index: int) -> int | None:
+        process = trace.processes[index]
+        pid = process.info.get("parent_pid")
+        return by_pid.get((process.boot_id, pid)) if isinstance(pid, int) else None
 
-    return {p.index: owner(p.index) for p in trace.processes}
+    for process in trace.processes:
+        line: list[int] = []
+        at: int | None = process.index
+        while at is not None and at not in known:
+            known[at] = None  # what it stays if a process id was used again, and the line comes back to it
+            line.append(at)
+            at = parent(at)
+        if at is not None:
+            known |= dict.fromkeys(line, known[at])
+    return {p.index: known[p.index] for p in trace.processes}
 
 
 # Marks
@@ -180,40 +194,64 @@ def _pairs(marks: Iterable[_Mark], kind: str, span: tuple[int, int]) -> list[_Pa
 
 
 def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_Pair]:
-    begun: list[_Mark] = []
+    begun = _Begun()
     before = span[0]
     for mark in marks:
         if mark.begins:
-            begun.append(mark)
-        elif (first := _beginning(begun, mark)) is not None:
-            begun.remove(first)
+            begun.add(mark)
+        elif (first := begun.ended_by(mark)) is not None:
             yield _Pair(kind, Window(mark.name, first.time, mark.time, mark.process, thread=first.thread), first.time)
         else:
             lost = Window(mark.name, before, mark.time, mark.process, complete=False, thread=mark.thread)
             yield _Pair(kind, lost, mark.time)
         before = mark.time
     begins = [m.time for m in marks if m.begins] if kind == "test" else []
-    for mark in begun:
+    for mark in begun.left():
         following = bisect_right(begins, mark.time)
         ends = begins[following] if following < len(begins) else span[1]
         lost = Window(mark.name, mark.time, ends, mark.process, complete=False, thread=mark.thread)
         yield _Pair(kind, lost, mark.time)
 
 
-def _beginning(begun: list[_Mark], end: _Mark) -> _Mark | None:
-    """The latest mark that this one can end, of its own thread if there is one."""
-    named = [m for m in begun if m.name == end.name]
-    mine = [m for m in named if m.thread == end.thread] or named
-    return mine[-1] if mine else None
+class _Begun:
+    """The marks of one kind whose windows have begun and not ended."""
+
+    def __init__(self) -> None:
+        self._marks: list[_Mark | None] = []
+        # Places in that list, by thread and name and by name alone; those that have ended are dropped when met.
+        self._places: dict[tuple[int | None, str], list[int]] = {}
+
+    def add(self, mark: _Mark) -> None:
+        for thread in (mark.thread, None):
+            self._places.setdefault((thread, mark.name), []).append(len(self._marks))
+        self._marks.append(mark)
+
+    def ended_by(self, end: _Mark) -> _Mark | None:
+        """The latest mark that this one can end, of its own thread if there is one. It counts as ended then."""
+        for thread in (end.thread, None):
+            places = self._places.get((thread, end.name), [])
+            while places:
+                place = places.pop()
+                mark, self._marks[place] = self._marks[place], None
+                if mark is not None:
+                    return mark
+        return None
+
+    def left(self) -> Iterator[_Mark]:
+        """Those that have not ended, in the order in which they began."""
+        return (mark for mark in self._marks if mark is not None)
 
 
 def _with_parts(window: Window, parts: Iterable[_Pair]) -> Window:
     """The window with what is in it, cut at its edges."""
     ordered = sorted((replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen)
-    spans = [p.window for p in ordered if p.kind == "tool"]
+    spans: dict[tuple[int, int], list[Window]] = {}
+    for part in ordered:
+        if part.kind == "tool":
+            spans.setdefault((part.window.process, part.window.thread), []).append(part.window)
 
     def with_tool(w: Window) -> Window:
-        mine = (s for s in spans if (s.process, s.thread) == (w.process, w.thread))
+        mine = spans.get((w.process, w.thread), ())
         return replace(w, tool=tuple((s.start, s.end) for s in mine if s.start < w.end and s.end > w.start))
 
     return replace(with_tool(window), regions=tuple(with_tool(p.window) for p in ordered if p.kind == "region"))
@@ -225,5 +263,5 @@ def _cut(part: Window, window: Window) -> Window:
 
 
 def _span(trace: Trace) -> tuple[int, int]:
-    """The first moment of a capture, and the one just behind its last."""
-    return trace.start, trace.end + 1
+    """The first moment of a capture, and the one just behind its last, if there is one."""
+    return trace.start, min(trace.end + 1, int(LATEST))

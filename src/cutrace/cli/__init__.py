@@ -16,6 +16,7 @@ VERBS = {
     "record": "Run a command and record what it does on the GPU.",
     "convert": "Turn captures into a trace for ui.perfetto.dev.",
     "info": "Show what a capture holds.",
+    "redact": "Write a capture without command lines, host names and paths.",
     "check": "Compare a capture with a golden file.",
     "golden": "Check, accept, prune and compare golden files.",
     "doctor": "Check whether this machine can record, and say what to do if not.",

@@ -29,6 +29,7 @@ from ..units import format_size, parse_duration, printable
 @click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets; Perfetto reads both."
 )
+@click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def convert(
     sources: tuple[Path, ...],
@@ -36,6 +37,7 @@ def convert(
     start: str | None,
     end: str | None,
     compress: Literal["zstd", "deflate"] | None,
+    redact: bool,
     quiet: bool,
 ) -> int:
     """Turn CAPTURE, or several as one, into a trace for ui.perfetto.dev.
@@ -50,7 +52,7 @@ def convert(
     from ..conversion import check_destination, opened, write
 
     check_destination(output, sources)
-    with opened(sources) as trace:
+    with opened(sources, redacted=redact) as trace:
         with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
             write(
                 trace,

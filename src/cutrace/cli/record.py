@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
 )
 @click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
+@click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
     output: Path,
@@ -67,6 +68,7 @@ def record(
     max_size: str | None,
     last: str | None,
     rotate: bool,
+    redact: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND and record what it and the processes it starts do with CUDA and NVTX.
@@ -82,6 +84,7 @@ def record(
         max_size=max_size,
         last=last,
         rotate=rotate,
+        redact=redact,
     )
     for name, library in environment.others(os.environ).items():
         _say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")

@@ -60,7 +60,7 @@ class Capture(ContextDecorator):
         # A forked child leaves the parent's recording alone.
         if directory is None or os.getpid() != self._pid:
             return
-        if not _finish(directory, self.path):
+        if not _finish(directory, self.path, self._options):
             raise CutraceError(f"nothing was recorded into {self.path}: the recording had ended already")
 
     def __enter__(self) -> Capture:
@@ -82,8 +82,9 @@ class Armed:
     ``path`` is the capture, which exists after :meth:`stop` if there was such a call.
     """
 
-    def __init__(self, path: Path, directory: Path, restore: dict[str, str | None]) -> None:
+    def __init__(self, path: Path, directory: Path, restore: dict[str, str | None], options: Options) -> None:
         self.path = path
+        self._options = options
         self._directory: Path | None = directory
         self._restore = restore
         self._pid = os.getpid()
@@ -104,7 +105,7 @@ class Armed:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        return self.path if _finish(directory, self.path) else None
+        return self.path if _finish(directory, self.path, self._options) else None
 
     def __enter__(self) -> Armed:
         return self
@@ -150,7 +151,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     variables = environment.injection(chosen, directory, path)
     restore = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    armed = Armed(path, directory, restore)
+    armed = Armed(path, directory, restore, chosen)
     try:
         # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
@@ -162,7 +163,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     return armed
 
 
-def _finish(directory: Path, path: Path) -> bool:
+def _finish(directory: Path, path: Path, options: Options) -> bool:
     """End the recording of this process and put what is in its folder at ``path``. False when there is nothing.
 
     A recording that did not end well is kept as far as it goes, and what went wrong is raised then.
@@ -176,7 +177,7 @@ def _finish(directory: Path, path: Path) -> bool:
     parts, running = finished_parts(directory)
     if parts:
         try:
-            join(parts, path, moving=not running)
+            join(parts, path, moving=not running, redacted=options.redact)
         except CutraceError as error:
             raise CutraceError(f"{error} What was recorded is in {directory}.") from None
     shutil.rmtree(directory, ignore_errors=True)

@@ -69,7 +69,7 @@ def record_command(
     if parts:
         try:
             # A file that is still written to is copied: renamed, it would go on growing.
-            join(parts, output, moving=not running)
+            join(parts, output, moving=not running, redacted=options.redact)
         except CutraceError as error:
             raise CutraceError(f"{error} What was recorded is in {directory}.") from None
     shutil.rmtree(directory, ignore_errors=True)

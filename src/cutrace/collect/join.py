@@ -66,12 +66,24 @@ def started(path: Path) -> int:
         return 0
 
 
-def join(parts: Sequence[Path], output: Path, *, moving: bool) -> None:
-    """Make ``output`` (mode 0600) out of ``parts``, in the order of their start, replacing it in one step.
+def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False) -> None:
+    """Make ``output`` (mode 0600) out of ``parts``, in the order of their start, replacing it in one step; ``redacted``
+    as :func:`cutrace.runbin.redaction.redact` says.
 
     With ``moving`` the parts are used up: a single one is renamed. Without it they are only read, as far as
     they reach now. Raises :class:`CutraceError` when the output cannot be written; the parts are then untouched.
     """
+    if redacted:
+        from ..runbin.redaction import redact
+
+        # Beside the parts, in a folder that nobody else can enter.
+        whole = parts[0].with_name("joined")
+        join(parts, whole, moving=False)
+        redact(whole, output)
+        whole.unlink()
+        for part in parts if moving else ():
+            part.unlink(missing_ok=True)
+        return
     try:
         if moving and len(parts) == 1:
             parts[0].chmod(0o600)

@@ -59,6 +59,7 @@ class OptionArguments(TypedDict, total=False):
     last: float | str | None
     rotate: bool
     flush_ms: int | None
+    redact: bool
     cupti: str | None
 
 
@@ -76,6 +77,7 @@ class Options:
         eighth more); what is older is let go, and counted.
     :param rotate: at ``max_size`` the oldest rows are let go, and counted, in place of those to come.
     :param flush_ms: milliseconds between writes of what has been completed.
+    :param redact: leave out command lines, host names and paths: see docs/privacy.md.
     :param cupti: path of the libcupti to load where the program has loaded none.
     """
 
@@ -88,6 +90,7 @@ class Options:
     last_ms: int | None = None
     rotate: bool = False
     flush_ms: int | None = None
+    redact: bool = False
     cupti: str | None = None
 
     @classmethod
@@ -103,6 +106,7 @@ class Options:
         last: float | str | None = None,
         rotate: bool = False,
         flush_ms: int | None = None,
+        redact: bool = False,
         cupti: str | os.PathLike[str] | None = None,
     ) -> Options:
         """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
@@ -132,6 +136,7 @@ class Options:
             last_ms=last_ms,
             rotate=rotate,
             flush_ms=flush_ms,
+            redact=redact,
             cupti=None if cupti is None else os.fspath(cupti),
         )
 
@@ -168,6 +173,7 @@ class Options:
             ("rotate", int(self.rotate) or None),
             ("dump", Path(dump).absolute() if dump is not None and self.keeps_newest else None),
             ("flush_ms", self.flush_ms),
+            ("redact", int(self.redact) or None),
             ("cupti", self.cupti),
         ]
         lines = [f"{key}={value}" for key, value in pairs if value is not None]

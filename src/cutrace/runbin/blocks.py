@@ -170,8 +170,8 @@ def _header_at(window: _Window, at: int, size: int) -> bytes | Damage:
 
 def _next_magic(fd: int, start: int, size: int) -> int:
     """The offset of the next magic at or behind ``start``, else ``size``."""
-    chunk = 1 << 20
-    at = start
+    # It is mostly near: a file full of headers that are none would be read again and again in large pieces.
+    chunk, at = 1 << 12, start
     while at < size:
         data = os.pread(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
         found = data.find(MAGIC)
@@ -180,6 +180,7 @@ def _next_magic(fd: int, start: int, size: int) -> int:
         if len(data) < len(MAGIC):
             break
         at += chunk
+        chunk = min(2 * chunk, 1 << 20)
     return size
 
 

@@ -25,6 +25,20 @@ from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES,
 
 _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _BY_NUMBER = {t.number: t for t in TABLES.values()}
+_TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pid", "parent_pid", "started", "ended"), (int,)),
+    **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "cupti_path"), (str,)),
+    **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
+    **dict.fromkeys(("options", "tables"), (dict,)),
+    "nvtx": (bool,),
+}
+_TEXTS_OF_INFO = frozenset(("command", "kinds", "notes"))
+
+# Integers of other sizes are read as this version's, other types are not: by kind of dtype.
+_READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
+
+#: What the ``process`` field of rows can tell apart.
+MOST_PROCESSES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,7 @@ class Reader:
         if not len(found.offsets):
             hint = "it is cut off inside its first block. Record it again." if first == MAGIC else f"{_MAKE_ONE}."
             raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
-        self._damage = list(found.damage)
+        self._damage = dict.fromkeys(found.damage)  # in order, each once
         self._index(found.headers, found.offsets)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
         self._beginnings: set[int] = set()
@@ -130,27 +144,33 @@ class Reader:
         order[np.argsort(first)] = np.arange(len(first))
         process = order[inverse.reshape(-1)]
         self._process_count = len(first)
+        if self._process_count > MOST_PROCESSES:
+            raise BadCapture(
+                f"{self.path} holds {self._process_count:,} processes and a capture has room for {MOST_PROCESSES:,}: "
+                "join fewer captures into one."
+            )
         identity = process.astype(np.uint64) << np.uint64(32) | headers["sequence"]
         _, kept = np.unique(identity, return_index=True)
         if len(kept) < len(headers):
             twice = np.setdiff1d(np.arange(len(headers)), kept)
             size = int(headers["payload_size"][twice].sum()) + HEADER_SIZE * len(twice)
-            self._damage.append(Damage(int(offsets[twice[0]]), size, f"{len(twice)} blocks are in the file twice"))
+            self._note(Damage(int(offsets[twice[0]]), size, f"{len(twice)} blocks are in the file twice"))
             kept.sort()
             headers, offsets, process = headers[kept], offsets[kept], process[kept]
         self.headers, self.offsets, self.process_of = headers, offsets, process
 
     def _note_missing_blocks(self) -> None:
         """A recording may have been cut into files: only before a file begins may numbers be left out."""
-        for p in range(self._process_count):
-            blocks = np.flatnonzero(self.process_of == p)
-            sequence = self.headers["sequence"][blocks].astype(np.int64)
-            order = np.argsort(sequence)
-            gaps = np.diff(sequence[order], prepend=-1) - 1
-            after = np.flatnonzero(gaps)
-            missing = sum(int(gaps[i]) for i in after if int(blocks[order[i]]) not in self._beginnings)
-            if missing:
-                self._damage.append(Damage(0, 0, f"{missing} blocks of process {p} are missing"))
+        sequence = self.headers["sequence"].astype(np.int64)
+        order = np.lexsort((sequence, self.process_of))
+        process, number = self.process_of[order], sequence[order]
+        first = np.diff(process, prepend=-1) != 0
+        gaps = np.where(first, number, np.diff(number, prepend=-1) - 1)
+        gaps[np.isin(order, list(self._beginnings))] = 0
+        missing = np.zeros(self._process_count, np.int64)
+        np.add.at(missing, process, gaps)
+        for p in np.flatnonzero(missing).tolist():
+            self._note(Damage(0, 0, f"{missing[p]} blocks of process {p} are missing"))
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -252,8 +272,7 @@ class Reader:
         self.close()
 
     def _note(self, what: Damage) -> None:
-        if what not in self._damage:
-            self._damage.append(what)
+        self._damage[what] = None
 
     def _merge_process(self, index: int) -> None:
         data = self.payload(index)
@@ -268,7 +287,7 @@ class Reader:
             if "tables" in info:  # a file of the process begins here: the end of the one before it is not its own
                 process.pop("ended", None)
                 self._beginnings.add(index)
-            process.update(info)
+            process.update((key, value) for key, value in info.items() if _sound(key, value))
         else:
             self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
 
@@ -285,24 +304,34 @@ class Reader:
         return found
 
 
+def _sound(key: str, value: object) -> bool:
+    """Whether a key of a process description has the type it has to have: a damaged or hostile one is left out, so that
+    nothing behind the reader meets it. What this version does not know may be anything."""
+    if key in _TEXTS_OF_INFO:
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return type(value) in _TYPES_OF_INFO.get(key, (type(value),))
+
+
 def _declared_layout(table: Table, declared: object) -> Layout | None:
     """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
     if not isinstance(declared, dict):
         return None
     row_size, fields = declared.get("row_size"), declared.get("fields")
-    if not (isinstance(row_size, int) and 0 < row_size <= 0xFFFF and isinstance(fields, list)):
+    if not (type(row_size) is int and 0 < row_size <= 0xFFFF and isinstance(fields, list)):
         return None
     names, formats, offsets = [], [], []
     for entry in fields:
         if not (isinstance(entry, list) and len(entry) >= 3):
             return None
         name, kind, offset = entry[:3]
-        if not (isinstance(name, str) and isinstance(offset, int)):
+        if not (isinstance(name, str) and type(offset) is int):
             return None
         known = TYPES.get(kind) if isinstance(kind, str) else None
         if known is None or name not in table.offsets:
             continue  # a field of a newer version
         if name in names or not 0 <= offset <= row_size - known[0]:
+            return None
+        if np.dtype(known[1]).kind not in _READ_AS[table.dtype[name].kind]:
             return None
         names.append(name)
         formats.append(known[1])

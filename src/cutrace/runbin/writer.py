@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..outputs import unwritable
+from ..outputs import create, unwritable
 from .blocks import pack_header, padded
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, schema
 
@@ -47,7 +47,7 @@ class Writer:
         self._launch_ids: dict[tuple[int, ...], int] = {}
         self._function_ids: dict[tuple[int, ...], int] = {}
         try:
-            self._file = self._part.open("xb")
+            self._file = os.fdopen(create(self._part), "wb")
         except OSError as error:
             raise unwritable(self.path, error) from None
         self.process(

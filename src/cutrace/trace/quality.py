@@ -87,9 +87,12 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     """
     out = {}
     for table in GPU_WORK:
+        infos = trace.block_infos(table)
+        if not infos:
+            continue
         checked = count = largest = 0
         launches = _Launches(trace)
-        for info, rows in zip(trace.block_infos(table), trace.blocks(table), strict=True):
+        for info, rows in zip(infos, trace.blocks(table), strict=True):
             launches.read_until(info.last_time)
             lead = launches.lead(rows)
             checked += len(lead)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .._native import times_known
@@ -9,6 +11,13 @@ from ..runbin.layout import Table
 
 #: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
 LATEST = np.uint64((1 << 63) - 1)
+
+
+def shifted(times: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Times of headers on the clock of the trace, in signed integers: those beyond the latest as the latest."""
+    latest = np.int64(LATEST) - np.maximum(shift, 0)
+    moved: np.ndarray = np.minimum(times, latest.astype(np.uint64)).astype(np.int64) + shift
+    return moved
 
 
 def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
@@ -36,3 +45,11 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the others."""
     return (rows, rows[:0]) if unknown is None else (rows[~unknown], rows[unknown])
+
+
+def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
+    """Where each of the ``wanted`` numbers (rising) is among the values: their indices in rising order."""
+    order = np.argsort(values, kind="stable")
+    found = values[order]
+    begins, ends = (np.searchsorted(found, np.asarray(wanted), side) for side in ("left", "right"))
+    return [order[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]

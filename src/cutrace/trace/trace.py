@@ -24,7 +24,7 @@ from ..runbin.reader import Reader
 from .ids import IdMap
 from .process import Process, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
-from .rows import LATEST, apart, joined, unknown_times
+from .rows import apart, by_value, joined, shifted, unknown_times
 from .strings import StringTable
 
 
@@ -152,7 +152,7 @@ class Trace:
     def processes(self) -> tuple[Process, ...]:
         """The processes of the capture, in the order of the file."""
         infos = self._reader.processes
-        first = [int(np.flatnonzero(self._reader.process_of == p)[0]) for p in range(len(infos))]
+        first = np.unique(self._reader.process_of, return_index=True)[1].tolist()
         return tuple(
             describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._clock_offsets[p])
             for p in range(len(infos))
@@ -162,6 +162,12 @@ class Trace:
     def strings(self) -> StringTable:
         """All texts of the capture by id."""
         return self._strings[0]
+
+    @cached_property
+    def category_names(self) -> dict[tuple[int, int, int], int]:
+        """The name (an id of :attr:`strings`) of each NVTX category by process, domain and category: the last given."""
+        rows = self.nvtx_categories
+        return {(p, d, c): name for p, d, c, name in rows[["process", "domain", "category", "name"]].tolist()}
 
     # The capture as a whole
 
@@ -228,7 +234,7 @@ class Trace:
             return indices
         headers = self._reader.headers[indices]
         shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[indices]]
-        first, last = (_signed(headers[f]) + shift for f in ("first_time", "last_time"))
+        first, last = (shifted(headers[f], shift) for f in ("first_time", "last_time"))
         inside = np.ones(len(indices), bool)
         if start is not None:
             inside &= last >= start
@@ -258,9 +264,7 @@ class Trace:
             return self._resolve(table, rows, processes[0]), sizes
         if not rows.flags.writeable:
             rows = rows.copy()
-        owner_of_row = np.repeat(owners, sizes)
-        for process in processes:
-            at = np.flatnonzero(owner_of_row == process)
+        for process, at in zip(processes, by_value(np.repeat(owners, sizes), processes), strict=True):
             rows[at] = self._resolve(table, rows[at], process)
         return rows, sizes
 
@@ -289,7 +293,8 @@ class Trace:
     def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
         """Rows of a process with the ids and the clock of the trace; copied only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
-        if process and "process" in table.offsets:
+        # 0 on disk, if the file keeps to its format.
+        if "process" in table.offsets and (process or rows["process"].any()):
             changes["process"] = process
         for f in table.fields:
             if f.type in REFERENCES and f.name != "id":
@@ -352,8 +357,7 @@ class Trace:
         unique = rows[first[order]]
         unique["id"] = np.arange(len(unique))
         to = rank[inverse.reshape(-1)]
-        count = len(self._reader.processes)
-        chosen = [np.flatnonzero(owners[1:] == p) + 1 for p in range(count)]
+        chosen = [at + 1 for at in by_value(owners[1:], range(len(self._reader.processes)))]
         unique.flags.writeable = False
         return _Interned(unique, [IdMap.build(local[c], to[c]) for c in chosen])
 
@@ -375,14 +379,9 @@ class Trace:
         if not chosen.any():
             return 0, 0
         shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[chosen]]
-        first, last = _signed(headers["first_time"][chosen]) + shift, _signed(headers["last_time"][chosen]) + shift
-        return int(first.min()), int(last.max())
-
-
-def _signed(times: np.ndarray) -> np.ndarray:
-    """Times of headers in signed integers, those beyond the latest as the latest."""
-    signed: np.ndarray = np.minimum(times, LATEST).astype(np.int64)
-    return signed
+        first, last = (shifted(headers[f][chosen], shift) for f in ("first_time", "last_time"))
+        start = max(int(first.min()), 0)
+        return start, max(int(last.max()), start)
 
 
 def _sentences(notes: object) -> list[str]:

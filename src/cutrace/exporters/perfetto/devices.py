@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,13 @@ class Devices:
         self._trace, self._pids = trace, pids
         self._rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
         self._gpus: dict[Any, int] = {}
+        self._taken: set[int] = set()
+        self._free = count()  # indices of GPUs, those taken among them
         self._gpu_rows: dict[int, np.void] = {}
         self._contexts: dict[tuple[int, int], int] = {}
         self._context_count: dict[int, int] = {}
         self._queues: dict[tuple[int, int, int, int], int] = {}
+        self._first_queues: dict[int, tuple[int, int]] = {}  # by process, device and context
         self._stream_names = {
             (int(r["process"]), int(r["context"]), int(r["object"])): trace.strings[int(r["name"])]
             for r in trace.resource_names
@@ -58,9 +62,11 @@ class Devices:
         else:
             key = ("row", self._trace.processes[process].host, device, int(row["name"]), int(row["pci"]))
         if key not in self._gpus:
-            taken = set(self._gpus.values())
-            free = device if device not in taken else next(i for i in range(len(taken) + 1) if i not in taken)
-            self._gpus[key] = free if not self._rows else len(self._gpus)
+            index = len(self._gpus)
+            if not self._rows:
+                index = device if device not in self._taken else next(i for i in self._free if i not in self._taken)
+            self._gpus[key] = index
+            self._taken.add(index)
         return self._gpus[key]
 
     def architecture(self, process: int, device: int) -> str | None:
@@ -108,8 +114,8 @@ class Devices:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
         given = self._stream_names.get((process, context, stream)) or self._stream_names.get((process, 0, stream))
         name = f"stream {stream} {given}" if given else f"stream {stream}"
-        first = next(k for k in self._queues if k[0] == process)
-        if self._context_count.get(process, 0) > 1 or first[1:3] != (device, context):
+        first = self._first_queues.setdefault(process, (device, context))
+        if self._context_count.get(process, 0) > 1 or first != (device, context):
             name = f"device {device} context {context} {name}"
         if len(self._trace.processes) > 1:
             name = f"{process_label(self._trace.processes[process], self._pids[process])} {name}"

@@ -78,6 +78,11 @@ class _Export:
         self._unknown = dict.fromkeys(TABLES, 0)
         self._infos = {name: trace.block_infos(name, start, end) for name in (*_GPU_TABLES, *_HOST_TABLES)}
         self._total = sum(info.rows for infos in self._infos.values() for info in infos)
+        # By table and process, the blocks in rising time.
+        self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
+        for name, infos in self._infos.items():
+            for info in sorted(infos, key=lambda i: i.first_time):
+                self._blocks.setdefault((name, info.process), []).append(info)
         self._done = 0
 
     def run(self) -> None:
@@ -86,7 +91,7 @@ class _Export:
         header.begin(self._devices, uuids)
         spilled, free_id = 0, 0
         for process in self._trace.processes:
-            rows = sum(info.rows for infos in self._infos.values() for info in infos if info.process == process.index)
+            rows = sum(info.rows for name in self._infos for info in self._of(name, process.index))
             submissions = Submissions(free_id, min(rows, NEAR_IDS))
             self._write_gpu(process.index, submissions)
             free_id = submissions.end
@@ -95,7 +100,7 @@ class _Export:
 
     def _of(self, name: str, process: int) -> list[BlockInfo]:
         """The blocks of a table and process in rising time."""
-        return sorted((i for i in self._infos[name] if i.process == process), key=lambda i: i.first_time)
+        return self._blocks.get((name, process), [])
 
     def _write_gpu(self, process: int, submissions: Submissions) -> None:
         names = gpu.GpuNames(self._trace, self._devices, self._names, process)

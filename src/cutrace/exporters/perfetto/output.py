@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from ..._native import Blobs, Program, encode
+from ...outputs import create
 from . import schema
 
 Compression = Literal["zstd", "deflate"] | None
@@ -32,7 +34,7 @@ class Output:
         self._used = 0
         #: What the packets of each sequence have in common, by the number that a sequence has here.
         self.prefixes = Blobs()
-        self._raw: BinaryIO = path.open("wb", buffering=0)
+        self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
 
     def packet(self, values: Mapping[str, Any]) -> None:

@@ -60,6 +60,7 @@ class Stream:
         self.pieces = Blobs()
         self._keys = Keys(1 + len(table.style_fields))
         self._groups: list[int] = []
+        self._group_of = np.zeros(0, np.uint32)
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = Needs(names)
         self._templates: dict[tuple[bool, bool], Template] = {}
@@ -76,7 +77,9 @@ class Stream:
     @property
     def group_of(self) -> np.ndarray:
         """The number of the track of each combination."""
-        return np.array(self._groups, np.uint32)
+        if len(self._group_of) < len(self._groups):
+            self._group_of = np.array(self._groups, np.uint32)
+        return self._group_of
 
     def _describe(self, payload: bool, lanes: bool) -> Template:
         annotations: list[Any] = []

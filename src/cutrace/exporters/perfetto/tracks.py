@@ -88,9 +88,8 @@ def _nvtx(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 
 
 def _category_name(trace: Trace, domain: int, category: int, process: int) -> str | None:
-    rows = trace.nvtx_categories
-    found = rows[(rows["domain"] == domain) & (rows["category"] == category) & (rows["process"] == process)]
-    return trace.strings[int(found["name"][-1])] if len(found) else None
+    found = trace.category_names.get((process, domain, category))
+    return None if found is None else trace.strings[found]
 
 
 def _nvtx_mark(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:

@@ -32,6 +32,7 @@ struct Options {
   std::uint32_t patience_ms = 20'000;                  // how long the end of a recording waits for CUPTI
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
+  bool redact = false;                                 // say nothing of whose the process is
   std::vector<std::pair<std::string, std::string>> given;  // as written, for the process block
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }

@@ -126,16 +126,19 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
 
 JsonObject process_identity(const Options& options, std::uint64_t started) {
   JsonObject given;
-  for (const auto& [key, value] : options.given) given.text(key, value);
+  for (const auto& [key, value] : options.given)
+    if (!options.redact || value.find('/') == std::string::npos) given.text(key, value);
   JsonObject json;
   json.number("format", rows::kFormatVersion);
   json.text("producer", "cutrace collector " CUTRACE_VERSION);
   json.number("pid", static_cast<std::uint64_t>(::getpid()));
   json.number("parent_pid", static_cast<std::uint64_t>(::getppid()));
-  json.text("host", host_name());
+  if (!options.redact) json.text("host", host_name());
   json.text("boot_id", line_of("/proc/sys/kernel/random/boot_id"));
-  json.text("executable", executable());
-  json.texts("command", command_line());
+  if (!options.redact) {
+    json.text("executable", executable());
+    json.texts("command", command_line());
+  }
   json.text("clock", "boottime");
   json.number("started", started);
   json.raw("options", given.str());

@@ -165,10 +165,12 @@ class Keys {
 // take few bytes. Beyond that, correlations are taken in spans of 1024: the first work of each gets an id out of the
 // span's first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to
 // be remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
+// Spans are made when they are used: ids that a damaged capture scatters over all 32 bits cost no more than others. And
+// a runtime call and the driver calls in it share a correlation, but not thousands of calls: those that ask again and
+// again for much work, which would make a trace of a size without bounds, are told of none.
 class Submissions {
  public:
-  Submissions(std::uint64_t base, std::uint32_t near)
-      : base_(base), near_spans_(near >> kSpanBits), pages_(std::size_t{1} << (32 - kPageBits)) {
+  Submissions(std::uint64_t base, std::uint32_t near) : base_(base), near_spans_(near >> kSpanBits) {
     next_ = base + (std::uint64_t{near_spans_} << kSpanBits) + 1;
   }
   Submissions(const Submissions&) = delete;
@@ -187,15 +189,18 @@ class Submissions {
   }
 
   // For each row's correlation the ids of its work, as (offsets of length rows + 1, ids).
-  nb::tuple lists(nb::handle column) const {
+  nb::tuple lists(nb::handle column) {
     View view(column);
     if (view.type() != Type::kU32) throw std::invalid_argument("correlations are uint32");
     const std::size_t rows = view.size();
     Array<std::uint32_t> offsets(rows + 1);
     std::uint64_t total = 0;
+    Finder finder(spans_);
     for (std::size_t row = 0; row < rows; ++row) {
       offsets[row] = static_cast<std::uint32_t>(total);
-      total += count(view.get<std::uint32_t>(row));
+      const auto c = view.get<std::uint32_t>(row);
+      const Span* span = finder.find(c >> kSpanBits);
+      total += span ? count(*span, c) : 0;
       if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
     }
     offsets[rows] = static_cast<std::uint32_t>(total);
@@ -203,9 +208,10 @@ class Submissions {
     {
       nb::gil_scoped_release release;
       for (std::size_t row = 0; row < rows; ++row) {
+        if (offsets[row] == offsets[row + 1]) continue;
         const auto c = view.get<std::uint32_t>(row);
-        for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i)
-          ids[i] = id(*pages_[c >> kPageBits], c, i - offsets[row]);
+        const Span& span = *finder.find(c >> kSpanBits);
+        for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i) ids[i] = id(span, c, i - offsets[row]);
       }
     }
     return nb::make_tuple(to_array(std::move(offsets)), to_array(std::move(ids)));
@@ -215,61 +221,89 @@ class Submissions {
   std::uint64_t end() const { return next_; }
 
  private:
-  static constexpr unsigned kPageBits = 16;  // correlations a page
   static constexpr unsigned kSpanBits = 10;  // correlations a span, and ids a range
-  static constexpr std::uint32_t kPage = 1u << kPageBits, kSpan = 1u << kSpanBits;
-  static constexpr std::uint32_t kSpanMask = (kPage >> kSpanBits) - 1;
+  static constexpr std::uint32_t kSpan = 1u << kSpanBits;
   static constexpr std::uint8_t kFull = 255;
+  static constexpr std::uint32_t kAsked = 16;  // how often a correlation with more work than that is told of
 
-  struct Page {
-    std::bitset<kPage> seen;
+  struct Span {
+    std::bitset<kSpan> seen;
     std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kFull: see more_
-    std::vector<std::uint64_t> ranges[kSpanMask + 1];
+    std::vector<std::uint64_t> ranges;
+  };
+  using Spans = std::unordered_map<std::uint32_t, Span>;
+  struct Many {
+    std::uint32_t work = 0;  // beyond what a byte counts
+    std::uint32_t asked = 0;
+  };
+
+  // Rows near each other have correlations near each other, so most look into the span of the row before.
+  class Finder {
+   public:
+    explicit Finder(const Spans& spans) : spans_(spans) {}
+    const Span* find(std::uint32_t number) {
+      if (number != number_) {
+        const auto at = spans_.find(number);
+        span_ = at == spans_.end() ? nullptr : &at->second;
+        number_ = number;
+      }
+      return span_;
+    }
+
+   private:
+    const Spans& spans_;
+    const Span* span_ = nullptr;
+    std::uint32_t number_ = UINT32_MAX;
   };
 
   std::uint64_t next(std::uint32_t c) {
     if (c == 0) return next_++;  // no call launched it that we know of
-    auto& page = pages_[c >> kPageBits];
-    if (!page) page = std::make_unique<Page>();
+    if (last_ == nullptr || c >> kSpanBits != last_number_) {
+      last_number_ = c >> kSpanBits;
+      last_ = &spans_[last_number_];  // stays where it is when others are added
+    }
+    Span& span = *last_;
     std::size_t before = 0;
-    if (page->seen[c & (kPage - 1)])
-      before = add_more(*page, c);
+    if (span.seen[c & (kSpan - 1)])
+      before = add_more(span, c);
     else
-      page->seen.set(c & (kPage - 1));
-    auto& ranges = page->ranges[c >> kSpanBits & kSpanMask];
-    if (ranges.empty() && c >> kSpanBits < near_spans_) ranges.push_back(base_ + (c & ~(kSpan - 1)));
-    if (before >= ranges.size()) {
-      ranges.push_back(next_);
+      span.seen.set(c & (kSpan - 1));
+    if (span.ranges.empty() && c >> kSpanBits < near_spans_) span.ranges.push_back(base_ + (c & ~(kSpan - 1)));
+    if (before >= span.ranges.size()) {
+      span.ranges.push_back(next_);
       next_ += kSpan;
     }
-    return id(*page, c, before);
+    return id(span, c, before);
   }
 
   // The id of the work of a correlation that came behind `before` others.
-  static std::uint64_t id(const Page& page, std::uint32_t c, std::size_t before) {
-    return page.ranges[c >> kSpanBits & kSpanMask][before] + (c & (kSpan - 1));
+  static std::uint64_t id(const Span& span, std::uint32_t c, std::size_t before) {
+    return span.ranges[before] + (c & (kSpan - 1));
   }
 
   // Notes another piece of work; how many there were before.
-  std::size_t add_more(Page& page, std::uint32_t c) {
-    if (!page.more) page.more = std::make_unique<std::uint8_t[]>(kPage);
-    std::uint8_t& count = page.more[c & (kPage - 1)];
+  std::size_t add_more(Span& span, std::uint32_t c) {
+    if (!span.more) span.more = std::make_unique<std::uint8_t[]>(kSpan);
+    std::uint8_t& count = span.more[c & (kSpan - 1)];
     if (count < kFull && ++count < kFull) return count;
-    return kFull + more_[c]++;
+    return kFull + more_[c].work++;
   }
 
-  std::size_t count(std::uint32_t c) const {
-    const auto& page = pages_[c >> kPageBits];
-    if (!page || !page->seen[c & (kPage - 1)]) return 0;
-    const std::size_t more = page->more ? page->more[c & (kPage - 1)] : 0;
-    return 1 + (more < kFull ? more : kFull - 1 + more_.at(c));
+  std::size_t count(const Span& span, std::uint32_t c) {
+    if (!span.seen[c & (kSpan - 1)]) return 0;
+    const std::size_t more = span.more ? span.more[c & (kSpan - 1)] : 0;
+    if (more < kFull) return 1 + more;
+    Many& many = more_.at(c);
+    return many.asked++ < kAsked ? kFull + std::size_t{many.work} : 0;
   }
 
   std::uint64_t base_;
   std::uint64_t next_;
   std::uint32_t near_spans_;
-  std::vector<std::unique_ptr<Page>> pages_;
-  std::unordered_map<std::uint32_t, std::uint32_t> more_;
+  Spans spans_;
+  Span* last_ = nullptr;
+  std::uint32_t last_number_ = 0;
+  std::unordered_map<std::uint32_t, Many> more_;
 };
 
 // The order of rows by time, None when they are in order already. Equal times keep their order.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -44,18 +45,97 @@ bool earlier(const Entry& a, const Entry& b) {
   return a.end > b.end;
 }
 
+// A tree over the lanes of a group, for both questions that are asked of them. A capture can have as many lanes as
+// slices, when each overlaps all before it, and then looking at lane after lane would take for ever.
+class Tree {
+ public:
+  // What a lane is to the questions: when its innermost slice ends, and up to when a slice that nests on it may.
+  struct Lane {
+    std::uint64_t ends = kNever;
+    std::uint64_t room = kNever;
+  };
+
+  void set(std::size_t lane, Lane value) {
+    if (lane >= size_) grow(lane + 1);
+    std::size_t at = size_ + lane;
+    nodes_[at] = value;
+    while (at >>= 1)
+      nodes_[at] = {std::min(nodes_[2 * at].ends, nodes_[2 * at + 1].ends),
+                    std::max(nodes_[2 * at].room, nodes_[2 * at + 1].room)};
+  }
+
+  // The first lane whose innermost slice ends first.
+  std::size_t next_end() const {
+    std::size_t at = 1;
+    while (at < size_) at = 2 * at + (nodes_[2 * at].ends <= nodes_[2 * at + 1].ends ? 0 : 1);
+    return at - size_;
+  }
+
+  // The first lane with room for a slice that ends at this moment; the number of lanes that the tree is for, if none has.
+  std::size_t first_with_room(std::uint64_t end) const {
+    if (nodes_[1].room < end) return size_;
+    std::size_t at = 1;
+    while (at < size_) at = 2 * at + (nodes_[2 * at].room >= end ? 0 : 1);
+    return at - size_;
+  }
+
+ private:
+  void grow(std::size_t least) {
+    std::vector<Lane> lanes(nodes_.begin() + static_cast<std::ptrdiff_t>(size_), nodes_.end());
+    while (size_ < least) size_ *= 2;
+    nodes_.assign(2 * size_, Lane{});
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) set(lane, lanes[lane]);
+  }
+
+  std::size_t size_ = 1;
+  std::vector<Lane> nodes_ = std::vector<Lane>(2);  // the root is 1, the lanes begin at size_
+};
+
 struct Group {
   std::vector<Entry> entries;
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
+  std::unique_ptr<Tree> tree;  // once there is more than one lane
 
   // The lane whose innermost slice ends first; there is one when open > 0.
-  std::size_t next_end() const {
-    if (lanes.size() == 1) return 0;
-    std::size_t best = lanes.size();
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-      if (!lanes[i].empty() && (best == lanes.size() || lanes[i].back() < lanes[best].back())) best = i;
-    return best;
+  std::size_t next_end() const { return tree ? tree->next_end() : 0; }
+
+  // The first lane on which a slice nests, a new one if there is none.
+  std::size_t place(std::uint64_t end) {
+    if (lanes.empty()) lanes.emplace_back();
+    if (!tree) {
+      if (room(0) >= end) return 0;
+      tree = std::make_unique<Tree>();
+      note(0);
+    }
+    const std::size_t lane = tree->first_with_room(end);
+    while (lane >= lanes.size()) lanes.emplace_back();
+    return lane;
+  }
+
+  void push(std::size_t lane, std::uint64_t end) {
+    lanes[lane].push_back(end);
+    ++open;
+    note(lane);
+  }
+
+  std::uint64_t pop(std::size_t lane) {
+    const std::uint64_t end = lanes[lane].back();
+    lanes[lane].pop_back();
+    --open;
+    note(lane);
+    return end;
+  }
+
+ private:
+  std::uint64_t room(std::size_t lane) const {
+    const auto& open_slices = lanes[lane];
+    if (open_slices.empty()) return kNever;
+    return open_slices.size() < kDeepest ? open_slices.back() : 0;
+  }
+
+  void note(std::size_t lane) {
+    if (tree) tree->set(lane, {lanes[lane].empty() ? kNever : lanes[lane].back(), room(lane)});
   }
 };
 
@@ -88,6 +168,10 @@ struct Events {
 class Lanes {
  public:
   static constexpr unsigned kEnd = 255;
+
+  Lanes() = default;
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
 
   // The slices (or instants, without ends) of a stream that begin in [from, until). Returns the first start at or
   // behind `until`, the largest number when there is none.
@@ -122,7 +206,7 @@ class Lanes {
         groups_.resize(std::size_t{g} + 1);
       }
       const std::uint64_t stop = end.get<std::uint64_t>(row);
-      if (stop < begin) throw std::invalid_argument("a slice ends before it begins");
+      if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
       groups_[g].entries.push_back(
           {begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant});
     }
@@ -171,11 +255,8 @@ class Lanes {
         events.add(entry.stream, entry.row, entry.start, 0);
         continue;
       }
-      std::size_t lane = 0;
-      while (lane < group.lanes.size() && !nests(group.lanes[lane], entry.end)) ++lane;
-      if (lane == group.lanes.size()) group.lanes.emplace_back();
-      group.lanes[lane].push_back(entry.end);
-      ++group.open;
+      const std::size_t lane = group.place(entry.end);
+      group.push(lane, entry.end);
       if (lane > 0) note_spill(static_cast<std::size_t>(&group - groups_.data()));
       events.add(entry.stream, entry.row, entry.start, lane);
     }
@@ -183,19 +264,12 @@ class Lanes {
     if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
   }
 
-  static bool nests(const std::vector<std::uint64_t>& open, std::uint64_t end) {
-    return open.empty() || (open.back() >= end && open.size() < kDeepest);
-  }
-
   // Ends of slices up to and including a moment: what ends when another begins is not its parent.
   void close_before(Group& group, std::uint64_t moment, Events& events) {
     while (group.open > 0) {
       const std::size_t lane = group.next_end();
-      const std::uint64_t end = group.lanes[lane].back();
-      if (end > moment) return;
-      group.lanes[lane].pop_back();
-      --group.open;
-      events.add(kEnd, 0, end, lane);
+      if (group.lanes[lane].back() > moment) return;
+      events.add(kEnd, 0, group.pop(lane), lane);
     }
   }
 

@@ -1,13 +1,9 @@
 // cutrace._native
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <cstdlib>
-#include <memory>
-#include <string>
-
 #include "common/crc32c.h"
+#include "demangle.h"
 #include "encoder.h"
 
 #ifndef CUTRACE_VERSION
@@ -34,14 +30,6 @@ class Bytes {
   Py_buffer view_{};
 };
 
-std::string demangle(const std::string& name) {
-  if (name.compare(0, 2, "_Z") != 0) return name;  // the ABI's function reads "f" as a type: float
-  int status = 0;
-  std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
-                                                    &std::free);
-  return status == 0 && plain ? std::string(plain.get()) : name;
-}
-
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -55,8 +43,9 @@ NB_MODULE(_native, m) {
         return cutrace::crc32c(bytes.data(), bytes.size());
       },
       nb::arg("data"), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
-  m.def("demangle", &demangle, nb::arg("name"),
-        "The C++ name behind an Itanium-ABI mangled one; any other name comes back as it is.");
+  m.def("demangle", &cutrace::demangle, nb::arg("name"),
+        "The C++ name behind an Itanium-ABI mangled one. Any other name comes back as it is, and one whose plain form would\n"
+        "be out of proportion.");
   // Programs are kept in caches up to the end of the interpreter: that is no leak to speak of.
   nb::set_leak_warnings(false);
   cutrace::register_encoder(m);

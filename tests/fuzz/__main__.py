@@ -1,0 +1,83 @@
+"""Run the fuzz targets that are written in Python: ``cd tests && python -m fuzz --seconds 60``.
+
+An input that fails is kept under ``--artifacts``; what it did is printed, and the exit status is 1. Native crashes and
+hangs end the process: the input is then in ``current`` there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import resource
+import sys
+import time
+import traceback
+from hashlib import sha256
+from pathlib import Path
+
+from .targets import TARGETS, Target
+
+#: A hang ends the process after so many seconds, with the stacks of all threads.
+PATIENCE = 60
+#: Memory that the process may have: what is not in proportion to an input runs into it.
+ADDRESS_SPACE = 6 << 30
+
+
+def fuzz(target: Target, seconds: float, seed: int, artifacts: Path) -> tuple[int, int]:
+    """Run a target for some time. Returns how many inputs it had and how many failed."""
+    done = failures = 0
+    seen: set[str] = set()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        rng = random.Random(f"{seed}-{target.name}-{done}")
+        data = target.make(rng)
+        (artifacts / "current").write_bytes(data)
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        try:
+            target.run(data, memory=done % 50 == 0)
+        except Exception as error:
+            failures += 1
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            key = f"{type(error).__name__} {where.filename}:{where.lineno}"
+            if key not in seen:
+                seen.add(key)
+                kept = artifacts / f"{target.name}-{sha256(data).hexdigest()[:12]}"
+                kept.write_bytes(data)
+                print(f"{target.name}: {kept}\n{traceback.format_exc()}", flush=True)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        done += 1
+    return done, failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for all targets together")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the random inputs; another one each time if not given"
+    )
+    parser.add_argument("--artifacts", type=Path, default=Path("fuzz-artifacts"))
+    parser.add_argument("--input", type=Path, help="run this one input, once")
+    arguments = parser.parse_args()
+    chosen = [TARGETS[name] for name in arguments.targets or TARGETS]
+    if arguments.input:
+        for target in chosen:
+            target().run(arguments.input.read_bytes())
+        return 0
+    seed = random.SystemRandom().getrandbits(32) if arguments.seed is None else arguments.seed
+    arguments.artifacts.mkdir(parents=True, exist_ok=True)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    failed = 0
+    for target in chosen:
+        started = time.monotonic()
+        done, failures = fuzz(target(), arguments.seconds / len(chosen), seed, arguments.artifacts)
+        rate = done / (time.monotonic() - started)
+        print(f"{target.name}: {done:,} executions, {rate:.0f} a second, {failures} failed, seed {seed}", flush=True)
+        failed += failures
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

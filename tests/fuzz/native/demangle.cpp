@@ -1,0 +1,12 @@
+// Names: whatever a capture calls a mangled name, its plain form is in proportion to it.
+#include "demangle.h"
+
+#include "input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::Input input(data, size);
+  const std::string name = (input.flip() ? "_Z" : "") + input.text(4096);
+  const std::string plain = cutrace::demangle(name);
+  fuzz::require(plain.size() <= 4096 + 64 * name.size(), "a plain name is in proportion to the mangled one");
+  return 0;
+}

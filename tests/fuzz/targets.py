@@ -1,0 +1,253 @@
+"""What is fuzzed in Python, and what has to hold for every input: nothing but :class:`CutraceError` comes out, time and
+memory are in proportion to the input, and what was understood is well formed.
+
+A target makes an input of a random generator and takes it apart again; an input is bytes, so that one that failed can
+be kept as a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import tempfile
+import time
+import tracemalloc
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
+
+import cutrace
+from captures import awkward, training_steps
+from cutrace import CutraceError
+from cutrace.analysis.metrics import measure
+from cutrace.analysis.summary import summarize
+from cutrace.analysis.windows import Window, begin, end, whole, windows
+from cutrace.cli import main
+from cutrace.golden import read, text
+from cutrace.runbin import TABLES
+from cutrace.trace.process import Process
+from cutrace.trace.strings import StringTable
+
+from . import mutate
+
+DATA = Path(__file__).parents[1] / "data"
+#: What an input may cost: so many seconds and bytes, and so many more for each byte of it.
+SECONDS, SECONDS_A_BYTE = 3.0, 100e-6
+BYTES, BYTES_A_BYTE = 96 << 20, 400
+
+
+class Target(ABC):
+    """One way into cutrace. ``check`` raises whatever does not hold; CutraceError is its answer to a bad input."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def make(self, rng: random.Random) -> bytes: ...
+
+    @abstractmethod
+    def check(self, data: bytes) -> None: ...
+
+    def run(self, data: bytes, *, memory: bool = False) -> None:
+        """One execution, held to its limits. ``memory`` is measured on request, since that is slow."""
+        if memory:
+            tracemalloc.start()
+        started = time.process_time()
+        try:
+            self.check(data)
+        finally:
+            seconds = time.process_time() - started
+            peak = tracemalloc.get_traced_memory()[1] if memory else 0
+            tracemalloc.stop()
+        limit = (SECONDS + SECONDS_A_BYTE * len(data)) * (10 if memory else 1)
+        assert seconds < limit, f"{seconds:.1f} s for {len(data)} bytes"
+        assert peak < BYTES + BYTES_A_BYTE * len(data), f"{peak:,} bytes of memory for {len(data):,} bytes"
+
+
+class Captures(Target):
+    """Any bytes as a capture: every table, the quality, the figures, the windows and their metrics, the conversion, and
+    the commands that print them."""
+
+    name = "capture"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(dir=folder)
+        self._folder = Path(self._temporary.name)
+        made = self._folder / "seed.bin"
+        seeds = [path.read_bytes() for path in sorted(DATA.glob("*.bin"))]
+        seeds += [training_steps(made, steps=1, layers=1).read_bytes()]
+        seeds += [awkward(made).read_bytes() for _ in range(6)]  # small, and everything is in it
+        self._seeds = [mutate.blocks_of(seed) for seed in seeds]
+
+    def make(self, rng: random.Random) -> bytes:
+        return mutate.capture(rng, self._seeds)
+
+    def check(self, data: bytes) -> None:
+        rng = random.Random(len(data))
+        path, converted = self._folder / "fuzzed.bin", self._folder / "fuzzed.pftrace"
+        path.write_bytes(data)
+        with contextlib.suppress(CutraceError), cutrace.load(path) as trace:
+            self._read(trace)
+            compress = rng.choice((None, None, None, "zstd", "deflate"))
+            window = {"start": trace.start + 5, "end": trace.start + 50_000} if rng.random() < 0.2 else {}
+            cutrace.convert(path, converted, compress=compress, **window)
+            if rng.random() < 0.1 and not compress:
+                protos.Trace().ParseFromString(converted.read_bytes())
+        if rng.random() < 0.1:
+            self._print(path)
+
+    def _read(self, trace: cutrace.Trace) -> None:
+        for name, table in TABLES.items():
+            rows = trace.table(name)
+            assert rows.dtype == table.dtype
+            for f in table.fields:
+                if f.type == "string":
+                    assert not len(rows) or int(rows[f.name].max()) < len(trace.strings)
+            if "process" in table.offsets and len(rows):
+                assert int(rows["process"].max()) < len(trace.processes)
+            list(trace.blocks(name, trace.start, trace.end))
+        assert all(isinstance(sentence, str) for sentence in trace.quality.sentences())
+        assert trace.start <= trace.end
+        summarize(trace)
+        with contextlib.suppress(CutraceError):
+            for window in (whole(trace), *windows(trace))[:4]:
+                measure(trace, window)
+
+    def _print(self, path: Path) -> None:
+        for arguments in (["info", str(path)], ["info", "--json", str(path)]):
+            with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
+                status = _status(arguments)
+            assert status in (0, 2), arguments
+
+
+def _status(arguments: list[str]) -> object:
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
+class GoldenFiles(Target):
+    """Any text as a golden file: refused with file and line, or the same again when it was written and read."""
+
+    name = "golden"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(dir=folder)
+        self._path = Path(self._temporary.name) / "fuzzed.toml"
+
+    _SEED = """\
+# Written by `pytest --cutrace --cutrace-update`. Review it like code.
+format = 1
+test = "tests/test_softmax.py::test_fwd[a-\\u001b]"
+
+[common]
+kernel_launches = 3
+kernels = { softmax_fwd = 1, "a b" = 2 }
+memcpy_d2h_bytes = 4
+syncs = {}
+"ours.tokens" = 7
+unstable = ["allocations", "forward/sync_calls"]
+[common.region.forward]
+kernel_launches = 1
+
+[gpu.nvidia-h200]
+recorded = "sm_90, driver 580.159, CUDA 13.0"
+peak_memory_bytes = 33554432
+kernel_time_ns = { min = 1, median = 2, q3 = 3, n = 3, samples = [1, 2, 3] }
+[gpu.nvidia-h200.region."a \\"b\\""]
+kernel_time_ns = { min = 1, median = 2, q3 = 3, n = 9 }
+"""
+    _PIECES = (
+        "[", "]", "[[", "=", '"', "'", '"""', "{", "}", ",", "\n", "\r\n", "\0", "\\", "\\u0000", "\\ud800", ".",
+        "-", "+", "1e999", "nan", "inf", "0x7f", "9" * 30, "9" * 5000, "-1", "1979-05-27", "true", "format", "test",
+        "common", "gpu", "region", "unstable", "recorded", "kernels", "ä", "\ufeff", "# x\n", "[common]\n",
+        "[" * 2000, "a." * 500, "{a=" * 900,
+    )  # fmt: skip
+
+    def make(self, rng: random.Random) -> bytes:
+        data = bytearray(self._SEED.encode())
+        for _ in range(rng.choice((1, 1, 2, 3, 8, 30))):
+            at, length = rng.randrange(len(data) + 1), rng.choice((0, 0, 1, 5, 60))
+            kind = rng.randrange(4)
+            if kind == 0:
+                data[at : at + length] = rng.choice(self._PIECES).encode("utf-8")
+            elif kind == 1:
+                start = rng.randrange(len(data) + 1)
+                data[at:at] = data[start : start + rng.choice((3, 20, 200))]
+            elif kind == 2:
+                del data[at : at + length]
+            elif at < len(data):
+                data[at] = rng.randrange(256)
+        return bytes(data)
+
+    def check(self, data: bytes) -> None:
+        self._path.write_bytes(data)
+        with contextlib.suppress(CutraceError):
+            golden = read(self._path)
+            written = text(golden)
+            self._path.write_text(written, encoding="utf-8", newline="\n")
+            assert text(read(self._path)) == written
+
+
+@dataclass
+class _Marked:
+    """As much of a trace as windows are made of."""
+
+    nvtx_marks: np.ndarray
+    strings: StringTable
+    processes: Sequence[Process]
+    start: int
+    end: int
+
+
+class Marks(Target):
+    """Marks in any order, of any processes and threads, with any texts: windows that lie within the capture, of which
+    each has what lies within it."""
+
+    name = "marks"
+
+    def make(self, rng: random.Random) -> bytes:
+        kinds, names = ("test", "region", "tool"), ("a", "b", "a\\u0041", "\ud800", "x" * 700, "", "ä\n")
+        marks = []
+        for _ in range(rng.choice((1, 3, 10, 10, 40))):
+            kind, name = rng.choice(kinds), rng.choice(names)
+            what = (begin if rng.random() < 0.6 else end)(kind, name)
+            if rng.random() < 0.1:
+                what = what[rng.randrange(3) :] + rng.choice(("", "\\", "\\u12", "\n"))
+            time_ = rng.randrange(50) if rng.random() < 0.95 else mutate.number(rng, 8) >> 1
+            marks.append([time_, what, rng.randrange(3), rng.randrange(3), int(rng.random() < 0.95)])
+        parents = [rng.choice((0, 1, 2, 3, None, [], "1", 1e400, True)) for _ in range(3)]
+        return json.dumps({"marks": marks, "parents": parents}).encode()
+
+    def check(self, data: bytes) -> None:
+        given: dict[str, Any] = json.loads(data)
+        strings = StringTable()
+        rows = np.zeros(len(given["marks"]), TABLES["nvtx_marks"].dtype)
+        for row, (moment, what, process, thread, source) in zip(rows, given["marks"], strict=True):
+            row["time"], row["process"], row["thread"], row["source"] = moment, process, thread, source
+            row["name"] = strings.add(what.encode("utf-8", "surrogatepass"))
+        processes = [
+            Process(i, i + 1, "p", "h", "b", (), {"parent_pid": parent}) for i, parent in enumerate(given["parents"])
+        ]
+        first, last = (int(rows["time"].min()), int(rows["time"].max())) if len(rows) else (0, 0)
+        trace: Any = _Marked(rows, strings, processes, first, last)
+        for window in (*windows(trace), whole(trace)):
+            self._hold(window, SimpleNamespace(start=first, end=last + 1))
+            for region in window.regions:
+                self._hold(region, window)
+                assert not region.regions
+
+    def _hold(self, window: Window, around: Any) -> None:
+        assert around.start <= window.start <= window.end <= around.end or window.start >= around.end
+        assert all(s < window.end and e > window.start for s, e in window.tool)
+
+
+TARGETS: dict[str, type[Target]] = {target.name: target for target in (Captures, GoldenFiles, Marks)}

@@ -1,0 +1,191 @@
+"""Captures made to be expensive: time and memory grow with the size of a capture, not with its square."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from cutrace._native import Lanes, Submissions, demangle
+from cutrace.analysis.windows import begin, windows
+from cutrace.runbin import TABLES, Reader, Writer
+from cutrace.runbin.blocks import MAGIC, pack_header
+
+from .mutate import Block
+
+#: How much more time four times the input may take. A square is 16.
+TIMES = 9.0
+
+
+def grows_with(size: int, work: Callable[[int], Callable[[], object]]) -> None:
+    """Check that what ``work`` returns for four times the size takes about four times as long, best of three."""
+
+    def seconds(n: int) -> float:
+        run = work(n)
+        best = float("inf")
+        for _ in range(3):
+            started = time.process_time()
+            run()
+            best = min(best, time.process_time() - started)
+        return best
+
+    small, large = seconds(size), seconds(4 * size)
+    assert large < TIMES * small + 0.05, f"{small:.3f} s, four times that: {large:.3f} s"
+
+
+def capture_of(path: Path, blocks: list[Block]) -> Path:
+    path.write_bytes(b"".join(block.sealed() for block in blocks))
+    return path
+
+
+def empty(process: int, sequence: int = 0, kind: int = 16, payload: bytes = b"") -> Block:
+    return Block(kind, 0, 0, payload, process, sequence, process, 0, 0)
+
+
+def opened(path: Path) -> None:
+    with cutrace.load(path) as trace:
+        assert trace.processes
+        assert trace.quality
+
+
+def test_a_capture_of_many_processes(tmp_path: Path) -> None:
+    grows_with(400, lambda n: lambda: opened(capture_of(tmp_path / "a.bin", [empty(i) for i in range(n)])))
+
+
+def test_more_processes_than_rows_can_tell_apart_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    heads = b"".join(
+        pack_header(16, row_size=0, rows=0, payload=b"", pid=1, sequence=0, instance=i) for i in range(1, 65_538)
+    )
+    path.write_bytes(heads)
+    with pytest.raises(cutrace.BadCapture, match="join fewer captures"):
+        cutrace.load(path)
+
+
+def test_many_damaged_blocks(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        rows = np.zeros(1, TABLES["kernels"].dtype).tobytes()
+        good = Block(16, 34, 1, rows, 1, 0, 1, 0, 0)
+        data = b"".join(
+            pack_header(16, row_size=34, rows=1, payload=b"other" + bytes(29), pid=1, sequence=i, instance=1)
+            + good.payload + bytes(6) for i in range(n)
+        )  # fmt: skip
+        (tmp_path / "a.bin").write_bytes(data)
+        return lambda: opened(tmp_path / "a.bin")
+
+    grows_with(1000, work)
+
+
+def test_headers_that_claim_the_rest_of_the_file(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        size = 64 * n
+        heads = []
+        for i in range(n):
+            head = bytearray(pack_header(16, row_size=0, rows=0, payload=b"", pid=1, sequence=i, instance=1))
+            head[16:20] = (size - 64 * i - 8).to_bytes(4, "little")
+            heads.append(reseal(head))
+        (tmp_path / "a.bin").write_bytes(b"".join(heads) + empty(1).sealed())
+        return lambda: Reader(tmp_path / "a.bin").close()
+
+    grows_with(2000, work)
+
+
+def reseal(head: bytearray) -> bytes:
+    from cutrace._native import crc32c
+
+    return bytes(head[:60]) + crc32c(bytes(head[:60])).to_bytes(4, "little")
+
+
+def test_magic_upon_magic(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        (tmp_path / "a.bin").write_bytes(empty(1).sealed() + MAGIC * n)
+        return lambda: Reader(tmp_path / "a.bin").close()
+
+    grows_with(4000, work)
+
+
+def test_slices_that_all_overlap() -> None:
+    def work(n: int) -> Callable[[], object]:
+        starts = np.arange(1, n + 1, dtype=np.uint64)
+        groups, ends = np.zeros(n, np.uint32), starts + np.uint64(n)
+
+        def run() -> None:
+            lanes = Lanes()
+            lanes.add(0, groups, starts, ends)
+            assert len(lanes.take(2**64 - 1)[0]) == 1
+
+        return run
+
+    grows_with(20_000, work)
+
+
+def test_calls_that_share_a_correlation_with_all_work() -> None:
+    def work(n: int) -> Callable[[], object]:
+        same = np.full(n, 7, np.uint32)
+
+        def run() -> None:
+            submissions = Submissions(0)
+            submissions.assign(same)
+            assert len(submissions.lists(same)[1]) <= 16 * n
+
+        return run
+
+    grows_with(5000, work)
+
+
+def test_correlations_scattered_over_all_numbers_take_no_more_memory(tmp_path: Path) -> None:
+    import resource
+
+    scattered = (np.arange(100_000, dtype=np.uint64) * 42_949 % 2**32).astype(np.uint32)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    submissions = Submissions(0)
+    submissions.assign(scattered)
+    submissions.assign(scattered)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
+
+
+def test_names_that_unfold() -> None:
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    name = "_Z1f1PIiiE" + "".join(f"S_IS{digits[i]}_S{digits[i]}_E" for i in range(30))
+    assert demangle(name) == name
+    assert demangle("_Z1f1PIiiES_IS0_S0_E") == "f(P<int, int>, P<P<int, int>, P<int, int> >)"
+
+
+def test_marks_that_begin_and_never_end(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        with Writer(tmp_path / "a.bin", pid=1) as writer:
+            rows = np.zeros(n, TABLES["nvtx_marks"].dtype)
+            rows["time"], rows["source"] = np.arange(1, n + 1), 1
+            rows["name"] = writer.string(begin("region", "a"))
+            rows["name"][0] = writer.string(begin("test", "t"))
+            writer.rows("nvtx_marks", rows)
+        trace = cutrace.load(tmp_path / "a.bin")
+        return lambda: windows(trace)
+
+    grows_with(2000, work)
+
+
+def test_a_line_of_descent_as_long_as_the_capture(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        described = (json.dumps({"pid": i, "parent_pid": i - 1, "boot_id": "b"}).encode() for i in range(n))
+        path = capture_of(
+            tmp_path / "a.bin", [empty(i, kind=1, payload=payload) for i, payload in enumerate(described)]
+        )
+        trace = cutrace.load(path)
+        return lambda: windows(trace)
+
+    grows_with(1000, work)
+
+
+def test_a_row_cannot_name_a_process_that_is_not_there(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        rows = np.zeros(3, TABLES["kernels"].dtype)
+        rows["start"], rows["end"], rows["process"] = 1, 2, 9
+        writer.rows("kernels", rows)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert trace.kernels["process"].tolist() == [0, 0, 0]

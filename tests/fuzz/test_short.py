@@ -1,0 +1,32 @@
+"""A short run of each fuzz target that is written in Python, and all inputs that ever failed. docs/fuzzing.md tells of
+the long runs, and of the native targets."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .targets import TARGETS, Captures
+
+INPUTS = sorted(Path(__file__).with_name("inputs").glob("capture-*.bin"))
+ROUNDS = {"capture": 60, "golden": 300, "marks": 500}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_but_a_cutrace_error_comes_out(name: str, tmp_path: Path) -> None:
+    target = TARGETS[name]()
+    for i in range(ROUNDS[name]):
+        target.run(target.make(random.Random(i)))
+
+
+def test_memory_is_in_proportion_to_the_capture() -> None:
+    target = Captures()
+    for i in range(5):
+        target.run(target.make(random.Random(f"memory {i}")), memory=True)
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
+def test_inputs_that_failed_once_do_so_no_more(path: Path) -> None:
+    Captures().run(path.read_bytes())

@@ -1,0 +1,120 @@
+"""Redacted captures: what goes, what stays."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from captures import Capture, awkward, training_steps
+from cutrace.runbin import TABLES, Reader
+from cutrace.runbin.redaction import KEPT, description, redact, without_paths
+
+
+def private_capture(path: Path) -> Path:
+    with Capture(
+        path, pid=7, host="lab-machine-7", command=["python", "/home/alice/train.py", "--token=hunter2"],
+        executable="/home/alice/env/bin/python", cupti_path="/home/alice/env/lib/libcupti.so.13",
+        options={"output": "/home/alice/run.bin", "api": "launch", "cupti": "/opt/x/y"},
+        notes=["CUPTI is held by /opt/secret-tool/lib/libtool.so; end it"], variables={"TOKEN": "hunter2"},
+    ) as c:  # fmt: skip
+        k = c.launch("_Z4axpyPf")
+        c.kernel(k, 100, 200)
+        c.mark("reading /home/alice/data/set one", 50)
+        c.push_pop("forward", 10, 300)
+        c.add("jit", start=1, end=2, cache_path="/home/alice/.nv/ComputeCache")
+        c.add("allocations", time=5, source="/home/alice/my lib/liballoc.so")
+        c.loss(8, 3, "/home/alice/run.bin")
+    return path
+
+
+@pytest.fixture
+def redacted(tmp_path: Path) -> Path:
+    redact(private_capture(tmp_path / "private.bin"), tmp_path / "public.bin")
+    return tmp_path / "public.bin"
+
+
+@pytest.mark.parametrize(
+    "word", [b"alice", b"lab-machine-7", b"hunter2", b"TOKEN", b"secret-tool", b"train.py", b"my lib"]
+)
+def test_nothing_that_says_whose_it_is_is_left(redacted: Path, word: bytes) -> None:
+    assert word in private_capture(redacted.with_name("again.bin")).read_bytes()
+    assert word not in redacted.read_bytes()
+
+
+def test_what_was_measured_is_as_it_was(tmp_path: Path) -> None:
+    redact(training_steps(tmp_path / "a.bin", steps=2, layers=2), tmp_path / "b.bin")
+    with cutrace.load(tmp_path / "a.bin") as before, cutrace.load(tmp_path / "b.bin") as after:
+        for name in TABLES:
+            np.testing.assert_array_equal(before.table(name), after.table(name))
+        assert list(before.strings) == list(after.strings)
+        assert after.quality == before.quality
+
+
+def test_processes_are_told_apart_by_their_numbers(redacted: Path) -> None:
+    with cutrace.load(redacted) as trace:
+        assert [(p.pid, p.name, p.host, p.command) for p in trace.processes] == [(7, "process 7", "", ())]
+        assert trace.processes[0].complete
+
+
+def test_names_of_kernels_and_ranges_stay_and_paths_in_texts_do_not(redacted: Path) -> None:
+    with cutrace.load(redacted) as trace:
+        texts = set(trace.strings)
+    assert {"_Z4axpyPf", "forward", "reading (path) one", "(path)"} <= texts
+
+
+def test_a_description_keeps_nothing_that_is_not_known_to_be_harmless() -> None:
+    told = description({"pid": 1, "options": {"kinds": "nvtx", "dump": "/a/b"}, "of_a_newer_version": "secret"})
+    assert told == {"pid": 1, "options": {"kinds": "nvtx"}, "redacted": True}
+    assert not {"host", "command", "executable", "cupti_path", "notes"} & KEPT
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("/home/alice/a b/c", "(path)"),
+        ("open /home/alice/x.txt: denied", "open (path): denied"),
+        ("~/data/x", "(path)"),
+        ("see file:///srv/x/y", "see (path)"),
+        ("'/srv/x/y'", "'(path)'"),
+        ("tests/gpu/test_a.py::test_b[a/b]", "tests/gpu/test_a.py::test_b[a/b]"),
+        ("forward/attention", "forward/attention"),
+        ("3 GB / s", "3 GB / s"),
+        ("_ZN7cutlass6KernelE", "_ZN7cutlass6KernelE"),
+        ("void f<int, 4>(float*)", "void f<int, 4>(float*)"),
+        ("", ""),
+    ],
+)
+def test_paths_in_texts(text: str, kept: str) -> None:
+    assert without_paths(text.encode()) == kept.encode()
+
+
+def test_the_copy_is_for_its_owner_only(redacted: Path) -> None:
+    assert stat.S_IMODE(redacted.stat().st_mode) == 0o600
+
+
+def test_redacting_again_changes_nothing(redacted: Path, tmp_path: Path) -> None:
+    redact(redacted, tmp_path / "twice.bin")
+    assert (tmp_path / "twice.bin").read_bytes() == redacted.read_bytes()
+
+
+def test_damaged_blocks_are_left_out(tmp_path: Path) -> None:
+    data = bytearray(private_capture(tmp_path / "a.bin").read_bytes())
+    with Reader(tmp_path / "a.bin") as reader:
+        data[int(reader.offsets[0]) + 80] ^= 1  # in the process description
+    (tmp_path / "a.bin").write_bytes(data)
+    redact(tmp_path / "a.bin", tmp_path / "b.bin")
+    assert b"alice" not in (tmp_path / "b.bin").read_bytes()
+    with cutrace.load(tmp_path / "b.bin") as trace:
+        assert len(trace.kernels) == 1
+
+
+def test_a_capture_is_not_redacted_onto_itself(tmp_path: Path) -> None:
+    path = awkward(tmp_path / "a.bin")
+    with pytest.raises(cutrace.CutraceError, match="the capture itself"):
+        redact(path, path)
+    assert json.dumps(path.stat().st_size)

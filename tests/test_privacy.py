@@ -1,0 +1,113 @@
+"""docs/privacy.md, as far as no GPU is needed: what recordings hold, who can read files, and where they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import training_steps
+from support import cutrace as run
+
+PROGRAM = "import nvtx\nwith nvtx.annotate('step of /home/alice/model'): pass"
+
+
+@pytest.fixture(autouse=True)
+def _open_to_all():
+    """A umask that would let everybody read."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_recording_says_what_it_says_it_does(tmp_path: Path) -> None:
+    assert run("record", "--", sys.executable, "-c", PROGRAM, "secret-argument", cwd=tmp_path).returncode == 0
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        (process,) = trace.processes
+        assert process.command[-1] == "secret-argument"
+        assert process.host == os.uname().nodename
+        known = {
+            "format", "producer", "pid", "parent_pid", "host", "boot_id", "executable", "command", "clock", "started",
+            "ended", "kinds", "options", "cupti_version", "cupti_path", "driver_version", "runtime_version", "nvtx",
+            "notes", "tables",
+        }  # fmt: skip
+        assert set(process.info) <= known
+
+
+def test_no_environment_variable_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "hunter2-of-the-environment")
+    run("record", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
+    assert b"hunter2-of-the-environment" not in (tmp_path / "run.bin").read_bytes()
+
+
+def test_a_redacted_recording_holds_nothing_of_whose_it_is(tmp_path: Path) -> None:
+    run("record", "--redact", "--", sys.executable, "-c", PROGRAM, "secret-argument", cwd=tmp_path)
+    data = (tmp_path / "run.bin").read_bytes()
+    for word in ("secret-argument", "alice", os.uname().nodename, str(tmp_path), sys.executable):
+        assert word.encode() not in data
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.strings[int(trace.nvtx_ranges["name"][0])] == "step of (path)"
+        assert trace.quality.lossless
+    assert mode(tmp_path / "run.bin") == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_the_collector_itself_leaves_it_out(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from cutrace.collect.library import collector; c = collector()\n"
+        f"c.start('output={tmp_path / 'a.bin'}\\nredact=1\\nnvtx=1'); c.mark('here'); c.stop()"
+    )
+    assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code, "secret-argument"]) == 0
+    data = (tmp_path / "a.bin").read_bytes()
+    assert b"here" in data
+    for word in ("secret-argument", os.uname().nodename, str(tmp_path), sys.executable):
+        assert word.encode() not in data
+
+
+@pytest.mark.parametrize("name", ["a.pftrace", "a.pftrace.gz"])
+@pytest.mark.parametrize("option", [[], ["--redact"], ["--compress", "zstd"]])
+def test_traces_are_for_their_owner_only(tmp_path: Path, name: str, option: list[str]) -> None:
+    if option == ["--compress", "zstd"] and name.endswith(".gz"):
+        option = []
+    training_steps(tmp_path / "run.bin", steps=1, layers=1)
+    assert mode(tmp_path / "run.bin") == 0o600
+    assert run("convert", *option, "run.bin", "-o", name, cwd=tmp_path).returncode == 0
+    assert mode(tmp_path / name) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "run.bin"]
+
+
+def test_captures_are_for_their_owner_only(tmp_path: Path) -> None:
+    run("record", "-o", "made.bin", "--", sys.executable, "-c", PROGRAM, cwd=tmp_path)
+    assert mode(tmp_path / "made.bin") == 0o600
+    assert run("redact", "made.bin", "-o", "public.bin", cwd=tmp_path).returncode == 0
+    assert mode(tmp_path / "public.bin") == 0o600
+
+
+def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary, work = tmp_path / "tmp", tmp_path / "work"
+    temporary.mkdir()
+    work.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    training_steps(work / "run.bin", steps=1, layers=1)
+    run("convert", "--redact", "run.bin", "run.bin", "-o", "a.pftrace", cwd=work)
+    run("info", "run.bin", "run.bin", cwd=work)
+    assert list(temporary.iterdir()) == []
+    assert sorted(path.name for path in work.iterdir()) == ["a.pftrace", "run.bin"]
+
+
+def test_a_redacted_trace_holds_no_command_line(tmp_path: Path) -> None:
+    training_steps(tmp_path / "run.bin", steps=1, layers=1)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.pftrace")
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "b.pftrace", redact=True)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        word = trace.processes[0].command[-1].encode()
+    assert word in (tmp_path / "a.pftrace").read_bytes()
+    assert word not in (tmp_path / "b.pftrace").read_bytes()
