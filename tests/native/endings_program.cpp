@@ -46,8 +46,10 @@ int wait_for(pid_t child) {
 }
 
 struct LaunchesLate {
-  ~LaunchesLate() { launch(10, "static destructor"); }
-} late;
+  explicit LaunchesLate(const char* kernel) : name(kernel) {}
+  ~LaunchesLate() { launch(10, name); }
+  const char* name;
+} late("after the collector");  // made before the collector, and so destroyed after it
 
 }  // namespace
 
@@ -68,6 +70,10 @@ int main(int argc, char** argv) {
   initialize_cuda();
   launch(1000);
   if (how == "return") return 0;
+  if (how == "static_destructors") {
+    static const LaunchesLate early("before the collector");
+    return 0;
+  }
   if (how == "run_until_killed") {
     std::printf("ready\n");
     std::fflush(stdout);

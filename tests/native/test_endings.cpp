@@ -118,6 +118,21 @@ TEST(threads_that_launch_during_exit_are_no_danger) {
   }
 }
 
+TEST(static_destructors_launch_until_the_collector_has_ended) {
+  Folder folder;
+  CHECK_EQUAL(Program(folder, "static_destructors").wait(), 0);
+  const CaptureReader c(folder.only());
+  std::map<std::string, int> counts;
+  const auto launches = c.rows<rows::Launches>();
+  for (const rows::Kernels& kernel : c.rows<rows::Kernels>())
+    for (const rows::Launches& launch : launches)
+      if (launch.id == kernel.launch) ++counts[c.text(launch.name)];
+  CHECK_EQUAL(counts["k"], 1000);
+  CHECK_EQUAL(counts["before the collector"], 10);
+  CHECK_EQUAL(counts["after the collector"], 0);
+  CHECK(c.says("\"ended\""));
+}
+
 TEST(a_stuck_cupti_delays_the_exit_and_does_not_stop_it) {
   Folder folder;
   const auto before = std::chrono::steady_clock::now();

@@ -1,0 +1,162 @@
+"""What a killed process leaves: programs on the fake GPU are killed at random moments while they are recorded.
+
+Each program launches kernels as fast as a training loop does and notes how many, in memory that outlives it. After
+SIGKILL its capture must be readable, without damage but for a torn last block, and lack nothing but the end: it holds
+the launches from the first on, without a gap. What is missing is measured in time, from the last kernel that the
+capture holds to the moment of the kill, and in kernels. Prints one JSON line. Needs a C++ compiler and the CUDA and
+CUPTI headers, no GPU.
+
+What may be missing is the interval of ``--flush-ms`` and what a flush takes: its records have to be handed out, decoded
+and written, on a machine whose cores are busy. ``--slack`` says how long that may be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import platform
+import random
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cutrace
+
+TESTS = Path(__file__).parents[1] / "tests"
+
+PROGRAM = """
+import mmap, struct, sys, time
+import fakegpu
+with open(sys.argv[1], "r+b") as file:
+    shared = mmap.mmap(file.fileno(), 16)
+fakegpu.init()
+count = 0
+while True:
+    for _ in range(10):
+        fakegpu.launch("step", grid=1 + count % 7, duration_ns=100)
+        count += 1
+        shared[:8] = struct.pack("<Q", count)
+    time.sleep(0.0002)
+"""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One killed program: kernels it had launched and kernels in its capture, and the milliseconds between the last of
+    those and the kill."""
+
+    after_ms: float
+    launched: int
+    recorded: int
+    missing_ms: float
+    torn_bytes: int
+
+
+def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: float) -> Kill:
+    """Record a program, kill it ``after`` seconds after its first kernels, and read what it left."""
+    notes = folder / "notes"
+    notes.write_bytes(bytes(16))
+    variables = environment | {"CUTRACE_OPTIONS": f"directory={folder};flush_ms={flush_ms}"}
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(notes)], env=variables)
+    with notes.open("r+b") as file, mmap.mmap(file.fileno(), 16) as shared:
+        deadline = time.monotonic() + 60
+        while struct.unpack("<Q", shared[:8])[0] == 0:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the program did not start to launch")
+            time.sleep(0.001)
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        killed = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        process.wait()
+        launched = struct.unpack("<Q", shared[:8])[0]
+    (capture,) = folder.glob("*.bin")
+    with cutrace.load(capture) as trace:
+        damage = trace.quality.damage
+        end = capture.stat().st_size
+        if any(d.offset + d.size != end for d in damage):
+            raise SystemExit(f"{capture} is damaged before its end: {damage}")
+        kernels = np.sort(trace.kernels, order="correlation")
+        # The n-th launch has correlation id n: a gap would be a record lost before the last flush.
+        if len(kernels) and (np.diff(kernels["correlation"]) != 1).any():
+            raise SystemExit(f"{capture} lacks kernels between others")
+        if trace.quality.losses:
+            raise SystemExit(f"{capture} counts losses: {trace.quality.losses}")
+        # With no kernel yet: from the beginning of the recording.
+        last = int(kernels["end"].max()) if len(kernels) else int(trace.processes[0].info["started"])
+        missing = (killed - last) / 1e6
+        recorded, torn = len(kernels), sum(d.size for d in damage)
+    if recorded > launched:
+        raise SystemExit(f"{capture} holds {recorded} kernels of {launched}")
+    for path in (capture, notes):
+        path.unlink()
+    return Kill(round(after * 1e3, 1), launched, recorded, round(missing, 2), torn)
+
+
+def run(kills: int, flush_ms: int, seed: int, cache: Path) -> dict[str, Any]:
+    """Kill so many programs and sum up. Raises SystemExit when one left a capture with damage, gaps or losses."""
+    sys.path.insert(0, str(TESTS))
+    from cutrace.collect.library import collector_path
+    from support.fakedriver import build
+
+    environment = build(cache).environment() | {"CUDA_INJECTION64_PATH": str(collector_path())}
+    chosen = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        results = [kill_one(Path(folder), environment, flush_ms, chosen.uniform(0.05, 1.5)) for _ in range(kills)]
+    missing = [kill.missing_ms for kill in results]
+    return {
+        "benchmark": "crash_recovery",
+        "kills": kills,
+        "flush_ms": flush_ms,
+        "readable": len(results),
+        "missing_ms": {
+            "mean": round(statistics.mean(missing), 1),
+            "median": round(statistics.median(missing), 1),
+            "p95": round(float(np.percentile(missing, 95)), 1),
+            "max": round(max(missing), 1),
+        },
+        "launched": sum(kill.launched for kill in results),
+        "missing_kernels": {
+            "mean": round(statistics.mean(kill.launched - kill.recorded for kill in results), 1),
+            "max": max(kill.launched - kill.recorded for kill in results),
+        },
+        "torn_last_blocks": sum(kill.torn_bytes != 0 for kill in results),
+        "seed": seed,
+        "machine": machine(),
+    }
+
+
+def machine() -> dict[str, object]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    cpu = names[0] if names else platform.machine()
+    return {"cpu": cpu, "cores": os.cpu_count(), "gpu": "none: the fake GPU of the tests"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--flush-ms", type=int, default=100)
+    parser.add_argument("--slack", type=float, default=100, metavar="MS", help="how long a flush may take")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        summary = run(arguments.kills, arguments.flush_ms, arguments.seed, Path(cache))
+    print(json.dumps(summary))
+    missing = summary["missing_ms"]["max"]
+    if missing > arguments.flush_ms + arguments.slack:
+        raise SystemExit(f"a capture lacks its last {missing:.0f} ms, with an interval of {arguments.flush_ms} ms")
+
+
+if __name__ == "__main__":
+    main()

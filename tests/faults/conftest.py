@@ -1,0 +1,115 @@
+"""Programs that are measured on the fake GPU while something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from support.fakedriver import FakeDriver
+
+PRELUDE = """
+import ctypes, errno, json, os, signal, sys, threading, time
+import cutrace, fakegpu, inject
+def launch(count, name="k"):
+    for _ in range(count):
+        fakegpu.launch(name, duration_ns=1)
+"""
+#: No program of these tests takes longer, unless it hangs.
+LIMIT = 60
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program and its recording left behind.
+
+    :param status: of `cutrace record`: that of the program, 128 + n after signal n.
+    """
+
+    status: int
+    stdout: str
+    stderr: str
+    path: Path
+
+    @cached_property
+    def trace(self) -> cutrace.Trace:
+        return cutrace.load(self.path)
+
+    @property
+    def losses(self) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for loss in self.trace.quality.losses:
+            out[loss.reason] = out.get(loss.reason, 0) + loss.count
+        return out
+
+    def kernels(self) -> dict[str, int]:
+        """Kernels by name, those without times too."""
+        trace, out = self.trace, dict[str, int]()
+        for rows in (trace.kernels, trace.unknown("kernels")):
+            for name in trace.launches["name"][rows["launch"]]:
+                text = trace.strings[int(name)]
+                out[text] = out.get(text, 0) + 1
+        return out
+
+    @property
+    def info(self) -> str:
+        """What ``cutrace info`` prints of the capture."""
+        return subprocess.run(
+            [sys.executable, "-m", "cutrace", "info", str(self.path)],
+            capture_output=True, text=True, timeout=LIMIT, check=True,
+        ).stdout  # fmt: skip
+
+
+Measure = Callable[..., Outcome]
+
+
+@pytest.fixture
+def environment(fake_driver: FakeDriver) -> dict[str, str]:
+    """Of a program on the fake GPU, with faults at hand."""
+    env = fake_driver.environment()
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), env["PYTHONPATH"]])
+    env["LD_PRELOAD"] = str(fake_driver.libraries / "libfaults.so")
+    env.pop("ASAN_OPTIONS", None)
+    return env
+
+
+@pytest.fixture
+def measure(environment: dict[str, str], tmp_path: Path) -> Measure:
+    """Run a Python program, or a command, under ``cutrace record``, in ``tmp_path``.
+
+    ``within`` is a command that runs ``cutrace record``; without ``recorder`` the program is run by itself.
+    """
+
+    def run(
+        program: str | Sequence[str | Path],
+        *arguments: object,
+        options: Sequence[str] = (),
+        within: Sequence[str] = (),
+        recorder: bool = True,
+        output: str = "run.bin",
+        **variables: str,
+    ) -> Outcome:
+        command = [sys.executable, "-c", PRELUDE + program] if isinstance(program, str) else [*map(str, program)]
+        recording = [sys.executable, "-m", "cutrace", "record", "-o", output, *options, "--"] if recorder else []
+        process = subprocess.Popen(
+            [*within, *recording, *command, *map(str, arguments)],
+            env=environment | variables, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            stdout, stderr = process.communicate(timeout=LIMIT + float(variables.get("CUTRACE_LONG", 0)))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate()
+            pytest.fail(f"the program hangs\n{stdout}\n{stderr}")
+        return Outcome(process.returncode, stdout, stderr, tmp_path / output)
+
+    return run

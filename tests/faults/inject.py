@@ -1,0 +1,64 @@
+"""Faults of the system under a recording, for measured programs: ``import inject``.
+
+They come through ``libfaults.so`` (tests/native/fake_system.cpp), which the program is started with, and strike what
+the collector does with its file, and the REALTIME clock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+
+@cache
+def _faults() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "fault_writes"):
+        raise RuntimeError("libfaults.so is not preloaded: start the program with the fixture `measure`")
+    return library
+
+
+def writes_fail(error: int, *, before: int = 0, count: int = 1 << 40) -> None:
+    """After ``before`` good writes, ``count`` writes fail with this errno."""
+    _faults().fault_writes(error, ctypes.c_int64(before), ctypes.c_int64(count))
+
+
+def writes_work() -> None:
+    _faults().fault_writes(0, ctypes.c_int64(0), ctypes.c_int64(0))
+
+
+def writes_are_short(bytes: int) -> None:
+    """A write takes no more than this."""
+    _faults().fault_short_writes(ctypes.c_uint64(bytes))
+
+
+def writes_are_interrupted(count: int) -> None:
+    """The next writes end with EINTR."""
+    _faults().fault_interrupted_writes(ctypes.c_int64(count))
+
+
+def writes_are_slow(bytes_per_second: int) -> None:
+    """0: as fast as the disk."""
+    _faults().fault_slow_writes(ctypes.c_uint64(bytes_per_second))
+
+
+def truncates_fail(error: int) -> None:
+    """Cutting a file back fails with this errno; emptying one still works."""
+    _faults().fault_truncates(error)
+
+
+def close_fails(error: int) -> None:
+    """Closing a capture fails with this errno (and closes it)."""
+    _faults().fault_closes(error)
+
+
+def realtime_steps(seconds: float) -> None:
+    """The REALTIME clock is this far from where it would be."""
+    _faults().fault_realtime(ctypes.c_int64(int(seconds * 1e9)))
+
+
+def count() -> int:
+    """How many calls have failed or were cut short."""
+    library = _faults()
+    library.fault_count.restype = ctypes.c_uint64
+    return int(library.fault_count())

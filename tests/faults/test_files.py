@@ -1,0 +1,227 @@
+"""What happens to the file while it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from faults.conftest import Measure, Outcome
+
+KERNELS = 20_000
+FULL = "No space left on device"
+
+
+def busy(fault: str, after: str = "") -> str:
+    """A program that launches for half a second and meets with a fault in the middle, when a part has been written."""
+    return f"""
+fakegpu.init()
+for i in range({KERNELS // 50}):
+    launch(50)
+    if i == {KERNELS // 100}:
+        time.sleep(0.3)
+        {fault}
+    time.sleep(0.001)
+fakegpu.synchronize()
+{after}
+"""
+
+
+def accounted(outcome: Outcome, launches: int = KERNELS) -> None:
+    """Each kernel, each launch and the wait at the end are in the capture or counted as lost, and none twice."""
+    trace = outcome.trace
+    recorded = len(trace.kernels) + len(trace.api_calls)
+    # Of other rows, such as clock snapshots, some may be lost too.
+    ours = ("kernels", "api_calls", "activity records")
+    lost = sum(loss.count for loss in trace.quality.losses if loss.detail in ours)
+    assert recorded + lost == 2 * launches + 1
+
+
+def test_on_a_full_disk_whole_blocks_are_kept_and_the_rest_is_counted(measure: Measure) -> None:
+    outcome = measure(busy("inject.writes_fail(errno.ENOSPC)", "inject.writes_work()"))
+    assert outcome.status == 0
+    assert outcome.losses["write_error"] > 0
+    assert not outcome.trace.quality.damage
+    accounted(outcome)
+    assert FULL in outcome.stderr
+    assert FULL in outcome.info
+    assert outcome.trace.processes[0].complete
+
+
+def test_a_disk_that_stays_full_keeps_what_it_had_room_for(measure: Measure) -> None:
+    outcome = measure(busy("inject.writes_fail(errno.ENOSPC)"))
+    assert outcome.status == 0
+    assert KERNELS // 2 <= len(outcome.trace.kernels) < KERNELS
+    assert outcome.stderr.count(FULL) == 1
+    assert "was not closed in order" in outcome.info
+
+
+TMPFS = """
+set -e
+mount -t tmpfs -o size=1m none "$1"
+shift
+"$@"
+"""
+
+
+def test_a_real_file_system_that_is_full(measure: Measure, tmp_path: Path) -> None:
+    room = tmp_path / "room"
+    room.mkdir()
+    # A mount of its own, gone with the process; the capture is copied out.
+    within = ["unshare", *(() if os.getuid() == 0 else ("-r",)), "-m", "sh", "-c", TMPFS, "sh", str(room)]
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("no rights to mount a small file system; the tests with injected faults cover the collector")
+    keep = ["sh", "-c", 'status=0; "$@" || status=$?; cp room/run.bin run.bin; exit $status', "sh"]
+    outcome = measure(busy("pass"), within=[*within, *keep], output="room/run.bin")
+    outcome = Outcome(outcome.status, outcome.stdout, outcome.stderr, tmp_path / "run.bin")
+    assert outcome.status == 0
+    assert FULL in outcome.stderr
+    assert 0 < len(outcome.trace.kernels) < KERNELS
+    assert not outcome.trace.quality.damage
+
+
+def test_a_limit_on_the_size_of_files_does_not_end_the_program(measure: Measure) -> None:
+    # A program that writes too large a file gets SIGXFSZ, which kills it; a recording must not bring that on.
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, resource.RLIM_INFINITY))\n"
+    reset = "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+    lift = limits.format("resource.RLIM_INFINITY")
+    outcome = measure(reset + limits.format(100_000) + busy("pass", lift))
+    assert outcome.status == 0
+    assert "File too large" in outcome.stderr
+    assert outcome.losses["write_error"] > 0
+    accounted(outcome)
+
+    outcome = measure(reset + limits.format(0) + "fakegpu.init(); launch(10)\n" + lift, output="none.bin")
+    assert outcome.status == 0
+    assert "File too large" in outcome.stderr
+
+
+def test_a_capture_that_is_removed_while_it_is_written(measure: Measure) -> None:
+    gone = "[os.unlink(f) for f in __import__('glob').glob('.run.bin.*/*.bin')]"
+    outcome = measure(busy(gone))
+    assert outcome.status == 0
+    assert "was removed while it was written" in outcome.stderr
+    assert not outcome.path.exists()
+
+
+def test_a_removed_capture_fails_the_end_of_a_recording_in_process(measure: Measure) -> None:
+    program = """
+try:
+    with cutrace.record("inner.bin"):
+        fakegpu.launch("k")
+        [os.unlink(f) for f in __import__("glob").glob(".inner.bin.*/*.bin")]
+except cutrace.CutraceError as error:
+    print(error)
+print(os.listdir("."))
+"""
+    outcome = measure(program, recorder=False)
+    assert outcome.status == 0
+    assert "was removed while it was written" in outcome.stdout
+    assert outcome.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_file_made_unwritable_goes_on(measure: Measure) -> None:
+    closed = "[os.chmod(f, 0) for f in __import__('glob').glob('.run.bin.*/*.bin')]"
+    outcome = measure(busy(closed))
+    assert outcome.status == 0
+    accounted(outcome)
+    assert outcome.trace.quality.lossless
+    assert outcome.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_fails_is_said(measure: Measure) -> None:
+    for error, sentence in {"EROFS": "Read-only file system", "EIO": "Input/output error"}.items():
+        outcome = measure(busy(f"inject.writes_fail(errno.{error})"), output=f"{error}.bin")
+        assert outcome.status == 0
+        assert sentence in outcome.stderr
+        assert len(outcome.trace.kernels) >= KERNELS // 2
+
+
+def test_interrupted_and_short_writes_lose_nothing(measure: Measure) -> None:
+    program = "inject.writes_are_short(1000); inject.writes_are_interrupted(100)\n" + busy("pass")
+    outcome = measure(program + "print(inject.count())")
+    assert outcome.status == 0
+    assert int(outcome.stdout) > 100
+    assert outcome.trace.quality.lossless
+    accounted(outcome)
+
+
+def test_a_torn_block_that_cannot_be_cut_off_is_stepped_over(measure: Measure) -> None:
+    # Half a block, then a full disk, and no way to cut the file back: what follows is still found.
+    fault = """inject.writes_are_short(100); inject.writes_fail(errno.ENOSPC, before=1, count=1)
+        inject.truncates_fail(errno.EIO)
+        launch(50); time.sleep(0.3)
+        inject.writes_are_short(0)"""
+    outcome = measure(busy(fault))
+    assert outcome.status == 0
+    assert outcome.trace.quality.damage
+    assert sum(d.size for d in outcome.trace.quality.damage) < 1000
+    assert len(outcome.trace.kernels) > KERNELS // 2
+    assert outcome.losses["write_error"] > 0
+
+
+def test_a_full_disk_seen_at_close_is_said(measure: Measure) -> None:
+    outcome = measure("fakegpu.init(); launch(1000); inject.close_fails(errno.ENOSPC)")
+    assert outcome.status == 0
+    assert "could not be closed (No space left on device)" in outcome.stderr
+    assert len(outcome.trace.kernels) == 1000
+
+    program = """
+try:
+    with cutrace.record("inner.bin"):
+        launch(1000)
+        inject.close_fails(errno.ENOSPC)
+except cutrace.CutraceError as error:
+    print(error)
+"""
+    outcome = measure(program, recorder=False, output="inner.bin")
+    assert "could not be closed (No space left on device)" in outcome.stdout
+    assert len(outcome.trace.kernels) == 1000
+
+
+def test_memory_stays_within_its_limit_and_what_is_refused_is_counted(measure: Measure) -> None:
+    program = "inject.writes_are_slow(2_000_000)\n" + busy("pass", "inject.writes_are_slow(0)")
+    program += "from cutrace.collect.library import collector\nprint(collector().stats().memory_bytes)"
+    outcome = measure(program, options=["--max-memory", "1MiB"])
+    assert outcome.status == 0
+    assert outcome.losses["memory_limit"] > 0
+    assert int(outcome.stdout) < 3 << 20
+    accounted(outcome)
+    assert "not recorded" in outcome.stderr
+
+
+SLOW = """
+import resource
+inject.writes_are_slow(500_000)
+fakegpu.init()
+launch(20_000)
+resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+end = time.monotonic() + float(sys.argv[1])
+launched, longest = 20_000, 0.0
+while time.monotonic() < end:
+    before = time.monotonic()
+    launch(100)
+    longest = max(longest, time.monotonic() - before)
+    launched += 100
+inject.writes_are_slow(0)
+time.sleep(2.5)  # the write that is under way; the collector's own waits at the end must find room
+fakegpu.synchronize()
+growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident
+print(json.dumps([launched, longest, growth]))
+"""
+
+
+def test_a_writer_slower_than_the_program_holds_nobody_up(measure: Measure) -> None:
+    """Three seconds; ``CUTRACE_LONG`` says how many instead."""
+    seconds = float(os.environ.get("CUTRACE_LONG", 3))
+    outcome = measure(SLOW, seconds, options=["--max-memory", "8MiB"])
+    assert outcome.status == 0
+    launched, longest, growth = json.loads(outcome.stdout)
+    assert launched > 10_000 * seconds
+    assert longest < 1.0
+    assert growth < 16 << 10, "KiB"
+    assert outcome.losses["memory_limit"] > 0
+    accounted(outcome, launched)
