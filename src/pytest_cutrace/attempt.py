@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MOST_RUNS = 3
 #: How often a slower time is looked at again.
 _CONFIRMATIONS = 2
+_OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
 #: What a second run of a body may end with.
 _ENDINGS = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
 
@@ -87,9 +88,7 @@ class Attempt:
     def metrics(self) -> Mapping[str, Value]:
         run = self._running("cutrace.metrics")
         if not run.regions:
-            raise CutraceError(
-                "cutrace.metrics is about the region that ended last: end a `with cutrace.region(...)` first"
-            )
+            raise CutraceError("cutrace.metrics is about the last region: end a `with cutrace.region(...)` before it")
         found = self.session.captures.so_far(run)
         if not found.gpu_records and (why := self.session.captures.recording.unseen()):
             pytest.skip(f"cutrace.metrics: {why}")
@@ -125,6 +124,9 @@ class Attempt:
         skipped = isinstance(error, pytest.skip.Exception)
         self.judged = [run]
         self._measure(run)
+        if isinstance(error, CutraceError) and "recorded already" in str(error):
+            self._note(_OFF)
+            self.item.add_report_section("call", "cutrace", _OFF)
         if run.metrics.gpu_records:
             self.state = State.UNVERIFIED if self.expected.any else State.TRACED
         else:
@@ -141,7 +143,7 @@ class Attempt:
             self.reason = why
             return
         if not run.metrics.gpu_records and not expected.any and not run.metrics.values.get("allocations"):
-            self.state, self.reason = State.UNTRACED, "no GPU work"
+            self.state, self.reason = State.UNTRACED, "; ".join(run.metrics.problems) or "no GPU work"
             return
         self.judged = [run]
         if why:
@@ -152,6 +154,11 @@ class Attempt:
             self._settle()
         self._judge()
         self._fail_if_it_has_to()
+
+    def untraced(self, reason: str) -> None:
+        """Something went wrong with the tracing itself."""
+        self.state = State.UNVERIFIED if self.expected.any else State.UNTRACED
+        self.reason = reason
 
     def _measure(self, run: Run) -> Metrics:
         self.session.captures.measure(run, self._more)
@@ -288,6 +295,10 @@ class Attempt:
         return str(given) if given else gpu_name(run.gpus)
 
     def _fail_if_it_has_to(self) -> None:
+        if self.session.settings.junit:
+            from cutrace.reports.junit import properties
+
+            self.item.user_properties += properties(self.case())
         expected, comparison = self.expected, self.comparison
         updating = self.session.updates(self)
         if expected.golden is None and self.session.wants_golden(self) and not updating:

@@ -65,9 +65,8 @@ class Captures:
 
     def __init__(self, recording: Recording, normalize: Callable[[str], str]) -> None:
         self.recording = recording
-        self._normalize = normalize
+        self.normalize = normalize
         self._earlier: deque[Path] = deque()
-        self._joined = 0
 
     def begin(self, name: str) -> Run:
         run = Run(name)
@@ -129,13 +128,19 @@ class Captures:
         while len(self._earlier) > _EARLIER:
             self._earlier.popleft().unlink(missing_ok=True)
 
-    def _measured(
-        self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
-    ) -> Metrics:
+    @contextlib.contextmanager
+    def opened(self, files: Sequence[Path]) -> Iterator[Trace]:
+        """These files as one trace."""
         path = files[0]
         if len(files) > 1:
             path = self.recording.folder / "joined"
             join(files, path, moving=False)
         with load(path) as trace:
-            metrics = measure(trace, window, normalize=self._normalize)
+            yield trace
+
+    def _measured(
+        self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
+    ) -> Metrics:
+        with self.opened(files) as trace:
+            metrics = measure(trace, window, normalize=self.normalize)
             return replace(metrics, values=metrics.values | dict(more(trace, window))) if more else metrics

@@ -65,6 +65,7 @@ class Recording:
         self._restore: dict[str, str | None] = {}
         self._native: Collector | None = None
         self._number = 0
+        self._paused = False
         self._sizes: dict[str, int] = {}
         self._waited: set[int] = set()
         try:
@@ -85,9 +86,10 @@ class Recording:
             self.notes.append(
                 f"NVTX ranges are not recorded: another tool has set {environment.NVTX} to {others[environment.NVTX]}"
             )
-        options = completed(Options(nvtx=environment.NVTX not in others))
+        options = completed(Options())
         self._options = options.text(directory=self.folder)
-        self._variables = environment.injection(options, self.folder)
+        variables = environment.injection(options, self.folder)
+        self._variables = {name: value for name, value in variables.items() if name not in others}
         self._restore = {name: os.environ.get(name) for name in self._variables}
         os.environ.update(self._variables)
         if cuda.initialised() or cuda.loaded(str(collector_path())):
@@ -120,6 +122,7 @@ class Recording:
         """Before a test: put back what an earlier one removed. Returns a sentence if something had to be done."""
         if self.refusal:
             return ""
+        paused, self._paused = self._paused, False
         missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
         for name in missing:
             os.environ[name] = self._variables[name]
@@ -128,7 +131,17 @@ class Recording:
                 self._start()
             except CutraceError:
                 return ""  # it will be told as the reason why tests are not traced
-        return f"an earlier test had changed {', '.join(missing)}: put back" if missing else ""
+        return f"an earlier test had changed {', '.join(missing)}: put back" if missing and not paused else ""
+
+    def pause(self) -> None:
+        """Let go of CUPTI and of the environment until the next :meth:`ready`, for a test that records itself."""
+        if self.refusal:
+            return
+        self._paused = True
+        for name in self._variables:
+            os.environ.pop(name, None)
+        if self._recording() and self._own_file():
+            collector().stop()
 
     def begin(self) -> bool:
         """Wait for the GPU before a window. False when nothing is being recorded yet."""

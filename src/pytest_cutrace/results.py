@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutrace.analysis.metrics import Gate
 from cutrace.collect.join import join
 from cutrace.conversion import convert
 from cutrace.errors import CutraceError
-from cutrace.golden import measured, propose, recorded_on, updated, write
+from cutrace.golden import Golden, Section, measured, propose, recorded_on, updated, write
 from cutrace.golden import read as read_golden
-from cutrace.golden.model import WORK
+from cutrace.golden.model import WORK, Values, metric
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, State
 
@@ -35,7 +36,7 @@ def conclude(session: Session, attempt: Attempt, *, passed: bool) -> Case:
     if not passed:
         attempt.outcome = "failed"
     try:
-        case = attempt.case(artifacts=_keep(session, attempt))
+        case = _pictured(session, attempt, attempt.case(artifacts=_keep(session, attempt)))
         if attempt.judged:
             jsonfile.write(session.folder(attempt.item) / "metrics.json", jsonfile.case_text(case))
     except CutraceError as error:
@@ -43,6 +44,22 @@ def conclude(session: Session, attempt: Attempt, *, passed: bool) -> Case:
         case = attempt.case(artifacts={})
     session.captures.release(attempt.runs)
     return case
+
+
+def _pictured(session: Session, attempt: Attempt, case: Case) -> Case:
+    """The case with what the HTML page shows of its trace, if there is to be one."""
+    files = attempt.judged[-1].files if attempt.judged else []
+    if not files or not any(kind == "html" for kind, _ in session.settings.reports):
+        return case
+    from cutrace.reports.timeline import timeline, top_kernels
+
+    window, captures = attempt.judged[-1].window, session.captures
+    with captures.opened(files) as trace:
+        return replace(
+            case,
+            kernels=top_kernels(trace, window, normalize=captures.normalize),
+            timeline=timeline(trace, window, normalize=captures.normalize),
+        )
 
 
 def _update(session: Session, attempt: Attempt) -> None:
@@ -62,9 +79,25 @@ def _update(session: Session, attempt: Attempt) -> None:
         rules=attempt.expected.wishes.rules,
     )  # fmt: skip
     attempt.notes += notes
+    gated = Gate.TIME in attempt.expected.wishes.rules.gate
+    if old is not None and mode != "all" and not gated and _without_times(old) == _without_times(golden):
+        return  # times are never twice the same: alone they are no reason to touch a file
     if write(golden, path):
         attempt.state, attempt.reason = State.UPDATED, ""
         attempt.expected = replace(attempt.expected, golden=golden)
+
+
+def _without_times(golden: Golden) -> Golden:
+    """What a golden file says but for times, and for what they were recorded on."""
+
+    def kept(values: Values) -> Values:
+        return {n: v for n, v in values.items() if (found := metric(n)) is None or found.gate is not Gate.TIME}
+
+    def rest(section: Section) -> Section:
+        regions = {name: kept(values) for name, values in section.regions.items()}
+        return Section(kept(section.metrics), regions, "", section.unstable)
+
+    return Golden(golden.test, rest(golden.common), {gpu: rest(section) for gpu, section in golden.gpus.items()})
 
 
 def _propose(session: Session, attempt: Attempt) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ class Session:
         self.settings = settings = options.read(config)
         self.update_command = "pytest --cutrace --cutrace-update"
         self.recording: Recording | None = None
+        self._wrong: dict[pytest.Item, str] = {}
         try:
             _prepare(settings.directory)
             self.refusal = refusal()
@@ -118,9 +120,11 @@ class Session:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        problems = dict.fromkeys(problem for item in items if (problem := self._expect(item)))
-        if problems:
-            raise pytest.UsageError("\n".join(problems))
+        problems = {item: problem for item in items if (problem := self._expect(item))}
+        if problems and not self.worker:
+            raise pytest.UsageError("\n".join(dict.fromkeys(problems.values())))
+        # A worker of pytest-xdist has no way to end the session with a message: the tests fail instead.
+        self._wrong = problems
 
     def _expect(self, item: pytest.Item) -> str:
         """Find out what is expected of a test; returns what is wrong with its markers or its golden file."""
@@ -144,9 +148,12 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        if item in self._wrong:
+            pytest.fail(self._wrong[item], pytrace=False)
         attempt = self._attempt(item)
         if attempt is not None and self.settings.whole_item:
-            attempt.begin()
+            with contextlib.suppress(CutraceError):  # it is tried again when the body begins
+                attempt.begin()
         yield
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -155,7 +162,11 @@ class Session:
         if attempt is None or not attempt.session.captures.recording.here:
             return (yield)
         if attempt.current is None:
-            attempt.begin()
+            try:
+                attempt.begin()
+            except CutraceError as error:
+                attempt.untraced(str(error))
+                return (yield)
         try:
             result = yield
         except (KeyboardInterrupt, pytest.exit.Exception):
@@ -171,7 +182,7 @@ class Session:
             try:
                 attempt.passed(attempt.end())
             except CutraceError as error:
-                attempt.state, attempt.reason = State.UNVERIFIED, str(error)
+                attempt.untraced(str(error))
                 if attempt.expected.any:
                     pytest.fail(f"cutrace: {error}", pytrace=False)
         return result
@@ -181,7 +192,10 @@ class Session:
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
             expected = item.stash[_EXPECTED] = self._expectation(item)
-        if self.recording is None or self.recording.refusal or expected.wishes.off:
+        if self.recording is None or self.recording.refusal:
+            return None
+        if expected.wishes.off:
+            self.recording.pause()
             return None
         attempt = item.stash[_ATTEMPT] = Attempt(self, item, expected)
         return attempt
@@ -209,7 +223,9 @@ class Session:
     def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:
         if attempt is not None:
             return conclude(self, attempt, passed=report.passed)
-        expected = item.stash[_EXPECTED]
+        expected = item.stash.get(_EXPECTED, None)
+        if expected is None:
+            return Case(self.nodeid(item), state=State.UNVERIFIED, reason=self._wrong[item], worker=self.worker)
         if expected.wishes.off:
             return Case(self.nodeid(item), state=State.UNTRACED, reason="the marker says off=True", worker=self.worker)
         state = State.UNVERIFIED if expected.any else State.UNTRACED

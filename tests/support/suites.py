@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from cutrace.reports.jsonfile import read_report
 from cutrace.reports.model import Case, Report
 
 from .fakedriver import FakeDriver
 
+_MODULES = {"asyncio": "pytest_asyncio", "rerunfailures": "pytest_rerunfailures", "xdist": "xdist"}
 #: What every inner test file begins with.
 PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
 
@@ -61,11 +64,15 @@ class Suite:
         *options: str,
         gpu: bool = True,
         plugins: tuple[str, ...] = (),
+        report_name: str = "report.json",
         interrupt: Callable[[subprocess.Popen[str]], None] | None = None,
         **variables: str,
     ) -> Outcome:
-        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time."""
-        report = self.folder / "report.json"
+        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time. Where one is not installed
+        the test is skipped."""
+        for plugin in plugins:
+            pytest.importorskip(_MODULES[plugin])
+        report = self.folder / report_name
         report.unlink(missing_ok=True)
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CUTRACE_"))

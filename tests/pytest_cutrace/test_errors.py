@@ -1,0 +1,109 @@
+"""Bad input is a usage error that says where it is and what to write instead."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from support.suites import Suite
+
+TEST = "def test_it():\n    fakegpu.launch('k')\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("cutrace_scope = most", "'most' is unknown: write one of marked, existing, all"),
+        ("cutrace_gate = speed", "'speed' cannot be gated"),
+        ("cutrace_tolerance = kernel_tim=5%", "there is no metric 'kernel_tim': did you mean"),
+        ("cutrace_keep = some", "'some' is unknown"),
+        ("cutrace_repeat = 0", "'0' is no number from 1 on"),
+        ("cutrace_strict = maybe", "'maybe' is unknown: write true or false"),
+        ("cutrace = maybe", "'maybe' is unknown: write true, false or require"),
+        ("cutrace_report = pdf", "'pdf' is no kind of report"),
+        ("cutrace_window = session", "'session' is unknown"),
+        ("cutrace_update = some", "'some' is unknown"),
+    ],
+)
+def test_ini_values(suite: Suite, line: str, told: str) -> None:
+    suite.write("pytest.ini", f"[pytest]\n\n{line}\n")
+    suite.write("test_a.py", TEST)
+    arguments = () if line.startswith("cutrace =") else ("--cutrace",)
+    report = () if "report" not in line else ("-o", "cutrace_report=pdf")
+    done = suite.run(*arguments, *report) if not report else suite.run(*arguments, "--cutrace-report=pdf")
+    assert done.status == 4
+    assert told in done.output
+    if not report:
+        assert f"{suite.folder}/pytest.ini:3: {line.partition(' ')[0]}: " in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ("cutrace(wramup=1)", "the marker cutrace knows no 'wramup': write warmup, repeat"),
+        ("cutrace(3)", "takes no positional argument"),
+        ("cutrace(repeat=0)", "repeat=0: write a number from 1 on"),
+        ("cutrace(gate='speed')", "'speed' cannot be gated"),
+        ("cutrace(tolerance={'kernel_tim': 1})", "there is no metric 'kernel_tim'"),
+        ("cutrace(off=1)", "off=1: write True or False"),
+        ("gpu_limit(launches=3)", "there is no metric 'launches'"),
+        ("gpu_limit(peak_memory='much')", "'much' is not a size"),
+        ("gpu_limit(3)", "gpu_limit takes metrics by name"),
+        ("gpu_limit()", "gpu_limit limits nothing"),
+    ],
+)
+def test_markers(suite: Suite, marker: str, told: str) -> None:
+    path = suite.write(
+        "test_a.py", f"import pytest\n\n@pytest.mark.{marker}\ndef test_it():\n    pass\n", prelude=False
+    )
+    done = suite.run("--cutrace", gpu=False)
+    assert done.status == 4
+    assert f"{path}:3: {told}" in done.output or (f"{path}:3: " in done.output and told in done.output)
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("distributed", [(), ("-n", "2")])
+def test_a_damaged_golden_file(suite: Suite, distributed: tuple[str, ...]) -> None:
+    suite.write("test_a.py", TEST)
+    suite.run("--cutrace", "--cutrace-update")
+    path = suite.folder / "golden/test_a.py/test_it.toml"
+    path.write_text(path.read_text().replace("kernel_launches = 1", "kernel_launchez = 1"))
+    done = suite.run("--cutrace", *distributed, plugins=("xdist",) if distributed else ())
+    assert f"{path}:6: " in done.output
+    assert "kernel_launchez" in done.output
+    assert done.status == (4 if not distributed else done.status) != 0
+
+
+def test_a_golden_file_of_another_test(suite: Suite) -> None:
+    suite.write("test_a.py", TEST)
+    suite.run("--cutrace", "--cutrace-update")
+    path = suite.folder / "golden/test_a.py/test_it.toml"
+    path.write_text(path.read_text().replace("::test_it", "::test_other"))
+    done = suite.run("--cutrace")
+    assert done.status == 4
+    assert f"{path}:3: " in done.output
+
+
+def test_options(suite: Suite) -> None:
+    suite.write("test_a.py", TEST)
+    assert "--cutrace-gate: 'speed' cannot be gated" in suite.run("--cutrace", "--cutrace-gate=speed").output
+    unknown = suite.run("--cutrace=perhaps")
+    assert unknown.status == 4
+    path_after = suite.run("--cutrace", "test_a.py")
+    assert path_after.status == 0
+    assert len(path_after.cases) == 1
+
+
+def test_a_folder_that_cannot_be_written(suite: Suite) -> None:
+    suite.write("test_a.py", TEST)
+    (suite.folder / "file").write_text("")
+    done = suite.run("--cutrace", "--cutrace-dir=file/inside")
+    assert done.status == 4
+    assert "cannot write" in done.output
+    assert "Traceback" not in done.output
+    if os.geteuid() == 0:
+        return
+    (suite.folder / "locked").mkdir(mode=0o500)
+    assert suite.run("--cutrace", "--cutrace-dir=locked").status == 4

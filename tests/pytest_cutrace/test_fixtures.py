@@ -1,0 +1,201 @@
+"""The fixtures, markers and hooks."""
+
+from __future__ import annotations
+
+from cutrace.reports.model import State
+from support.suites import Suite
+
+
+def test_regions_records_and_metrics(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_regions(cutrace):
+            for _ in range(2):
+                with cutrace.region("forward"):
+                    fakegpu.launch("f")
+            with cutrace.region("backward"):
+                with cutrace.region("inner"):
+                    fakegpu.launch("i")
+                fakegpu.launch("b")
+            fakegpu.launch("rest")
+
+        def test_metrics(cutrace):
+            assert cutrace.active
+            fakegpu.launch("before")
+            with cutrace.region("one"):
+                fakegpu.launch("k")
+                fakegpu.copy("HtoD", 64)
+            assert cutrace.metrics["kernels"] == {"k": 1}
+            assert cutrace.metrics["memcpy_bytes"] == 64
+            with cutrace.region("two"):
+                pass
+            assert cutrace.metrics["kernel_launches"] == 0
+            fakegpu.launch("after")
+
+        def test_records(cutrace, cutrace_dir):
+            fakegpu.launch("k")
+            cutrace.record("tokens", 7)
+            cutrace.record("mylib.blocks", int(os.environ.get("BLOCKS", 3)))
+            (cutrace_dir / "notes.txt").write_text("mine")
+
+        def test_too_early(cutrace):
+            cutrace.metrics
+
+        def test_no_number(cutrace):
+            cutrace.record("mylib.blocks", "many")
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--cutrace-update")
+    assert done.failed == {"test_too_early", "test_no_number"}
+    assert "cutrace.metrics is about the last region" in done.output
+    assert "a name with a dot is an exact metric" in done.output
+    regions = {name: values["kernels"] for name, values in done.case("test_regions").regions.items()}
+    assert regions == {"forward": {"f": 2}, "backward": {"b": 1, "i": 1}, "inner": {"i": 1}}
+    assert done.case("test_metrics").values["kernels"] == {"after": 1, "before": 1, "k": 1}
+    assert done.case("test_records").user == {"tokens": 7, "mylib.blocks": 3}
+    assert '"mylib.blocks" = 3' in suite.golden()["test_a.py/test_records.toml"]
+    assert (suite.folder / ".cutrace/tests/test_a.py/test_records/notes.txt").read_text() == "mine"
+    again = suite.run("--cutrace", "-k", "regions or test_metrics or records", BLOCKS="4")
+    assert again.failed == {"test_records"}
+    assert "mylib.blocks" in again.output
+
+
+def test_regions_before_cuda_begins(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it(cutrace):
+            with cutrace.region("first"):
+                fakegpu.launch("k")
+            with cutrace.region("second"):
+                fakegpu.launch("k")
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    (case,) = suite.run("--cutrace").cases.values()
+    assert {name: values["kernel_launches"] for name, values in case.regions.items()} == {"first": 1, "second": 2}
+    assert case.problems == ()
+
+
+def test_repeat_and_warmup(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        runs = []
+
+        @pytest.mark.cutrace(warmup=2, repeat=3)
+        def test_it():
+            runs.append(1)
+            for _ in range(1 if len(runs) > 2 else 5):
+                fakegpu.launch("k")
+
+        def test_how_often():
+            assert len(runs) == 5
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--cutrace-update")
+    assert done.status == 0, done.output
+    assert done.case("test_it").runs == 3
+    (text,) = suite.golden().values()
+    assert "kernel_launches = 1" in text
+    assert "n = 3 }" in text
+
+
+def test_markers_are_closer_than_the_session(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        MORE = int(os.environ.get("MORE", 0))
+
+        @pytest.mark.cutrace(ignore=["noise*"])
+        def test_ignore():
+            fakegpu.launch("k")
+            for i in range(MORE):
+                fakegpu.launch("noise_kernel")
+
+        @pytest.mark.cutrace(tolerance={"kernel_launches": 0.5, "streams_used": "50%"}, gate="memory")
+        def test_gate():
+            for _ in range(10 + MORE):
+                fakegpu.launch("k")
+
+        @pytest.mark.cutrace(gate=["exact"])
+        class TestClass:
+            @pytest.mark.cutrace(off=True)
+            def test_off(self):
+                fakegpu.launch("k")
+
+            def test_on(self):
+                for _ in range(10 + MORE):
+                    fakegpu.launch("k")
+    """)  # fmt: skip
+    suite.run("--cutrace", "--cutrace-update")
+    done = suite.run("--cutrace", MORE="1")
+    assert done.failed == {"TestClass.test_on"}
+    assert done.case("TestClass.test_off").state is State.UNTRACED
+
+
+def test_limits(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.mark.gpu_limit(kernel_launches=2, peak_memory="1 MiB", sync_calls=0)
+        def test_within():
+            fakegpu.launch("k")
+
+        @pytest.mark.gpu_limit(peak_memory="1 MiB")
+        def test_over():
+            fakegpu.free(fakegpu.malloc(1 << 21))
+    """)  # fmt: skip
+    done = suite.run("--cutrace")
+    assert done.failed == {"test_over"}
+    (line,) = [line for line in done.output.splitlines() if line.startswith("  peak_memory")]
+    assert line.split() == ["peak_memory", "1", "MiB", "2", "MiB", "limit", "WORSE", "over", "the", "limit"]
+
+
+def test_scopes(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.mark.cutrace
+        def test_marked():
+            fakegpu.launch("k")
+
+        def test_plain():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    states = {"marked": State.TRACED, "existing": State.TRACED, "all": State.MISSING}
+    for scope, state in states.items():
+        suite.write("pytest.ini", f"[pytest]\ncutrace_scope = {scope}\n")
+        done = suite.run("--cutrace")
+        assert done.case("test_marked").state is State.MISSING
+        assert done.case("test_plain").state is state, scope
+    suite.write("pytest.ini", "[pytest]\ncutrace_scope = marked\n")
+    suite.run("--cutrace", "--cutrace-update")
+    assert list(suite.golden()) == ["test_a.py/test_marked.toml"]
+
+
+def test_hooks(suite: Suite) -> None:
+    suite.write("conftest.py", """
+        results = []
+
+        def pytest_cutrace_gpu_key(names, facts):
+            return "sm_" + facts["compute capability"].replace(".", "")
+
+        def pytest_cutrace_golden_path(item, root):
+            return root / "flavour" / (item.name + ".toml")
+
+        def pytest_cutrace_normalize_kernel(name):
+            return "generated" if name.startswith("gen_") else None
+
+        def pytest_cutrace_metrics(trace, window):
+            return {"mylib.blocks": int(trace.launches[trace.kernels["launch"]]["grid_x"].sum())}
+
+        def pytest_cutrace_compare(item, golden, runs, gpu, rules):
+            from dataclasses import replace
+            from cutrace.golden import compare
+            if item.name == "test_forgiven":
+                return replace(compare(golden, runs, gpu=gpu, rules=rules), rows=())
+
+        def pytest_cutrace_result(item, case):
+            with open("results.txt", "a") as file:
+                print(item.name, case.state.value, file=file)
+    """)  # fmt: skip
+    body = "def {0}():\n    fakegpu.launch('gen_1', grid={{0}})\n\n"
+    program = body.format("test_it") + body.format("test_forgiven")
+    suite.write("test_a.py", program.format(4))
+    suite.run("--cutrace", "--cutrace-update")
+    text = suite.golden()["flavour/test_it.toml"]
+    assert "kernels = { generated = 1 }" in text
+    assert '"mylib.blocks" = 4' in text
+    assert "[gpu.sm_90]" in text
+    suite.write("test_a.py", program.format(5))
+    assert suite.run("--cutrace").failed == {"test_it"}
+    assert (suite.folder / "results.txt").read_text().split() == [
+        *("test_it", "updated", "test_forgiven", "updated", "test_it", "gated", "test_forgiven", "gated"),
+    ]

@@ -1,0 +1,231 @@
+"""What else pytest and its plugins do with tests goes on as without the plugin."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cutrace.reports.model import State
+from support.suites import Suite
+
+
+def test_every_kind_of_test(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import unittest
+
+        VALUES = ["a/b", "", "é", "x" * 200, "[]", "A", "a", 1.5, None, "..", "a::b", "line\\nbreak"]
+
+        @pytest.mark.parametrize("value", VALUES)
+        def test_ids(value):
+            fakegpu.launch("k")
+
+        class TestClass:
+            @pytest.fixture(scope="class")
+            def shared(self):
+                fakegpu.launch("shared")
+
+            def test_one(self, shared):
+                fakegpu.launch("k")
+
+            def test_two(self, shared):
+                fakegpu.launch("k")
+
+        class TestCase(unittest.TestCase):
+            def setUp(self):
+                self.x = 1
+
+            def test_method(self):
+                fakegpu.launch("k")
+
+        @pytest.mark.asyncio
+        async def test_async():
+            fakegpu.launch("k")
+
+        def test_subtests(subtests):
+            fakegpu.launch("k")
+            for i in range(3):
+                with subtests.test(str(i)):
+                    fakegpu.launch("in")
+
+        def documented():
+            '''
+            >>> import fakegpu
+            >>> fakegpu.launch("doc")
+            '''
+    """)  # fmt: skip
+    options = ("--cutrace", "--doctest-modules")
+    done = suite.run(*options, "--cutrace-update", plugins=("asyncio",))
+    assert done.status == 0, done.output
+    kernels = {name: case.values["kernels"] for name, case in done.cases.items()}
+    assert kernels.pop("test_subtests") == {"in": 3, "k": 1}
+    assert kernels.pop("test_a.documented") == {"doc": 1}
+    assert set(map(str, kernels.values())) == {"{'k': 1}"}
+    assert len(kernels) == 16
+    assert len(suite.golden()) == 18
+    again = suite.run(*options, plugins=("asyncio",))
+    assert again.status == 0, again.output
+    assert {case.state for case in again.cases.values()} == {State.GATED}
+    golden = suite.golden()
+    distributed = suite.run(*options, "--cutrace-update", "-n", "2", plugins=("asyncio", "xdist"))
+    assert {name: case.state for name, case in distributed.cases.items()} == dict.fromkeys(done.cases, State.GATED)
+    assert suite.golden() == golden
+
+
+def test_expected_failures_and_skips(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        LIMIT = pytest.mark.gpu_limit(kernel_launches=0)
+
+        @LIMIT
+        @pytest.mark.xfail
+        def test_drift_is_expected():
+            fakegpu.launch("k")
+
+        @LIMIT
+        @pytest.mark.xfail(strict=True)
+        def test_no_drift():
+            pass
+
+        @pytest.mark.xfail(strict=True)
+        def test_no_failure():
+            fakegpu.launch("k")
+
+        @pytest.mark.skip
+        @pytest.mark.cutrace
+        def test_skipped():
+            pass
+
+        @pytest.mark.cutrace
+        def test_skips_itself():
+            fakegpu.launch("k")
+            pytest.skip("no")
+
+        @LIMIT
+        def test_drifts():
+            fakegpu.launch("k")
+
+        def test_not_reached():
+            pass
+    """)  # fmt: skip
+    suite.write("conftest.py", "fakegpu.init()")
+    done = suite.run("--cutrace", "-x", "--maxfail=3")
+    assert {name: case.outcome for name, case in done.cases.items()} == {
+        "test_drift_is_expected": "xfailed",
+        "test_no_drift": "failed",
+        "test_no_failure": "failed",
+        "test_skipped": "skipped",
+        "test_skips_itself": "skipped",
+        "test_drifts": "failed",
+    }
+    assert done.case("test_skipped").state is State.UNTRACED
+    assert suite.run("--cutrace=require", "-k", "skip").status == 0
+
+
+def test_what_does_not_run_tests(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    collected = suite.run("--cutrace", "--collect-only", "-q")
+    assert collected.status == 0
+    assert "traced" not in collected.output
+    off = suite.run("-p", "no:cutrace", plugins=())
+    assert off.status == 0
+    assert not list(suite.folder.glob(".cutrace/tests"))
+    helped = suite.run("--cutrace", "--help")
+    assert "--cutrace-update" in helped.output
+    assert "cutrace_golden_dir (string):" in helped.output
+
+
+def test_markers_and_fixtures_without_the_option(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        @pytest.mark.cutrace(repeat=3)
+        @pytest.mark.gpu_limit(kernel_launches=0)
+        def test_it(cutrace, cutrace_dir):
+            assert not cutrace.active
+            with cutrace.region("a"):
+                fakegpu.launch("k")
+            cutrace.record("tokens", 3)
+            assert cutrace_dir.is_dir()
+
+        def test_metrics(cutrace):
+            with cutrace.region("a"):
+                fakegpu.launch("k")
+            assert cutrace.metrics["kernel_launches"] == 1
+    """)  # fmt: skip
+    done = suite.run("--strict-markers", "-rs")
+    assert done.status == 0
+    assert "1 passed, 1 skipped" in done.output
+    assert "cutrace.metrics: it needs pytest --cutrace" in done.output
+    assert not (suite.folder / ".cutrace").exists()
+
+
+def test_reruns_count_once_and_as_they_ended(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        attempts = []
+
+        @pytest.mark.cutrace
+        def test_flaky():
+            attempts.append(1)
+            fakegpu.launch("k")
+            assert len(attempts) > 1
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--cutrace-update", "--reruns", "2", plugins=("rerunfailures",))
+    assert done.status == 0, done.output
+    assert done.case("test_flaky").state is State.UPDATED
+    assert "1 rerun" in done.output
+
+
+def test_interrupted(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_first():
+            fakegpu.launch("k")
+
+        def test_long():
+            fakegpu.launch("k")
+            open("started", "w").close()
+            time.sleep(60)
+    """)  # fmt: skip
+
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + 60
+        while not (suite.folder / "started").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+
+    done = suite.run("--cutrace", interrupt=interrupt)
+    assert done.status == 2
+    assert set(done.cases) == {"test_first"}
+    assert "KeyboardInterrupt" in done.output
+    assert "Traceback" not in done.output
+    assert not list(suite.folder.glob(".cutrace/.recording.*"))
+
+
+def test_two_sessions_in_one_folder(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n    time.sleep(0.5)\n")
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(suite.run, "--cutrace", report_name=f"report{i}.json") for i in range(2)]
+    for run in runs:
+        assert run.result().status == 0, run.result().output
+        assert run.result().case("test_it").values["kernel_launches"] == 1
+    assert not list(suite.folder.glob(".cutrace/.recording.*"))
+
+
+@pytest.mark.parametrize("distributed", [(), ("-n", "2")])
+def test_junit(suite: Suite, distributed: tuple[str, ...]) -> None:
+    suite.write("pytest.ini", "[pytest]\ncutrace_junit = true\n")
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('k')\n")
+    suite.run("--cutrace", "--junitxml=out.xml", *distributed, plugins=("xdist",) if distributed else ())
+    assert '<property name="cutrace.kernel_launches" value="1"' in (suite.folder / "out.xml").read_text()
+
+
+def test_reports(suite: Suite) -> None:
+    suite.write("test_a.py", "def test_it():\n    fakegpu.launch('axpy')\n")
+    reports = "--cutrace-report=html,markdown:out/summary.md"
+    done = suite.run("--cutrace", reports, "--cutrace-top=3", "-n", "1", plugins=("xdist",))
+    page = (suite.folder / ".cutrace/report.html").read_text()
+    assert "test_it" in page
+    assert "axpy" in page
+    assert "1 traced" in (suite.folder / "out/summary.md").read_text()
+    assert "report  .cutrace/report.html" in done.output
+    assert "kernel time  kernels  test" in done.output
