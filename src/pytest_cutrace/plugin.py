@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if _wanted(config):
         _start(config)
         session = config.stash[_SESSION]
+        session.configured()
         config.pluginmanager.register(session, "cutrace-session")
         if not session.worker:
             config.pluginmanager.register(session.reporter(), "cutrace-reporter")

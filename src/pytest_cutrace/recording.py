@@ -6,11 +6,13 @@ a look into an empty folder.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cutrace.collect import Options, completed, cuda, environment
@@ -23,7 +25,9 @@ from cutrace.outputs import unwritable
 _GRACE = 1.0
 #: What a process that goes on writes at most this late.
 _FLUSHED = 0.25
-#: Folders and files that show that the machine has a GPU, without a call of the driver.
+#: What the driver answers before cuInit().
+_NOT_INITIALISED = 3
+#: Files of /dev that show that the machine has a GPU, without a call of the driver.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
 
 
@@ -37,6 +41,11 @@ def refusal() -> str:
     if environment.CUDA in others:
         return f"another tool has set {environment.CUDA} to {others[environment.CUDA]}: unset it"
     return ""
+
+
+@cache
+def _gpu_nodes() -> bool:
+    return any(next(Path("/dev").glob(node), None) is not None for node in _NODES)
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ class Recording:
         self._options = ""
         self._variables: dict[str, str] = {}
         self._restore: dict[str, str | None] = {}
+        self._driver: ctypes.CDLL | None = None
         self._native: Collector | None = None
         self._number = 0
         self._paused = False
@@ -92,7 +102,11 @@ class Recording:
         self._variables = {name: value for name, value in variables.items() if name not in others}
         self._restore = {name: os.environ.get(name) for name in self._variables}
         os.environ.update(self._variables)
-        if cuda.initialised() or cuda.loaded(str(collector_path())):
+        self._driver = cuda.driver()
+        started = self._used() or cuda.loaded(str(collector_path()))
+        # Loaded but idle, it is asked before and after each test whether it runs; and loading it does nothing else.
+        self._native = collector()
+        if started:
             self._start()
             self.notes.append("CUDA was in use before pytest's plugins: recording it costs more than usual")
 
@@ -126,7 +140,7 @@ class Recording:
         missing = [name for name, value in self._variables.items() if os.environ.get(name) != value]
         for name in missing:
             os.environ[name] = self._variables[name]
-        if not self._recording() and cuda.initialised():
+        if not self._recording() and self._used():
             try:
                 self._start()
             except CutraceError:
@@ -173,7 +187,7 @@ class Recording:
         a test started was recorded, so that there is a GPU."""
         if self.refusal:
             return self.refusal
-        used = cuda.initialised()
+        used = self._used()
         if self._recording():
             if not self._own_file():
                 return "cutrace.record() or cutrace.arm() holds the recording of this process"
@@ -190,22 +204,20 @@ class Recording:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is not None and hidden.strip() in ("", "-1"):
             return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
-        if not any(next(Path("/dev").glob(node), None) for node in _NODES):
+        if not _gpu_nodes():
             return "this machine shows no GPU (/dev/nvidia0)"
         return ""
 
     def _recording(self) -> bool:
-        if self.refusal:
-            return False
-        if self._native is None:
-            if not cuda.loaded(str(collector_path())):
-                return False
-            self._native = collector()
-        return self._native.running
+        return self._native is not None and self._native.running
+
+    def _used(self) -> bool:
+        """Whether this process has initialised CUDA."""
+        count = ctypes.c_int()
+        return self._driver is not None and self._driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
 
     def _start(self) -> None:
         collector().start(self._options)
-        self._native = collector()
 
     def _own_file(self) -> bool:
         """Whether the recording that runs here is this one."""

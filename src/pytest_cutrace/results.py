@@ -123,8 +123,9 @@ def _propose(session: Session, attempt: Attempt) -> None:
 def _keep(session: Session, attempt: Attempt) -> dict[str, str]:
     """Put the files of the run that was judged where they are kept; their paths as seen from the session's folder."""
     folder = session.folder(attempt.item)
-    for name in _FILES:
-        (folder / name).unlink(missing_ok=True)
+    if folder.is_dir():
+        for name in _FILES:
+            (folder / name).unlink(missing_ok=True)
     if not attempt.judged:
         return {}
     kept = [folder / "metrics.json"]

@@ -26,6 +26,8 @@ from .report import Reporter
 from .results import conclude
 
 _EXPECTED = pytest.StashKey[Expectation]()
+#: The variable with the process id of a session that hands its tests to workers.
+_CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 _ATTEMPT = pytest.StashKey[Attempt]()
 
 
@@ -41,15 +43,27 @@ class Session:
         try:
             _prepare(settings.directory)
             self.refusal = refusal()
-            if not _only_controls(config) and not _known(config).collectonly:
-                self.recording = Recording(settings.directory, self.refusal)
-                self.refusal = self.recording.refusal
+            if _only_controls(config):
+                # Its children know by this that they are workers, before pytest-xdist has told them.
+                os.environ[_CONTROLLER] = str(os.getpid())
+            else:
+                self._record()
         except CutraceError as error:
             raise pytest.UsageError(f"cutrace: {error}") from None
         if settings.require and self.refusal:
             self.close()
             raise pytest.UsageError(f"--cutrace=require: nothing can be traced: {self.refusal}")
-        if self.recording is not None:
+
+    def configured(self) -> None:
+        """The session is about to begin: now it is known for certain whether this is a worker."""
+        if self.recording is None and self.worker:
+            os.environ.pop(_CONTROLLER, None)
+            self._record()
+
+    def _record(self) -> None:
+        if not _known(self.config).collectonly:
+            self.recording = Recording(self.settings.directory, self.refusal)
+            self.refusal = self.recording.refusal
             self.captures = Captures(self.recording, self._normalize)
 
     def reporter(self) -> Reporter:
@@ -64,6 +78,9 @@ class Session:
         return f"golden files in {golden}{updated}, traces in {self.shown(self.settings.directory)}"
 
     def close(self) -> None:
+        """End the recording and leave the environment as it was."""
+        if os.environ.get(_CONTROLLER) == str(os.getpid()):
+            del os.environ[_CONTROLLER]
         if self.recording is not None:
             self.recording.close()
 
@@ -245,7 +262,7 @@ def _known(config: pytest.Config) -> Any:
 
 def _only_controls(config: pytest.Config) -> bool:
     """Whether this process hands its tests to workers of pytest-xdist."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(os.getppid()):
         return False
     known = _known(config)
     distributed = getattr(known, "dist", "no") != "no" and getattr(known, "tx", None)

@@ -68,7 +68,7 @@ class Suite:
         interrupt: Callable[[subprocess.Popen[str]], None] | None = None,
         **variables: str,
     ) -> Outcome:
-        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time. Where one is not installed
+        """Run pytest. ``plugins`` are loaded beside cutrace's; no others are, which saves time. Where one is not there,
         the test is skipped."""
         for plugin in plugins:
             pytest.importorskip(_MODULES[plugin])

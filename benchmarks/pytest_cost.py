@@ -1,0 +1,199 @@
+"""What the pytest plugin costs: not used, without a GPU, and in tests that launch kernels.
+
+Prints one JSON object with medians over rounds in which the configurations take turns. Where there is a GPU, also that
+of tests that launch kernels, beside a collector that throws everything away (which needs g++ and the CUPTI headers);
+``--fake`` takes the fake GPU of the tests instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workloads.machine import facts
+from workloads.programs import NATIVE, _compile, _headers
+
+TESTS = Path(__file__).parents[1] / "tests"
+#: What times each test of a suite, and how its tests launch kernels: through the driver's C API.
+CONFTEST = """
+import json, os, time
+import pytest
+
+times = []
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    begin = time.perf_counter()
+    result = yield
+    times.append((time.perf_counter() - begin) * 1e3)
+    return result
+
+def pytest_sessionfinish():
+    with open(os.environ["TIMES"], "w") as file:
+        json.dump(times, file)
+"""
+LAUNCHES = """
+import ctypes, os
+
+if os.environ.get("FAKE"):
+    import fakegpu
+
+    def run():
+        for _ in range({launches}):
+            fakegpu.launch("k", duration_ns=100)
+        fakegpu.synchronize()
+else:
+    PTX = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .entry k() {{ ret; }}\\n"
+    cuda = ctypes.CDLL("libcuda.so.1")
+
+    def must(status):
+        assert status == 0, status
+
+    must(cuda.cuInit(0))
+    context, module, kernel = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    must(cuda.cuCtxSetCurrent(context))
+    must(cuda.cuModuleLoadData(ctypes.byref(module), PTX))
+    must(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"k"))
+
+    def run():
+        launch = cuda.cuLaunchKernel
+        for _ in range({launches}):
+            must(launch(kernel, 1, 1, 1, 32, 1, 1, 0, None, None, None))
+        must(cuda.cuCtxSynchronize())
+
+import pytest
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_it(number):
+    run()
+"""
+EMPTY = "import pytest\n\n@pytest.mark.parametrize('number', range({tests}))\ndef test_it(number):\n    pass\n"
+
+
+class Suites:
+    """Runs suites in a folder, each time in a process of its own."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self._environment = {**os.environ, **environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        self._times = folder / "times.json"
+
+    def write(self, program: str) -> None:
+        (self.folder / "conftest.py").write_text(CONFTEST)
+        (self.folder / "test_it.py").write_text(program)
+
+    def seconds(self, *arguments: str) -> float:
+        """How long pytest takes from start to end."""
+        begin = time.perf_counter()
+        self._pytest(*arguments)
+        return time.perf_counter() - begin
+
+    def per_test(self, *arguments: str, **environment: str) -> float:
+        """The median of the tests of a session in ms, the first one apart."""
+        self._pytest(*arguments, **environment)
+        return statistics.median(json.loads(self._times.read_text())[1:])
+
+    def _pytest(self, *arguments: str, **environment: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            cwd=self.folder,
+            env={**self._environment, "TIMES": str(self._times), **environment},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise SystemExit(f"pytest {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def medians(rounds: int, configurations: dict[str, Callable[[], float]]) -> dict[str, Any]:
+    """The median of each configuration; every round runs each once, every other one backwards."""
+    found: dict[str, list[float]] = {name: [] for name in configurations}
+    for number in range(rounds):
+        for name in list(configurations)[:: -1 if number % 2 else 1]:
+            found[name].append(configurations[name]())
+    return {name: round(statistics.median(values), 4) for name, values in found.items()}
+
+
+def import_cost() -> dict[str, Any]:
+    """What is imported for the plugin when it is not used, in microseconds as Python counts them."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "pytest", "-p", "pytest_cutrace.plugin", "--markers"],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = re.findall(r"import time:\s+(\d+) \|\s+\d+ \| +(\S+)", done.stderr)
+    mine = {name: int(own) for own, name in lines if name.split(".")[0] in ("pytest_cutrace", "cutrace")}
+    return {"modules": mine, "total_us": sum(mine.values())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--gpu-rounds", type=int, default=5)
+    parser.add_argument("--tests", type=int, default=1000, help="empty tests")
+    parser.add_argument("--gpu-tests", type=int, default=30)
+    parser.add_argument("--launches", type=int, default=1000, help="in each test that uses the GPU")
+    parser.add_argument("--fake", action="store_true", help="take the fake GPU of the tests")
+    chosen = parser.parse_args()
+    loaded = ("-p", "pytest_cutrace.plugin")
+    with tempfile.TemporaryDirectory() as folder:
+        environment: dict[str, str] = {}
+        if chosen.fake:
+            sys.path.insert(0, str(TESTS))
+            from support.fakedriver import build
+
+            environment = {**build(Path(folder) / "driver").environment(), "FAKE": "1"}
+        here = Path(folder) / "suite"
+        here.mkdir()
+        (here / "pytest.ini").write_text("[pytest]\n")
+        suites = Suites(here, environment)
+        result: dict[str, Any] = {"machine": facts(), "imports_when_unused": import_cost()}
+        result["version_s"] = medians(
+            chosen.rounds,
+            {"without": lambda: suites.seconds("--version"), "with": lambda: suites.seconds(*loaded, "--version")},
+        )
+        suites.write(EMPTY.format(tests=chosen.tests))
+        result["empty_suite_s"] = medians(
+            chosen.rounds, {"without": suites.seconds, "with": lambda: suites.seconds(*loaded)}
+        )
+        configurations: dict[str, Callable[[], float]] = {
+            "unused_ms": lambda: suites.per_test(*loaded),
+            "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
+        }
+        result["empty_test"] = medians(chosen.rounds, configurations)
+        if chosen.fake or result["machine"]["gpu"]:
+            result["launches_in_a_test"] = launches(suites, chosen, loaded, Path(folder))
+    print(json.dumps(result, indent=1))
+
+
+def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """A test that launches kernels: untraced, under a collector that throws everything away, and under the plugin."""
+    suites.write(LAUNCHES.format(launches=chosen.launches, tests=chosen.gpu_tests))
+    configurations: dict[str, Callable[[], float]] = {
+        "untraced_ms": suites.per_test,
+        "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
+    }
+    if not chosen.fake:
+        from cutrace.collect import Options, completed, environment
+
+        null = folder / "libcutrace_null.so"
+        source = NATIVE / "null_collector.cpp"
+        _compile(["g++", "-O2", "-std=c++20", "-fPIC", "-shared", *_headers(), "-o", null, source, "-ldl", "-lpthread"])
+        options = completed(Options()).text(directory=folder)
+        variables = {environment.CUDA: str(null), environment.OPTIONS: options}
+        configurations["null_ms"] = lambda: suites.per_test(**variables)
+    return {"launches": chosen.launches, **medians(chosen.gpu_rounds, configurations)}
+
+
+if __name__ == "__main__":
+    main()
