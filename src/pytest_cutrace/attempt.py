@@ -63,7 +63,7 @@ class Attempt:
         self.judged: list[Run] = []
         self.comparison: Comparison | None = None
         self.state = State.UNTRACED
-        self.reason = "it did not run"
+        self.reason = ""
         self.notes: list[str] = []
         self.user: dict[str, Any] = {}
         #: Set when a report of the call said so; a subtest's report counts too.

@@ -35,6 +35,8 @@ def conclude(session: Session, attempt: Attempt, *, passed: bool) -> Case:
         attempt.notes.append(str(error))
     if not passed:
         attempt.outcome = "failed"
+    if not attempt.runs:
+        attempt.reason = "skipped" if attempt.outcome == "skipped" else "it did not run"
     try:
         case = _pictured(session, attempt, attempt.case(artifacts=_keep(session, attempt)))
         if attempt.judged:
