@@ -124,7 +124,7 @@ TEST(signals_at_any_time_end_no_program) {
     std::thread sender([&] {
       while (!end) {
         if (handles_signal()) kill(getpid(), SIGUSR2);
-        std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
         if (program.collector.running() == 0) break;
       }
     });
