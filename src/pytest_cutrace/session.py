@@ -19,6 +19,7 @@ from cutrace.reports.model import Case, State
 from . import options
 from .attempt import Attempt, Expectation
 from .capture import Captures
+from .extras import extras
 from .fixtures import Tracer, Untraced
 from .markers import wishes
 from .recording import Recording, refusal
@@ -235,6 +236,8 @@ class Session:
                 del item.stash[_ATTEMPT]
             item.ihook.pytest_cutrace_result(item=item, case=case)
             report.cutrace = case.to_json()
+            if self.config.pluginmanager.hasplugin("html"):
+                report.extras = [*getattr(report, "extras", ()), *extras(case)]
         return report  # type: ignore[no-any-return]
 
     def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:

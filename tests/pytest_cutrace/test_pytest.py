@@ -229,3 +229,18 @@ def test_reports(suite: Suite) -> None:
     assert "1 traced" in (suite.folder / "out/summary.md").read_text()
     assert "report  .cutrace/report.html" in done.output
     assert "kernel time  kernels  test" in done.output
+
+
+def test_a_page_of_pytest_html_shows_the_metrics(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it():
+            fakegpu.launch('axpy')
+
+        def test_idle():
+            pass
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "--html=page.html", "--self-contained-html", plugins=("metadata", "html"))
+    assert done.status == 0, done.output
+    page = (suite.folder / "page.html").read_text()
+    assert page.count("cutrace: traced  on NVIDIA FAKE") == 1
+    assert "kernel_launches  1" in page

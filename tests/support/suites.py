@@ -17,7 +17,13 @@ from cutrace.reports.model import Case, Report
 
 from .fakedriver import FakeDriver
 
-_MODULES = {"asyncio": "pytest_asyncio", "rerunfailures": "pytest_rerunfailures", "xdist": "xdist"}
+_MODULES = {
+    "asyncio": "pytest_asyncio",
+    "html": "pytest_html",
+    "metadata": "pytest_metadata",
+    "rerunfailures": "pytest_rerunfailures",
+    "xdist": "xdist",
+}
 #: What every inner test file begins with.
 PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
 

@@ -1,0 +1,22 @@
+"""What a page of pytest-html shows of a traced test."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from cutrace.reports.model import Case
+from cutrace.reports.text import table
+from cutrace.reports.values import shown, title
+from cutrace.units import printable
+
+
+def extras(case: Case) -> list[dict[str, Any]]:
+    """The entries for ``report.extras``, none for a test without GPU work: state, comparison or metrics, and files."""
+    if not case.values:
+        return []
+    lines = [f"cutrace: {case.state.value}  on {case.gpu}", *(f"  {problem}" for problem in case.problems)]
+    lines += table(case.rows) or [f"{title(name)}  {shown(name, value)}" for name, value in case.values.items()]
+    lines += [f"{name}  {path}" for name, path in case.artifacts.items()]
+    content = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>"
+    return [{"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}]
