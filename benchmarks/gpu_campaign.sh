@@ -1,14 +1,14 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command: gpu_campaign.sh OUT_DIR [captures|tests|overhead|all]...
+# Everything that needs a GPU, in one command: gpu_campaign.sh OUT_DIR [captures|tests|plugin|overhead|soak|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
 # Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
 # default 570) is what all parts together may take, and the overhead benchmark runs as many rounds as are left.
 # OVERHEAD holds more options of overhead.py, e.g. OVERHEAD=--quick.
-# OUT_DIR gets at most eight files: captures.tar.gz, captures.log, tests.log, overhead.{json,md,log,txt}, nvtx.json.
+# OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt.
 set -u
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|overhead|all]...}
+out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|plugin|overhead|soak|all]...}
 shift
 mkdir -p "$out"
 out=$(readlink -f "$out")
@@ -43,6 +43,16 @@ tests() {
   tail -n 60 "$out/tests.log"
 }
 
+plugin() {
+  timeout -k 10 "$(at_most 120)" python3 benchmarks/pytest_cost.py > "$out/plugin.json" || failed+=" plugin"
+  cat "$out/plugin.json"
+}
+
+soak() {
+  timeout -k 10 "$(at_most 200)" python3 benchmarks/soak.py --out "$out/soak.json" > "$out/soak.txt" 2>&1 || failed+=" soak"
+  tail -n 40 "$out/soak.txt"
+}
+
 overhead() {
   local program=benchmarks/nvtx_cost.py
   if [ -e $program ]; then
@@ -62,9 +72,9 @@ overhead() {
 
 for part in "${@:-all}"; do
   case $part in
-    captures | tests | overhead) $part ;;
-    all) captures; tests; overhead ;;
-    *) echo "unknown part $part: captures, tests, overhead or all" >&2; exit 2 ;;
+    captures | tests | plugin | overhead | soak) $part ;;
+    all) captures; tests; plugin; overhead; soak ;;
+    *) echo "unknown part $part: captures, tests, plugin, overhead, soak or all" >&2; exit 2 ;;
   esac
 done
 echo "took $SECONDS s${failed:+; FAILED:$failed}"
