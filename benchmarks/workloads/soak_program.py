@@ -83,7 +83,7 @@ def memory() -> int:
 
 
 class Samples(threading.Thread):
-    """What the memory and the clocks are, ten times a second."""
+    """What the memory and the clocks are, ten times a second and once at the end."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -92,7 +92,9 @@ class Samples(threading.Thread):
         self._end = threading.Event()
 
     def run(self) -> None:
-        while not self._end.wait(0.1):
+        ended = False
+        while not ended:
+            ended = self._end.wait(0.1)
             self.memory.append(memory())
             before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             real = time.clock_gettime_ns(time.CLOCK_REALTIME)
