@@ -13,7 +13,7 @@ from support.fakedriver import FakeDriver
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_ten_killed_programs_leave_what_they_flushed(fake_driver: FakeDriver) -> None:
+def test_ten_killed_programs_lack_no_more_than_a_flush(fake_driver: FakeDriver) -> None:
     spec = importlib.util.spec_from_file_location("crash_recovery", BENCHMARKS / "crash_recovery.py")
     assert spec is not None
     assert spec.loader is not None
@@ -22,9 +22,8 @@ def test_ten_killed_programs_leave_what_they_flushed(fake_driver: FakeDriver) ->
     spec.loader.exec_module(benchmark)
     summary: dict[str, Any] = benchmark.run(10, 100, 2, fake_driver.directory.parent)
     assert summary["readable"] == 10
-    assert summary["launched"] > 1000
-    # How long a flush takes is the machine's; that there were flushes is not.
-    assert summary["missing_ms"]["median"] < 2000
+    assert summary["launched"] > 10_000
+    assert summary["missing_ms"]["median"] < 200, "more than one flush"
 
 
 def test_the_long_run_kept_its_promise() -> None:

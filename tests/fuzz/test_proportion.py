@@ -34,12 +34,8 @@ def grows_with(size: int, work: Callable[[int], Callable[[], object]]) -> None:
             best = min(best, time.process_time() - started)
         return best
 
-    # A square is one every time; another program on the machine is not.
-    for _ in range(4):
-        small, large = seconds(size), seconds(4 * size)
-        if large < TIMES * small + 0.05:
-            return
-    pytest.fail(f"{small:.3f} s, four times that: {large:.3f} s")
+    small, large = seconds(size), seconds(4 * size)
+    assert large < TIMES * small + 0.05, f"{small:.3f} s, four times that: {large:.3f} s"
 
 
 def capture_of(path: Path, blocks: list[Block]) -> Path:
