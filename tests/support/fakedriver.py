@@ -77,15 +77,19 @@ def build(cache: Path) -> FakeDriver:
 
 def _compile(compiler: str, includes: list[str], directory: Path) -> None:
     made = FakeDriver(Path(tempfile.mkdtemp(dir=directory.parent)))
-    made.libraries.mkdir(parents=True)
-    names = made.directory / "include"
-    names.mkdir()
-    _must(sys.executable, NATIVE / "callback_names.py", names / "callback_names.h", *includes)
-    folders = [f"-I{ROOT / 'src' / 'cutrace' / 'native'}", f"-I{names}", *(f"-isystem{folder}" for folder in includes)]
-    for library, source in _LIBRARIES.items():
-        output = ["-o", made.libraries / library, f"-Wl,-soname,{library}"]
-        _must(compiler, *_FLAGS, *folders, NATIVE / source, *output, "-ldl")
-    made.directory.rename(directory)
+    try:
+        made.libraries.mkdir(parents=True)
+        names = made.directory / "include"
+        names.mkdir()
+        _must(sys.executable, NATIVE / "callback_names.py", names / "callback_names.h", *includes)
+        folders = [f"-I{ROOT / 'src' / 'cutrace' / 'native'}", f"-I{names}", *(f"-isystem{f}" for f in includes)]
+        for library, source in _LIBRARIES.items():
+            output = ["-o", made.libraries / library, f"-Wl,-soname,{library}"]
+            _must(compiler, *_FLAGS, *folders, NATIVE / source, *output, "-ldl")
+        made.directory.rename(directory)
+    except BaseException:
+        shutil.rmtree(made.directory, ignore_errors=True)
+        raise
 
 
 def _key(compiler: str, includes: list[str]) -> str:
