@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .collect import arm, dump, mark, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
-    from .trace import Trace, load
+    from .loading import load
+    from .trace import Trace
 
 __all__ = ["BadCapture", "CutraceError", "Trace", "arm", "convert", "dump", "load", "mark", "record"]
 
@@ -23,7 +24,7 @@ _HOMES = {
     "arm": "collect",
     "convert": "conversion",
     "dump": "collect",
-    "load": "trace",
+    "load": "loading",
     "mark": "collect",
     "record": "collect",
 }

@@ -11,14 +11,14 @@ from .errors import CutraceError
 _CHUNK = 1 << 30
 
 
-def check_output(path: Path) -> None:
-    """Raise :class:`CutraceError` when no file can be written or replaced at ``path``."""
+def check_output(path: Path, *, folder: bool = False) -> None:
+    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``."""
     try:
-        occupied = path.exists() and not path.is_file()
+        occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
     except OSError as error:
         raise unwritable(path, error) from None
     if occupied:
-        raise CutraceError(f"cannot write {path}: it is not a file. Choose another name.")
+        raise CutraceError(f"cannot write {path}: it is not a {'folder' if folder else 'file'}. Choose another name.")
     if not path.parent.is_dir():
         raise CutraceError(f"cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -34,6 +34,11 @@ def create(path: Path) -> int:
 def unwritable(path: Path, error: OSError) -> CutraceError:
     """What to raise when the system refuses to write ``path``."""
     return CutraceError(f"cannot write {path}: {error.strerror}. Choose another name or place.")
+
+
+def size_of(path: Path) -> int:
+    """The size of a file, or of the files in a folder, in bytes."""
+    return sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
 
 
 def append(source: int, target: int) -> None:

@@ -11,6 +11,7 @@ import captures
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.errors import CutraceError
+from cutrace.exporters.base import Request
 from cutrace.exporters.perfetto import output, sweep, write
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
@@ -139,7 +140,7 @@ class TestClocks:
             infos = trace.block_infos("api_calls")
             lying = [infos[0], infos[1].__class__(**{**infos[1].__dict__, "first_time": ORIGIN + 5_000})]
             trace.block_infos = lambda name, *_: lying if name == "api_calls" else []  # type: ignore[method-assign]
-            write(trace, tmp_path / "out.pftrace")
+            write(trace, tmp_path / "out.pftrace", Request())
         found = {(s.name, s.start - ORIGIN, (s.end or 0) - ORIGIN) for s in decode(tmp_path / "out.pftrace").slices}
         assert found >= {("late", 1_000, 2_000), ("early", 100, 200)}
 
@@ -253,7 +254,7 @@ class TestSparseCaptures:
 class TestFiles:
     def test_a_folder_that_is_not_there(self, ordinary: Path, tmp_path: Path) -> None:
         with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="cannot write"):
-            write(trace, tmp_path / "none" / "out.pftrace")
+            write(trace, tmp_path / "none" / "out.pftrace", Request())
 
     def test_a_failure_leaves_nothing_behind(self, ordinary: Path, tmp_path: Path) -> None:
         def fail(done: int, total: int) -> None:
@@ -262,12 +263,12 @@ class TestFiles:
         before = set(tmp_path.iterdir())
         for name in ("out.pftrace", "out.pftrace.gz"):
             with cutrace.load(ordinary) as trace, pytest.raises(RuntimeError, match="stop"):
-                write(trace, tmp_path / name, progress=fail)
+                write(trace, tmp_path / name, Request(progress=fail))
         assert set(tmp_path.iterdir()) == before
 
     def test_a_compression_that_is_not_known(self, ordinary: Path, tmp_path: Path) -> None:
         with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="zstd or deflate"):
-            write(trace, tmp_path / "out.pftrace", compress="lzma")  # type: ignore[arg-type]
+            write(trace, tmp_path / "out.pftrace", Request(compress="lzma"))  # type: ignore[arg-type]
 
     def test_compressed_traces_are_smaller(self, ordinary: Path, tmp_path: Path) -> None:
         sizes = {}

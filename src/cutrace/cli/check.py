@@ -52,8 +52,8 @@ def check(
     capture is not complete enough to tell.
     """
     from ..analysis.metrics import measure
-    from ..conversion import opened
     from ..golden import Rules, compare, gpu_name, parse_gate, parse_tolerance, read
+    from ..loading import opened
 
     rules = Rules(parse_gate(gate), parse_tolerance(tolerance), ignore, strict)
     golden = read(golden_file, test=test)

@@ -10,6 +10,7 @@ from typing import Literal
 
 import click
 
+from ..outputs import size_of
 from ..units import format_size, parse_duration, printable
 
 
@@ -22,13 +23,15 @@ from ..units import format_size, parse_duration, printable
     "--output",
     type=click.Path(path_type=Path, readable=False),
     required=True,
-    help="Trace to write: .pftrace, or .pftrace.gz to compress the whole file.",
+    help="Trace to write; its ending says the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).",
 )
 @click.option("--start", metavar="TIME", help="Leave out what ends before this time after the begin, e.g. 1.5s, 200ms.")
 @click.option("--end", metavar="TIME", help="Leave out what starts at this time after the begin, or later.")
 @click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets; Perfetto reads both."
 )
+@click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
+@click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
 @click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 def convert(
@@ -37,10 +40,15 @@ def convert(
     start: str | None,
     end: str | None,
     compress: Literal["zstd", "deflate"] | None,
+    table: str | None,
+    lenient: bool,
     redact: bool,
     quiet: bool,
 ) -> int:
-    """Turn CAPTURE, or several as one, into a trace for ui.perfetto.dev.
+    """Turn CAPTURE, or several as one, into a trace for ui.perfetto.dev or another format.
+
+    What is no capture is imported: traces of torch.profiler, Nsight Systems and others. Ends with status 1 when parts
+    of such a file could not be used.
 
     Times are a number with a unit (s, ms, us, ns, m; seconds without one) from the first record of the capture.
     """
@@ -49,24 +57,26 @@ def convert(
     if first is not None and last is not None and last <= first:
         raise click.UsageError("--end is not after --start")
 
-    from ..conversion import check_destination, opened, write
+    from ..conversion import check_destination, write
+    from ..exporters.base import Request
+    from ..loading import opened
 
     check_destination(output, sources)
     with opened(sources, redacted=redact) as trace:
         with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
-            write(
-                trace,
-                output,
-                compress=compress,
+            request = Request(
                 start=None if first is None else trace.start + first,
                 end=None if last is None else trace.start + last,
+                compress=compress,
+                table=table,
                 progress=progress,
             )
+            write(trace, output, request)
         if not quiet:
-            click.echo(f"cutrace: {output}: {format_size(output.stat().st_size)}", err=True)
+            click.echo(f"cutrace: {output}: {format_size(size_of(output))}", err=True)
             for sentence in trace.quality.sentences():
                 click.echo(f"cutrace: {printable(sentence)}", err=True)
-    return 0
+        return 1 if not lenient and any(file.lost for file in trace.imports) else 0
 
 
 @contextmanager

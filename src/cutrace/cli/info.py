@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..outputs import size_of
 from ..units import format_duration, format_size, printable
 
 if TYPE_CHECKING:
@@ -27,19 +29,19 @@ if TYPE_CHECKING:
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
     from ..analysis.summary import summarize
-    from ..conversion import opened
+    from ..loading import opened
 
     with opened(sources) as trace:
         summary = summarize(trace)
-        size = sum(source.stat().st_size for source in sources)
+        size = sum(size_of(source) for source in sources)
         if as_json:
-            click.echo(json.dumps(_object(summary, sources, size), indent=2))
+            click.echo(json.dumps(_object(summary, trace, sources, size), indent=2))
         else:
             _print(summary, trace, sources, size)
     return 0
 
 
-def _object(summary: Summary, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
+def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
     quality = summary.quality
     return {
         "captures": [str(source) for source in sources],
@@ -82,6 +84,7 @@ def _object(summary: Summary, sources: tuple[Path, ...], size: int) -> dict[str,
             for table, e in summary.early_starts.items()
         },
         "notes": list(quality.notes),
+        "imports": [asdict(file) for file in trace.imports],
     }
 
 
@@ -110,6 +113,9 @@ def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int)
         console.print(f"[yellow]![/] {escape(printable(sentence))}")
     if not sentences:
         console.print("Nothing is known to be missing.")
+    for file in trace.imports:
+        for line in file.leftovers():
+            console.print(f"[dim]{escape(printable(f'{file.source}: {line}'))}[/]")
 
 
 def _when(trace: Trace) -> str:

@@ -1,8 +1,20 @@
 """The model of a capture: tables over all its processes, strings, clocks, and what is missing."""
 
+from .imported import Account, Imported, Tally
 from .process import Process
 from .quality import EarlyStart, Loss, Quality
 from .strings import StringTable
 from .trace import Trace, load
 
-__all__ = ["EarlyStart", "Loss", "Process", "Quality", "StringTable", "Trace", "load"]
+__all__ = [
+    "Account",
+    "EarlyStart",
+    "Imported",
+    "Loss",
+    "Process",
+    "Quality",
+    "StringTable",
+    "Tally",
+    "Trace",
+    "load",
+]

@@ -50,7 +50,7 @@ def describe(index: int, pid: int, info: dict[str, Any], clock_offset: int) -> P
     return Process(
         index=index,
         pid=pid,
-        name=name or f"process {pid}",
+        name=str(info.get("name") or "") or name or f"process {pid}",
         host=str(info.get("host", "")),
         boot_id=str(info.get("boot_id", "")),
         command=words,

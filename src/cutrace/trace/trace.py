@@ -22,6 +22,7 @@ from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
 from ..runbin.reader import Reader
 from .ids import IdMap
+from .imported import Imported, imported
 from .process import Process, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
 from .rows import apart, by_value, joined, shifted, unknown_times
@@ -75,6 +76,11 @@ class Trace:
     unified_memory = _TableAttribute()
     jit = _TableAttribute()
     environment = _TableAttribute()
+    host_slices = _TableAttribute()
+    instants = _TableAttribute()
+    counters = _TableAttribute()
+    gpu_slices = _TableAttribute()
+    flows = _TableAttribute()
     launches = _TableAttribute()
     functions = _TableAttribute()
     devices = _TableAttribute()
@@ -157,6 +163,12 @@ class Trace:
             describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._clock_offsets[p])
             for p in range(len(infos))
         )
+
+    @cached_property
+    def imports(self) -> tuple[Imported, ...]:
+        """The files of other tools that the trace came from, and what became of their events; none for a capture."""
+        found = (imported(index, info) for index, info in enumerate(self._reader.processes))
+        return tuple(each for each in found if each)
 
     @cached_property
     def strings(self) -> StringTable:
@@ -389,10 +401,8 @@ def _sentences(notes: object) -> list[str]:
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """Open a capture (a run.bin file) as a :class:`Trace`.
+    """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too.
 
-    Only block headers are read here; tables are read when they are asked for. A torn or damaged file opens with
-    what can be used of it, and ``trace.quality`` says what could not. Raises :class:`cutrace.errors.BadCapture`
-    (a :class:`cutrace.CutraceError`) when nothing can be used.
+    Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
     return Trace(Reader(path))

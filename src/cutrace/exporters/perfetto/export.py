@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +12,13 @@ from ...outputs import unwritable
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
+from ..base import Request
 from . import gpu, tracks
 from .devices import Devices
 from .header import Header
 from .naming import Names, Numbers, ThreadNames, lost_sentences, pids
-from .output import Compression, Output
+from .output import Output
 from .sweep import Sweep
-
-Progress = Callable[[int, int], None]
 
 #: Bytes of freed blocks that may stay with the process.
 KEPT_FREE = 16 << 20
@@ -33,42 +30,33 @@ _HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES))
 _GPU_TABLES = tuple(t.name for t in gpu.TABLES)
 
 
-def write(
-    trace: Trace,
-    path: str | os.PathLike[str],
-    *,
-    compress: Compression = None,
-    start: int | None = None,
-    end: int | None = None,
-    progress: Progress | None = None,
-) -> None:
+def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace for ui.perfetto.dev to ``path``; a path that ends with .gz is compressed as a whole.
 
-    ``compress`` packs groups of packets instead, which viewers read as they come. ``start`` and ``end`` (ns) keep
-    what touches that time. ``progress`` is called with (rows done, rows in all). Memory does not grow with the
-    capture. Raises :class:`CutraceError` when the file cannot be written; none is left then.
+    Memory does not grow with the capture; progress is counted in rows. Raises :class:`CutraceError` when the file
+    cannot be written; none is left then.
     """
+    compress = request.compress
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
-    if compress and Path(path).suffix == ".gz":
+    if compress and path.suffix == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
     # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones; having
     # freed something larger once, it keeps them.
     np.empty(KEPT_FREE, np.uint8)
     try:
-        with Output(Path(path), compress) as output:
-            _Export(trace, output, start, end, progress).run()
+        with Output(path, compress) as output:
+            _Export(trace, output, request).run()
     except OSError as error:
-        raise unwritable(Path(path), error) from None
+        raise unwritable(path, error) from None
 
 
 class _Export:
     """One conversion: what its parts share, and their order."""
 
-    def __init__(
-        self, trace: Trace, output: Output, start: int | None, end: int | None, progress: Progress | None
-    ) -> None:
-        self._trace, self._output, self._progress = trace, output, progress
+    def __init__(self, trace: Trace, output: Output, request: Request) -> None:
+        self._trace, self._output, self._progress = trace, output, request.progress
+        start, end = request.start, request.end
         self._start, self._end = start or 0, end if end is not None else (1 << 64) - 1
         self._whole = start is None and end is None
         self._names, self._numbers = Names(), Numbers()

@@ -8,15 +8,15 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..._native import Blobs, Program, encode
 from ...outputs import create
+from ..base import Compression
 from . import schema
 
-Compression = Literal["zstd", "deflate"] | None
 Stream = tuple[Program, "list[np.ndarray | Blobs]"]
 
 #: Bytes of packets that are written, and compressed, together.

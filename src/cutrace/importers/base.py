@@ -1,0 +1,233 @@
+"""What all importers share: the file they read, the capture they write, and the account of both.
+
+An importer writes rows with :class:`cutrace.runbin.Writer`, as a recording does, so everything that works on a capture
+works on what was imported. It owes an account: each event of the source became rows, has no place in a capture, or
+could not be used.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol, cast
+
+import numpy as np
+
+from ..errors import BadCapture
+from ..outputs import append
+from ..runbin import LOSS_REASONS, TABLES, Writer
+
+#: How much of a file (bytes, unpacked) is looked at to find its format.
+HEAD = 1 << 16
+
+_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
+_PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or a folder (then ``head`` is empty), that may be imported.
+
+    ``head`` is its first 64 KiB, unpacked when the file is compressed as ``packed`` says.
+    """
+
+    path: Path
+    head: bytes
+    packed: Literal["", "gzip", "zstd"] = ""
+
+    @classmethod
+    def at(cls, path: Path) -> Source:
+        """The source at a path. Raises :class:`BadCapture` when it cannot be read."""
+        try:
+            if not path.is_file():
+                return cls(path, b"")
+            with path.open("rb") as file:
+                head = file.read(HEAD)
+        except OSError as error:
+            raise BadCapture(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
+        packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), "")
+        source = cls(path, head, cast(Any, packed))
+        if not packed:
+            return source
+        try:
+            with source.open() as file:
+                return cls(path, file.read(HEAD), cast(Any, packed))
+        except DAMAGED:
+            return cls(path, b"", cast(Any, packed))
+
+    def open(self) -> BinaryIO:
+        """The whole file, unpacked as it is read. Reading raises one of :data:`DAMAGED` where it is damaged."""
+        if self.packed == "gzip":
+            return cast(BinaryIO, gzip.open(self.path, "rb"))
+        file = self.path.open("rb")
+        if self.packed == "zstd":
+            import zstandard
+
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            return cast(BinaryIO, io.BufferedReader(cast(Any, reader), 1 << 20))
+        return file
+
+
+def _damaged() -> tuple[type[Exception], ...]:
+    import zstandard
+
+    return (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+
+
+#: What reading a damaged compressed file raises.
+DAMAGED = _damaged()
+
+
+class Importer(Protocol):
+    """Reads one format. ``name`` is a word, ``description`` what people call the format."""
+
+    name: str
+    description: str
+
+    def recognizes(self, source: Source) -> bool:
+        """Whether the source is of this format, by its content and never by its name."""
+        ...
+
+    def read(self, source: Source, out: Import) -> None:
+        """Write what the source holds. Raises :class:`BadCapture` when nothing of it can be used."""
+        ...
+
+
+@dataclass
+class _Tally:
+    count: int = 0
+    duration_ns: int = 0
+
+    def add(self, count: int, duration_ns: int) -> None:
+        self.count += int(count)
+        self.duration_ns += int(duration_ns)
+
+
+@dataclass
+class _Account:
+    """The events of one kind in the source: those that were seen, and what became of them."""
+
+    seen: _Tally = field(default_factory=_Tally)
+    kept: _Tally = field(default_factory=_Tally)
+    left: dict[str, _Tally] = field(default_factory=dict)
+    lost: dict[str, _Tally] = field(default_factory=dict)
+
+
+class Import:
+    """A capture under way, in files of the folder ``folder``, and the account of the events that it came from."""
+
+    def __init__(self, folder: Path, source: Source, importer: Importer) -> None:
+        self._folder, self._source, self._importer = folder, source, importer
+        self._writers: dict[Hashable, Writer] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._notes: list[str] = []
+        # Captures with one boot id share a clock; nothing else shares that of this file.
+        self._boot_id = f"import-{os.urandom(8).hex()}"
+
+    def process(
+        self,
+        key: Hashable,
+        *,
+        pid: int = 0,
+        name: str = "",
+        host: str = "",
+        command: list[str] | None = None,
+        boot_id: str = "",
+        **info: Any,
+    ) -> Writer:
+        """The writer of the process that ``key`` stands for, made when it is first asked for. ``info`` is more of its
+        description (docs/run-bin.md lists the keys); later knowledge goes into ``Writer.process``."""
+        if key not in self._writers:
+            path = self._folder / f"{len(self._writers)}.bin"
+            boot_id = boot_id or self._boot_id
+            self._writers[key] = Writer(path, pid=pid, host=host, command=command, boot_id=boot_id, name=name, **info)
+        return self._writers[key]
+
+    def seen(self, what: str, count: int, duration_ns: int = 0) -> None:
+        """The source has ``count`` events of the kind ``what``; their durations add up to ``duration_ns``."""
+        self._account(what).seen.add(count, duration_ns)
+
+    def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
+        """So many of them became rows."""
+        self._account(what).kept.add(count, duration_ns)
+
+    def left(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
+        """So many of them were understood and have no place in a capture."""
+        if count:
+            self._account(what).left.setdefault(why, _Tally()).add(count, duration_ns)
+
+    def lost(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
+        """So many of them could not be used. They are among the losses of the trace."""
+        if count:
+            self._account(what).lost.setdefault(why, _Tally()).add(count, duration_ns)
+
+    def note(self, sentence: str) -> None:
+        """A sentence for people: what happened, and what to do about it."""
+        if sentence not in self._notes:
+            self._notes.append(sentence)
+
+    def close(self) -> Path:
+        """Finish the capture and return its file."""
+        first = self.process(next(iter(self._writers), None))
+        first.process({"import": self._told(), "notes": self._notes})
+        rows = np.zeros(sum(len(account.lost) for account in self._accounts.values()), TABLES["losses"].dtype)
+        reasons = ((what, why, t) for what, a in self._accounts.items() for why, t in a.lost.items())
+        for row, (what, why, tally) in zip(rows, reasons, strict=True):
+            row["count"], row["reason"] = tally.count, _UNREADABLE
+            row["detail"] = first.string(f"{what}: {why}" if why else what)
+        if len(rows):
+            first.rows("losses", rows)
+        paths = [writer.path for writer in self._writers.values()]
+        for writer in self._writers.values():
+            writer.close()
+        if len(paths) > 1:
+            with paths[0].open("ab") as whole:
+                for path in paths[1:]:
+                    with path.open("rb") as part:
+                        append(part.fileno(), whole.fileno())
+                    path.unlink()
+        return paths[0]
+
+    def discard(self) -> None:
+        """Drop what was written."""
+        for writer in self._writers.values():
+            writer.discard()
+
+    def _account(self, what: str) -> _Account:
+        return self._accounts.setdefault(what, _Account())
+
+    def _told(self) -> dict[str, Any]:
+        """The account as :mod:`cutrace.trace.imported` reads it."""
+        return {
+            "format": self._importer.name,
+            "source": self._source.path.name,
+            "events": {
+                what: {
+                    "seen": asdict(account.seen),
+                    "kept": asdict(account.kept),
+                    "left": {why: asdict(tally) for why, tally in account.left.items()},
+                    "lost": {why: asdict(tally) for why, tally in account.lost.items()},
+                }
+                for what, account in self._accounts.items()
+            },
+        }
+
+
+def read(importer: Importer, source: Source, folder: Path) -> Path:
+    """Import a source into a capture in ``folder``; returns its path. Raises :class:`BadCapture` when nothing can be
+    used, :class:`CutraceError` when the folder has no room."""
+    out = Import(folder, source, importer)
+    try:
+        importer.read(source, out)
+        return out.close()
+    except OSError as error:
+        out.discard()
+        raise BadCapture(f"cannot read {source.path}: {error.strerror or error}. Look at its permissions.") from None
+    except BaseException:
+        out.discard()
+        raise
