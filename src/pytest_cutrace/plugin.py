@@ -5,6 +5,7 @@ It imports nothing but pytest. Everything else is imported when ``--cutrace`` is
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(session, "cutrace-session")
         if not session.worker:
             config.pluginmanager.register(session.reporter(), "cutrace-reporter")
+    elif "CUTRACE_OPTIONS" in os.environ:
+        from .flight import recorder
+
+        if (flight := recorder()) is not None:
+            config.pluginmanager.register(flight, "cutrace-flight")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

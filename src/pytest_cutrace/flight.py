@@ -1,0 +1,47 @@
+"""A session under `cutrace record --last`: what was recorded before a test failed is written down when it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_DUMP = "dump="
+
+
+def recorder() -> FlightRecorder | None:
+    """The flight recorder of a recording of this process that keeps its newest rows, None where there is none."""
+    # As cutrace.collect tells the collector; importing that for every session would cost more.
+    options = os.environ.get("CUTRACE_OPTIONS", "").split("\n")
+    paths = [option.removeprefix(_DUMP) for option in options if option.startswith(_DUMP)]
+    return FlightRecorder(Path(paths[-1])) if paths else None
+
+
+class FlightRecorder:
+    """Writes ``run-failed/<path of the test>.bin`` for each failed test, where ``output`` is ``run.bin``."""
+
+    def __init__(self, output: Path) -> None:
+        self._folder = output.with_name(f"{output.stem}-failed")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        report: Any = yield
+        if report.failed:
+            report.sections.append(("cutrace", self._written(item)))
+        return report  # type: ignore[no-any-return]
+
+    def _written(self, item: pytest.Item) -> str:
+        """Dump, and say where or why not."""
+        from cutrace import CutraceError, dump
+        from cutrace.golden import golden_path
+
+        path = golden_path(self._folder, item.nodeid).with_suffix(".bin")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written = dump(path)
+        except (CutraceError, OSError) as error:
+            return f"what was recorded last could not be written: {error}"
+        return f"what was recorded last: {os.path.relpath(path)}" if written else "nothing had been recorded yet"
