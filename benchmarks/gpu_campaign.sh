@@ -35,7 +35,10 @@ tests() {
   {
     # shellcheck disable=SC2086
     timeout -k 10 "$(at_most 400)" python3 -m pytest tests/gpu -m gpu -q -rfEs -p no:cacheprovider $together \
-      --ignore tests/gpu/test_agreement.py || failed+=" tests"
+      --ignore tests/gpu/test_plugin.py --ignore tests/gpu/test_agreement.py || failed+=" tests"
+    # By itself, since it runs workers of its own.
+    timeout -k 10 "$(at_most 200)" python3 -m pytest tests/gpu/test_plugin.py -m gpu -q -rfEs -p no:cacheprovider \
+      || failed+=" plugin-tests"
     # Alone on the GPU, since it compares durations.
     timeout -k 10 "$(at_most 120)" python3 -m pytest tests/gpu/test_agreement.py -m gpu -q -rfEs -p no:cacheprovider \
       || failed+=" agreement"
@@ -49,7 +52,7 @@ plugin() {
 }
 
 soak() {
-  timeout -k 10 "$(at_most 200)" python3 benchmarks/soak.py --out "$out/soak.json" > "$out/soak.txt" 2>&1 || failed+=" soak"
+  timeout -k 10 "$(at_most 420)" python3 benchmarks/soak.py --out "$out/soak.json" > "$out/soak.txt" 2>&1 || failed+=" soak"
   tail -n 40 "$out/soak.txt"
 }
 

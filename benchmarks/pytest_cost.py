@@ -177,11 +177,15 @@ def main() -> None:
 
 
 def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """A test that launches kernels: untraced, under a collector that throws everything away, and under the plugin."""
+    """A test that launches kernels: untraced, under a collector that throws everything away, and under the plugin,
+    without golden files and compared with them."""
     suites.write(LAUNCHES.format(launches=chosen.launches, tests=chosen.gpu_tests))
+    golden = (*loaded, "--cutrace", "-o", "cutrace_golden_dir=compared")
+    suites.per_test(*golden, "--cutrace-update")
     configurations: dict[str, Callable[[], float]] = {
         "untraced_ms": suites.per_test,
         "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
+        "compared_ms": lambda: suites.per_test(*golden),
     }
     if not chosen.fake:
         from cutrace.collect import Options, completed, environment

@@ -28,6 +28,7 @@ import cutrace
 from cutrace._native import demangle
 
 MAKE = Path(__file__).parents[1] / "data" / "make"
+PROGRAMS = Path(__file__).parent / "programs"
 CUTRACE = (sys.executable, "-c", "import sys; from cutrace.cli import main; sys.exit(main())")
 LIMIT = 120
 
@@ -161,7 +162,7 @@ def scripts() -> Path:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled programs of tests/data/make."""
+    """The folder with the compiled programs of tests/data/make and of ``programs`` beside this file."""
     if why_no_gpu():
         pytest.skip(why_no_gpu())
     if shutil.which("nvcc") is None:
@@ -169,6 +170,11 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs")
     built = subprocess.run([MAKE / "build.sh", folder], capture_output=True, text=True, timeout=600)
     assert built.returncode == 0, built.stdout + built.stderr
+    options = ["-O2", "-std=c++17", f"-arch={os.environ.get('CUDA_ARCH', 'native')}", "-I", MAKE / "programs"]
+    for source in PROGRAMS.glob("*.cu"):
+        command = ["nvcc", *options, "-o", folder / source.stem, source]
+        built = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        assert built.returncode == 0, built.stdout + built.stderr
     return folder
 
 

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Record = Callable[..., Any]
 Needs = Callable[..., None]
+
+LAUNCHER = Path(__file__).with_name("launcher.py").read_text()
 
 
 def test_returning_from_main_loses_nothing(record: Record, programs: Path) -> None:
@@ -62,16 +66,116 @@ def test_an_idle_program_that_is_killed_leaves_what_it_had_done(record: Record, 
     assert recorded.kernel_counts() == {"tick": recorded.reports[-1]["kernels"]}
 
 
-def test_terminating_the_recording_terminates_the_program(record: Record, programs: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_terminating_the_recording_terminates_the_program(
+    record: Record, programs: Path, number: signal.Signals
+) -> None:
     def terminate(process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
         line = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         return line
 
     recorded = record([programs / "endings", "forever"], interact=terminate, limit=60)
-    assert recorded.status == 128 + signal.SIGTERM
+    assert recorded.status == 128 + number
     assert len(recorded.trace.kernels) > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_program_keeps_what_was_flushed(record: Record, programs: Path, number: signal.Signals) -> None:
+    def kill(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        time.sleep(1.0)
+        os.kill(json.loads(line)["pid"], number)
+        return line
+
+    recorded = record([programs / "endings", "idle"], interact=kill, limit=60)
+    assert recorded.status == 128 + number
+    assert recorded.kernel_counts() == {"tick": recorded.reports[-1]["kernels"]}
+    assert not recorded.trace.processes[0].complete
+
+
+ABRUPT = {
+    "os.abort()": 128 + signal.SIGABRT,
+    "ctypes.string_at(0)": 128 + signal.SIGSEGV,
+    "os.kill(os.getpid(), signal.SIGTERM)": 128 + signal.SIGTERM,
+    # Python ends with SIGINT after a KeyboardInterrupt that nobody caught, and so without C's exit handlers.
+    "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)": 128 + signal.SIGINT,
+}
+
+
+@pytest.mark.parametrize("ending", ABRUPT)
+def test_an_abrupt_end_keeps_what_was_flushed(record: Record, ending: str) -> None:
+    program = LAUNCHER + f"import os, signal\nstart(); launch(1000); synchronize(); time.sleep(0.5)\n{ending}"
+    recorded = record([sys.executable, "-c", program], limit=60)
+    assert recorded.status == ABRUPT[ending]
+    assert recorded.kernel_counts() == {"k": 1000}
+    assert not recorded.trace.quality.damage
+    assert not recorded.trace.processes[0].complete
+
+
+ORDERLY = {"sys.exit(3)": 3, "raise ValueError": 1}
+
+
+@pytest.mark.parametrize("ending", ORDERLY)
+def test_an_end_through_the_interpreter_keeps_everything(record: Record, ending: str) -> None:
+    program = LAUNCHER + f"import atexit, sys\nstart(); atexit.register(launch, 10); launch(1000)\n{ending}"
+    recorded = record([sys.executable, "-c", program], limit=60)
+    assert recorded.status == ORDERLY[ending]
+    assert recorded.kernel_counts() == {"k": 1010}
+    assert recorded.trace.processes[0].complete
+    recorded.assert_lossless()
+
+
+DAEMONS = """
+import threading
+def forever():
+    use()
+    while True:
+        launch(1, blocks=7)
+start()
+for _ in range(4):
+    threading.Thread(target=forever, daemon=True).start()
+launch(1000, blocks=1)
+synchronize()
+time.sleep(0.2)
+"""
+
+
+def test_daemon_threads_that_launch_while_the_interpreter_ends(record: Record) -> None:
+    recorded = record([sys.executable, "-c", LAUNCHER + DAEMONS], limit=60)
+    assert recorded.status == 0, recorded.stderr
+    trace = recorded.trace
+    blocks = trace.launches["grid_x"][trace.kernels["launch"]].tolist()
+    assert blocks.count(1) == 1000
+    assert blocks.count(7) > 100
+    assert trace.processes[0].complete
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_threads_that_launch_during_exit(record: Record, programs: Path, attempt: int) -> None:
+    recorded = record([programs / "leaving", "threads"], limit=60)
+    counts = recorded.kernel_counts()
+    assert counts["tick"] == recorded.report["tick"]
+    assert counts["background"] >= 4 * 200
+    assert recorded.trace.processes[0].complete
+
+
+def test_static_destructors_that_launch(record: Record, programs: Path) -> None:
+    recorded = record([programs / "leaving", "destructors"], limit=60)
+    counts = recorded.kernel_counts()
+    assert {name: counts[name] for name in recorded.report} == recorded.report
+    assert recorded.trace.processes[0].complete
+    recorded.assert_lossless()
+
+
+def test_forks_while_a_thread_launches_and_flushes_run(record: Record, programs: Path) -> None:
+    recorded = record([programs / "leaving", "forks"], limit=60)
+    assert recorded.kernel_counts() == recorded.report
+    assert len(recorded.trace.processes) == 1
+    assert recorded.trace.processes[0].complete
+    recorded.assert_lossless()
 
 
 def test_aborting(record: Record, programs: Path) -> None:
