@@ -163,6 +163,15 @@ TEST(launches_trust_no_name_pointer) {
   CHECK_EQUAL(added[1].name, strings.intern("other"));
 }
 
+TEST(the_release_of_the_driver_is_found_however_it_is_worded) {
+  CHECK(release_of("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC version:") ==
+        "535.183.01");
+  CHECK(release_of("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (r@b)") == "580.95.05");
+  CHECK(release_of("580.1") == "580.1");
+  CHECK(release_of("NVRM version: none\n1.2") == "");
+  CHECK(release_of("") == "");
+}
+
 TEST(options_say_what_they_do_not_understand) {
   Options o;
   std::string error;

@@ -24,7 +24,7 @@ from .reader import Reader
 #: Keys of the process description that stay.
 KEPT = frozenset(
     ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "started", "ended", "kinds", "cupti_version",
-     "driver_version", "runtime_version", "nvtx", "tables")
+     "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 #: Options of the recording that stay: the others are paths.
 KEPT_OPTIONS = frozenset(

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdio>
@@ -123,6 +124,21 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
   list += list.empty() ? "[]" : "]";
   raw(k, list);
 }
+
+std::string release_of(std::string_view version) {
+  // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (...)": the first word that is
+  // digits and dots. "x86_64" is not, nor is the "NVRM" line of a driver that words it otherwise.
+  version = version.substr(0, version.find('\n'));
+  while (!version.empty()) {
+    const std::size_t end = std::min(version.find(' '), version.size());
+    const std::string_view word = version.substr(0, end);
+    if (word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos) return std::string(word);
+    version.remove_prefix(std::min(end + 1, version.size()));
+  }
+  return {};
+}
+
+std::string driver_release() { return release_of(read_file("/proc/driver/nvidia/version", 4096)); }
 
 JsonObject process_identity(const Options& options, std::uint64_t started) {
   JsonObject given;

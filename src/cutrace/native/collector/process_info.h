@@ -38,6 +38,10 @@ void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::u
 // Tools found in this process that are known to use CUPTI: "torch.profiler (libtorch_cpu.so)", ...
 std::vector<std::string> likely_cupti_holders();
 
+// The release of NVIDIA's kernel driver ("580.95.05"), "" where it does not say; and how it is found in what it says.
+std::string driver_release();
+std::string release_of(std::string_view version);
+
 // A number that tells this recording from any other.
 std::uint64_t random_instance();
 

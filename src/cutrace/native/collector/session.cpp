@@ -466,9 +466,11 @@ void Session::gather_device_facts() {
   std::vector<DeviceFacts> facts = device_facts();
   if (facts.empty()) return;
   const std::uint32_t driver = driver_version(), runtime = runtime_version();
+  const std::string release = driver_release();
   const std::lock_guard lock(mutex_);
   facts_ = std::move(facts);
   if (driver != 0) news_.number("driver_version", driver);
+  if (!release.empty()) news_.text("driver", release);
   if (runtime != 0) news_.number("runtime_version", runtime);
 }
 
