@@ -74,5 +74,6 @@ class Program {
 void register_encoder(nanobind::module_& m);
 void register_lanes(nanobind::module_& m);
 void register_keys(nanobind::module_& m);
+void register_events(nanobind::module_& m);
 
 }  // namespace cutrace

@@ -33,7 +33,7 @@ class Bytes {
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns.";
+  m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns, columns from JSON.";
   m.attr("VERSION") = CUTRACE_VERSION;
   m.def(
       "crc32c",
@@ -51,4 +51,5 @@ NB_MODULE(_native, m) {
   cutrace::register_encoder(m);
   cutrace::register_keys(m);
   cutrace::register_lanes(m);
+  cutrace::register_events(m);
 }

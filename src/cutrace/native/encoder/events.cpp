@@ -1,0 +1,677 @@
+#include "events.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <random>
+
+namespace cutrace {
+
+using json::Read;
+
+namespace {
+
+constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;
+constexpr std::size_t kPage = std::size_t{256} << 10;
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+// The keys that every event has, in the order of BuiltIn.
+constexpr std::string_view kBuiltIn[] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"};
+enum BuiltIn : std::uint32_t { kPh, kCat, kName, kPid, kTid, kTs, kDur, kArgs, kBuiltInCount };
+
+}  // namespace
+
+// Texts
+
+// A seed of its own for each run: nobody can make a file whose texts all fall on one slot.
+Texts::Texts() : seed_(std::random_device{}()), slots_(1024) { begins_.push_back(store({})); }
+
+std::uint64_t Texts::hash(std::string_view text) const {
+  std::uint64_t value = seed_ ^ (text.size() * kFactor), word = 0;
+  const char* p = text.data();
+  std::size_t left = text.size();
+  for (; left >= 8; left -= 8, p += 8) {
+    std::memcpy(&word, p, 8);
+    value = mixed(value ^ word, kFactor);
+  }
+  word = 0;
+  std::memcpy(&word, p, left);
+  return mixed(value ^ word, kFactor ^ seed_);
+}
+
+std::uint32_t Texts::id(std::string_view text) {
+  if (text.empty()) return 0;
+  const std::uint64_t h = hash(text);
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t at = h & mask;
+  for (; slots_[at].id != 0; at = (at + 1) & mask)
+    if (slots_[at].hash == h && (*this)[slots_[at].id] == text) return slots_[at].id;
+  const auto number = static_cast<std::uint32_t>(begins_.size());
+  begins_.push_back(store(text));
+  slots_[at] = {h, number};
+  if (begins_.size() * 2 > slots_.size()) grow();
+  return number;
+}
+
+Texts::Place Texts::store(std::string_view text) {
+  if (pages_.empty() || text.size() > page_size_ - page_used_) {
+    page_size_ = std::max(kPage, text.size());
+    page_used_ = 0;
+    pages_.push_back(std::make_unique_for_overwrite<char[]>(page_size_));
+  }
+  const Place place{static_cast<std::uint32_t>(pages_.size() - 1), static_cast<std::uint32_t>(page_used_),
+                    static_cast<std::uint32_t>(text.size())};
+  std::memcpy(pages_.back().get() + page_used_, text.data(), text.size());
+  page_used_ += text.size();
+  return place;
+}
+
+void Texts::grow() {
+  std::vector<Slot> larger(slots_.size() * 2);
+  const std::size_t mask = larger.size() - 1;
+  for (const Slot& slot : slots_) {
+    if (slot.id == 0) continue;
+    std::size_t at = slot.hash & mask;
+    while (larger[at].id != 0) at = (at + 1) & mask;
+    larger[at] = slot;
+  }
+  slots_ = std::move(larger);
+}
+
+// Names
+
+std::size_t Names::hash(std::string_view name) {
+  const auto at = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(name[i])); };
+  return name.empty() ? 0 : name.size() * 31 + at(0) * 7 + at(name.size() / 2) * 13 + at(name.size() - 1);
+}
+
+std::uint32_t Names::add(std::string_view name) {
+  if (const std::uint32_t known = find(name); known != kNone) return known;
+  if ((count_ + 1) * 2 > slots_.size()) {
+    auto old = std::move(slots_);
+    slots_.assign(old.size() * 2, {"", kNone});
+    for (auto& [text, number] : old) {
+      if (number == kNone) continue;
+      std::size_t at = hash(text) & (slots_.size() - 1);
+      while (slots_[at].second != kNone) at = (at + 1) & (slots_.size() - 1);
+      slots_[at] = {std::move(text), number};
+    }
+  }
+  std::size_t at = hash(name) & (slots_.size() - 1);
+  while (slots_[at].second != kNone) at = (at + 1) & (slots_.size() - 1);
+  slots_[at] = {std::string(name), count_};
+  return count_++;
+}
+
+std::uint32_t Names::find(std::string_view name) const {
+  for (std::size_t at = hash(name) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
+    if (slots_[at].second == kNone) return kNone;
+    if (slots_[at].first == name) return slots_[at].second;
+  }
+}
+
+// EventScanner
+
+EventScanner::EventScanner(const std::vector<Rule>& rules, const std::vector<WantedKey>& keys, std::string wrap,
+                           std::size_t largest)
+    : wanted_keys_(keys), wrap_(std::move(wrap)), largest_(largest) {
+  for (const std::string_view name : kBuiltIn) keys_.add(name);
+  key_columns_.resize(kBuiltInCount);
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const std::uint32_t number = keys_.add(keys[i].key);
+    if (number == key_columns_.size()) key_columns_.emplace_back();
+    key_columns_[number].push_back(i);
+  }
+  for (const Rule& rule : rules) {
+    GroupRule made{rule.phases, texts_.id(rule.category), texts_.id(rule.name), rule.any_category, rule.any_name, rule.numbers,
+                   rule.arguments, {}, {}};
+    for (std::uint32_t i = 0; i < rule.arguments.size(); ++i) {
+      const std::uint32_t number = made.keys.add(rule.arguments[i].key);
+      if (number == made.columns.size()) made.columns.emplace_back();
+      made.columns[number].push_back(i);
+    }
+    rules_.push_back(std::move(made));
+  }
+  clear_groups();
+}
+
+void EventScanner::clear_groups() {
+  groups_.assign(rules_.size() + 1, {});
+  for (std::size_t i = 0; i < groups_.size(); ++i)
+    groups_[i].columns.resize(wanted_keys_.size() + (i < rules_.size() ? rules_[i].arguments.size() : 0));
+  pending_ = 0;
+}
+
+std::vector<Group> EventScanner::take() {
+  std::vector<Group> taken = std::move(groups_);
+  clear_groups();
+  return taken;
+}
+
+void EventScanner::feed(const char* data, std::size_t size) {
+  // What was understood makes room for what comes.
+  if (begin_ > 0) {
+    std::memmove(buffer_.get(), at(begin_), size_ - begin_);
+    before_ += begin_;
+    size_ -= begin_;
+    begin_ = 0;
+  }
+  if (state_ == State::kEnd) {
+    before_ += size;
+    return;
+  }
+  if (size_ + size + json::kPadding > capacity_) {
+    capacity_ = size_ + size + json::kPadding + (size_ > size ? size_ : 0);
+    auto larger = std::make_unique_for_overwrite<char[]>(capacity_);
+    if (size_ > 0) std::memcpy(larger.get(), buffer_.get(), size_);
+    buffer_ = std::move(larger);
+  }
+  std::memcpy(buffer_.get() + size_, data, size);
+  size_ += size;
+  std::memset(buffer_.get() + size_, 0, json::kPadding);
+  if (size_ >= next_try_) run(false);
+}
+
+void EventScanner::finish() {
+  if (ended_ != Ended::kNot) return;
+  if (buffer_ == nullptr) feed("", 0);
+  run(true);
+  if (ended_ == Ended::kNot)
+    ended_ = state_ == State::kLost ? Ended::kInDamage : state_ == State::kArray ? Ended::kInArray : state_ == State::kStart ? Ended::kNothing : Ended::kInObject;
+}
+
+void EventScanner::run(bool final) {
+  next_try_ = 0;
+  for (bool on = true; on;) {
+    switch (state_) {
+      case State::kStart: on = start(final); break;
+      case State::kObject: on = object(final); break;
+      case State::kArray: on = array(final); break;
+      case State::kLost: on = lost(final); break;
+      case State::kPassing: passing(); on = begin_ < size_; break;
+      case State::kEnd: begin_ = size_; on = false; break;
+    }
+  }
+}
+
+void EventScanner::end(Ended how) {
+  ended_ = how;
+  state_ = State::kEnd;
+}
+
+// What begins at begin_ goes on beyond the bytes that are there. True when it is given up.
+bool EventScanner::unfinished(bool final) {
+  const std::size_t size = size_ - begin_;
+  if (final || size > largest_) return true;
+  // Each try costs what is there: so that all tries together cost as much as the last one, there is twice as much by then.
+  next_try_ = std::min(size * 2, largest_ + 1);
+  return false;
+}
+
+bool EventScanner::start(bool final) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  const std::string_view left(at(begin_), size_ - begin_);
+  if (before_ + begin_ == 0 && !final && left.size() < kMark.size()) return false;
+  if (before_ + begin_ == 0 && left.starts_with(kMark)) begin_ += kMark.size();
+  const char* p = json::skip_space(at(begin_));
+  begin_ = static_cast<std::size_t>(p - at(0));
+  if (p >= end()) return false;
+  if (*p == '[') {
+    state_ = State::kArray;
+    has_array_ = true;
+  } else if (*p == '{') {
+    state_ = State::kObject;
+    in_object_ = true;
+  } else {
+    end(Ended::kNothing);
+    return true;
+  }
+  ++begin_;
+  return true;
+}
+
+bool EventScanner::object(bool final) {
+  const char* p = at(begin_);
+  while (json::is_space(*p) || *p == ',') ++p;
+  begin_ = static_cast<std::size_t>(p - at(0));
+  if (p >= end()) return false;
+  if (*p == '}') {
+    end(Ended::kWhole);
+    return true;
+  }
+  std::string_view name;
+  Read read = key(p, name);
+  if (read == Read::kOk) {
+    if (name == "traceEvents" && *p == '[') {
+      begin_ = static_cast<std::size_t>(p + 1 - at(0));
+      state_ = State::kArray;
+      has_array_ = true;
+      return true;
+    }
+    std::string kept(name), value;
+    const char* const value_begin = p;
+    read = json::copy_value(p, end(), value);
+    if (read == Read::kOk) {
+      if (others_size_ + value.size() > largest_) value.clear();
+      others_size_ += value.size() + kept.size();
+      if (others_size_ <= 2 * largest_) others_.emplace_back(std::move(kept), std::move(value));
+      begin_ = static_cast<std::size_t>(p - at(0));
+      return true;
+    }
+    if (read == Read::kDeep || (read == Read::kMore && !final && size_ - begin_ > largest_)) {
+      others_.emplace_back(std::move(kept), "");
+      begin_ = static_cast<std::size_t>(value_begin - at(0));
+      state_ = State::kPassing;
+      passing_depth_ = 0;
+      passing_string_ = passing_escape_ = false;
+      return true;
+    }
+  }
+  if (read == Read::kMore) {
+    if (!unfinished(final)) return false;
+    if (final) {
+      end(Ended::kInObject);
+      return true;
+    }
+  }
+  problem(read == Read::kMore ? Problem::kLarge : Problem::kSyntax);
+  state_ = State::kLost;
+  ++begin_;
+  return true;
+}
+
+void EventScanner::passing() {
+  for (; begin_ < size_; ++begin_) {
+    const char c = *at(begin_);
+    if (passing_string_) {
+      if (passing_escape_) passing_escape_ = false;
+      else if (c == '\\') passing_escape_ = true;
+      else if (c == '"') passing_string_ = false;
+    } else if (c == '"') {
+      passing_string_ = true;
+    } else if (c == '{' || c == '[') {
+      ++passing_depth_;
+    } else if (passing_depth_ == 0 && (c == ',' || c == '}' || c == ']')) {
+      state_ = State::kObject;
+      return;
+    } else if (c == '}' || c == ']') {
+      --passing_depth_;
+    }
+  }
+}
+
+bool EventScanner::array(bool final) {
+  const char* p = at(begin_);
+  while (json::is_space(*p) || *p == ',') ++p;
+  begin_ = static_cast<std::size_t>(p - at(0));
+  if (p >= end()) return false;
+  if (*p == ']') {
+    ++begin_;
+    if (in_object_) state_ = State::kObject;
+    else end(Ended::kWhole);
+    return true;
+  }
+  const bool is_object = *p == '{';
+  const Read read = is_object ? event(p) : json::skip_value(p, end());
+  if (read == Read::kOk) {
+    begin_ = static_cast<std::size_t>(p - at(0));
+    understood_ = before_ + begin_;
+    if (!is_object) problem(Problem::kNotObject);
+    else if (event_.phase == 0) problem(Problem::kNoPhase);
+    else commit();
+    return true;
+  }
+  if (read == Read::kMore) {
+    if (!unfinished(final)) return false;
+    if (final) {
+      problem(Problem::kTruncated);
+      end(Ended::kInEvent);
+      return true;
+    }
+  }
+  problem(read == Read::kMore ? Problem::kLarge : read == Read::kDeep ? Problem::kDeep : Problem::kSyntax);
+  state_ = State::kLost;
+  ++begin_;
+  return true;
+}
+
+// Looks for the next object that is an event.
+bool EventScanner::lost(bool final) {
+  const void* const found = std::memchr(at(begin_), '{', size_ - begin_);
+  if (found == nullptr) {
+    begin_ = size_;
+    return false;
+  }
+  const char* p = static_cast<const char*>(found);
+  begin_ = static_cast<std::size_t>(p - at(0));
+  const Read read = event(p);
+  if (read == Read::kOk && event_.phase != 0) {
+    begin_ = static_cast<std::size_t>(p - at(0));
+    understood_ = before_ + begin_;
+    state_ = State::kArray;
+    has_array_ = true;
+    commit();
+    return true;
+  }
+  if (read == Read::kMore && !unfinished(final)) return false;
+  ++begin_;
+  return true;
+}
+
+// A key of an object with the colon behind it, p at the quote before it. p moves to the value.
+Read EventScanner::key(const char*& p, std::string_view& name) {
+  if (*p != '"') return Read::kBad;
+  const char* behind = p + 1;
+  const Read read = json::read_string(behind, end(), key_scratch_, name);
+  if (read != Read::kOk) return read;
+  behind = json::skip_space(behind);
+  if (behind >= end()) return Read::kMore;
+  if (*behind != ':') return Read::kBad;
+  behind = json::skip_space(behind + 1);
+  if (behind >= end()) return Read::kMore;
+  p = behind;
+  return Read::kOk;
+}
+
+// Calls value(p, key) for each key of the object at p. A comma before the closing bracket is let pass.
+template <typename Value>
+static Read members(const char*& p, const char* end, Value&& value) {
+  const char* at = p + 1;
+  for (bool after = false;;) {
+    at = json::skip_space(at);
+    if (at >= end) return Read::kMore;
+    if (*at == '}') break;
+    if (after) {
+      if (*at != ',') return Read::kBad;
+      ++at;
+      after = false;
+      continue;
+    }
+    if (const Read read = value(at); read != Read::kOk) return read;
+    after = true;
+  }
+  p = at + 1;
+  return Read::kOk;
+}
+
+Read EventScanner::event(const char*& p) {
+  event_ = {};
+  values_.clear();
+  number_values_.clear();
+  rest_.clear();
+  extra_.clear();
+  const char* at = p;
+  Read read = members(at, end(), [&](const char*& value) {
+    std::string_view name;
+    const Read key_read = key(value, name);
+    return key_read == Read::kOk ? event_value(value, name) : key_read;
+  });
+  if (read != Read::kOk) return read;
+  if (event_.arguments != nullptr || !event_.has_arguments) group_ = group_of_event();
+  if (event_.arguments != nullptr) {
+    const char* late = event_.arguments;
+    read = arguments(late);
+    if (read != Read::kOk) return read;
+  }
+  p = at;
+  return Read::kOk;
+}
+
+Read EventScanner::event_value(const char*& p, std::string_view name) {
+  const std::uint32_t number = keys_.find(name);
+  switch (number) {
+    case kPh: {
+      event_.phase = 0;
+      if (*p != '"') return json::skip_value(p, end());
+      ++p;
+      std::string_view phase;
+      const Read read = json::read_string(p, end(), scratch_, phase);
+      if (read == Read::kOk && phase.size() == 1) event_.phase = static_cast<std::uint8_t>(phase[0]);
+      return read;
+    }
+    case kCat: event_.flags |= kHasCategory; return text_of(p, event_.category);
+    case kName: event_.flags |= kHasName; return text_of(p, event_.name);
+    case kPid: return id_of(p, event_.thread.process);
+    case kTid: return id_of(p, event_.thread.thread);
+    case kTs: return time_of(p, event_.time, kHasTime, kBadTime);
+    case kDur: return time_of(p, event_.duration, kHasDuration, kBadDuration);
+    case kArgs:
+      if (*p != '{') break;
+      event_.has_arguments = true;
+      event_.arguments = nullptr;
+      if (group_known()) {
+        group_ = group_of_event();
+        return arguments(p);
+      }
+      event_.arguments = p;
+      return json::skip_value(p, end());
+    case Names::kNone: break;
+    default: {
+      bool taken = false;
+      const Read read = wanted(p, key_columns_[number], wanted_keys_, 0, taken);
+      if (read != Read::kOk || taken) return read;
+    }
+  }
+  return other(p, name, extra_);
+}
+
+bool EventScanner::group_known() const {
+  return event_.phase != 0 && (event_.flags & kHasName) != 0 && (event_.flags & kHasCategory) != 0;
+}
+
+Read EventScanner::arguments(const char*& p) {
+  const GroupRule* const rule = group_ < rules_.size() ? &rules_[group_] : nullptr;
+  rest_.clear();
+  return members(p, end(), [&](const char*& value) {
+    std::string_view name;
+    Read read = key(value, name);
+    if (read != Read::kOk) return read;
+    if (rule != nullptr) {
+      bool taken = false;
+      const std::uint32_t number = rule->keys.find(name);
+      if (number != Names::kNone) read = wanted(value, rule->columns[number], rule->arguments, wanted_keys_.size(), taken);
+      if (read == Read::kOk && !taken && rule->numbers) {
+        std::uint64_t bits = 0;
+        read = take_value(value, Wanted::kNumber, bits, taken);
+        if (taken) number_values_.emplace_back(texts_.id(name), std::bit_cast<double>(bits));
+      }
+      event_.took_arguments |= taken;
+      if (read != Read::kOk || taken) return read;
+    }
+    return other(value, name, rest_);
+  });
+}
+
+// Tries the columns that a key may go to, one after the other.
+Read EventScanner::wanted(const char*& p, const std::vector<std::uint32_t>& columns, const std::vector<WantedKey>& keys,
+                          std::size_t first, bool& taken) {
+  for (const std::uint32_t column : columns) {
+    std::uint64_t bits = 0;
+    const Read read = take_value(p, keys[column].type, bits, taken);
+    if (taken) values_.emplace_back(static_cast<std::uint32_t>(first + column), bits);
+    if (read != Read::kOk || taken) return read;
+  }
+  return Read::kOk;
+}
+
+Read EventScanner::take_value(const char*& p, Wanted type, std::uint64_t& bits, bool& taken) {
+  taken = false;
+  switch (type) {
+    case Wanted::kInteger:
+    case Wanted::kNumber: {
+      const std::string_view text = json::word(p);
+      if (text.data() + text.size() >= end()) return Read::kMore;
+      if (text.empty()) return Read::kOk;
+      if (type == Wanted::kInteger) {
+        std::int64_t value = 0;
+        taken = json::integer(text, value);
+        bits = static_cast<std::uint64_t>(value);
+      } else if (json::is_number(text)) {
+        double value = 0;
+        const auto [behind, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        taken = error == std::errc{};
+        bits = std::bit_cast<std::uint64_t>(value);
+      }
+      if (taken) p += text.size();
+      return Read::kOk;
+    }
+    case Wanted::kText: {
+      if (*p != '"') return Read::kOk;
+      std::uint32_t id = 0;
+      const Read read = text_of(p, id);
+      bits = id;
+      taken = read == Read::kOk;
+      return read;
+    }
+    case Wanted::kJson: {
+      scratch_.clear();
+      const Read read = json::copy_value(p, end(), scratch_);
+      taken = read == Read::kOk;
+      if (taken) bits = texts_.id(scratch_);
+      return read;
+    }
+    case Wanted::kNothing: break;
+  }
+  const Read read = json::skip_value(p, end());
+  taken = read == Read::kOk;
+  return read;
+}
+
+Read EventScanner::other(const char*& p, std::string_view name, std::string& out) {
+  if (!out.empty()) out += ',';
+  json::append_quoted(name, out);
+  out += ':';
+  return json::copy_value(p, end(), out);
+}
+
+Read EventScanner::text_of(const char*& p, std::uint32_t& id) {
+  std::string_view text;
+  Read read;
+  if (*p == '"') {
+    const char* behind = p + 1;
+    read = json::read_string(behind, end(), scratch_, text);
+    if (read == Read::kOk) p = behind;
+  } else {
+    scratch_.clear();
+    read = json::copy_value(p, end(), scratch_);
+    text = scratch_;
+  }
+  if (read == Read::kOk) id = texts_.id(text);
+  return read;
+}
+
+Read EventScanner::id_of(const char*& p, Id& id) {
+  const std::string_view text = json::word(p);
+  if (!text.empty() && text.data() + text.size() < end() && json::is_number(text) && json::integer(text, id.value)) {
+    id.kind = Id::kInteger;
+    p += text.size();
+    return Read::kOk;
+  }
+  id.kind = *p == '"' ? Id::kText : Id::kOther;
+  std::uint32_t number = 0;
+  const Read read = text_of(p, number);
+  id.value = number;
+  return read;
+}
+
+Read EventScanner::time_of(const char*& p, std::int64_t& value, std::uint8_t good, std::uint8_t bad) {
+  std::string_view text;
+  if (*p == '"') {  // some programs write numbers as strings
+    const char* behind = p + 1;
+    const Read read = json::read_string(behind, end(), scratch_, text);
+    if (read != Read::kOk) return read;
+    p = behind;
+  } else {
+    text = json::word(p);
+    if (text.data() + text.size() >= end()) return Read::kMore;
+    if (text.empty()) {
+      event_.flags |= bad;
+      return json::skip_value(p, end());
+    }
+    p += text.size();
+  }
+  event_.flags &= static_cast<std::uint8_t>(~(good | bad));
+  event_.flags |= json::nanoseconds(text, value) ? good : bad;
+  return Read::kOk;
+}
+
+std::size_t EventScanner::group_of_event() {
+  const std::uint64_t which = std::uint64_t{event_.phase} << 32 | event_.category;
+  auto known = fitting_.find(which);
+  if (known == fitting_.end()) {
+    std::vector<std::uint32_t> rules;
+    for (std::uint32_t i = 0; i < rules_.size(); ++i) {
+      const GroupRule& rule = rules_[i];
+      const bool phase = rule.phases.empty() || rule.phases.find(static_cast<char>(event_.phase)) != std::string::npos;
+      if (phase && (rule.any_category || rule.category == event_.category)) rules.push_back(i);
+    }
+    known = fitting_.emplace(which, std::move(rules)).first;
+  }
+  for (const std::uint32_t i : known->second)
+    if (rules_[i].any_name || rules_[i].name == event_.name) return i;
+  return rules_.size();
+}
+
+std::size_t EventScanner::ThreadHash::operator()(const ThreadId& thread) const {
+  const auto bits = [](const Id& id) { return static_cast<std::uint64_t>(id.value) * 4 + id.kind; };
+  return static_cast<std::size_t>(mixed(bits(thread.process) ^ kFactor, bits(thread.thread) + kFactor));
+}
+
+std::uint32_t EventScanner::thread_of_event() {
+  if (last_thread_ < threads_.size() && threads_[last_thread_] == event_.thread) return last_thread_;
+  const auto number = static_cast<std::uint32_t>(threads_.size());
+  const auto [place, added] = thread_numbers_.try_emplace(event_.thread, number);
+  if (added) threads_.push_back(event_.thread);
+  return last_thread_ = place->second;
+}
+
+// The JSON object of what nobody wants, 0 if there is nothing.
+std::uint32_t EventScanner::arguments_of_event() {
+  if (rest_.empty() && extra_.empty() && (event_.took_arguments || !event_.has_arguments)) return 0;
+  scratch_.assign(1, '{');
+  scratch_ += rest_;
+  if (!extra_.empty()) {
+    if (!rest_.empty()) scratch_ += ',';
+    json::append_quoted(wrap_, scratch_);
+    scratch_ += ":{";
+    scratch_ += extra_;
+    scratch_ += '}';
+  }
+  scratch_ += '}';
+  return texts_.id(scratch_);
+}
+
+void EventScanner::commit() {
+  Group& group = groups_[group_];
+  const auto row = static_cast<std::uint32_t>(group.size());
+  group.phases.push_back(event_.phase);
+  group.flags.push_back(event_.flags);
+  group.times.push_back(event_.time);
+  group.durations.push_back(event_.duration);
+  group.threads.push_back(thread_of_event());
+  group.names.push_back(event_.name);
+  group.categories.push_back(event_.category);
+  group.arguments.push_back(arguments_of_event());
+  for (const auto& [column, bits] : values_) {
+    Sparse& sparse = group.columns[column];
+    if (sparse.rows.empty() || sparse.rows.back() != row) {
+      sparse.rows.push_back(row);
+      sparse.values.push_back(bits);
+    } else {
+      sparse.values.back() = bits;  // the last of a key given twice
+    }
+  }
+  for (const auto& [name, value] : number_values_) {
+    group.number_rows.push_back(row);
+    group.number_keys.push_back(name);
+    group.numbers.push_back(value);
+  }
+  ++pending_;
+}
+
+}  // namespace cutrace

@@ -1,0 +1,131 @@
+// EventScanner for Python: see events.h.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "arrays.h"
+#include "encoder.h"
+#include "events.h"
+#include "view.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+using KeyTuple = std::tuple<std::string, unsigned>;
+using RuleTuple = std::tuple<std::string, std::optional<std::string>, std::optional<std::string>, std::vector<KeyTuple>, bool>;
+
+std::vector<WantedKey> wanted_keys(const std::vector<KeyTuple>& keys) {
+  std::vector<WantedKey> out;
+  for (const auto& [key, type] : keys) {
+    if (type > static_cast<unsigned>(Wanted::kNothing)) throw std::invalid_argument("a wanted type is 0 to 4");
+    out.push_back({key, static_cast<Wanted>(type)});
+  }
+  return out;
+}
+
+EventScanner* make(const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap, std::size_t largest) {
+  std::vector<Rule> made;
+  for (const auto& [phases, category, name, arguments, numbers] : rules)
+    made.push_back({phases, !category, !name, category.value_or(""), name.value_or(""), wanted_keys(arguments), numbers});
+  return new EventScanner(made, wanted_keys(keys), std::move(wrap), largest);
+}
+
+nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
+
+nb::object to_python(const EventScanner& scanner, const Id& id) {
+  switch (id.kind) {
+    case Id::kAbsent: return nb::none();
+    case Id::kInteger: return nb::int_(id.value);
+    default: return to_bytes(scanner.texts()[static_cast<std::uint32_t>(id.value)]);
+  }
+}
+
+nb::tuple group_to_python(Group&& group) {
+  nb::list columns;
+  for (Sparse& column : group.columns)
+    columns.append(nb::make_tuple(to_array(std::move(column.rows)), to_array(std::move(column.values))));
+  return nb::make_tuple(
+      to_array(std::move(group.phases)), to_array(std::move(group.flags)), to_array(std::move(group.times)),
+      to_array(std::move(group.durations)), to_array(std::move(group.threads)), to_array(std::move(group.names)),
+      to_array(std::move(group.categories)), to_array(std::move(group.arguments)), columns,
+      nb::make_tuple(to_array(std::move(group.number_rows)), to_array(std::move(group.number_keys)), to_array(std::move(group.numbers))));
+}
+
+constexpr const char* kProblems[] = {"syntax", "deep", "large", "not_object", "no_phase", "truncated"};
+constexpr const char* kEnds[] = {"", "whole", "array", "event", "object", "damage", "nothing"};
+
+}  // namespace
+
+void register_events(nb::module_& m) {
+  nb::class_<EventScanner>(m, "EventScanner", "Trace events out of JSON, as columns; see events.h.")
+      .def(nb::new_([](const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap,
+                       std::size_t largest) { return make(rules, keys, std::move(wrap), largest); }),
+           nb::arg("rules"), nb::arg("keys"), nb::arg("wrap"), nb::arg("largest") = EventScanner::kLargest)
+      .def("feed",
+           [](EventScanner& self, nb::object data) {
+             const View bytes(data);
+             if (bytes.item_size() != 1 || (bytes.size() > 0 && bytes.stride() != 1)) throw std::invalid_argument("bytes are wanted");
+             nb::gil_scoped_release release;
+             self.feed(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+           },
+           nb::arg("data"), "Read more of the file.")
+      .def("finish", &EventScanner::finish, nb::call_guard<nb::gil_scoped_release>(), "Read what is left: the file ends here.")
+      .def("take",
+           [](EventScanner& self) {
+             nb::list out;
+             for (Group& group : self.take()) out.append(group_to_python(std::move(group)));
+             return out;
+           },
+           "The events since the last call: (phases, flags, times, durations, threads, names, categories, arguments,\n"
+           "columns as (rows, bits), numbers as (rows, keys, values)) of each rule's group, then of all other events.")
+      .def("texts",
+           [](const EventScanner& self, std::size_t first) {
+             nb::list out;
+             for (std::size_t id = first; id < self.texts().size(); ++id) out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(id)]));
+             return out;
+           },
+           nb::arg("first") = 0, "The texts with ids from `first` on.")
+      .def("threads",
+           [](const EventScanner& self, std::size_t first) {
+             nb::list out;
+             for (std::size_t i = first; i < self.threads().size(); ++i) {
+               const ThreadId& thread = self.threads()[i];
+               out.append(nb::make_tuple(to_python(self, thread.process), to_python(self, thread.thread)));
+             }
+             return out;
+           },
+           nb::arg("first") = 0, "(pid, tid) of the threads from `first` on: int, bytes, or None where an event has none.")
+      .def_prop_ro("pending", &EventScanner::pending, "Events that take() would give.")
+      .def_prop_ro("others",
+                   [](const EventScanner& self) {
+                     nb::list out;
+                     for (const auto& [key, value] : self.others()) out.append(nb::make_tuple(to_bytes(key), to_bytes(value)));
+                     return out;
+                   },
+                   "Other keys of the outer object with the JSON text of their values, empty for one that was too large.")
+      .def_prop_ro("has_array", &EventScanner::has_array, "Whether there was an array of events.")
+      .def_prop_ro("problems",
+                   [](const EventScanner& self) {
+                     nb::dict out;
+                     for (std::size_t i = 0; i < self.problems().size(); ++i) out[kProblems[i]] = self.problems()[i];
+                     return out;
+                   },
+                   "How many events could not be read, by reason.")
+      .def_prop_ro("ended", [](const EventScanner& self) { return kEnds[static_cast<std::size_t>(self.ended())]; },
+                   "Where the file ended: whole, or inside the array, an event, the object, damage, or nothing that is JSON.")
+      .def_prop_ro("understood", &EventScanner::understood, "Bytes up to the end of the last event that was read.")
+      .def_prop_ro("bytes", &EventScanner::bytes, "Bytes that were fed.");
+}
+
+}  // namespace cutrace

@@ -1,0 +1,451 @@
+#include "json.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+namespace cutrace::json {
+namespace {
+
+constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighs = 0x8080808080808080u;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// A high bit for some bytes of a word of eight that are quotes, backslashes, control characters or no ASCII; the first
+// of them always has one. Bytes are loaded so that the first is the lowest.
+std::uint64_t special(std::uint64_t word) {
+  const auto zeros = [](std::uint64_t v) { return (v - kOnes) & ~v; };
+  return (zeros(word ^ (kOnes * '"')) | zeros(word ^ (kOnes * '\\')) | ((word - kOnes * 0x20) & ~word) | word) & kHighs;
+}
+
+// The first byte from p on that may not be copied as it is. The padding behind the text has such.
+const char* plain(const char* p) {
+  for (;;) {
+    std::uint64_t word;
+    std::memcpy(&word, p, sizeof word);
+    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    if (const std::uint64_t found = special(word)) return p + __builtin_ctzll(found) / 8;
+    p += sizeof word;
+  }
+}
+
+bool in(char c, char low, char high) { return c >= low && c <= high; }
+
+// Bytes of the UTF-8 sequence at p, 0 where there is none.
+std::size_t utf8(const char* p, const char* end) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(p[i]); };
+  const unsigned char first = at(0);
+  const std::size_t size = first >= 0xF0 && first < 0xF5 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
+  if (size == 0 || first >= 0xF5 || static_cast<std::size_t>(end - p) < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((at(i) & 0xC0) != 0x80) return 0;
+  // Overlong forms, surrogates and what lies beyond Unicode.
+  if (first == 0xE0 && at(1) < 0xA0) return 0;
+  if (first == 0xED && at(1) > 0x9F) return 0;
+  if (first == 0xF0 && at(1) < 0x90) return 0;
+  if (first == 0xF4 && at(1) > 0x8F) return 0;
+  return size;
+}
+
+void append_utf8(std::uint32_t code, std::string& out) {
+  const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) return put(code);
+  if (code < 0x800) {
+    put(0xC0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      put(0xE0 | code >> 12);
+    } else {
+      put(0xF0 | code >> 18);
+      put(0x80 | (code >> 12 & 0x3F));
+    }
+    put(0x80 | (code >> 6 & 0x3F));
+  }
+  put(0x80 | (code & 0x3F));
+}
+
+int hex(char c) {
+  return in(c, '0', '9') ? c - '0' : in(c, 'a', 'f') ? c - 'a' + 10 : in(c, 'A', 'F') ? c - 'A' + 10 : -1;
+}
+
+// The four digits behind \u, -1 where there are none. Never reads beyond a byte that is no digit.
+std::int32_t hex4(const char* p) {
+  std::int32_t value = 0;
+  for (int i = 0; i < 4; ++i) {
+    const int digit = hex(p[i]);
+    if (digit < 0) return -1;
+    value = value << 4 | digit;
+  }
+  return value;
+}
+
+// The character that the escape behind a backslash at p stands for; `size` is its length without the backslash. An
+// escape that JSON does not have stands for the backslash, with size 0; half a surrogate pair for U+FFFD.
+std::uint32_t escape(const char* p, std::size_t& size) {
+  size = 1;
+  switch (*p) {
+    case '"': case '\\': case '/': return static_cast<unsigned char>(*p);
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    case 'u': break;
+    default: size = 0; return '\\';
+  }
+  const std::int32_t code = hex4(p + 1);
+  if (code < 0) {
+    size = 0;
+    return '\\';
+  }
+  size = 5;
+  if (code < 0xD800 || code > 0xDFFF) return static_cast<std::uint32_t>(code);
+  if (code < 0xDC00 && p[5] == '\\' && p[6] == 'u') {
+    const std::int32_t low = hex4(p + 7);
+    if (low >= 0xDC00 && low <= 0xDFFF) {
+      size = 11;
+      return 0x10000 + (static_cast<std::uint32_t>(code - 0xD800) << 10) + static_cast<std::uint32_t>(low - 0xDC00);
+    }
+  }
+  return 0xFFFD;
+}
+
+void append_escaped(std::uint32_t code, std::string& out) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  switch (code) {
+    case '"': out += "\\\""; return;
+    case '\\': out += "\\\\"; return;
+    case '\b': out += "\\b"; return;
+    case '\f': out += "\\f"; return;
+    case '\n': out += "\\n"; return;
+    case '\r': out += "\\r"; return;
+    case '\t': out += "\\t"; return;
+    default: break;
+  }
+  if (code < 0x20) {
+    out += "\\u00";
+    out += kDigits[code >> 4];
+    out += kDigits[code & 15];
+  } else {
+    append_utf8(code, out);
+  }
+}
+
+// Reads a string from behind its opening quote. `run` takes stretches that may be copied as they are, `one` takes
+// characters.
+template <typename Run, typename One>
+Read each(const char*& p, const char* end, Run&& run, One&& one) {
+  const char* at = p;
+  for (;;) {
+    const char* const stop = plain(at);
+    if (stop != at) run(at, stop);
+    if (stop >= end) return Read::kMore;
+    at = stop;
+    const char c = *at;
+    if (c == '"') {
+      p = at + 1;
+      return Read::kOk;
+    }
+    if (c == '\\') {
+      // An escape takes eleven characters at most, and the padding is longer: it is no digit.
+      if (at + 1 >= end) return Read::kMore;
+      std::size_t size;
+      const std::uint32_t code = escape(at + 1, size);
+      one(code);
+      at += 1 + size;
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      if (const std::size_t size = utf8(at, end)) {
+        run(at, at + size);
+        at += size;
+      } else {
+        run(kReplacement.data(), kReplacement.data() + kReplacement.size());
+        ++at;
+      }
+    } else {
+      one(static_cast<unsigned char>(c));  // a bare control character
+      ++at;
+    }
+  }
+}
+
+Read copy_string(const char*& p, const char* end, std::string& out) {
+  out += '"';
+  const Read read = each(
+      p, end, [&](const char* a, const char* b) { out.append(a, b); },
+      [&](std::uint32_t code) { append_escaped(code, out); });
+  out += '"';
+  return read;
+}
+
+Read skip_string(const char*& p, const char* end) {
+  for (const char* at = p;;) {
+    at = plain(at);
+    if (at >= end) return Read::kMore;
+    if (*at == '"') {
+      p = at + 1;
+      return Read::kOk;
+    }
+    at += *at == '\\' && at + 1 < end ? 2 : 1;
+  }
+}
+
+// The characters that words are made of.
+constexpr std::array<bool, 256> kWord = [] {
+  std::array<bool, 256> set{};
+  for (const char* p = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-._"; *p; ++p)
+    set[static_cast<unsigned char>(*p)] = true;
+  return set;
+}();
+
+void copy_word(std::string_view text, std::string& out) {
+  const bool valid = is_number(text) || text == "true" || text == "false" || text == "null";
+  if (!valid) out += '"';
+  out += text;
+  if (!valid) out += '"';
+}
+
+// One pass over a value. A comma before a closing bracket is let pass.
+template <bool kKeep>
+Read pass(const char*& p, const char* end, std::string* out) {
+  char closers[kDeepest];
+  std::size_t depth = 0;
+  bool comma = false, after = false;  // a comma was read; something stands behind which a comma or the end may come
+  const char* at = p;
+  for (;;) {
+    at = skip_space(at);
+    if (at >= end) return Read::kMore;
+    char c = *at;
+    if (depth > 0 && c == closers[depth - 1]) {
+      ++at;
+      if constexpr (kKeep) *out += c;
+      --depth;
+      after = true;
+      comma = false;
+      if (depth == 0) break;
+      continue;
+    }
+    if (after) {
+      if (c != ',') return Read::kBad;
+      ++at;
+      comma = true;
+      after = false;
+      continue;
+    }
+    if constexpr (kKeep)
+      if (comma) *out += ',';
+    comma = false;
+    if (depth > 0 && closers[depth - 1] == '}') {  // a key
+      if (c != '"') return Read::kBad;
+      ++at;
+      Read read;
+      if constexpr (kKeep) read = copy_string(at, end, *out);
+      else read = skip_string(at, end);
+      if (read != Read::kOk) return read;
+      at = skip_space(at);
+      if (at >= end) return Read::kMore;
+      if (*at != ':') return Read::kBad;
+      if constexpr (kKeep) *out += ':';
+      at = skip_space(at + 1);
+      if (at >= end) return Read::kMore;
+      c = *at;
+    }
+    if (c == '"') {
+      ++at;
+      Read read;
+      if constexpr (kKeep) read = copy_string(at, end, *out);
+      else read = skip_string(at, end);
+      if (read != Read::kOk) return read;
+    } else if (c == '{' || c == '[') {
+      if (depth == kDeepest) return Read::kDeep;
+      closers[depth++] = c == '{' ? '}' : ']';
+      if constexpr (kKeep) *out += c;
+      ++at;
+      continue;
+    } else {
+      const std::string_view text = word(at);
+      if (text.empty()) return Read::kBad;
+      if (text.data() + text.size() >= end) return Read::kMore;
+      if constexpr (kKeep) copy_word(text, *out);
+      at += text.size();
+    }
+    after = true;
+    if (depth == 0) break;
+  }
+  p = at;
+  return Read::kOk;
+}
+
+// A decimal number apart: its digits as a number times ten to the power of `exponent`. False for what is none.
+struct Decimal {
+  bool negative = false;
+  std::uint64_t digits = 0;
+  std::int64_t exponent = 0;
+  unsigned next = 0;   // the first digit that found no room, and
+  bool more = false;   // whether a digit that is not 0 comes behind it
+};
+
+bool decimal(std::string_view text, Decimal& out) {
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  if (p < end && (*p == '-' || *p == '+')) out.negative = *p++ == '-';
+  bool any = false, point = false, full = false, told = false;
+  for (; p < end; ++p) {
+    if (*p == '.' && !point) {
+      point = true;
+    } else if (in(*p, '0', '9')) {
+      any = true;
+      const unsigned digit = static_cast<unsigned>(*p - '0');
+      if (!full && out.digits <= (std::numeric_limits<std::uint64_t>::max() - digit) / 10) {
+        out.digits = out.digits * 10 + digit;
+        out.exponent -= point;
+      } else {
+        if (!told) out.next = digit;
+        else out.more |= digit != 0;
+        full = told = true;
+        out.exponent += !point;
+      }
+    } else {
+      break;
+    }
+  }
+  if (!any) return false;
+  if (p < end && (*p == 'e' || *p == 'E')) {
+    ++p;
+    bool minus = false;
+    if (p < end && (*p == '-' || *p == '+')) minus = *p++ == '-';
+    if (p == end) return false;
+    std::int64_t power = 0;
+    for (; p < end && in(*p, '0', '9'); ++p) power = power < 100000 ? power * 10 + (*p - '0') : power;
+    out.exponent += minus ? -power : power;
+  }
+  return p == end;
+}
+
+// The number as a whole one, `power` powers of ten larger. Digits behind the point are rounded or, with `exact`, refused.
+bool scaled(Decimal number, int power, bool exact, std::int64_t& value) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
+  std::int64_t exponent = number.exponent + power;
+  std::uint64_t digits = number.digits;
+  if (digits == 0 && number.next == 0 && !number.more) exponent = 0;
+  unsigned next = number.next;
+  bool more = number.more;
+  for (; exponent < 0; ++exponent) {
+    if (digits == 0 && next == 0) {
+      exponent = 0;
+      break;
+    }
+    more |= next != 0;
+    next = static_cast<unsigned>(digits % 10);
+    digits /= 10;
+  }
+  for (; exponent > 0; --exponent) {
+    if (digits > kMost / 10) return false;
+    digits = digits * 10 + next;  // only the first of the digits that found no room is known; behind it they lie beyond 64 bits
+    next = 0;
+  }
+  if (exact && (next != 0 || more)) return false;
+  if (!exact && next >= 5) ++digits;
+  if (digits > kMost || (digits == kMost && !number.negative)) return false;
+  value = static_cast<std::int64_t>(number.negative ? ~digits + 1 : digits);
+  return true;
+}
+
+}  // namespace
+
+std::string_view word(const char* p) {
+  const char* at = p;
+  while (kWord[static_cast<unsigned char>(*at)]) ++at;
+  return {p, static_cast<std::size_t>(at - p)};
+}
+
+bool is_number(std::string_view text) {
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  const auto digits = [&] {
+    const char* const begin = p;
+    while (p < end && in(*p, '0', '9')) ++p;
+    return p - begin;
+  };
+  if (p < end && *p == '-') ++p;
+  const bool zero = p < end && *p == '0';
+  const auto whole = digits();
+  if (whole == 0 || (zero && whole > 1)) return false;
+  if (p < end && *p == '.' && (++p, digits() == 0)) return false;
+  if (p < end && (*p == 'e' || *p == 'E')) {
+    ++p;
+    if (p < end && (*p == '-' || *p == '+')) ++p;
+    if (digits() == 0) return false;
+  }
+  return p == end;
+}
+
+Read read_string(const char*& p, const char* end, std::string& scratch, std::string_view& text) {
+  const char* const stop = plain(p);
+  if (stop < end && *stop == '"') {
+    text = {p, static_cast<std::size_t>(stop - p)};
+    p = stop + 1;
+    return Read::kOk;
+  }
+  scratch.clear();
+  const Read read = each(
+      p, end, [&](const char* a, const char* b) { scratch.append(a, b); },
+      [&](std::uint32_t code) { append_utf8(code, scratch); });
+  text = scratch;
+  return read;
+}
+
+Read copy_value(const char*& p, const char* end, std::string& out) { return pass<true>(p, end, &out); }
+
+Read skip_value(const char*& p, const char* end) { return pass<false>(p, end, nullptr); }
+
+void append_quoted(std::string_view text, std::string& out) {
+  out += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || c == '"' || c == '\\') append_escaped(byte, out);
+    else out += c;
+  }
+  out += '"';
+}
+
+bool nanoseconds(std::string_view text, std::int64_t& value) {
+  // Nearly all are digits, a point, and three digits at most.
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  if (text.size() <= 18) {
+    std::int64_t number = 0;
+    const char* at = p;
+    for (; at < end && in(*at, '0', '9'); ++at) number = number * 10 + (*at - '0');
+    if (at > p) {
+      int behind = 0;
+      if (at < end && *at == '.')
+        for (++at; at < end && behind < 3 && in(*at, '0', '9'); ++at, ++behind) number = number * 10 + (*at - '0');
+      constexpr std::int64_t kScale[] = {1000, 100, 10, 1};
+      if (at == end && !__builtin_mul_overflow(number, kScale[behind], &number)) {
+        value = number;
+        return true;
+      }
+    }
+  }
+  Decimal number;
+  return decimal(text, number) && scaled(number, 3, false, value);
+}
+
+bool integer(std::string_view text, std::int64_t& value) {
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  if (p < end && text.size() <= 18) {
+    const bool negative = *p == '-';
+    const char* at = p + negative;
+    std::int64_t number = 0;
+    for (; at < end && in(*at, '0', '9'); ++at) number = number * 10 + (*at - '0');
+    if (at == end && at > p + negative) {
+      value = negative ? -number : number;
+      return true;
+    }
+  }
+  Decimal number;
+  return decimal(text, number) && scaled(number, 0, true, value);
+}
+
+}  // namespace cutrace::json
