@@ -216,3 +216,28 @@ def test_a_program_with_torch_profiler_in_it_can_be_recorded(record: Callable[..
     recorded = record([sys.executable, "-c", UNDER_RECORD], limit=60)
     assert recorded.report == {"value": 5.0}
     assert sum(c for name, c in recorded.kernel_counts().items() if "elementwise" in name) >= 5
+
+
+CAPTURING = """
+import json, torch, cutrace
+from cutrace.collect.library import collector
+x = torch.zeros(1024, device="cuda")
+graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with cutrace.record("run.bin"):
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="global")
+        x.add_(1)
+        collector().synchronize()
+        x.add_(1)
+        graph.capture_end()
+    graph.replay()
+    torch.cuda.synchronize()
+print(json.dumps({"value": x[0].item()}))
+"""
+
+
+def test_waiting_for_the_gpu_leaves_the_capture_of_a_stream_alone(python: Python) -> None:
+    """As the plugin does between tests: the graph is whole, and replays."""
+    recorded = python(CAPTURING)
+    assert recorded.report == {"value": 2.0}
+    assert len(recorded.trace.kernels) == 2

@@ -21,6 +21,7 @@ struct Driver {
   CUresult (*Synchronize)() = nullptr;
   CUresult (*GetCurrent)(CUcontext*) = nullptr;
   CUresult (*GetVersion)(int*) = nullptr;
+  CUresult (*ExchangeCaptureMode)(CUstreamCaptureMode*) = nullptr;  // not vital
 
   bool complete() const {
     return GetCount && GetAttribute && GetPciBusId && PrimaryState && PrimaryRetain && PrimaryRelease && Push && Pop &&
@@ -48,6 +49,7 @@ Driver load() {
   find(library, d.Synchronize, "cuCtxSynchronize");
   find(library, d.GetCurrent, "cuCtxGetCurrent");
   find(library, d.GetVersion, "cuDriverGetVersion");
+  find(library, d.ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode");
   return d;
 }
 
@@ -81,6 +83,10 @@ void* current_context() {
 void synchronize_contexts(void* context) {
   const Driver d = load();
   const int count = device_count(d);
+  // While the program captures a stream into a graph, a wait from any thread would make that capture invalid, unless the
+  // thread says that it knows what it does.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (d.ExchangeCaptureMode) d.ExchangeCaptureMode(&mode);
   for (int device = 0; device < count; ++device) {
     unsigned flags = 0;
     int active = 0;
@@ -92,6 +98,7 @@ void synchronize_contexts(void* context) {
     if (primary == context) context = nullptr;
   }
   if (context != nullptr && count != 0) synchronize(d, static_cast<CUcontext>(context));
+  if (d.ExchangeCaptureMode) d.ExchangeCaptureMode(&mode);
 }
 
 std::vector<DeviceFacts> device_facts() {
