@@ -119,3 +119,44 @@ def test_gates_and_tolerances(recorded: Suite) -> None:
     done = recorded.run("--cutrace", "--cutrace-gate=time", **slow)
     assert done.failed == {"test_two"}
     assert "SLOW" in done.output
+
+
+def timed(slow_runs: str) -> str:
+    """A test whose kernel takes a millisecond longer in those of its runs that are ``slow_runs``."""
+    return f"""
+RUNS = iter(range(100))
+
+@pytest.mark.cutrace(gate="exact,time", repeat=3)
+def test_timed():
+    fakegpu.launch("k", duration_ns=1_020_000 if next(RUNS) in {slow_runs} else 20_000)
+    fakegpu.synchronize()
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow_runs", "status", "verdict"),
+    [("[]", 0, "SAME"), ("range(100)", 1, "SLOW"), ("range(3)", 0, "AMBIGUOUS"), ("range(6)", 0, "AMBIGUOUS")],
+    ids=["never slow", "always slow", "slow at first", "slow at the second look too"],
+)
+def test_a_slower_time_fails_only_when_every_look_agrees(
+    suite: Suite, slow_runs: str, status: int, verdict: str
+) -> None:
+    suite.write("test_it.py", timed("[]"))
+    done = suite.run("--cutrace", "--cutrace-update")
+    assert done.status == 0, done.output
+    suite.write("test_it.py", timed(slow_runs))
+    done = suite.run("--cutrace")
+    (row,) = [row for row in done.case("test_timed").rows if row.metric == "kernel_time_ns"]
+    assert (row.verdict.name, done.status) == (verdict, status), done.output
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "counts", "files", "notes"),
+    [("-2", False, False, False), ("-1", True, False, False), ("0", True, True, False), ("1", True, True, True)],
+)
+def test_how_much_the_footer_says(recorded: Suite, verbosity: str, counts: bool, files: bool, notes: bool) -> None:
+    (recorded.folder / "pytest.ini").write_text(f"[pytest]\nverbosity_cutrace = {verbosity}\n")
+    extra = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
+    output = recorded.run("--cutrace", **extra).output.partition("short test summary")[0]
+    footer = output.rpartition("- cutrace -")[2] if "- cutrace -" in output else ""
+    assert ("2 traced" in footer, "report.json" in footer, "this is the second one" in footer) == (counts, files, notes)
