@@ -32,7 +32,7 @@ from cutrace.analysis.summary import summarize
 from cutrace.analysis.windows import Window, begin, end, whole, windows
 from cutrace.cli import main
 from cutrace.golden import read, text
-from cutrace.runbin import TABLES
+from cutrace.runbin import TABLES, Table
 from cutrace.trace.process import Process
 from cutrace.trace.strings import StringTable
 
@@ -42,6 +42,9 @@ DATA = Path(__file__).parents[1] / "data"
 #: What an input may cost: so many seconds and bytes, and so many more for each byte of it.
 SECONDS, SECONDS_A_BYTE = 3.0, 100e-6
 BYTES, BYTES_A_BYTE = 96 << 20, 400
+
+BY_NUMBER = {table.number: table for table in TABLES.values()}
+_SMALL = 64 << 10
 
 
 class Target(ABC):
@@ -103,15 +106,22 @@ class Captures(Target):
         if rng.random() < 0.1:
             self._print(path)
 
+    def _in_range(self, trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
+        """What rows refer to is there."""
+        if not len(rows):
+            return
+        sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
+        for f in table.fields:
+            if f.type in sizes:
+                assert int(rows[f.name].max()) < sizes[f.type]
+        if "process" in table.offsets:
+            assert int(rows["process"].max()) < len(trace.processes)
+
     def _read(self, trace: cutrace.Trace) -> None:
         for name, table in TABLES.items():
             rows = trace.table(name)
             assert rows.dtype == table.dtype
-            for f in table.fields:
-                if f.type == "string":
-                    assert not len(rows) or int(rows[f.name].max()) < len(trace.strings)
-            if "process" in table.offsets and len(rows):
-                assert int(rows["process"].max()) < len(trace.processes)
+            self._in_range(trace, table, rows)
             list(trace.blocks(name, trace.start, trace.end))
         assert all(isinstance(sentence, str) for sentence in trace.quality.sentences())
         assert trace.start <= trace.end
@@ -125,6 +135,32 @@ class Captures(Target):
             with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())), contextlib.redirect_stderr(io.StringIO()):
                 status = _status(arguments)
             assert status in (0, 2), arguments
+
+
+class Reading(Captures):
+    """Any bytes as a capture, and no more than opening it and reading its tables: many times as often."""
+
+    name = "reader"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        # Small ones: what is checked is how blocks are told apart and taken apart, not how much is in them.
+        self._seeds = [seed for seed in self._seeds if sum(len(block.payload) for block in seed) < _SMALL]
+
+    def check(self, data: bytes) -> None:
+        path = self._folder / "fuzzed.bin"
+        path.write_bytes(data)
+        with contextlib.suppress(CutraceError), cutrace.load(path) as trace:
+            for kind in np.unique(trace._reader.headers["kind"]).tolist():
+                if kind in BY_NUMBER:
+                    table = BY_NUMBER[kind]
+                    rows, unknown = trace.table(table.name), trace.unknown(table.name)
+                    assert rows.dtype == unknown.dtype == table.dtype
+                    # Of launches and functions equal ones are there once, and row 0 stands for none.
+                    assert len(rows) + len(unknown) <= trace.count(table.name) + ("id" in table.offsets)
+                    self._in_range(trace, table, rows)
+            assert trace.start <= trace.end
+            assert len(trace.processes) >= 1
 
 
 def _status(arguments: list[str]) -> object:
@@ -250,4 +286,4 @@ class Marks(Target):
         assert all(s < window.end and e > window.start for s, e in window.tool)
 
 
-TARGETS: dict[str, type[Target]] = {target.name: target for target in (Captures, GoldenFiles, Marks)}
+TARGETS: dict[str, type[Target]] = {target.name: target for target in (Captures, Reading, GoldenFiles, Marks)}

@@ -12,6 +12,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 from .._native import crc32c
 from ..errors import BadCapture, CutraceError
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
-from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table
+from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table, schema
 
 _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _BY_NUMBER = {t.number: t for t in TABLES.values()}
@@ -312,8 +313,16 @@ def _sound(key: str, value: object) -> bool:
     return type(value) in _TYPES_OF_INFO.get(key, (type(value),))
 
 
+@cache
+def _own_schema() -> dict[str, object]:
+    """The layouts of this version, as nearly every file declares them."""
+    return schema()
+
+
 def _declared_layout(table: Table, declared: object) -> Layout | None:
     """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
+    if declared == _own_schema()[table.name]:
+        return Layout(table, table.dtype, table.row_size)
     if not isinstance(declared, dict):
         return None
     row_size, fields = declared.get("row_size"), declared.get("fields")
@@ -336,9 +345,5 @@ def _declared_layout(table: Table, declared: object) -> Layout | None:
         names.append(name)
         formats.append(known[1])
         offsets.append(offset)
-    if names == list(table.offsets) and offsets == list(table.offsets.values()) and row_size == table.row_size:
-        formats_now = [TYPES[f.type][1] for f in table.fields]
-        if formats == formats_now:
-            return Layout(table, table.dtype, row_size)
     dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size})
     return Layout(table, dtype, row_size)
