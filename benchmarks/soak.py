@@ -5,8 +5,8 @@
 Three recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, and 1,000 recordings of one
 process with forks and children in between. Of each: what was launched must be what is in the captures and what they
 count as lost; memory must not grow; and the clock of the capture must follow the wall clock as closely as its own
-snapshots say. Each part has a share of the time (six minutes in all) and says how far it got. Needs an NVIDIA GPU,
-nvcc and cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
+snapshots say. Each part has a share of the time (150 s in all) and says how far it got. Needs an NVIDIA GPU, nvcc and
+cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part:
     seconds: float
 
 
-FULL = (Part("launches", 50_000_000, 150), Part("graph", 10_000_000, 60), Part("cycles", 1_000, 150))
+FULL = (Part("launches", 50_000_000, 80), Part("graph", 10_000_000, 25), Part("cycles", 1_000, 40))
 QUICK = (Part("launches", 200_000, 20), Part("graph", 100_000, 10), Part("cycles", 60, 15))
 
 
