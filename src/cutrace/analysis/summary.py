@@ -120,7 +120,7 @@ def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
     number: dict[tuple[int, int], int] = {}
     known: dict[str, int] = {}
     for row in trace.devices:
-        uuid = _uuid(bytes(row["uuid"]))
+        uuid = uuid_text(bytes(row["uuid"]))
         if uuid not in known:
             known[uuid] = len(gpus)
             gpus.append(Gpu(trace.strings[int(row["name"])] or f"GPU {int(row['device'])}", uuid))
@@ -128,7 +128,8 @@ def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
     return gpus, number
 
 
-def _uuid(raw: bytes) -> str:
+def uuid_text(raw: bytes) -> str:
+    """The UUID of a GPU as the driver writes it."""
     text = raw.hex()
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 

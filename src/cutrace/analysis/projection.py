@@ -1,0 +1,177 @@
+"""Slices of the host (NVTX ranges, operators) and the GPU work that was launched in them.
+
+Work belongs to each slice of the thread that launched it in which the launching call began. A slice is projected onto the
+GPU as the time from the first begin of its work to the last end, as Nsight Systems does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._native import Keys, time_order
+from .distribution import Distributions, Spread
+from .sweep import Work
+
+# Slices that a thread keeps until it lets those go that ended: work that begins to run so many slices after its launch
+# is not found.
+_KEPT = 1 << 16
+_LATE, _EARLY = np.iinfo(np.int64).max, -1
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What a group of slices had on the GPU: ``time`` is the spread of the projections (ns) of the slices with work
+    (whose number is its count), ``operations`` the pieces of work in them, ``gpu_ns`` their times added."""
+
+    time: Spread = Spread()
+    operations: int = 0
+    gpu_ns: int = 0
+
+
+class Projection:
+    """Takes in slices and work of one process, in order. Slices have a ``group``, a small number."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, _Slices] = {}
+        self._slice_keys, self._work_keys = Keys(1), Keys(1)
+        self._times = Distributions()
+        self._operations = np.zeros(0, np.int64)
+        self._gpu_ns = np.zeros(0, np.int64)
+        self._pairs = Keys(2)
+        self._pair_list: list[tuple[int, int]] = []
+        self._kernels = Distributions()
+
+    def add(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
+        """Take in slices: parallel arrays."""
+        for number, at in _by(self._slice_keys, thread):
+            self._threads.setdefault(number, _Slices()).add(start[at], end[at], group[at])
+
+    def launch(self, work: Work, name: np.ndarray | None = None) -> None:
+        """Take in GPU work whose slices were taken in before. ``name`` is a number for each kernel's name, negative for
+        other work: :meth:`kernels` then has the kernels by slice."""
+        known = np.flatnonzero(work.calls.known)
+        for thread, among in _by(self._work_keys, work.calls.thread[known]):
+            slices = self._threads.get(thread)
+            if slices is None:
+                continue
+            at = known[among]
+            order = time_order(work.calls.start[at].view(np.uint64))
+            at = at if order is None else at[order]
+            called = work.calls.start[at]
+            pairs = slices.project(called, work.start[at], work.end[at], pairs=name is not None)
+            if name is not None and pairs is not None:
+                group, place = pairs
+                self._pair(group, name[at][place], (work.end - work.start)[at][place])
+            if len(slices) > 2 * _KEPT:
+                self._retire(slices, int(called[-1]))
+
+    def _pair(self, group: np.ndarray, name: np.ndarray, duration: np.ndarray) -> None:
+        kernels = name >= 0
+        group, name = group[kernels].astype(np.uint32), name[kernels].astype(np.uint32)
+        ids, new = self._pairs.ids([group, name])
+        self._pair_list += zip(group[new].tolist(), name[new].tolist(), strict=True)
+        self._kernels.add(ids, duration[kernels])
+
+    def _retire(self, slices: _Slices, time: int = _LATE) -> None:
+        group, first, last, operations, gpu_ns = slices.let_go(time)
+        with_work = operations > 0
+        group = group[with_work]
+        if not len(group):
+            return
+        self._times.add(group, (last - first)[with_work])
+        size = max(int(group.max()) + 1, len(self._operations))
+        for name, values in (("_operations", operations), ("_gpu_ns", gpu_ns)):
+            sums = np.zeros(size, np.int64)
+            sums[: len(getattr(self, name))] = getattr(self, name)
+            np.add.at(sums, group, values[with_work])
+            setattr(self, name, sums)
+
+    def finish(self) -> None:
+        """Let go of all slices. Slices and work may follow of another process."""
+        for slices in self._threads.values():
+            self._retire(slices)
+        self._threads.clear()
+
+    def projected(self) -> list[Projected]:
+        """By group, as far as any had work."""
+        columns = (self._times.spreads(), self._operations.tolist(), self._gpu_ns.tolist())
+        return [Projected(*values) for values in zip(*columns, strict=True)]
+
+    def kernels(self) -> list[tuple[int, int, Spread]]:
+        """For each group and name of a kernel in it, the spread of its times (ns)."""
+        return [(*pair, spread) for pair, spread in zip(self._pair_list, self._kernels.spreads(), strict=True)]
+
+
+class _Slices:
+    """The slices of a thread, and what is known of the work in them."""
+
+    def __init__(self) -> None:
+        self._start, self._end = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._group = np.zeros(0, np.int64)
+        self._first, self._last = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._operations, self._gpu_ns = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    def add(self, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
+        more = len(start)
+        columns = (start, end, group, np.full(more, _LATE), np.full(more, _EARLY), np.zeros(more), np.zeros(more))
+        for name, column in zip(_COLUMNS, columns, strict=True):
+            setattr(self, name, np.concatenate([getattr(self, name), column.astype(np.int64, copy=False)]))
+
+    def project(
+        self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Add work to the slices around it; ``called`` ascends. With ``pairs``, the group of the slice and the number of
+        the work for each two that belong together."""
+        near = np.flatnonzero((self._start <= called[-1]) & (self._end > called[0]))
+        low, high = (np.searchsorted(called, edge[near]) for edge in (self._start, self._end))
+        near, low, high = (part[low < high] for part in (near, low, high))
+        if not len(near):
+            return None
+        edges = np.stack([low, high], axis=1).reshape(-1)
+        first = np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
+        last = np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
+        self._first[near] = np.minimum(self._first[near], first)
+        self._last[near] = np.maximum(self._last[near], last)
+        self._operations[near] += high - low
+        spent = np.append(0, np.cumsum(end - start))
+        self._gpu_ns[near] += spent[high] - spent[low]
+        if not pairs:
+            return None
+        sizes = high - low
+        place = np.arange(int(sizes.sum())) + np.repeat(low - np.append(0, np.cumsum(sizes)[:-1]), sizes)
+        return np.repeat(self._group[near], sizes), place
+
+    def let_go(self, time: int) -> tuple[np.ndarray, ...]:
+        """The slices that ended before ``time``, but for the latest: group, first, last, operations, GPU time."""
+        going = self._end < time
+        if time < _LATE:
+            going[-_KEPT:] = False
+        gone = tuple(getattr(self, name)[going] for name in _COLUMNS[2:])
+        for name in _COLUMNS:
+            setattr(self, name, getattr(self, name)[~going])
+        return gone
+
+
+_COLUMNS = ("_start", "_end", "_group", "_first", "_last", "_operations", "_gpu_ns")
+
+
+def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
+    """Each value with its places, in rising order; ``keys`` numbers the values."""
+    if not len(values):
+        return
+    if (values == values[0]).all():
+        yield int(values[0]), np.arange(len(values))
+        return
+    numbers, _ = keys.ids([values])
+    small = numbers.astype(np.uint16) if len(keys) <= 1 << 16 else numbers
+    order = np.argsort(small, kind="stable")
+    edges = np.append(0, np.cumsum(np.bincount(numbers))).tolist()
+    for begin, end in zip(edges, edges[1:], strict=False):
+        if end > begin:
+            yield int(values[order[begin]]), order[begin:end]
