@@ -1,7 +1,8 @@
 """Perfetto's messages by field name.
 
-Field numbers and wire types come from the descriptors of the ``perfetto`` package. The extensions that it does not
-carry are given here, in :data:`EXTENSIONS`: this and the descriptors are all the exporter knows about numbers.
+:data:`MESSAGES` lists what the exporter writes, as Perfetto's .proto files have it: this table is all that it knows
+about field numbers. A test compares the table with the descriptors of the ``perfetto`` package, which is not needed to
+convert: loading it takes as long as converting half a million events.
 """
 
 from __future__ import annotations
@@ -13,22 +14,93 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
-
 #: How a field's value is written: the last word of the wire type, with zigzag and the two fixed sizes apart.
 VARINT, ZIGZAG, FIXED32, FIXED64, BYTES, MESSAGE = "varint", "zigzag", "fixed32", "fixed64", "bytes", "message"
 
 _WIRE_TYPES = {VARINT: 0, ZIGZAG: 0, FIXED64: 1, BYTES: 2, MESSAGE: 2, FIXED32: 5}
-_F = FieldDescriptor
-_CODINGS = {
-    _F.TYPE_INT32: VARINT, _F.TYPE_INT64: VARINT, _F.TYPE_UINT32: VARINT, _F.TYPE_UINT64: VARINT,
-    _F.TYPE_BOOL: VARINT, _F.TYPE_ENUM: VARINT, _F.TYPE_SINT32: ZIGZAG, _F.TYPE_SINT64: ZIGZAG,
-    _F.TYPE_FIXED32: FIXED32, _F.TYPE_SFIXED32: FIXED32, _F.TYPE_FLOAT: FIXED32,
-    _F.TYPE_FIXED64: FIXED64, _F.TYPE_SFIXED64: FIXED64, _F.TYPE_DOUBLE: FIXED64,
-    _F.TYPE_STRING: BYTES, _F.TYPE_BYTES: BYTES, _F.TYPE_MESSAGE: MESSAGE,
-}  # fmt: skip
 
+#: By message, its fields: number, name, and the coding or, for a nested message, the name of that. ``double`` is a
+#: fixed64 that holds a floating-point number.
+MESSAGES: dict[str, str] = {
+    "Trace": "1 packet TracePacket",
+    "TracePacket": """
+        6 clock_snapshot ClockSnapshot, 8 timestamp varint, 10 trusted_packet_sequence_id varint,
+        11 track_event TrackEvent, 12 interned_data InternedData, 13 sequence_flags varint,
+        50 compressed_packets bytes, 53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
+        59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
+        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes""",
+    "TracePacketDefaults": "11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint",
+    # The trace as a whole.
+    "ClockSnapshot": "1 clocks ClockSnapshot.Clock, 2 primary_trace_clock varint",
+    "ClockSnapshot.Clock": "1 clock_id varint, 2 timestamp varint, 3 is_incremental varint",
+    "TraceUuid": "1 msb varint, 2 lsb varint",
+    "TraceAttributes": "1 attribute TraceAttributes.Attribute",
+    "TraceAttributes.Attribute": "1 key bytes, 2 long_value varint, 3 string_value bytes",
+    "GpuInfo": "1 gpus GpuInfo.Gpu",
+    "GpuInfo.Gpu": """
+        1 name bytes, 2 vendor bytes, 3 model bytes, 4 architecture bytes, 5 uuid bytes,
+        6 extra_info GpuInfo.Gpu.KeyValue, 7 pci_bdf bytes""",
+    "GpuInfo.Gpu.KeyValue": "1 key bytes, 2 value bytes",
+    # Work on the GPU.
+    "GpuRenderStageEvent": """
+        1 event_id varint, 2 duration varint, 5 context varint, 10 submission_id varint, 11 gpu_id varint,
+        13 hw_queue_iid varint, 14 stage_iid varint, 18 event_wait_ids varint, 19 kernel_iid varint,
+        20 name_iid varint, 21 launch GpuRenderStageEvent.ComputeKernelLaunch""",
+    "GpuRenderStageEvent.ComputeKernelLaunch": """
+        1 grid_size GpuRenderStageEvent.Dim3, 2 workgroup_size GpuRenderStageEvent.Dim3,
+        3 args GpuRenderStageEvent.ExtraComputeArg""",
+    "GpuRenderStageEvent.Dim3": "1 x varint, 2 y varint, 3 z varint",
+    "GpuRenderStageEvent.ExtraComputeArg": """
+        1 name_iid varint, 3 int_value varint, 4 uint_value varint, 5 double_value double,
+        7 string_value_iid varint""",
+    # Tracks and what is on them.
+    "TrackDescriptor": """
+        1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
+        8 counter CounterDescriptor, 14 description bytes""",
+    "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
+    "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
+    "CounterDescriptor": "3 unit varint, 6 unit_name bytes",
+    "TrackEventDefaults": "11 track_uuid varint",
+    "TrackEvent": """
+        3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
+        9 type varint, 10 name_iid varint, 11 track_uuid varint, 22 categories bytes, 23 name bytes,
+        44 double_counter_value double, 3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
+    "TrackEvent.LegacyEvent": "2 phase varint, 6 unscoped_id varint, 12 bind_to_enclosing varint",
+    "DebugAnnotation": """
+        1 name_iid varint, 2 bool_value varint, 3 uint_value varint, 4 int_value varint, 5 double_value double,
+        6 string_value bytes, 7 pointer_value varint, 10 name bytes, 11 dict_entries DebugAnnotation,
+        12 array_values DebugAnnotation, 17 string_value_iid varint""",
+    "GpuCorrelation": "1 render_stage_submission_event_ids varint, 2 render_stage_wait_event_ids varint",
+    # Interned data.
+    "InternedData": """
+        1 event_categories EventCategory, 2 event_names EventName, 3 debug_annotation_names DebugAnnotationName,
+        23 graphics_contexts InternedGraphicsContext, 24 gpu_specifications InternedGpuRenderStageSpecification,
+        29 debug_annotation_string_values InternedString, 1000 compute_kernels InternedComputeKernel,
+        1001 compute_arg_names InternedComputeArgName""",
+    "EventCategory": "1 iid varint, 2 name bytes",
+    "EventName": "1 iid varint, 2 name bytes",
+    "DebugAnnotationName": "1 iid varint, 2 name bytes",
+    "InternedString": "1 iid varint, 2 str bytes",
+    "InternedGraphicsContext": "1 iid varint, 2 pid varint, 3 api varint",
+    "InternedGpuRenderStageSpecification": "1 iid varint, 2 name bytes, 4 category varint",
+    "InternedComputeKernel": """
+        1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg""",
+    "InternedComputeArgName": "1 iid varint, 2 name bytes",
+}
+
+#: Fields and messages of gpu/gpu_interned_data.proto and gpu/gpu_track_event.proto, which extend the two public
+#: messages: the perfetto package does not carry them.
+EXTENSIONS = frozenset(
+    (
+        "InternedData.compute_kernels",
+        "InternedData.compute_arg_names",
+        "TrackEvent.gpu_correlation",
+        "TrackEvent.gpu_api",
+        "GpuCorrelation",
+        "InternedComputeKernel",
+        "InternedComputeArgName",
+    )
+)
 
 _SHORT = [bytes((i,)) for i in range(0x80)]
 
@@ -60,50 +132,22 @@ class FieldType:
         object.__setattr__(self, "tag", varint(self.number << 3 | _WIRE_TYPES[self.coding]))
 
 
-#: Fields of messages that the perfetto package does not carry: gpu/gpu_interned_data.proto and
-#: gpu/gpu_track_event.proto extend the two public messages, and their own types come with them.
-EXTENSIONS: dict[str, dict[str, FieldType]] = {
-    "InternedData": {
-        "compute_kernels": FieldType(1000, MESSAGE, "InternedComputeKernel"),
-        "compute_arg_names": FieldType(1001, MESSAGE, "InternedComputeArgName"),
-    },
-    "TrackEvent": {
-        "gpu_correlation": FieldType(3000, MESSAGE, "GpuCorrelation"),
-        "gpu_api": FieldType(3001, VARINT),
-    },
-    "GpuCorrelation": {
-        "render_stage_submission_event_ids": FieldType(1, VARINT),
-        "render_stage_wait_event_ids": FieldType(2, VARINT),
-    },
-    "InternedComputeKernel": {
-        "iid": FieldType(1, VARINT),
-        "name": FieldType(2, BYTES),
-        "demangled_name": FieldType(3, BYTES),
-        "arch": FieldType(4, BYTES),
-        "args": FieldType(5, MESSAGE, "GpuRenderStageEvent.ExtraComputeArg"),
-    },
-    "InternedComputeArgName": {"iid": FieldType(1, VARINT), "name": FieldType(2, BYTES)},
-}
-
-_PREFIX = "perfetto.protos."
-
-
 @cache
 def fields(message: str) -> Mapping[str, FieldType]:
     """The fields of a message (``TracePacket``, ``GpuRenderStageEvent.Dim3``) by name."""
-    out = dict(EXTENSIONS.get(message, {}))
-    outer, *inner = message.split(".")
-    kind = getattr(protos, outer, None)
-    if kind is not None:
-        descriptor: Descriptor = kind.DESCRIPTOR
-        for name in inner:
-            descriptor = descriptor.nested_types_by_name[name]
-        for field in descriptor.fields:
-            nested = field.message_type.full_name.removeprefix(_PREFIX) if field.message_type else ""
-            is_float = field.type in (_F.TYPE_DOUBLE, _F.TYPE_FLOAT)
-            out[field.name] = FieldType(field.number, _CODINGS[field.type], nested, is_float)
-    if not out:
-        raise KeyError(f"there is no message {message}")
+    try:
+        described = MESSAGES[message]
+    except KeyError:
+        raise KeyError(f"there is no message {message}") from None
+    out = {}
+    for one in described.split(","):
+        number, name, kind = one.split()
+        if kind in MESSAGES:
+            out[name] = FieldType(int(number), MESSAGE, kind)
+        elif kind == "double":
+            out[name] = FieldType(int(number), FIXED64, is_float=True)
+        else:
+            out[name] = FieldType(int(number), kind)
     return out
 
 

@@ -1,0 +1,56 @@
+"""What the exporter knows of Perfetto's messages is what Perfetto says."""
+
+import subprocess
+import sys
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor as F
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
+
+from cutrace.exporters.perfetto import schema
+
+_CODINGS = {
+    F.TYPE_INT32: "varint", F.TYPE_INT64: "varint", F.TYPE_UINT32: "varint", F.TYPE_UINT64: "varint",
+    F.TYPE_BOOL: "varint", F.TYPE_ENUM: "varint", F.TYPE_SINT32: "zigzag", F.TYPE_SINT64: "zigzag",
+    F.TYPE_FIXED32: "fixed32", F.TYPE_SFIXED32: "fixed32", F.TYPE_FLOAT: "fixed32",
+    F.TYPE_FIXED64: "fixed64", F.TYPE_SFIXED64: "fixed64", F.TYPE_DOUBLE: "fixed64",
+    F.TYPE_STRING: "bytes", F.TYPE_BYTES: "bytes", F.TYPE_MESSAGE: "message",
+}  # fmt: skip
+
+
+def descriptor(message: str):
+    outer, *inner = message.split(".")
+    found = getattr(protos, outer).DESCRIPTOR
+    for name in inner:
+        found = found.nested_types_by_name[name]
+    return found
+
+
+@pytest.mark.parametrize("message", [m for m in schema.MESSAGES if m not in schema.EXTENSIONS])
+def test_fields_are_those_of_the_descriptors(message: str) -> None:
+    by_name = {f.name: f for f in descriptor(message).fields}
+    for name, known in schema.fields(message).items():
+        if f"{message}.{name}" in schema.EXTENSIONS:
+            assert name not in by_name
+            continue
+        theirs = by_name[name]
+        nested = theirs.message_type.full_name.removeprefix("perfetto.protos.") if theirs.message_type else ""
+        is_float = theirs.type in (F.TYPE_DOUBLE, F.TYPE_FLOAT)
+        assert (known.number, known.coding, known.message, known.is_float) == (
+            theirs.number, _CODINGS[theirs.type], nested, is_float,
+        )  # fmt: skip
+
+
+def test_a_wrong_name_is_named() -> None:
+    with pytest.raises(KeyError, match="TrackEvent has no field colour"):
+        schema.encode("TrackEvent", {"colour": 1})
+    with pytest.raises(KeyError, match="no message Nothing"):
+        schema.fields("Nothing")
+
+
+def test_a_conversion_does_not_need_the_perfetto_package() -> None:
+    code = (
+        "import sys, cutrace.exporters.perfetto, cutrace._native;"
+        "assert not [m for m in sys.modules if m.startswith(('google.protobuf', 'perfetto'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
