@@ -17,6 +17,9 @@ BUILT_IN = (
         (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
         "cutrace.exporters.perfetto:write",
     ),
+    Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
+    Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
+    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
 )
 
 

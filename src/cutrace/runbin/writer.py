@@ -65,7 +65,7 @@ class Writer:
 
     def process(self, info: dict[str, Any]) -> None:
         """Write keys of the process description; a later value of a key replaces an earlier one."""
-        self._block(PROCESS_BLOCK, json.dumps(info, ensure_ascii=False).encode(), rows=1)
+        self._block(PROCESS_BLOCK, json.dumps(info, ensure_ascii=False).encode("utf-8", "replace"), rows=1)
 
     def string(self, text: str | bytes) -> int:
         """The id of a text. Id 0 is the empty text's."""
@@ -97,10 +97,12 @@ class Writer:
             first, last = _span(part, layout.start_field, layout.end_field)
             self._block(layout.number, part.tobytes(), rows=len(part), row_size=layout.row_size, first=first, last=last)
 
-    def close(self) -> None:
-        """Write what is left, mark the capture as closed in order and give the file its name."""
+    def close(self, *, in_order: bool = True) -> None:
+        """Write what is left, mark the capture as closed in order and give the file its name. ``in_order`` is False for
+        a copy of one that may not have been: then the description says what it was told."""
         self._write_strings()
-        self.process({"ended": self._last})
+        if in_order:
+            self.process({"ended": self._last})
         try:
             self._file.close()
             self._part.replace(self.path)

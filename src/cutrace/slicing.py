@@ -1,0 +1,414 @@
+"""Cutting a part out of traces, in the words of people: times, names of ranges, tests, kernels, processes and GPUs.
+
+What the words mean in one trace is looked up here; which rows go with what they name is the business of
+:mod:`.trace.selection`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from ._native import demangle
+from .analysis.names import normalize_kernel
+from .analysis.summary import uuid_text
+from .analysis.windows import owners, windows
+from .conversion import check_destination
+from .conversion import write as convert
+from .errors import CutraceError
+from .exporters.base import Request
+from .loading import StrPath, listed, opened
+from .runbin.layout import HOST_SLICE_KINDS, TABLES
+from .trace import Process, Trace
+from .trace import load as load_capture
+from .trace.selection import FACTS, INTERNED, Selection, Stretch, united
+from .trace.writing import Progress
+from .trace.writing import write as write_capture
+from .units import format_duration, parse_duration
+
+_CAPTURE = ".bin"
+_ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
+_STREAM_NAME = 1
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What to cut out. All conditions given hold together; of several values of one, any is enough.
+
+    * ``start``, ``end``: times from the begin of the trace, such as ``"1.5s"``, or ``"@N"``: nanoseconds as in its tables
+    * ``nvtx``: names of ranges; ``index`` says which of them in each process: ``"all"``, ``"N"`` from 0 (from the end:
+      from -1), or ``"N:M"``, without M; ``same_thread`` leaves out what other threads launched meanwhile
+    * ``test``: ids of tests
+    * ``process``: pids, indices or names
+    * ``gpu``: ordinals, UUIDs or how they begin, names; ``stream``: ids or names
+    * ``kernel``: names, mangled, demangled or normalised
+    * ``tables``: those to keep; ``without``: those to leave out
+
+    A name is exact, a pattern with ``*``, ``?`` or ``[...]``, or ``/a regular expression/``.
+    """
+
+    start: str | None = None
+    end: str | None = None
+    nvtx: Sequence[str] = ()
+    index: str = "all"
+    same_thread: bool = False
+    test: Sequence[str] = ()
+    process: Sequence[str] = ()
+    gpu: Sequence[str] = ()
+    stream: Sequence[str] = ()
+    kernel: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    without: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What was cut out: ``rows`` of ``total`` events, and the conditions as sentences for people."""
+
+    rows: int
+    total: int
+    told: tuple[str, ...]
+
+
+def cut(
+    source: StrPath | Sequence[StrPath],
+    destination: StrPath,
+    conditions: Conditions,
+    *,
+    request: Request | None = None,
+    progress: Progress | None = None,
+) -> Cut:
+    """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to any
+    other format that :func:`cutrace.convert` writes, as ``request`` says.
+
+    The trace is read in blocks; memory grows by a few bytes for each API call, and that only where calls decide.
+    Raises :class:`CutraceError` when a name is not in the trace, a source cannot be used or the destination cannot be
+    written; nothing is then left at the destination.
+    """
+    destination = Path(destination)
+    check_destination(destination, listed(source))
+    with opened(source) as trace:
+        selection, told = resolve(trace, conditions)
+        notes = (f"cut out of a longer recording: {'; '.join(told)}",) if told else ()
+        total = sum(trace.count(name) for name in TABLES if name not in FACTS | INTERNED)
+        if destination.name.endswith(_CAPTURE):
+            return Cut(write_capture(trace, destination, selection, notes=notes, progress=progress), total, told)
+        with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
+            part = Path(folder, "part.bin")
+            rows = write_capture(trace, part, selection, notes=notes, progress=progress)
+            with load_capture(part) as found:
+                convert(found, destination, request)
+        return Cut(rows, total, told)
+
+
+def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:
+    """What conditions mean in this trace, and sentences that say so. Raises :class:`CutraceError` when they name
+    something that is not in it."""
+    c, told = conditions, []
+    start, end = (None if text is None else _time(trace, text) for text in (c.start, c.end))
+    if start is not None and end is not None and end <= start:
+        raise CutraceError(f"nothing lies between {c.start} and {c.end}: let the end be after the start")
+    if start is not None or end is not None:
+        told.append(f"from {_moment(trace, start, 'its begin')} to {_moment(trace, end, 'its end')}")
+    processes = _processes(trace, c.process) if c.process else None
+    if processes is not None:
+        told.append("processes " + _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes))
+    stretches = None
+    if c.test:
+        stretches = _tests(trace, c.test, told)
+    if c.nvtx:
+        stretches = _both(stretches, _ranges(trace, c, told))
+    elif c.index != "all" or c.same_thread:
+        raise CutraceError("an index, or the same thread, is of an NVTX range: name the range")
+    devices = _devices(trace, c.gpu) if c.gpu else None
+    streams = _streams(trace, c.stream) if c.stream else None
+    for what, words in (("GPU", c.gpu), ("stream", c.stream)):
+        if words:
+            told.append(f"{what} {_listing(words)}")
+    kernels = _kernels(trace, c.kernel, told) if c.kernel else None
+    tables = _tables(c, told)
+    return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(told)
+
+
+# Times
+
+
+def _time(trace: Trace, text: str) -> int:
+    if not text.startswith("@"):
+        return trace.start + parse_duration(text)
+    if not text[1:].isascii() or not text[1:].isdigit():
+        raise CutraceError(f"{text!r} is not a time: write 1.5s or 200ms after the begin, or @ and nanoseconds")
+    return int(text[1:])
+
+
+def _moment(trace: Trace, time: int | None, otherwise: str) -> str:
+    return otherwise if time is None else _since_begin(trace, time)
+
+
+def _since_begin(trace: Trace, time: int) -> str:
+    sign = "-" if time < trace.start else ""
+    return sign + format_duration(abs(time - trace.start))
+
+
+# Names
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a text is what a pattern says: itself, ``*``, ``?`` and ``[...]`` as in a shell, or ``/regular
+    expression/``, which may match a part."""
+    if len(pattern) > 2 and pattern[0] == pattern[-1] == "/":
+        try:
+            expression = re.compile(pattern[1:-1])
+        except re.error as error:
+            raise CutraceError(f"{pattern} is no regular expression: {error}") from None
+        return lambda text: expression.search(text) is not None
+    if any(c in pattern for c in "*?["):
+        # Names of C++ have these characters too.
+        return lambda text: text == pattern or fnmatchcase(text, pattern)
+    return lambda text: text == pattern
+
+
+def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
+    matchers = [matcher(pattern) for pattern in patterns]
+    return lambda text: any(matches(text) for matches in matchers)
+
+
+def _missing(what: str, words: Sequence[str], known: Iterable[str]) -> NoReturn:
+    """Say that nothing has this name, and what there is."""
+    names = list(dict.fromkeys(name for name in known if name))
+    close = difflib.get_close_matches(words[0], names, 3)
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif names:
+        hint = f"there is {_listing(names)}."
+    else:
+        hint = "it has none."
+    raise CutraceError(f"the trace has no {what} {_listing(words)}: {hint}")
+
+
+def _listing(words: Iterable[str]) -> str:
+    every = list(words)
+    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
+    return ", ".join(every[:_MOST_NAMED]) + more
+
+
+# Ranges and tests
+
+
+def _tests(trace: Trace, words: Sequence[str], told: list[str]) -> tuple[Stretch, ...]:
+    runs = windows(trace)
+    matches = _any(words)
+    chosen = [w for w in runs if matches(w.name)]
+    if not chosen:
+        _missing("test", words, (w.name for w in runs))
+    names = list(dict.fromkeys(w.name for w in chosen))
+    told.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
+    owner = owners(trace)
+    # One nanosecond more, so that the mark of its end is in it.
+    return tuple(
+        Stretch(process, w.start, w.end + 1)
+        for w in chosen
+        for process, tested in owner.items()
+        if process == w.process or tested in (w.process, None)
+    )
+
+
+@dataclass(frozen=True)
+class _Range:
+    process: int
+    start: int
+    end: int
+    thread: int
+
+
+def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]:
+    """The stretches of the chosen ranges: NVTX ranges, and annotations that another tool recorded in their place."""
+    matches = _any(c.nvtx)
+    verdicts: dict[int, bool] = {}
+    found: list[_Range] = []
+    for table in ("nvtx_ranges", "host_slices"):
+        for info in trace.block_infos(table):
+            known, unknown = trace.block(info)
+            for rows in (known, unknown):
+                if table == "host_slices":
+                    rows = rows[rows["kind"] == _ANNOTATION]
+                names = np.unique(rows["name"]).tolist()
+                for name in names:
+                    if name not in verdicts:
+                        verdicts[name] = matches(trace.strings[name])
+                wanted = [name for name in names if verdicts[name]]
+                found += _found(trace, table, rows[np.isin(rows["name"], wanted)])
+    if not found:
+        _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
+    found.sort(key=lambda r: (r.process, r.start, -r.end))
+    by_process: dict[int, list[_Range]] = {}
+    for r in found:
+        by_process.setdefault(r.process, []).append(r)
+    which = _index(c.index)
+    chosen = [r for ranges in by_process.values() for r in which(ranges)]
+    if not chosen:
+        most = max(map(len, by_process.values()))
+        raise CutraceError(
+            f"there is no {c.index} among the NVTX ranges {_listing(c.nvtx)}: a process has {most} of them, from 0"
+        )
+    where = ""
+    if len(chosen) == 1:
+        where = f", {_since_begin(trace, chosen[0].start)} to {_since_begin(trace, chosen[0].end)}"
+    count = f"{len(chosen)} of {len(found)}" if c.index == "all" else f"{c.index}"
+    thread = ", their own thread" if c.same_thread else ""
+    told.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}")
+    return tuple(Stretch(r.process, r.start, max(r.end, r.start + 1), r.thread if c.same_thread else 0) for r in chosen)
+
+
+def _found(trace: Trace, table: str, rows: np.ndarray) -> list[_Range]:
+    if table == "nvtx_ranges":
+        threads = np.where(rows["kind"] == 1, 0, rows["thread"])
+    else:
+        threads = np.where(rows["track"] != 0, 0, rows["thread"])
+    # One that never ended goes on to the end of the trace.
+    ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
+    return [
+        _Range(process, start, end, thread)
+        for process, start, end, thread in zip(
+            rows["process"].tolist(), rows["start"].tolist(), ends.tolist(), threads.tolist(), strict=True
+        )
+        if 0 < start <= end
+    ]
+
+
+def _index(text: str) -> Callable[[list[_Range]], list[_Range]]:
+    """Which of some ranges a text asks for."""
+    if text == "all":
+        return lambda ranges: ranges
+    first, colon, last = text.partition(":")
+    try:
+        begin, end = (int(word) if word else None for word in (first, last))
+    except ValueError:
+        begin = end = None
+        colon = ""
+    if colon:
+        return lambda ranges: ranges[begin:end]
+    if begin is None:
+        raise CutraceError(f"{text!r} is no index: write a number from 0, -1 for the last, 2:5 or all")
+    place = begin
+    return lambda ranges: ranges[place : place + 1 or None]
+
+
+def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """Where stretches of both kinds are."""
+    if first is None:
+        return second
+    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for b in second:
+        edges.setdefault((b.process, b.thread), []).append((b.start, b.end))
+    both = []
+    for (process, thread), pairs in edges.items():
+        pairs = united(pairs)
+        ends = [end for _, end in pairs]
+        for a in first:
+            if a.process == process:
+                for start, end in pairs[bisect_right(ends, a.start) :]:
+                    if start >= a.end:
+                        break
+                    both.append(Stretch(process, max(a.start, start), min(a.end, end), thread))
+    return tuple(both)
+
+
+# Who and where
+
+
+def _processes(trace: Trace, words: Sequence[str]) -> frozenset[int]:
+    chosen: set[int] = set()
+    for word in words:
+        found = {p.index for p in trace.processes if word == str(p.pid)}
+        found = found or {p.index for p in trace.processes if word == str(p.index)}
+        matches = matcher(word)
+        found |= {p.index for p in trace.processes if matches(p.name)}
+        if not found:
+            _missing("process", [word], _named(trace.processes))
+        chosen |= found
+    return frozenset(chosen)
+
+
+def _named(processes: Sequence[Process]) -> list[str]:
+    return [word for p in processes for word in (p.name, str(p.pid))]
+
+
+def _devices(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
+    gpus = [
+        (int(row["process"]), int(row["device"]), uuid_text(bytes(row["uuid"])), trace.strings[int(row["name"])])
+        for row in trace.devices
+    ]
+    chosen: set[tuple[int, int]] = set()
+    for word in words:
+        if word.isdigit():
+            # Of a trace that does not describe its GPUs, too.
+            found = {(p.index, int(word)) for p in trace.processes}
+        else:
+            matches = matcher(word)
+            found = {
+                (process, device)
+                for process, device, uuid, name in gpus
+                if matches(name) or matches(uuid) or (len(word) > len("GPU-") and uuid.startswith(word))
+            }
+            if not found:
+                _missing("GPU", [word], (text for gpu in gpus for text in gpu[2:]))
+        chosen |= found
+    return frozenset(chosen)
+
+
+def _streams(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
+    rows = trace.resource_names
+    rows = rows[rows["kind"] == _STREAM_NAME]
+    named = [(p, s, trace.strings[n]) for p, s, n in rows[["process", "object", "name"]].tolist()]
+    chosen: set[tuple[int, int]] = set()
+    for word in words:
+        if word.isdigit():
+            found = {(p.index, int(word)) for p in trace.processes}
+        else:
+            matches = matcher(word)
+            found = {(process, stream) for process, stream, name in named if matches(name)}
+            if not found:
+                _missing("stream", [word], (name for _, _, name in named))
+        chosen |= found
+    return frozenset(chosen)
+
+
+def _kernels(trace: Trace, words: Sequence[str], told: list[str]) -> np.ndarray:
+    """For each launch configuration whether its kernel has one of these names."""
+    matches = _any(words)
+    ids = trace.launches["name"]
+    plain = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
+    wanted = [
+        i for i, name in plain.items() if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name))
+    ]
+    if not wanted:
+        _missing("kernel", words, (normalize_kernel(name) for name in plain.values()))
+    told.append(f"kernels {_listing(words)}")
+    chosen = np.isin(ids, wanted)
+    chosen[0] = False
+    return chosen
+
+
+def _tables(c: Conditions, told: list[str]) -> frozenset[str] | None:
+    events = {name for name in TABLES if name not in FACTS | INTERNED}
+    for name in (*c.tables, *c.without):
+        if name not in events:
+            close = difflib.get_close_matches(name, events, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it can be {', '.join(sorted(events))}."
+            raise CutraceError(f"there is no table {name!r} that can be kept or left out: {hint}")
+    if not c.tables and not c.without:
+        return None
+    kept = (set(c.tables) or events) - set(c.without)
+    told.append(f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}")
+    return frozenset(kept)

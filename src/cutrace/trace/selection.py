@@ -1,0 +1,455 @@
+"""Parts of a trace: which rows are wanted, given conditions on when, where and by whom.
+
+Conditions combine: a row has to meet all of them. What goes with what is decided here and nowhere else:
+
+* GPU work belongs where its API call was made. So does everything else that carries a correlation id.
+* Conditions on GPU work (device, stream, kernel) keep the calls that launched it, and the ranges and slices of the host
+  around these calls.
+* A condition on time holds for every row by itself: what touches that time.
+
+Blocks are looked at one at a time; what is remembered of a trace is a number for each API call, and that only
+where calls decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..runbin.blocks import BlockInfo
+from ..runbin.layout import TABLES
+from .quality import GPU_WORK
+from .rows import LATEST
+from .trace import Trace
+
+#: Facts about processes and what they ran on: these rows are in every part of a trace.
+FACTS = frozenset(
+    ("devices", "contexts", "streams", "threads", "resource_names", "nvtx_categories", "modules", "device_functions",
+     "clocks", "losses")
+)  # fmt: skip
+#: Written when rows refer to them, never by themselves.
+INTERNED = frozenset(("launches", "functions"))
+#: Slices of the host that are kept around the calls of chosen work.
+_AROUND = ("nvtx_ranges", "host_slices")
+#: Rows without times of their own, which follow the call or the work with their correlation id.
+_FOLLOWING = ("cuda_events", "external_correlations")
+#: ``source`` of the marks that cut a capture into tests.
+_CUTRACE_MARK = 1
+_NO_DEVICE = 0xFFFF
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a process's time, ``start`` <= time < ``end`` (ns); of one of its threads if ``thread`` is not 0."""
+
+    process: int
+    start: int
+    end: int
+    thread: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Conditions on the rows of a trace; None for no condition.
+
+    ``start``, ``end`` (ns): what touches that time. ``processes``: indices. ``stretches``: GPU work and calls launched
+    in one of these, and what else of the process touches one. ``devices`` and ``streams``: pairs of a process and a
+    device ordinal or stream id. ``kernels``: for each launch configuration of the trace whether its kernel is wanted.
+    ``tables``: names of tables, facts not among them.
+    """
+
+    start: int | None = None
+    end: int | None = None
+    processes: frozenset[int] | None = None
+    stretches: tuple[Stretch, ...] | None = None
+    devices: frozenset[tuple[int, int]] | None = None
+    streams: frozenset[tuple[int, int]] | None = None
+    kernels: np.ndarray | None = field(default=None, compare=False)
+    tables: frozenset[str] | None = None
+
+    @property
+    def of_work(self) -> bool:
+        """Whether there are conditions on GPU work."""
+        return self.devices is not None or self.streams is not None or self.kernels is not None
+
+    @property
+    def of_time(self) -> bool:
+        return self.start is not None or self.end is not None
+
+
+class Part:
+    """The rows of a trace that a selection wants, block by block."""
+
+    def __init__(self, trace: Trace, selection: Selection) -> None:
+        self._trace = trace
+        self._selection = selection
+
+    def wants(self, table: str, process: int) -> bool:
+        """Whether rows of this table and process can be in the part."""
+        s = self._selection
+        if s.processes is not None and process not in s.processes:
+            return False
+        return table in FACTS or (table not in INTERNED and (s.tables is None or table in s.tables))
+
+    def block(self, info: BlockInfo) -> np.ndarray:
+        """The wanted rows of a block, those with unknown times last."""
+        table = info.table or ""
+        known, unknown = self._trace.block(info)
+        if not self.wants(table, info.process):
+            return known[:0]
+        parts = [rows[self._mask(table, info.process, rows, timed)] for rows, timed in ((known, True), (unknown, False))
+                 if len(rows)]  # fmt: skip
+        parts = [rows for rows in parts if len(rows)]
+        if len(parts) == 2:
+            return np.concatenate(parts)
+        return parts[0] if parts else known[:0]
+
+    def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | slice:
+        """Which rows are wanted; a slice when all are."""
+        s = self._selection
+        if table in FACTS:
+            return slice(None)
+        masks: list[np.ndarray] = []
+        if table in _FOLLOWING:
+            if s.of_time or s.stretches is not None or s.of_work:
+                masks.append(self._kept.has(process, rows["correlation"]))
+        else:
+            if s.of_time:
+                masks.append(self._in_time(*_span(table, rows, timed)))
+            if s.stretches is not None:
+                masks.append(self._launched(table, process, rows, timed))
+            if s.of_work:
+                masks.append(self._with_work(table, process, rows))
+        if not masks:
+            return slice(None)
+        mask = masks[0]
+        for more in masks[1:]:
+            mask = mask & more
+        return mask
+
+    # Time
+
+    def _in_time(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        s = self._selection
+        mask = np.ones(len(start), bool)
+        if s.start is not None:
+            mask &= end >= np.uint64(max(s.start, 0))
+        if s.end is not None:
+            mask &= start < np.uint64(max(s.end, 0))
+        return mask
+
+    # Stretches
+
+    def _launched(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
+        """What was launched in a stretch; of what has no call, what lies in one."""
+        start, end = _span(table, rows, timed)
+        if table in GPU_WORK or table == "api_calls":
+            # Work and calls are where they begin, so that stretches side by side share none.
+            end = np.minimum(start, end)
+        own = self._stretches.touched(process, start, end, _threads(table, rows))
+        if "correlation" not in TABLES[table].offsets:
+            return own
+        recorded, chosen = self._calls.of(process, rows["correlation"])
+        return np.where(recorded, chosen, own)
+
+    @cached_property
+    def _stretches(self) -> _Stretches:
+        return _Stretches(self._selection.stretches or ())
+
+    @cached_property
+    def _calls(self) -> _Calls:
+        return _Calls(self._trace, self._stretches)
+
+    # Work
+
+    def _with_work(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
+        if table in GPU_WORK:
+            return self._fits(table, process, rows)
+        if table == "api_calls":
+            return self._work.has(process, rows["correlation"])
+        if table in _AROUND:
+            return self._moments.inside(process, rows, _threads(table, rows))
+        if table == "nvtx_marks":
+            return np.asarray(rows["source"] == _CUTRACE_MARK)
+        mask = self._fits(table, process, rows)
+        if "correlation" in TABLES[table].offsets:
+            mask |= self._work.has(process, rows["correlation"])
+        return mask
+
+    def _fits(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
+        """Rows that meet the conditions on GPU work by what they say themselves."""
+        s, fields = self._selection, TABLES[table].offsets
+        mask: np.ndarray = np.ones(len(rows), bool)
+        if s.kernels is not None:
+            mask &= s.kernels[rows["launch"]] if "launch" in fields else False
+        if s.devices is not None:
+            mask &= self._on_device(table, process, rows, s.devices)
+        if s.streams is not None:
+            wanted = [stream for p, stream in s.streams if p == process]
+            mask &= _among(rows["stream"], wanted) if "stream" in fields else False
+        return mask
+
+    def _on_device(self, table: str, process: int, rows: np.ndarray, devices: frozenset[tuple[int, int]]) -> np.ndarray:
+        fields = TABLES[table].offsets
+        wanted = [device for p, device in devices if p == process]
+        if "device" in fields:
+            return _among(rows["device"], wanted)
+        if "context" in fields:
+            contexts = [c for p, c, d in self._contexts if p == process and d in wanted]
+            return _among(rows["context"], contexts)
+        if "source_device" in fields:
+            moved: np.ndarray = _among(rows["source_device"], wanted)
+            moved |= _among(rows["destination_device"], wanted)
+            return moved
+        return np.zeros(len(rows), bool)
+
+    @cached_property
+    def _contexts(self) -> list[tuple[int, int, int]]:
+        contexts: list[tuple[int, int, int]] = self._trace.contexts[["process", "context", "device"]].tolist()
+        return contexts
+
+    @cached_property
+    def _work(self) -> _Keys:
+        """The correlation ids of the wanted GPU work."""
+        return _Keys.of(self._rows(GPU_WORK))
+
+    @cached_property
+    def _kept(self) -> _Keys:
+        """The correlation ids of all wanted calls and work."""
+        return _Keys.of(self._rows(("api_calls", *GPU_WORK)))
+
+    @cached_property
+    def _moments(self) -> _Moments:
+        """When the wanted work was launched; in a trace without calls, when it began."""
+        if self._trace.count("api_calls"):
+            return _Moments(self._rows(("api_calls",)))
+        return _Moments(self._rows(GPU_WORK))
+
+    def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
+        """The wanted rows of tables, whether or not the tables themselves are wanted."""
+        s = self._selection
+        for table in tables:
+            for info in self._trace.block_infos(table):
+                if s.processes is None or info.process in s.processes:
+                    known, unknown = self._trace.block(info)
+                    for rows, timed in ((known, True), (unknown, False)):
+                        if len(rows):
+                            yield info.process, rows[self._mask(table, info.process, rows, timed)]
+
+
+def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """When rows begin and end. What is not known to have ended goes on for ever; what has no known begin is nowhere: it
+    ends before all time and begins after it."""
+    layout = TABLES[table]
+    start, end = rows[layout.start_field], rows[layout.end_field]
+    if timed:
+        return start, end
+    goes_on = (end == 0) & (start > 0) & (start <= LATEST) if table in _AROUND else np.zeros(len(rows), bool)
+    return np.where(goes_on, start, LATEST), np.where(goes_on, LATEST, 0).astype(np.uint64)
+
+
+def _threads(table: str, rows: np.ndarray) -> np.ndarray | None:
+    """The threads that rows belong to, 0 for those of a whole process; None for rows of no thread."""
+    fields = TABLES[table].offsets
+    if "thread" not in fields:
+        return None
+    if table == "nvtx_ranges":
+        return np.where(rows["kind"] == 1, 0, rows["thread"])
+    if "track" in fields:
+        return np.where(rows["track"] != 0, 0, rows["thread"])
+    threads: np.ndarray = rows["thread"]
+    return threads
+
+
+class _Stretches:
+    """Stretches of processes, asked many times."""
+
+    def __init__(self, stretches: tuple[Stretch, ...]) -> None:
+        edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for s in stretches:
+            edges.setdefault((s.process, s.thread), []).append((s.start, s.end))
+        self._edges = {key: np.array(united(pairs), np.int64).reshape(-1, 2) for key, pairs in edges.items()}
+
+    def touched(self, process: int, start: np.ndarray, end: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
+        """Which of these times of a process touch one of its stretches. What is of no thread, or of a whole process,
+        can touch those of any thread."""
+        mask = np.zeros(len(start), bool)
+        for (p, thread), edges in self._edges.items():
+            if p != process:
+                continue
+            # The stretches do not overlap: the first that ends behind the begin is the one to look at.
+            first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
+            begins = np.append(edges[:, 0], np.iinfo(np.int64).max)
+            inside = begins[first] <= end.astype(np.int64)
+            if thread and threads is not None:
+                inside &= (threads == thread) | (threads == 0)
+            mask |= inside
+        return mask
+
+
+def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches without overlaps, rising."""
+    united: list[tuple[int, int]] = []
+    for start, end in sorted(pairs):
+        if united and start <= united[-1][1]:
+            united[-1] = (united[-1][0], max(united[-1][1], end))
+        else:
+            united.append((start, end))
+    return united
+
+
+class _Calls:
+    """For each correlation id whether its API call was made in one of some stretches: of a runtime call and the driver
+    calls that it made under its id, the outer one."""
+
+    def __init__(self, trace: Trace, stretches: _Stretches) -> None:
+        def chosen(process: int, rows: np.ndarray) -> np.ndarray:
+            return stretches.touched(process, rows["start"], rows["start"], rows["thread"])
+
+        # Key and choice in one number: sorting one array of them is all that is needed.
+        packed, count = np.empty(trace.count("api_calls"), np.uint64), 0
+        for info in trace.block_infos("api_calls"):
+            rows = trace.block(info)[0]
+            here = chosen(info.process, rows)
+            packed[count : count + len(rows)] = _keys(info.process, rows["correlation"]) << np.uint64(1) | here
+            count += len(rows)
+        packed = _rising([packed[:count]], np.uint64)
+        keys = packed >> np.uint64(1)
+        last = np.append(keys[1:] != keys[:-1], True) if len(keys) else np.zeros(0, bool)
+        divided = keys[1:][(keys[1:] == keys[:-1]) & (packed[1:] != packed[:-1])]
+        self._keys = keys if last.all() else keys[last]
+        self._chosen = (packed[last] & np.uint64(1)).astype(bool)
+        if len(divided):
+            self._look_again(trace, np.unique(divided), chosen)
+
+    def _look_again(self, trace: Trace, divided: np.ndarray, chosen: Callable[[int, np.ndarray], np.ndarray]) -> None:
+        """Of calls with one id on both sides of an edge, the first decides."""
+        first: dict[int, tuple[int, bool]] = {}
+        for info in trace.block_infos("api_calls"):
+            rows = trace.block(info)[0]
+            keys = _keys(info.process, rows["correlation"])
+            at = np.isin(keys, divided)
+            for key, start, here in zip(
+                keys[at].tolist(), rows["start"][at].tolist(), chosen(info.process, rows[at]).tolist(), strict=True
+            ):
+                first[key] = min(first.get(key, (start, here)), (start, here))
+        self._chosen[np.searchsorted(self._keys, divided)] = [first[key][1] for key in divided.tolist()]
+
+    def of(self, process: int, correlations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each id whether its call was recorded, and whether it was made in one of the stretches."""
+        if not len(self._keys):
+            return np.zeros(len(correlations), bool), np.zeros(len(correlations), bool)
+        wanted = _keys(process, correlations)
+        at = _places(self._keys, wanted)
+        recorded = (self._keys[at] == wanted) & (correlations != 0)
+        return recorded, recorded & self._chosen[at]
+
+
+class _Keys:
+    """A set of correlation ids of processes."""
+
+    def __init__(self, keys: np.ndarray) -> None:
+        self._keys = keys
+
+    @classmethod
+    def of(cls, parts: Iterator[tuple[int, np.ndarray]]) -> _Keys:
+        found = [_keys(process, rows["correlation"][rows["correlation"] != 0]) for process, rows in parts if len(rows)]
+        return cls(_rising(found, np.uint64))
+
+    def has(self, process: int, correlations: np.ndarray) -> np.ndarray:
+        """Which of these ids of a process are in the set."""
+        if not len(self._keys):
+            return np.zeros(len(correlations), bool)
+        wanted = _keys(process, correlations)
+        found: np.ndarray
+        if len(wanted) and (span := int((greatest := wanted.max()) - (least := wanted.min())) + 1) < 8 * len(wanted):
+            # Ids of a block are near each other: a table of them all is the fastest way.
+            begin, end = np.searchsorted(self._keys, [least, greatest + np.uint64(1)]).tolist()
+            table = np.zeros(span, bool)
+            table[self._keys[begin:end] - least] = True
+            found = table[wanted - least]
+        else:
+            found = self._keys[_places(self._keys, wanted)] == wanted
+        return found
+
+
+class _Moments:
+    """Moments of threads, asked what lies around one."""
+
+    def __init__(self, parts: Iterator[tuple[int, np.ndarray]]) -> None:
+        by_thread: dict[tuple[int, int], list[np.ndarray]] = {}
+        for process, rows in parts:
+            start = rows["start"].astype(np.int64)
+            if "thread" not in (rows.dtype.names or ()):
+                # Whose they are is not known: they may be any thread's.
+                by_thread.setdefault((process, -1), []).append(start)
+                continue
+            for thread, at in _groups(rows["thread"]):
+                by_thread.setdefault((process, thread), []).append(start[at])
+        self._of = {key: _rising(times, np.int64) for key, times in by_thread.items()}
+
+    def inside(self, process: int, rows: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
+        """Which rows have a moment of their thread inside; of a whole process, one of any thread."""
+        mask = np.zeros(len(rows), bool)
+        start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
+        end[end == 0] = np.iinfo(np.int64).max  # never ended
+        for (p, thread), times in self._of.items():
+            if p != process:
+                continue
+            mine = np.ones(len(rows), bool) if thread < 0 or threads is None else (threads == thread) | (threads == 0)
+            has = np.searchsorted(times, start[mine], "left") < np.searchsorted(times, end[mine], "right")
+            mask[mine] |= has
+        return mask
+
+
+def _keys(process: int, correlations: np.ndarray) -> np.ndarray:
+    keys: np.ndarray = correlations.astype(np.uint64) | np.uint64(process << 32)
+    return keys
+
+
+def _rising(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    """Many arrays as one, sorted."""
+    whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
+    if not (whole[1:] >= whole[:-1]).all():
+        whole.sort()
+    return whole
+
+
+def _among(values: np.ndarray, wanted: list[int]) -> np.ndarray:
+    """Which values are among a few."""
+    mask: np.ndarray = np.zeros(len(values), bool)
+    for value in wanted:
+        mask |= values == value
+    return mask
+
+
+def _groups(values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
+    """The different values, and where each is."""
+    if len(values) and (values == values[0]).all():
+        yield int(values[0]), slice(None)
+        return
+    order = np.argsort(values, kind="stable")
+    edges = np.flatnonzero(np.diff(values[order])) + 1
+    for at in np.split(order, edges):
+        if len(at):
+            yield int(values[at[0]]), at
+
+
+def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where each wanted key is, or would be, among the keys (rising, at least one)."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    # Rows of a block have ids near each other: only the keys between their least and greatest are searched.
+    least = wanted.min()
+    low, high = np.searchsorted(keys, [least, wanted.max()], "left").tolist()
+    near = keys[low : high + 1]
+    places: np.ndarray
+    if len(near) and int(near[-1] - near[0]) == len(near) - 1 and near[0] == least:  # they count up by one, as ids do
+        places = np.minimum((wanted - least).astype(np.int64), len(near) - 1)
+    else:
+        places = np.searchsorted(near, wanted)
+    places = np.minimum(places + low, len(keys) - 1)
+    return places

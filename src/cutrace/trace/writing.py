@@ -1,0 +1,166 @@
+"""A trace, or a part of it, written as a capture again.
+
+Block by block, process by process, so memory does not grow with the trace. Strings, launch configurations and functions
+are written when the first row needs them and numbered anew: what nothing refers to is not in the new file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..outputs import append, check_output, unwritable
+from ..runbin.blocks import BlockInfo
+from ..runbin.layout import LOSS_REASONS, TABLES, Table
+from ..runbin.writer import Writer
+from .process import Process
+from .selection import FACTS, INTERNED, Part, Selection
+from .trace import Trace
+
+Progress = Callable[[int, int], None]
+
+_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
+_TIMES = ("start", "end", "time")
+
+
+def write(
+    trace: Trace,
+    path: Path,
+    selection: Selection | None = None,
+    *,
+    notes: tuple[str, ...] = (),
+    progress: Progress | None = None,
+) -> int:
+    """Write the part of a trace that ``selection`` wants (None: all of it) to the capture ``path``, in one step.
+
+    Every process that is wanted is in it with its description, to which ``notes`` are added, and its facts; its times
+    are on its own clock, as in the original. What could not be read of the original is among the losses of the new one.
+    Returns how many rows are events, not facts. Raises :class:`CutraceError` when the file cannot be written.
+    """
+    check_output(path)
+    selection = selection or Selection()
+    part = Part(trace, selection)
+    infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
+    for info in sorted((i for t in TABLES if t not in INTERNED for i in trace.block_infos(t)), key=lambda i: i.offset):
+        infos[info.process].append(info)
+    wanted = [p for p in trace.processes if selection.processes is None or p.index in selection.processes]
+    total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            whole = Path(folder, "0.bin")
+            for number, process in enumerate(wanted):
+                one = Path(folder, f"{number}.bin")
+                with _Process(trace, process, one, notes) as out:
+                    for info in infos[process.index]:
+                        if part.wants(info.table or "", process.index):
+                            rows = part.block(info)
+                            out.rows(TABLES[info.table or ""], rows)
+                            events += 0 if info.table in FACTS else len(rows)
+                        done += 1
+                        if progress is not None:
+                            progress(done, total)
+                    if number == len(wanted) - 1:
+                        # Known only when everything was read.
+                        out.damage()
+                if number:
+                    with one.open("rb") as source, whole.open("r+b") as target:
+                        target.seek(0, os.SEEK_END)
+                        append(source.fileno(), target.fileno())
+                    one.unlink()
+            whole.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return events
+
+
+def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
+    """What the new capture says of a process: all that the old one did, and the notes."""
+    info = {key: value for key, value in process.info.items() if key not in ("format", "tables")}
+    given = info.get("notes")
+    told = [*(given if isinstance(given, list) else []), *notes]
+    return info | {"pid": process.pid} | ({"notes": told} if told else {})
+
+
+class _Process:
+    """Writes the rows of one process with ids of its own."""
+
+    def __init__(self, trace: Trace, process: Process, path: Path, notes: tuple[str, ...]) -> None:
+        self._trace, self._process = trace, process
+        self._writer = Writer(path, **_description(process, notes))
+        # By id of the trace; 0 for what has not been needed yet.
+        self._strings = np.zeros(len(trace.strings), np.uint32)
+        self._launches = np.zeros(len(trace.launches), np.uint32)
+        self._functions = np.zeros(len(trace.functions), np.uint16)
+        self._last = {"launches": 0, "functions": 0}
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if kind is None:
+            # Whether it was closed in order is among what the description says.
+            self._writer.close(in_order=False)
+        else:
+            self._writer.discard()
+
+    def rows(self, table: Table, rows: np.ndarray) -> None:
+        """Write rows of the trace."""
+        if not len(rows):
+            return
+        changes: dict[str, np.ndarray | int] = {}
+        for f in table.fields:
+            if f.type == "string":
+                changes[f.name] = self._string_ids(rows[f.name])
+            elif f.type == "launch":
+                changes[f.name] = self._interned("launches", self._launches, rows[f.name])
+            elif f.type == "function":
+                changes[f.name] = self._interned("functions", self._functions, rows[f.name])
+            elif f.name == "process":
+                changes[f.name] = 0
+            elif f.name in _TIMES and self._process.clock_offset:
+                own = (rows[f.name].astype(np.int64) - self._process.clock_offset).astype(np.uint64)
+                changes[f.name] = np.where(rows[f.name] > 0, own, 0)
+        changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
+        if changes:
+            rows = rows.copy()
+            for name, values in changes.items():
+                rows[name] = values
+        self._writer.rows(table.name, rows)
+
+    def damage(self) -> None:
+        """Write what could not be read of the trace as losses."""
+        damage = self._trace.damage
+        rows = np.zeros(len(damage), TABLES["losses"].dtype)
+        for row, d in zip(rows, damage, strict=True):
+            row["count"], row["reason"] = max(d.rows, 1), _UNREADABLE
+            row["detail"] = self._writer.string(d.reason)
+        if len(rows):
+            self._writer.rows("losses", rows)
+
+    def _string_ids(self, ids: np.ndarray) -> np.ndarray:
+        for new in self._new(self._strings, ids):
+            self._strings[new] = self._writer.string(self._trace.strings.bytes(int(new)))
+        taken: np.ndarray = self._strings[ids]
+        return taken
+
+    def _interned(self, table: str, known: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        new = self._new(known, ids)
+        if len(new):
+            rows = self._trace.table(table)[new]
+            rows["name"] = self._string_ids(rows["name"])
+            rows["id"] = known[new] = np.arange(self._last[table] + 1, self._last[table] + 1 + len(new))
+            self._last[table] += len(new)
+            self._writer.rows(table, rows)
+        taken: np.ndarray = known[ids]
+        return taken
+
+    @staticmethod
+    def _new(known: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Those of the ids, each once, that have no number yet. They get theirs in the order of their old ones."""
+        return np.unique(ids[(known[ids] == 0) & (ids != 0)])

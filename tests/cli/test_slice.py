@@ -1,0 +1,71 @@
+"""`cutrace slice`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import cutrace
+from captures import training_steps
+from support import cutrace as run
+
+
+def test_a_slice_is_written_and_described(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    done = run("slice", "run.bin", "-o", "s.bin", "--nvtx", "step *", "--index", "1", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    with cutrace.load(tmp_path / "s.bin") as trace:
+        assert trace.count("kernels") == 16
+    first, last = (
+        done.stderr.index("cutrace: s.bin: "),
+        done.stderr.index(" rows: NVTX range step * [1], 72.6 us to 143.6"),
+    )
+    assert first < last
+
+
+def test_conditions_may_be_repeated_and_tables_listed(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    options = ["--nvtx", "step 0", "--nvtx", "step 2", "--tables", "kernels, nvtx_ranges", "--stream", "7", "-q"]
+    done = run("slice", "run.bin", "-o", "s.bin", *options, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    with cutrace.load(tmp_path / "s.bin") as trace:
+        assert trace.count("kernels") == 16
+        assert not trace.count("api_calls")
+        assert {name for name in trace.strings.take(trace.nvtx_ranges["name"]) if "step" in name} == {
+            "step 0",
+            "step 2",
+        }
+
+
+def test_a_slice_can_be_a_trace_for_perfetto(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=3)
+    assert (
+        run("slice", "run.bin", "-o", "s.pftrace", "--end", "50us", "--compress", "zstd", cwd=tmp_path).returncode == 0
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.bin", "s.pftrace"]
+
+
+def test_an_empty_slice_says_so(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=1)
+    done = run("slice", "run.bin", "-o", "s.bin", "--start", "1h", cwd=tmp_path)
+    assert done.returncode == 0
+    assert ", 0 of 50 rows: from 3600.000 s to its end\ncutrace: nothing meets all of the conditions\n" in done.stderr
+
+
+def test_what_is_not_there_is_one_sentence(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=1)
+    done = run("slice", "run.bin", "-o", "s.bin", "--kernel", "kernel::gem", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "cutrace: the trace has no kernel kernel::gem: did you mean kernel::gemm?\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_an_output_of_no_known_format_is_refused_before_anything_is_read(tmp_path):
+    done = run("slice", "run.bin", "-o", "s.xyz", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot tell the format of s.xyz" in done.stderr
+
+
+def test_conversion_writes_captures_too(tmp_path):
+    training_steps(tmp_path / "run.bin", steps=2)
+    assert run("convert", "run.bin", "-o", "again.bin", "--end", "60us", cwd=tmp_path).returncode == 0
+    with cutrace.load(tmp_path / "again.bin") as again, cutrace.load(tmp_path / "run.bin") as trace:
+        kernels = trace.kernels[trace.kernels["start"] < trace.start + 60_000]
+        assert again.kernels["start"].tolist() == kernels["start"].tolist()

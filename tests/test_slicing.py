@@ -1,0 +1,499 @@
+"""Slices: what conditions keep, computed again row by row in plain Python; and words that people use for it."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captures import ORIGIN, Capture, awkward, join, training_steps
+from cutrace.analysis.names import normalize_kernel
+from cutrace.analysis.windows import begin, end
+from cutrace.errors import CutraceError
+from cutrace.runbin import TABLES
+from cutrace.slicing import Conditions, cut, matcher
+from cutrace.trace import Trace, load
+from pftrace import decode
+from resolved import EVENTS, contents, rows
+
+DATA = Path(__file__).parent / "data"
+CAPTURES = sorted(path.name for path in DATA.glob("*.bin"))
+WORK = ("kernels", "memcpys", "memsets", "graph_launches")
+
+
+def sliced(path: Path, tmp_path: Path, **conditions: Any) -> Trace:
+    cut(path, tmp_path / "slice.bin", Conditions(**conditions))
+    return load(tmp_path / "slice.bin")
+
+
+def span(table: str, row: dict[str, Any]) -> tuple[int, int]:
+    start, end = row[TABLES[table].start_field or ""], row[TABLES[table].end_field or ""]
+    return start, (1 << 63 if table == "nvtx_ranges" and not end else end)
+
+
+def events(trace: Trace, table: str) -> list[dict[str, Any]]:
+    return rows(trace, table) + rows(trace, table, unknown=True)
+
+
+def same(found: Trace, table: str, expected: list[dict[str, Any]]) -> None:
+    key = lambda row: sorted((k, str(v)) for k, v in row.items() if k != "process")  # noqa: E731
+    assert sorted(map(key, events(found, table))) == sorted(map(key, expected)), table
+
+
+def outermost(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
+    """The call of each process and correlation id; of several, the first."""
+    calls: dict[tuple[int, int], dict[str, Any]] = {}
+    for call in sorted(rows(trace, "api_calls"), key=lambda c: c["start"]):
+        if call["correlation"]:
+            calls.setdefault((call["process"], call["correlation"]), call)
+    return calls
+
+
+# Everything, and nothing
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_without_conditions_everything_is_kept(tmp_path, name):
+    found = sliced(DATA / name, tmp_path)
+    with load(DATA / name) as trace:
+        assert contents(found) == contents(trace)
+        assert found.quality == trace.quality
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_window_around_everything_keeps_everything(tmp_path, name):
+    with load(DATA / name) as trace:
+        found = sliced(DATA / name, tmp_path, start="@0", end=f"@{trace.end + 1}")
+        kept, whole = contents(found), contents(trace)
+    for table in whole:
+        if not TABLES[table].start_field and table in EVENTS:
+            assert kept[table] <= whole[table]
+        else:
+            assert kept[table] == whole[table], table
+
+
+# Time
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("seed", range(3))
+def test_disjoint_windows_part_what_lies_inside_them(tmp_path, name, seed):
+    rng = random.Random(seed)
+    with load(DATA / name) as trace:
+        edges = [trace.start, *sorted(rng.sample(range(trace.start + 1, trace.end), 4)), trace.end + 1]
+        for table in EVENTS:
+            if TABLES[table].start_field is None:
+                continue
+            whole = events(trace, table)
+            inside: list[dict[str, Any]] = []
+            for first, last in pairwise(edges):
+                cut(DATA / name, tmp_path / "s.bin", Conditions(start=f"@{first}", end=f"@{last}", tables=[table]))
+                with load(tmp_path / "s.bin") as found:
+                    touching = [r for r in whole if span(table, r)[0] < last and span(table, r)[1] >= first]
+                    same(found, table, touching)
+                    inside += [r for r in rows(found, table) if span(table, r)[0] >= first and span(table, r)[1] < last]
+            expected = [
+                r for r in whole
+                if any(span(table, r)[0] >= a and span(table, r)[1] < b for a, b in pairwise(edges))
+            ]  # fmt: skip
+            assert len(inside) == len(expected)
+
+
+def test_times_count_from_the_begin_as_those_of_convert_do(tmp_path):
+    training_steps(tmp_path / "a.bin")
+    with load(tmp_path / "a.bin") as trace:
+        first, last = trace.start + 100_000, trace.start + 300_000
+        expected = [r for r in rows(trace, "kernels") if r["start"] < last and r["end"] >= first]
+    same(sliced(tmp_path / "a.bin", tmp_path, start="100us", end="0.3ms"), "kernels", expected)
+
+
+def test_a_range_that_never_ended_goes_on(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.push_pop("open", 1000, None)
+        c.push_pop("over", 1000, 2000)
+        c.mark("late", 9000)
+    found = sliced(tmp_path / "a.bin", tmp_path, start="5us")
+    assert [r["name"] for r in events(found, "nvtx_ranges")] == ["open"]
+    assert not events(sliced(tmp_path / "a.bin", tmp_path, end="0ns"), "nvtx_ranges")
+
+
+def test_rows_without_times_are_in_no_window(tmp_path):
+    awkward(tmp_path / "a.bin")
+    with load(tmp_path / "a.bin") as trace:
+        assert len(trace.unknown("kernels"))
+    assert not len(sliced(tmp_path / "a.bin", tmp_path, start="0").unknown("kernels"))
+
+
+# Who launched it
+
+
+def launched(trace: Trace, table: str, stretches: list[tuple[int, int, int, int]]) -> list[dict[str, Any]]:
+    """What belongs to stretches (process, start, end, thread or 0) of a trace."""
+    calls = outermost(trace)
+
+    def within(process: int, thread: int | None, start: int, end: int) -> bool:
+        return any(
+            p == process and start < b and end >= a and (not t or thread in (None, 0, t)) for p, a, b, t in stretches
+        )
+
+    kept = []
+    for row in events(trace, table):
+        call = calls.get((row["process"], row.get("correlation", 0))) if row.get("correlation") else None
+        if call:
+            here = within(row["process"], call["thread"], call["start"], call["start"])
+        elif TABLES[table].start_field is None:
+            here = False
+        else:
+            start, end = span(table, row)
+            thread = row.get("thread")
+            if table == "nvtx_ranges" and row["kind"] == 1:
+                thread = 0
+            end = start if table in (*WORK, "api_calls") else end
+            here = start > 0 and within(row["process"], thread, start, end)
+        if here:
+            kept.append(row)
+    return kept
+
+
+@pytest.mark.parametrize("same_thread", [False, True])
+@pytest.mark.parametrize("index", ["all", "0", "2", "-1", "1:3", ":2"])
+def test_what_was_launched_in_a_range_belongs_to_it(tmp_path, index, same_thread):
+    found = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step *"], index=index, same_thread=same_thread)
+    with load(DATA / "torch_step.bin") as trace:
+        steps = sorted(
+            (r for r in rows(trace, "nvtx_ranges") if r["name"].startswith("step ")), key=lambda r: r["start"]
+        )
+        chosen = {"all": steps, "0": steps[:1], "2": steps[2:3], "-1": steps[-1:], "1:3": steps[1:3], ":2": steps[:2]}[
+            index
+        ]
+        stretches = [(r["process"], r["start"], r["end"], r["thread"] if same_thread else 0) for r in chosen]
+        for table in EVENTS:
+            same(found, table, launched(trace, table, stretches))
+        assert 0 < len(found.kernels) < len(trace.kernels) or index == "all"
+
+
+def test_work_of_the_backward_pass_belongs_to_the_step_unless_its_thread_is_asked_for(tmp_path):
+    all_threads = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"])
+    threads = {r["thread"] for r in rows(all_threads, "api_calls")}
+    own = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"], same_thread=True)
+    assert len(threads) > 1
+    assert {r["thread"] for r in rows(own, "api_calls")} == {r["thread"] for r in rows(own, "nvtx_ranges")}
+    assert len(own.kernels) < len(all_threads.kernels)
+
+
+def test_ranges_side_by_side_share_no_work(tmp_path):
+    training_steps(tmp_path / "a.bin", steps=6)
+    with load(tmp_path / "a.bin") as trace:
+        total = len(trace.kernels)
+    parts = [sliced(tmp_path / "a.bin", tmp_path, nvtx=[f"step {n}"]) for n in range(6)]
+    correlations = [c for part in parts for c in part.kernels["correlation"].tolist()]
+    assert len(correlations) == len(set(correlations)) == total
+
+
+def test_an_index_counts_in_each_process(tmp_path):
+    join(tmp_path / "a.bin", [training_steps(tmp_path / f"{pid}.bin", pid=pid, steps=3) for pid in (100, 300)])
+    found = sliced(tmp_path / "a.bin", tmp_path, nvtx=["/^step/"], index="1")
+    names = [(r["process"], r["name"]) for r in rows(found, "nvtx_ranges") if r["name"].startswith("step")]
+    assert sorted(names) == [(0, "step 1"), (1, "step 1")]
+
+
+def test_of_calls_with_one_id_on_both_sides_of_an_edge_the_outer_one_decides(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("k")
+        c.push_pop("first", 100, 205)
+        c.push_pop("second", 205, 300)
+        for runtime, driver, correlation in ((200, 210, 1), (206, 208, 2)):
+            c.api("cuLaunchKernel", driver, driver + 1, domain=1, correlation=correlation)
+            c.api("cudaLaunchKernel", runtime, driver + 5, correlation=correlation)
+            c.kernel(kernel, 1000 * correlation, 1000 * correlation + 10, correlation=correlation)
+    for name, correlation in (("first", 1), ("second", 2)):
+        found = sliced(tmp_path / "a.bin", tmp_path, nvtx=[name])
+        assert found.kernels["correlation"].tolist() == [correlation]
+        assert found.api_calls["correlation"].tolist() == [correlation] * 2
+
+
+def test_work_without_a_recorded_call_is_where_it_begins(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("k")
+        c.push_pop("here", 100, 200)
+        c.kernel(kernel, 150, 500, correlation=1)
+        c.kernel(kernel, 160, 170)
+        c.kernel(kernel, 200, 250, correlation=2)
+        c.api("cudaLaunchKernel", 50, 60, correlation=3)
+        c.kernel(kernel, 180, 190, correlation=3)
+    found = sliced(tmp_path / "a.bin", tmp_path, nvtx=["here"])
+    assert (found.kernels["start"] - ORIGIN).tolist() == [150, 160]
+
+
+def capture_of_tests(path: Path) -> Path:
+    """A capture with two tests, one of them run twice, and a child process of theirs."""
+    with Capture(path.with_suffix(".0"), pid=100, parent_pid=1) as c:
+        kernel = c.launch("k")
+        for n, (name, start) in enumerate((("t.py::a", 1000), ("t.py::b[1]", 2000), ("t.py::a", 3000))):
+            c.mark(begin("test", name), start, source=1)
+            c.api("cudaLaunchKernel", start + 100, start + 110, correlation=n + 1, thread=7)
+            c.kernel(kernel, start + 5000, start + 5100, correlation=n + 1)
+            c.mark(end("test", name), start + 500, source=1)
+    with Capture(path.with_suffix(".1"), pid=200, parent_pid=100) as c:
+        c.api("cudaLaunchKernel", 2200, 2300, correlation=1)
+        c.kernel(c.launch("child"), 2400, 2500, correlation=1)
+    return join(path, [path.with_suffix(".0"), path.with_suffix(".1")])
+
+
+def test_a_test_is_what_it_and_its_children_launched(tmp_path):
+    capture_of_tests(tmp_path / "a.bin")
+    found = sliced(tmp_path / "a.bin", tmp_path, test=["t.py::b[1]"])
+    assert (found.kernels["start"] - ORIGIN).tolist() == [7000, 2400]
+    assert [r["name"] for r in rows(found, "nvtx_marks")] == [begin("test", "t.py::b[1]"), end("test", "t.py::b[1]")]
+    both = sliced(tmp_path / "a.bin", tmp_path, test=["*::a"])
+    assert (both.kernels["start"] - ORIGIN).tolist() == [6000, 8000]
+
+
+def test_a_slice_of_a_test_can_be_sliced_by_it_again(tmp_path):
+    capture_of_tests(tmp_path / "a.bin")
+    once = sliced(tmp_path / "a.bin", tmp_path, test=["t.py::a"])
+    cut(tmp_path / "slice.bin", tmp_path / "again.bin", Conditions(test=["t.py::a"]))
+    with load(tmp_path / "again.bin") as again:
+        assert contents(again) == contents(once)
+
+
+# Where it ran
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("seed", range(4))
+def test_conditions_on_work_keep_its_calls_and_what_is_around_them(tmp_path, name, seed):
+    rng = random.Random(seed)
+    with load(DATA / name) as trace:
+        wanted: dict[str, Any] = {}
+        if seed % 2:
+            wanted["stream"] = [str(rng.choice(trace.kernels["stream"].tolist() or [7]))]
+        if seed != 1:
+            kernels = [normalize_kernel(r["launch"][0]) for r in rows(trace, "kernels")]
+            wanted["kernel"] = [rng.choice(kernels)] if kernels else []
+        if seed == 3:
+            wanted["gpu"] = ["0"]
+        if not any(wanted.values()):
+            return
+        found = sliced(DATA / name, tmp_path, **wanted)
+
+        def fits(table: str, row: dict[str, Any]) -> bool:
+            return (
+                ("stream" not in wanted or str(row.get("stream", "")) in wanted["stream"])
+                and ("gpu" not in wanted or row.get("device") == 0)
+                and (
+                    not wanted.get("kernel")
+                    or (table == "kernels" and normalize_kernel(row["launch"][0]) in wanted["kernel"])
+                )
+            )
+
+        chosen = {table: [r for r in events(trace, table) if fits(table, r)] for table in WORK}
+        ids = {(r["process"], r["correlation"]) for table in WORK for r in chosen[table] if r["correlation"]}
+        calls = [r for r in events(trace, "api_calls") if (r["process"], r["correlation"]) in ids]
+        for table in WORK:
+            same(found, table, chosen[table])
+        same(found, "api_calls", calls)
+        around = [
+            r for r in events(trace, "nvtx_ranges")
+            if any(
+                c["process"] == r["process"] and (r["kind"] == 1 or c["thread"] == r["thread"])
+                and r["start"] <= c["start"] <= span("nvtx_ranges", r)[1]
+                for c in calls
+            )
+        ]  # fmt: skip
+        same(found, "nvtx_ranges", around)
+        for table in ("cuda_events", "external_correlations"):
+            same(found, table, [r for r in events(trace, table) if (r["process"], r["correlation"]) in ids])
+        same(found, "nvtx_marks", [r for r in events(trace, "nvtx_marks") if r["source"] == 1])
+
+
+def test_conditions_combine(tmp_path):
+    training_steps(tmp_path / "a.bin")
+    with load(tmp_path / "a.bin") as trace:
+        middle = trace.start + (trace.end - trace.start) // 2
+        step = next(r for r in rows(trace, "nvtx_ranges") if r["name"] == "step 10")
+        calls = outermost(trace)
+        expected = [
+            r for r in rows(trace, "kernels")
+            if r["stream"] == 13 and normalize_kernel(r["launch"][0]) == "kernel::gemm" and r["end"] >= middle
+            and step["start"] <= calls[r["process"], r["correlation"]]["start"] < step["end"]
+        ]  # fmt: skip
+    found = sliced(
+        tmp_path / "a.bin", tmp_path, stream=["13"], kernel=["kernel::gemm"], nvtx=["step 10"], start=f"@{middle}"
+    )
+    assert expected
+    same(found, "kernels", expected)
+
+
+def test_a_gpu_is_an_ordinal_a_uuid_its_begin_or_a_name(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.device(0, uuid=bytes(range(16)), name="NVIDIA H200")
+        c.device(1, uuid=bytes(range(16, 32)), name="NVIDIA L4")
+        c.context(1, 0)
+        c.context(2, 1)
+        kernel = c.launch("k")
+        c.kernel(kernel, 100, 200, device=0, context=1)
+        c.kernel(kernel, 300, 400, device=1, context=2)
+        c.add("synchronizations", start=ORIGIN + 1, end=ORIGIN + 2, type=4, context=2)
+        c.add("counters", time=ORIGIN + 5, name="power", device=1)
+        c.add("counters", time=ORIGIN + 5, name="load", device=0xFFFF)
+    for word in ("1", "GPU-10111213", "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", "NVIDIA L4", "*L4", "/L\\d/"):
+        found = sliced(tmp_path / "a.bin", tmp_path, gpu=[word])
+        assert found.kernels["device"].tolist() == [1]
+        assert [r["name"] for r in rows(found, "counters")] == ["power"]
+        assert len(found.synchronizations) == 1
+        assert len(found.devices) == 2, "facts stay"
+
+
+def test_a_stream_is_an_id_or_a_name(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.add("resource_names", object=13, name="copies", kind=1, context=1)
+        c.kernel(c.launch("k"), 100, 200, stream=13)
+        c.kernel(c.launch("k"), 100, 200, stream=7)
+    for word in ("13", "copies", "cop*"):
+        assert sliced(tmp_path / "a.bin", tmp_path, stream=[word]).kernels["stream"].tolist() == [13]
+
+
+def test_a_kernel_is_named_mangled_demangled_or_normalised(tmp_path):
+    training_steps(tmp_path / "a.bin", steps=2)
+    names = ("_ZN6kernel4gemmILi3EEEvPKfPf", "void kernel::gemm<3>(float const*, float*)", "/gemm<3>/")
+    for name in names:
+        found = sliced(tmp_path / "a.bin", tmp_path, kernel=[name])
+        assert {r["launch"][0] for r in rows(found, "kernels")} == {names[0]}
+    every = sliced(tmp_path / "a.bin", tmp_path, kernel=["kernel::gemm"])
+    assert len({r["launch"][0] for r in rows(every, "kernels")}) == 8
+    assert not len(every.memcpys)
+
+
+def test_a_process_is_a_pid_an_index_or_a_name_and_the_others_are_gone(tmp_path):
+    parts = []
+    for pid, name in ((100, "rank0"), (300, "rank1")):
+        with Capture(tmp_path / f"{pid}.bin", pid=pid, name=name) as c:
+            c.kernel(c.launch(f"of {name}"), 100, 200)
+        parts.append(c.path)
+    join(tmp_path / "a.bin", parts)
+    for word in ("300", "1", "rank1", "*1"):
+        found = sliced(tmp_path / "a.bin", tmp_path, process=[word])
+        assert [(p.pid, p.name) for p in found.processes] == [(300, "rank1")]
+        assert [r["launch"][0] for r in rows(found, "kernels")] == ["of rank1"]
+        assert "of rank0" not in list(found.strings)
+
+
+# Tables
+
+
+def test_tables_can_be_kept_or_left_out(tmp_path):
+    """What `nvprof-tools truncate` is for: without calls a capture is smaller, and its work is all there."""
+    training_steps(tmp_path / "a.bin")
+    found = sliced(tmp_path / "a.bin", tmp_path, without=["api_calls"])
+    with load(tmp_path / "a.bin") as trace:
+        kept, whole = contents(found), contents(trace)
+        assert not kept.pop("api_calls")
+        assert kept == {table: rows for table, rows in whole.items() if table != "api_calls"}
+    assert (tmp_path / "slice.bin").stat().st_size < (tmp_path / "a.bin").stat().st_size
+    only = contents(sliced(tmp_path / "a.bin", tmp_path, tables=["kernels"], without=["memcpys"]))
+    assert {table for table in EVENTS if only[table]} == {"kernels"}
+
+
+def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
+    found = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"], without=["api_calls", "nvtx_ranges"])
+    whole = sliced(DATA / "torch_step.bin", tmp_path, nvtx=["step 1"])
+    assert len(found.kernels) == len(whole.kernels)
+    assert not len(found.api_calls)
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("conditions", "sentence"),
+    [
+        ({"nvtx": ["stp 1"]}, "no NVTX range stp 1: did you mean step 1"),
+        ({"nvtx": ["step 1"], "index": "3"}, "there is no 3 among the NVTX ranges step 1: a process has 1 of them"),
+        ({"nvtx": ["step 1"], "index": "x"}, "'x' is no index"),
+        ({"index": "3"}, "name the range"),
+        ({"test": ["t.py::x"]}, "no test t.py::x: it has none"),
+        ({"process": ["9"]}, "no process 9: there is program, 100"),
+        ({"gpu": ["GPU-ff"]}, "no GPU GPU-ff"),
+        ({"stream": ["copies"]}, "no stream copies: it has none"),
+        ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
+        ({"kernel": ["/(/"]}, "no regular expression"),
+        ({"start": "2s", "end": "1s"}, "let the end be after the start"),
+        ({"start": "@x"}, "'@x' is not a time"),
+        ({"start": "soon"}, "'soon' is not a time"),
+        ({"tables": ["kernel"]}, "did you mean kernels"),
+        ({"without": ["devices"]}, "there is no table 'devices'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said(tmp_path, conditions, sentence):
+    training_steps(tmp_path / "a.bin", steps=2)
+    with pytest.raises(CutraceError) as raised:
+        cut(tmp_path / "a.bin", tmp_path / "out.bin", Conditions(**conditions))
+    assert sentence in str(raised.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_slice_says_what_it_is(tmp_path):
+    training_steps(tmp_path / "a.bin", steps=3)
+    done = cut(tmp_path / "a.bin", tmp_path / "s.bin", Conditions(nvtx=["step 1"], kernel=["add"], end="1s"))
+    assert done.told == (
+        "from its begin to 1.000 s",
+        "NVTX range step 1 [1 of 1], 72.6 us to 143.6 us",
+        "kernels add",
+    )
+    assert done.rows < done.total
+    with load(tmp_path / "s.bin") as found:
+        assert found.quality.notes == (f"cut out of a longer recording: {'; '.join(done.told)}",)
+        assert found.quality.lossless
+
+
+def test_losses_of_the_whole_stay_losses_of_a_part(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.mark("a", 5)
+        c.loss(1, 42, "kernel")
+    found = sliced(tmp_path / "a.bin", tmp_path, end="0ns")
+    assert [(x.reason, x.count) for x in found.quality.losses] == [("cupti_dropped", 42)]
+
+
+def test_several_files_are_cut_as_one(tmp_path):
+    paths = [training_steps(tmp_path / f"{pid}.bin", pid=pid, steps=2) for pid in (100, 300)]
+    cut(paths, tmp_path / "s.bin", Conditions(nvtx=["step 1"]))
+    with load(tmp_path / "s.bin") as found:
+        assert [p.pid for p in found.processes] == [100, 300]
+
+
+@pytest.mark.parametrize("name", ["a.pftrace", "a.pftrace.gz"])
+def test_a_slice_can_be_written_as_whatever_can_be_converted_to(tmp_path, name):
+    training_steps(tmp_path / "in.bin", steps=3)
+    cut(tmp_path / "in.bin", tmp_path / name, Conditions(nvtx=["step 1"]))
+    found = sliced(tmp_path / "in.bin", tmp_path, nvtx=["step 1"])
+    assert len(decode(tmp_path / name).gpu) == sum(found.count(table) for table in WORK)
+
+
+def test_the_capture_itself_is_not_overwritten(tmp_path):
+    training_steps(tmp_path / "a.bin", steps=1)
+    before = (tmp_path / "a.bin").read_bytes()
+    with pytest.raises(CutraceError, match="the capture itself"):
+        cut(tmp_path / "a.bin", tmp_path / "a.bin", Conditions())
+    assert (tmp_path / "a.bin").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("a*", "ab", True),
+        ("f(float*)", "f(float*)", True),
+        ("x[1]", "x[1]", True),
+        ("/b$/", "ab", True),
+        ("/^b/", "ab", False),
+        ("A*", "ab", False),
+        ("/", "/", True),
+    ],
+)
+def test_patterns(pattern, text, matches):
+    assert matcher(pattern)(text) is matches
