@@ -105,7 +105,7 @@ def measure(environment: dict[str, str], tmp_path: Path) -> Measure:
             start_new_session=True,
         )  # fmt: skip
         try:
-            stdout, stderr = process.communicate(timeout=LIMIT + float(variables.get("CUTRACE_LONG", 0)))
+            stdout, stderr = process.communicate(timeout=LIMIT + float(os.environ.get("CUTRACE_LONG", 0)))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             stdout, stderr = process.communicate()
