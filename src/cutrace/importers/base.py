@@ -126,6 +126,8 @@ class Import:
         self._writers: dict[Hashable, Writer] = {}
         self._accounts: dict[str, _Account] = {}
         self._notes: list[str] = []
+        #: Whether the descriptions of processes are whole as they are, and say what was closed in order.
+        self.as_described = False
         # Captures with one boot id share a clock; nothing else shares that of this file.
         self._boot_id = f"import-{os.urandom(8).hex()}"
 
@@ -184,9 +186,11 @@ class Import:
             first.rows("losses", rows)
         paths = [writer.path for writer in self._writers.values()]
         for writer in self._writers.values():
-            writer.close()
+            writer.close(in_order=not self.as_described)
         if len(paths) > 1:
-            with paths[0].open("ab") as whole:
+            # Not opened for appending: the kernel does not copy into such files.
+            with paths[0].open("r+b") as whole:
+                whole.seek(0, os.SEEK_END)
                 for path in paths[1:]:
                     with path.open("rb") as part:
                         append(part.fileno(), whole.fileno())

@@ -1,0 +1,122 @@
+"""CSV: one table as text, for spreadsheets and scripts.
+
+The file is as RFC 4180 says: commas, a line with names, CRLF, quotes only around texts that need them. Ids of texts
+become the texts, the launch of a kernel and the function of an API call become columns of their own, and names of
+kernels are demangled. Rows without known times are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+
+from .._native import demangle
+from ..errors import CutraceError
+from ..outputs import create, unwritable
+from ..runbin.layout import TABLES, Field, Table
+from ..trace import Trace
+from .base import Request
+from .rows import pieces
+
+_REFERRED = {"launch": "launches", "function": "functions"}
+#: What needs quotes.
+_SPECIAL = frozenset(',"\r\n')
+_LINES = 1 << 14
+
+
+def write(trace: Trace, path: Path, request: Request) -> None:
+    """Write the table that ``request.table``, or else the name of the file (``kernels.csv``), says. A path that ends
+    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` when that is no table or
+    the file cannot be written."""
+    table = _table(path, request)
+    total = trace.count(table.name)
+    done = 0
+    try:
+        with os.fdopen(create(path), "wb") as raw, _packed(raw, path) as file:
+            columns = _Columns(trace, table)
+            file.write(columns.header())
+            for piece in pieces(trace, table.name, request):
+                for at in range(0, len(piece.rows), _LINES):
+                    file.write(columns.lines(piece.rows[at : at + _LINES]))
+                done += len(piece.rows) + len(piece.unknown)
+                if request.progress:
+                    request.progress(min(done, total), total)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+class _Columns:
+    """The columns of a table, and the lines of its rows. What stands for an id (a text, a launch configuration) is
+    written once and looked up from then on."""
+
+    def __init__(self, trace: Trace, table: Table) -> None:
+        self._trace, self._table = trace, table
+        self._known: dict[str, dict[int, str]] = {f.name: {} for f in table.fields}
+        self._format = ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
+
+    def header(self) -> bytes:
+        """The first line."""
+        names: list[str] = []
+        for field in self._table.fields:
+            referred = _REFERRED.get(field.type) if field.name != "id" else None
+            names += [f.name for f in TABLES[referred].fields if f.name != "id"] if referred else [field.name]
+        return (",".join(names) + "\r\n").encode()
+
+    def lines(self, rows: np.ndarray) -> bytes:
+        """The lines of some rows."""
+        columns = [self._column(field, rows[field.name]) for field in self._table.fields]
+        return "".join(map(self._format.__mod__, zip(*columns, strict=True))).encode()
+
+    def _column(self, field: Field, values: np.ndarray) -> list[Any]:
+        if field.type == "bytes16":
+            return [bytes(value).hex() for value in values]
+        numbers = values.tolist()
+        if field.type == "string":
+            return self._looked_up(field, numbers, self._text)
+        if field.type in _REFERRED and field.name != "id":
+            return self._looked_up(field, numbers, lambda number: self._referred(_REFERRED[field.type], number))
+        return cast(list[Any], numbers)
+
+    def _looked_up(self, field: Field, numbers: list[int], text: Callable[[int], str]) -> list[str]:
+        known = self._known[field.name]
+        for number in set(numbers) - known.keys():
+            known[number] = text(number)
+        return [known[number] for number in numbers]
+
+    def _text(self, number: int) -> str:
+        text = self._trace.strings[number]
+        return quoted(demangle(text) if self._table.name == "launches" else text)
+
+    def _referred(self, name: str, number: int) -> str:
+        """The columns of a row that another table refers to."""
+        row = self._trace.table(name)[number]
+        values = {f.name: row[f.name].item() for f in TABLES[name].fields if f.name != "id"}
+        text = self._trace.strings[values["name"]]
+        values["name"] = quoted(demangle(text) if name == "launches" else text)
+        return ",".join(map(str, values.values()))
+
+
+_FORMATS = {"string": "%s", "bytes16": "%s", "f64": "%r", "launch": "%s", "function": "%s"}
+
+
+def quoted(text: str) -> str:
+    """A text as a value: in quotes when it has a comma, a quote or a line break in it."""
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if not _SPECIAL.isdisjoint(text) else text
+
+
+def _table(path: Path, request: Request) -> Table:
+    name = request.table or path.name.removesuffix(".gz").removesuffix(".csv")
+    if name not in TABLES:
+        raise CutraceError(
+            f"there is no table {name!r}: let --table, or the name of the output, say one of {', '.join(TABLES)}"
+        )
+    return TABLES[name]
+
+
+def _packed(raw: IO[bytes], path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, 0)) if path.suffix == ".gz" else raw

@@ -1,0 +1,266 @@
+"""Parquet: a folder with one file for each table that has rows. docs/parquet.md describes the schema.
+
+A column is a field of the table, under its name. Ids of texts become the texts, quantities become signed integers, all
+else keeps its type. Columns that follow from others are marked ``derived``; :mod:`cutrace.importers.parquet` reads the
+others back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .._native import demangle
+from ..errors import CutraceError
+from ..outputs import create, unwritable
+from ..runbin.layout import LOSS_REASONS, TABLES, TYPES, Field, Table
+from ..trace import StringTable, Trace
+from .base import Request
+from .rows import pieces
+
+#: Version of the schema, in the metadata of each file.
+SCHEMA_VERSION = 1
+#: The folder for rows without known times, inside the folder of the trace.
+UNKNOWN = "unknown_times"
+#: Units of quantities, which are to be calculated with: signed integers.
+QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
+
+#: Rows that are gathered for a row group.
+_GROUP_ROWS = 1 << 18
+#: Columns that nearly always rise.
+_RISING = frozenset(("start", "end", "time", "correlation"))
+_UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
+
+
+def write(trace: Trace, path: Path, request: Request) -> None:
+    """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError`
+    when pyarrow is not installed or a file cannot be written."""
+    _arrow()
+    try:
+        path.mkdir(mode=0o700)
+        _write_processes(trace, path)
+        # What is damaged is known when everything else was read.
+        names = [name for name in TABLES if name != "losses"]
+        total = sum(info.rows for name in names for info in trace.block_infos(name, request.start, request.end))
+        done = 0
+        for name in [*names, "losses"]:
+            with _TableFiles(trace, TABLES[name], path) as files:
+                for piece in pieces(trace, name, request):
+                    files.known.add(piece.rows)
+                    files.unknown.add(piece.unknown)
+                    done += len(piece.rows) + len(piece.unknown)
+                    if request.progress:
+                        request.progress(min(done, total), total)
+                if name == "losses":
+                    files.known.add_table(_damage(trace))
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A column that follows from a field: its name, the field, and the texts for values of the field."""
+
+    name: str
+    field: str
+    doc: str
+    texts: Callable[[Trace, np.ndarray], list[str]]
+
+
+def _kernel_names(trace: Trace, launches: np.ndarray) -> list[str]:
+    return [demangle(trace.strings[int(name)]) for name in trace.launches["name"][launches]]
+
+
+def _function_names(trace: Trace, functions: np.ndarray) -> list[str]:
+    return [trace.strings[int(name)] for name in trace.functions["name"][functions]]
+
+
+def _demangled(trace: Trace, names: np.ndarray) -> list[str]:
+    return [demangle(trace.strings[int(name)]) for name in names]
+
+
+#: By table. Text for the value 0, which stands for nothing, is null.
+DERIVED = {
+    "kernels": Derived("name", "launch", "demangled name of the kernel", _kernel_names),
+    "launches": Derived("demangled", "name", "demangled name of the kernel", _demangled),
+    "api_calls": Derived("name", "function", "name of the function", _function_names),
+}
+
+
+def column(field: Field) -> Any:
+    """The column of a field, as a field of an Arrow schema."""
+    pa = _arrow()
+    if field.type == "string":
+        kind = pa.dictionary(pa.int32(), pa.string())
+    elif field.type == "bytes16":
+        kind = pa.binary(16)
+    elif field.type == "u64" and field.unit in QUANTITIES:
+        kind = pa.int64()
+    else:
+        kind = pa.from_numpy_dtype(np.dtype(TYPES[field.type][1]))
+    metadata = {key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text}
+    return pa.field(field.name, kind, nullable=field.type == "string", metadata=metadata)
+
+
+def schema(table: Table) -> Any:
+    """The Arrow schema of a table's file."""
+    pa = _arrow()
+    columns = [column(field) for field in table.fields]
+    derived = DERIVED.get(table.name)
+    if derived:
+        text = pa.dictionary(pa.int32(), pa.string())
+        columns.append(pa.field(derived.name, text, metadata={"doc": derived.doc, "derived": "true"}))
+    return pa.schema(columns, metadata=_metadata(table.name, table.doc))
+
+
+class _File:
+    """One Parquet file, made when the first rows come."""
+
+    def __init__(self, trace: Trace, table: Table, path: Path) -> None:
+        self._trace, self._table, self._path = trace, table, path
+        self._schema = schema(table)
+        self._writer: Any = None
+        self._raw: Any = None
+        self._waiting: list[np.ndarray] = []
+        self._count = 0
+
+    def add(self, rows: np.ndarray) -> None:
+        """Write rows, in groups."""
+        if len(rows):
+            self._waiting.append(rows)
+            self._count += len(rows)
+            if self._count >= _GROUP_ROWS:
+                self._flush()
+
+    def add_table(self, columns: dict[str, list[Any]]) -> None:
+        """Write rows of which the texts are given."""
+        if any(columns.values()):
+            self._flush()
+            self._open().write_table(_arrow().table(columns, self._schema))
+
+    def close(self) -> None:
+        try:
+            self._flush()
+            if self._writer:
+                self._writer.close()
+        finally:
+            if self._raw:
+                self._raw.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        rows = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        self._waiting, self._count = [], 0
+        arrays = [_array(self._trace.strings, f, self._schema.field(f.name), rows) for f in self._table.fields]
+        derived = DERIVED.get(self._table.name)
+        if derived:
+            values, inverse = np.unique(rows[derived.field], return_inverse=True)
+            arrays.append(_dictionary(derived.texts(self._trace, values), inverse, values == 0))
+        self._open().write_table(_arrow().table(arrays, self._schema), row_group_size=_GROUP_ROWS)
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            from pyarrow import parquet
+
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            self._raw = os.fdopen(create(self._path), "wb")
+            rising = [f.name for f in self._table.fields if f.name in _RISING]
+            self._writer = parquet.ParquetWriter(
+                self._raw,
+                self._schema,
+                compression="zstd",
+                use_dictionary=[name for name in self._schema.names if name not in rising],
+                column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") or None,
+            )
+        return self._writer
+
+
+class _TableFiles:
+    """The files of a table: for rows with known times, and for the others."""
+
+    def __init__(self, trace: Trace, table: Table, folder: Path) -> None:
+        self.known = _File(trace, table, folder / f"{table.name}.parquet")
+        self.unknown = _File(trace, table, folder / UNKNOWN / f"{table.name}.parquet")
+
+    def __enter__(self) -> _TableFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.known.close()
+        self.unknown.close()
+
+
+def _array(strings: StringTable, field: Field, column: Any, rows: np.ndarray) -> Any:
+    pa = _arrow()
+    values = np.ascontiguousarray(rows[field.name])
+    if field.type == "string":
+        ids, inverse = np.unique(values, return_inverse=True)
+        return _dictionary([strings[i] for i in ids.tolist()], inverse, ids == 0)
+    if field.type == "bytes16":
+        return pa.FixedSizeBinaryArray.from_buffers(column.type, len(values), [None, pa.py_buffer(values.tobytes())])
+    return pa.array(values.view(np.int64) if pa.types.is_int64(column.type) else values)
+
+
+def _dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
+    """Texts by index into a list that may hold a text more than once; null where ``nothing`` says so of a text."""
+    pa = _arrow()
+    places: dict[str, int] = {}
+    place = np.array([places.setdefault(text, len(places)) for text in texts], np.int32)
+    mask = nothing[indices] if nothing.any() else None
+    return pa.DictionaryArray.from_arrays(pa.array(place[indices], mask=mask), pa.array(list(places), pa.string()))
+
+
+def _write_processes(trace: Trace, folder: Path) -> None:
+    from pyarrow import parquet
+
+    pa = _arrow()
+    doc = "Recorded processes; process is their number in the other tables."
+    columns = {
+        "process": pa.array([p.index for p in trace.processes], pa.uint16()),
+        "pid": pa.array([p.pid for p in trace.processes], pa.int64()),
+        "name": [_text(p.name) for p in trace.processes],
+        "host": [_text(p.host) for p in trace.processes],
+        "boot_id": [_text(p.boot_id) for p in trace.processes],
+        "command": pa.array([[_text(word) for word in p.command] for p in trace.processes], pa.list_(pa.string())),
+        "clock_offset": pa.array([p.clock_offset for p in trace.processes], pa.int64()),
+        "description": [json.dumps(p.info) for p in trace.processes],
+    }
+    table = pa.table(columns).replace_schema_metadata(_metadata("processes", doc))
+    with os.fdopen(create(folder / "processes.parquet"), "wb") as file:
+        parquet.write_table(table, file, compression="zstd")
+
+
+def _damage(trace: Trace) -> dict[str, list[Any]]:
+    """What could not be read of the capture, as rows of ``losses``."""
+    damage = trace.damage
+    rows = {f.name: [0] * len(damage) for f in TABLES["losses"].fields}
+    return rows | {
+        "count": [max(d.rows, 1) for d in damage],
+        "reason": [_UNREADABLE] * len(damage),
+        "detail": [d.reason for d in damage],
+    }
+
+
+def _metadata(name: str, doc: str) -> dict[str, str]:
+    return {"cutrace.table": name, "cutrace.schema": str(SCHEMA_VERSION), "doc": doc}
+
+
+def _text(text: str) -> str:
+    """Text of a description, which may have half a character in it, as Parquet takes it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _arrow() -> ModuleType:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise CutraceError("Parquet needs pyarrow: install it with `pip install 'cutrace[parquet]'`") from None

@@ -1,0 +1,59 @@
+"""All that a trace holds, so that two traces can be compared whatever files they came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from cutrace import Trace
+from cutrace.runbin import TABLES
+
+_ID_TABLES = {"launch": "launches", "function": "functions"}
+
+#: What the description of a process says about the file that it came from.
+ABOUT_THE_FILE = ("import", "imported_from", "tables", "format")
+
+
+def contents(trace: Trace) -> dict[str, Any]:
+    """By table the rows, each as many times as it is there, with texts, launches and functions in place of their ids;
+    and the processes."""
+    found: dict[str, Any] = {"processes": [_process(p) for p in trace.processes]}
+    for name in TABLES:
+        rows = trace.table(name)
+        found[name] = _rows(trace, name, rows[1:] if name in ("launches", "functions") else rows)
+        found[f"{name} without known times"] = _rows(trace, name, trace.unknown(name))
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _process(process: Any) -> tuple[Any, ...]:
+    # A key that says nothing is as good as none.
+    info = {key: value for key, value in process.info.items() if key not in ABOUT_THE_FILE and value not in ("", [])}
+    return process.pid, process.name, process.host, process.boot_id, process.command, process.clock_offset, info
+
+
+def _rows(trace: Trace, name: str, rows: np.ndarray) -> Counter[tuple[Any, ...]]:
+    columns = [_column(trace, f.name, f.type, rows[f.name]) for f in TABLES[name].fields]
+    return Counter(zip(*columns, strict=True))
+
+
+def _column(trace: Trace, field: str, kind: str, values: np.ndarray) -> list[Any]:
+    if kind == "string":
+        return trace.strings.take(values).tolist()
+    if kind in _ID_TABLES:
+        return [0] * len(values) if field == "id" else _referred(trace, _ID_TABLES[kind], values)
+    if values.dtype.kind == "f":
+        return values.view(np.uint64).tolist()  # NaN is equal to itself
+    return values.tolist()
+
+
+def _referred(trace: Trace, name: str, ids: np.ndarray) -> list[Any]:
+    unique, inverse = np.unique(ids, return_inverse=True)
+    rows = list(_rows_in_order(trace, name, trace.table(name)[unique]))
+    return [rows[i] for i in inverse.tolist()]
+
+
+def _rows_in_order(trace: Trace, name: str, rows: np.ndarray) -> list[tuple[Any, ...]]:
+    columns = [_column(trace, f.name, f.type, rows[f.name]) for f in TABLES[name].fields]
+    return list(zip(*columns, strict=True))
