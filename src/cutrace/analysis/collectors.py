@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -40,48 +40,42 @@ from .words import COPIES, GPU_SLICES, MEMORIES, OVERHEADS, RANGE_STYLES, SYNCHR
 from .work import GPU_TABLES
 
 _KERNELS = GPU_TABLES.index("kernels")
-_ALLOCATE = 1
+_ALLOCATE, _RELEASE = 1, 2
 
 
-class Collector(Protocol):
+class Collector:
     """A part of the statistics. It is given the windows of one process after the other, and asked once at the end."""
 
     #: The tables that windows have to have.
-    tables: tuple[str, ...]
-
-    def __init__(self, trace: Trace, options: Options) -> None: ...
-    def add(self, window: Window) -> None: ...
-    def end(self, process: int, streams: list[Stream]) -> None:
-        """All windows of the process were taken in."""
-
-    def result(self) -> Iterable[Any]: ...
-
-
-class _Collector:
-    """What most parts have in common."""
-
     tables: tuple[str, ...] = ()
 
     def __init__(self, trace: Trace, options: Options) -> None:
         self.trace, self.options = trace, options
 
+    def add(self, window: Window) -> None:
+        """Take in a window."""
+        raise NotImplementedError
+
     def end(self, process: int, streams: list[Stream]) -> None:
-        return None
+        """All windows of the process were taken in."""
+
+    def result(self) -> Iterable[Any]:
+        """The rows of the field."""
+        raise NotImplementedError
 
     def text(self, number: int) -> str:
         return self.trace.strings[number]
 
 
 class _Groups:
-    """Groups of rows that agree in some columns, numbered from 0 in the order of first appearance."""
+    """Groups of rows that agree in so many columns, numbered from 0 in the order of first appearance."""
 
-    def __init__(self, *fields: str) -> None:
-        self._fields, self._keys = fields, Keys(len(fields))
+    def __init__(self, columns: int) -> None:
+        self._keys = Keys(columns)
         self.values: list[tuple[int, ...]] = []
 
-    def of(self, rows: Columns) -> np.ndarray:
+    def of(self, *columns: np.ndarray) -> np.ndarray:
         """The number of each row's group."""
-        columns = [rows[name] for name in self._fields]
         numbers, new = self._keys.ids(columns)
         self.values += zip(*(column[new].tolist() for column in columns), strict=True)
         return numbers
@@ -112,26 +106,16 @@ def _duration(rows: Columns) -> np.ndarray:
 
 def _rows(window: Window, table: str) -> Columns | None:
     """The rows of a table; None when there are none."""
-    rows = window.tables.get(table)
-    return rows if rows and len(next(iter(rows.values()))) else None
+    return window.tables.get(table) or None
 
 
-def _sizes(rows: Columns) -> np.ndarray:
-    """The bytes of rows; what no machine has is the most that 63 bits hold."""
-    sizes: np.ndarray = np.minimum(rows["bytes"], np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
+def _sizes(numbers: np.ndarray) -> np.ndarray:
+    """Numbers of bytes as signed integers; what no machine has is the most that 63 bits hold."""
+    sizes: np.ndarray = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
     return sizes
 
 
-def _counted(sums: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Two arrays of sums by number, of any lengths, added."""
-    if len(sums) < len(more):
-        sums, more = more, sums
-    total = sums.astype(np.int64)
-    total[: len(more)] += more
-    return total
-
-
-class Kernels(_Collector):
+class Kernels(Collector):
     tables = ("kernels",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -155,15 +139,15 @@ class Kernels(_Collector):
 _DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
 
 
-class Configurations(_Collector):
+class Configurations(Collector):
     tables = ("kernels",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
         names, self._names = _kernel_names(trace, options.names)
         fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
-        self._groups = _Groups("name", *fields)
-        self._group = self._groups.of({"name": names} | {f: trace.launches[f] for f in fields})
+        self._groups = _Groups(1 + len(fields))
+        self._group = self._groups.of(names, *(trace.launches[f] for f in fields))
         self._times = Distributions()
 
     def add(self, window: Window) -> None:
@@ -179,7 +163,7 @@ class Configurations(_Collector):
                 yield ConfigurationUse(found, time)
 
 
-class Api(_Collector):
+class Api(Collector):
     tables = ("api_calls",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -203,7 +187,7 @@ class Api(_Collector):
                 yield CallUse(name, time, failed)
 
 
-class MemoryOperations(_Collector):
+class MemoryOperations(Collector):
     tables = ("memcpys", "memsets")
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -214,9 +198,9 @@ class MemoryOperations(_Collector):
     def add(self, window: Window) -> None:
         for table in self.tables:
             if rows := _rows(window, table):
-                kind = rows["kind"] if table == "memcpys" else np.full(len(rows["start"]), 256)
+                kind = rows["kind"] if table == "memcpys" else np.full(len(rows), 256)
                 self._times.add(kind, _duration(rows))
-                self._bytes.add(kind, _sizes(rows))
+                self._bytes.add(kind, _sizes(rows["bytes"]))
 
     def result(self) -> Iterator[MemoryOperationUse]:
         for kind, (time, size) in enumerate(zip(self._times.spreads(), self._bytes.spreads(), strict=True)):
@@ -225,20 +209,20 @@ class MemoryOperations(_Collector):
                 yield MemoryOperationUse(name, time, size)
 
 
-class Copies(_Collector):
+class Copies(Collector):
     tables = ("memcpys",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
-        self._groups = _Groups("kind", "source_memory", "destination_memory", "class")
+        self._groups = _Groups(4)
         self._times, self._bytes = Distributions(), Distributions()
 
     def add(self, window: Window) -> None:
         if rows := _rows(window, "memcpys"):
-            sizes = _sizes(rows)
+            sizes = _sizes(rows["bytes"])
             # frexp() gives the number of bits: of a float64 up to 2^53 exactly, and beyond there are no copies.
             bits = np.frexp(sizes.astype(np.float64))[1].astype(np.uint8)
-            group = self._groups.of(rows | {"class": bits})
+            group = self._groups.of(rows["kind"], rows["source_memory"], rows["destination_memory"], bits)
             self._times.add(group, _duration(rows))
             self._bytes.add(group, sizes)
 
@@ -250,20 +234,20 @@ class Copies(_Collector):
             yield CopyUse(word(COPIES, kind), *memories, at_least, time, size)
 
 
-class _Sliced(_Collector):
+class _Sliced(Collector):
     """Slices of the host of one table by ``fields``, with what they have on the GPU."""
 
-    table, fields = "", ("name",)
-    tables = ()
+    table: str = ""
+    fields: tuple[str, ...] = ()
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
-        self.groups = _Groups(*self.fields)
+        self.groups = _Groups(len(self.fields))
         self.times, self.projection = Distributions(), Projection()
 
     def add(self, window: Window) -> None:
         if rows := _rows(window, self.table):
-            group = self.groups.of(rows)
+            group = self.groups.of(*(rows[name] for name in self.fields))
             self.times.add(group, _duration(rows))
             at = self.projects(rows)
             slices = (rows["thread"], rows["start"], rows["end"], group)
@@ -332,23 +316,23 @@ class Host(_Sliced):
             yield HostUse(self.text(name), time, word(HOST_SLICE_KINDS, kind), self.text(category), projected)
 
 
-class GpuSlices(_Collector):
+class GpuSlices(Collector):
     tables = ("gpu_slices",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
-        self._groups, self._times = _Groups("name", "category", "kind"), Distributions()
+        self._groups, self._times = _Groups(3), Distributions()
 
     def add(self, window: Window) -> None:
         if rows := _rows(window, "gpu_slices"):
-            self._times.add(self._groups.of(rows), _duration(rows))
+            self._times.add(self._groups.of(rows["name"], rows["category"], rows["kind"]), _duration(rows))
 
     def result(self) -> Iterator[GpuSliceUse]:
         for (name, category, kind), time in zip(self._groups.values, self._times.spreads(), strict=True):
             yield GpuSliceUse(self.text(name), time, GPU_SLICES.get(kind, "other"), self.text(category))
 
 
-class StreamUses(_Collector):
+class StreamUses(Collector):
     tables = (*GPU_TABLES, "api_calls")
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -371,7 +355,7 @@ class StreamUses(_Collector):
         return self._found
 
 
-class Gpus(_Collector):
+class Gpus(Collector):
     tables = GPU_TABLES
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -416,7 +400,7 @@ class _Launched:
         return queue
 
 
-class Launches(_Collector):
+class Launches(Collector):
     tables = ("kernels", "api_calls")
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -444,22 +428,24 @@ class Launches(_Collector):
 
     def end(self, process: int, streams: list[Stream]) -> None:
         if len(self._call):
-            spreads = (part.spreads()[0] for part in (self._call, self._latency, self._queue))
-            self._found.append(LaunchUse(process, self._kernels, *spreads, self._bound, self._short, self._early))
+            call, latency, queue = (part.spreads()[0] for part in (self._call, self._latency, self._queue))
+            self._found.append(
+                LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
+            )
         self._begin()
 
     def result(self) -> list[LaunchUse]:
         return self._found
 
 
-class Executions(_Collector):
+class Executions(Collector):
     tables = ("kernels", "api_calls")
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
         self._kernel, self._kernels = _kernel_names(trace, options.names)
         self._function, self._functions = _function_names(trace)
-        self._groups = _Groups("function", "kernel")
+        self._groups = _Groups(2)
         self._times = tuple(Distributions() for _ in range(4))
 
     def add(self, window: Window) -> None:
@@ -467,7 +453,7 @@ class Executions(_Collector):
         if not len(found.start):
             return
         function, kernel = self._function.take(found.calls.function), self._kernel.take(found.launch)
-        group = self._groups.of({"function": function, "kernel": kernel})
+        group = self._groups.of(function, kernel)
         total = np.maximum(found.end - found.calls.start, 0)
         for times, values in zip(self._times, (found.call, found.queue, found.end - found.start, total), strict=True):
             times.add(group, values)
@@ -479,18 +465,19 @@ class Executions(_Collector):
             yield ExecutionUse(self._functions[function], self._kernels[kernel], *spreads)
 
 
-class _Kinds(_Collector):
+class _Kinds(Collector):
     """Rows of one table with a begin and an end, by one field that is a number with a word."""
 
-    field, words = "kind", {0: ""}
+    field: str = "kind"
+    words: dict[int, str] = {}
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
-        self._groups, self._times = _Groups(self.field), Distributions()
+        self._groups, self._times = _Groups(1), Distributions()
 
     def add(self, window: Window) -> None:
         if rows := _rows(window, self.tables[0]):
-            self._times.add(self._groups.of(rows), _duration(rows))
+            self._times.add(self._groups.of(rows[self.field]), _duration(rows))
 
     def result(self) -> Iterator[Timed]:
         for (kind,), time in zip(self._groups.values, self._times.spreads(), strict=True):
@@ -513,19 +500,19 @@ class Graphs(_Kinds):
             yield Timed(f"graph {graph}", time)
 
 
-class UnifiedMemory(_Collector):
+class UnifiedMemory(Collector):
     tables = ("unified_memory",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
-        self._groups = _Groups("kind")
+        self._groups = _Groups(1)
         self._times, self._values = Distributions(), Distributions()
 
     def add(self, window: Window) -> None:
         if rows := _rows(window, "unified_memory"):
-            group = self._groups.of(rows)
+            group = self._groups.of(rows["kind"])
             self._times.add(group, _duration(rows))
-            self._values.add(group, _sizes({"bytes": rows["value"]}))
+            self._values.add(group, _sizes(rows["value"]))
 
     def result(self) -> Iterator[UnifiedMemoryUse]:
         for (kind,), time, value in zip(
@@ -535,7 +522,7 @@ class UnifiedMemory(_Collector):
             yield UnifiedMemoryUse(name, time, value, in_bytes)
 
 
-class Counters(_Collector):
+class Counters(Collector):
     tables = ("counters",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -544,7 +531,7 @@ class Counters(_Collector):
         self._begin()
 
     def _begin(self) -> None:
-        self._groups = _Groups("name", "series", "unit")
+        self._groups = _Groups(3)
         self._count, self._sum = np.zeros(0), np.zeros(0)
         self._min, self._max = np.zeros(0), np.zeros(0)
 
@@ -552,7 +539,7 @@ class Counters(_Collector):
         rows = _rows(window, "counters")
         if not rows:
             return
-        group, value = self._groups.of(rows), rows["value"]
+        group, value = self._groups.of(rows["name"], rows["series"], rows["unit"]), rows["value"]
         finite = np.isfinite(value)
         group, value = group[finite], value[finite]
         more = len(self._groups.values) - len(self._count)
@@ -569,15 +556,15 @@ class Counters(_Collector):
             self._groups.values, *(column.tolist() for column in columns), strict=True
         ):
             if count:
-                words = (self.text(number) for number in key)
-                self._found.append(CounterUse(process, *words, int(count), least, total / count, most))
+                name, series, unit = (self.text(number) for number in key)
+                self._found.append(CounterUse(process, name, series, unit, int(count), least, total / count, most))
         self._begin()
 
     def result(self) -> list[CounterUse]:
         return self._found
 
 
-class Memory(_Collector):
+class Memory(Collector):
     tables = ("allocations",)
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -586,26 +573,25 @@ class Memory(_Collector):
         self._begin()
 
     def _begin(self) -> None:
-        self._groups = _Groups("device", "memory")
+        self._groups = _Groups(2)
         self._numbers: list[list[int]] = []  # allocations, allocated, frees, freed, peak, level
 
     def add(self, window: Window) -> None:
         rows = _rows(window, "allocations")
         if not rows:
             return
-        group, sizes = self._groups.of(rows), _sizes(rows)
-        taken, given = rows["operation"] == _ALLOCATE, rows["operation"] == _ALLOCATE + 1
+        group, sizes = self._groups.of(rows["device"], rows["memory"]), _sizes(rows["bytes"])
+        taken, given = rows["operation"] == _ALLOCATE, rows["operation"] == _RELEASE
         change = np.where(taken, sizes, np.where(given, -sizes, 0))
         self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
         for number in np.flatnonzero(np.bincount(group)).tolist():
             at = group == number
             sums = self._numbers[number]
             level = sums[5] + np.cumsum(change[at])
-            mine = (taken & at, given & at)
-            for place, mask in zip((0, 2), mine, strict=True):
-                sums[place] += int(mask.sum())
-                sums[place + 1] += int(sizes[mask].sum())
             sums[4], sums[5] = max(sums[4], int(level.max())), int(level[-1])
+            for place, mask in ((0, taken & at), (2, given & at)):
+                sums[place] += int(np.count_nonzero(mask))
+                sums[place + 1] += int(sizes[mask].sum())
 
     def end(self, process: int, streams: list[Stream]) -> None:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):

@@ -40,6 +40,10 @@ class Spread:
     q3: float = 0.0
 
 
+#: The spread of no numbers.
+NOTHING = Spread()
+
+
 class Distributions:
     """The spread of integers (0 <= number < 2^63) in each of the groups 0, 1, 2, ..."""
 
@@ -156,7 +160,7 @@ class Distributions:
         return [
             Spread(count, total, total / count, median, low, high, deviation if count > 1 else 0.0, third)
             if count
-            else Spread()
+            else NOTHING
             for count, total, median, third, deviation, low, high in zip(*columns, strict=True)
         ]
 
@@ -165,14 +169,15 @@ def spread(values: np.ndarray) -> Spread:
     """The spread of one set of integers."""
     found = Distributions()
     found.add(np.zeros(len(values), np.uint32), values)
-    return found.spreads()[0] if len(values) else Spread()
+    return found.spreads()[0] if len(values) else NOTHING
 
 
 def _middle(code: np.ndarray) -> np.ndarray:
     """The middle of the bins with these codes; the number itself where a bin has one."""
     low = (code << np.uint32(_DROPPED_BITS)).view(np.float32).astype(np.float64)
     high = ((code + np.uint32(1)) << np.uint32(_DROPPED_BITS)).view(np.float32).astype(np.float64)
-    return np.where(low < 1 << 11, np.round(low), (low + high) / 2)
+    middle: np.ndarray = np.where(low < 1 << 11, np.round(low), (low + high) / 2)
+    return middle
 
 
 assert math.isclose(2.0**-11, QUANTILE_ERROR, rel_tol=0.03)

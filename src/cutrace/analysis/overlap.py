@@ -42,8 +42,8 @@ class Overlap:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The work of one process on one GPU. Times in ns in which any such work ran: ``busy`` all, ``compute`` kernels that
-    do not communicate. ``communication`` are the kernels that do, ``copies`` the copies, ``both`` the two together.
+    """The work of one process on one GPU. Times in ns in which any such work ran: ``busy`` all, ``compute`` kernels
+    that do not communicate. ``communication`` are the kernels that do, ``copies`` the copies, ``both`` these two.
     ``first`` and ``last`` are the first begin and the last end; ``counts`` has the work by table, ``kernel_ns`` the
     times of kernels added."""
 

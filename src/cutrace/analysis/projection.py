@@ -1,18 +1,19 @@
 """Slices of the host (NVTX ranges, operators) and the GPU work that was launched in them.
 
-Work belongs to each slice of the thread that launched it in which the launching call began. A slice is projected onto the
-GPU as the time from the first begin of its work to the last end, as Nsight Systems does it.
+Work belongs to each slice of the thread that launched it in which the launching call began. A slice is projected onto
+the GPU as the time from the first begin of its work to the last end, as Nsight Systems does it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from .._native import Keys, time_order
-from .distribution import Distributions, Spread
+from .distribution import NOTHING, Distributions, Spread
 from .sweep import Work
 
 # Slices that a thread keeps until it lets those go that ended: work that begins to run so many slices after its launch
@@ -26,7 +27,7 @@ class Projected:
     """What a group of slices had on the GPU: ``time`` is the spread of the projections (ns) of the slices with work
     (whose number is its count), ``operations`` the pieces of work in them, ``gpu_ns`` their times added."""
 
-    time: Spread = Spread()
+    time: Spread = NOTHING
     operations: int = 0
     gpu_ns: int = 0
 
@@ -126,8 +127,8 @@ class _Slices:
     def project(
         self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Add work to the slices around it; ``called`` ascends. With ``pairs``, the group of the slice and the number of
-        the work for each two that belong together."""
+        """Add work to the slices around it; ``called`` ascends. With ``pairs``, the group of the slice and the
+        number of the work for each two that belong together."""
         near = np.flatnonzero((self._start <= called[-1]) & (self._end > called[0]))
         low, high = (np.searchsorted(called, edge[near]) for edge in (self._start, self._end))
         near, low, high = (part[low < high] for part in (near, low, high))
@@ -161,7 +162,7 @@ class _Slices:
 _COLUMNS = ("_start", "_end", "_group", "_first", "_last", "_operations", "_gpu_ns")
 
 
-def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
+def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Each value with its places, in rising order; ``keys`` numbers the values."""
     if not len(values):
         return
@@ -172,6 +173,6 @@ def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slic
     small = numbers.astype(np.uint16) if len(keys) <= 1 << 16 else numbers
     order = np.argsort(small, kind="stable")
     edges = np.append(0, np.cumsum(np.bincount(numbers))).tolist()
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         if end > begin:
             yield int(values[order[begin]]), order[begin:end]

@@ -4,14 +4,14 @@
         for kernel in collect(trace, ["kernels"]).kernels:
             print(kernel.name, kernel.time.total)
 
-docs/stats.md defines each number. A capture of any size is read once, process by process in the order of time, and memory
-grows with the number of different names, streams and launch configurations alone.
+docs/stats.md defines each number. A capture of any size is read once, process by process in the order of time, and
+memory grows with the number of different names, streams and launch configurations alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import CutraceError
 from ..trace import Trace
@@ -86,7 +86,7 @@ class MemoryOperationUse(Timed):
 
 @dataclass(frozen=True)
 class CopyUse:
-    """Copies of one direction between two kinds of memory, of ``at_least`` bytes and less than twice that (0: of none)."""
+    """Copies of one direction between two kinds of memory, of ``at_least`` bytes and less than twice that (0: none)."""
 
     direction: str
     source: str
@@ -98,8 +98,8 @@ class CopyUse:
 
 @dataclass(frozen=True)
 class RangeUse(Timed):
-    """The NVTX ranges of one name, domain and ``style`` (push/pop or start/end): ``time`` on the host, and ``projected``
-    onto the GPU."""
+    """The NVTX ranges of one name, domain and ``style`` (push/pop or start/end): ``time`` on the host, and
+    ``projected`` onto the GPU."""
 
     domain: str
     style: str
@@ -229,12 +229,12 @@ class Stats:
     unified_memory: tuple[UnifiedMemoryUse, ...] = ()
     counters: tuple[CounterUse, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    graphs: tuple[Timed, ...] = field(default=())
+    graphs: tuple[Timed, ...] = ()
 
 
 def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = Options()) -> Stats:
-    """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the tables
-    that they need are read."""
+    """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
+    tables that they need are read."""
     from .collectors import COLLECTORS
 
     wanted = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .distribution import Distributions, Spread
+from .distribution import NOTHING, Distributions, Spread
 from .sweep import Calls, Stream, Window, Work
 from .work import GPU_TABLES
 
@@ -48,7 +48,7 @@ class Queue:
     ``mean`` the average over the time from the first launch to the last begin, ``full`` the time (ns) at
     :data:`FULL_QUEUE` or more."""
 
-    at_launch: Spread = Spread()
+    at_launch: Spread = NOTHING
     mean: float = 0.0
     full: int = 0
 
@@ -172,12 +172,13 @@ class Streams:
         for number, (state, stream) in enumerate(zip(self._states, streams, strict=False)):
             span = state.begun - state.called
             queue = Queue(
-                lengths[number] if number < len(lengths) else Spread(),
+                lengths[number] if number < len(lengths) else NOTHING,
                 state.queued / span if span > 0 else 0.0,
                 state.full,
             )
             counts = dict(zip(GPU_TABLES, state.counts.tolist(), strict=True))
-            idle = Idle(*state.idle.tolist(), gaps=state.gaps)
+            host, kernel, dependency, other = state.idle.tolist()
+            idle = Idle(host, kernel, dependency, other, state.gaps)
             found.append(StreamUse(process, stream, counts, state.first, state.reached, state.busy, idle, queue))
         return found
 

@@ -18,12 +18,9 @@ import numpy as np
 
 from .._native import Keys, time_order
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import TABLES
+from ..runbin.layout import TABLES, Table
 from ..trace import Trace
 from .work import GPU_TABLES
-
-#: Fields of a table as arrays, one element a row, ascending by the begin of the row. Times are int64.
-Columns = dict[str, np.ndarray]
 
 #: A moment behind all others.
 NEVER = (1 << 63) - 1
@@ -34,6 +31,54 @@ _KEPT_BYTES = 64 << 20
 _REMEMBERED = 1 << 20
 # Clocks of host and GPU agree to this (ns): work may seem to begin so long before its call.
 _CLOCK_ERROR = 10_000_000
+
+
+class Part:
+    """Rows of a block; ``order`` says in which order to take them, None as they are."""
+
+    def __init__(self, rows: np.ndarray, order: np.ndarray | None) -> None:
+        self._rows, self._order = rows, order
+
+    def __len__(self) -> int:
+        return len(self._rows if self._order is None else self._order)
+
+    def __getitem__(self, at: slice) -> Part:
+        return Part(self._rows[at], None) if self._order is None else Part(self._rows, self._order[at])
+
+    def column(self, field: str) -> np.ndarray:
+        """One field as an array of its own."""
+        column = self._rows[field]
+        return np.ascontiguousarray(column) if self._order is None else column[self._order]
+
+
+class Columns:
+    """Rows of a table, ascending by their begin, as arrays by field that are made when they are asked for. Times are
+    int64."""
+
+    def __init__(self, table: Table, parts: list[Part]) -> None:
+        self._table, self._parts = table, parts
+        self._times = {table.start_field or "", table.end_field or ""}
+        self._made: dict[str, np.ndarray] = {}
+        self._length = sum(map(len, parts))
+        self._order: np.ndarray | None = None
+        if len(parts) > 1:
+            self._order = time_order(self[table.start_field or ""].view(np.uint64))
+            self._made.clear()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._table.offsets
+
+    def __getitem__(self, field: str) -> np.ndarray:
+        if field not in self._made:
+            columns = [part.column(field) for part in self._parts]
+            nothing = np.zeros(0, self._table.dtype[field])
+            column = columns[0] if len(columns) == 1 else np.concatenate([nothing, *columns])
+            column = column.view(np.int64) if field in self._times else column
+            self._made[field] = column if self._order is None else column.take(self._order)
+        return self._made[field]
 
 
 @dataclass(frozen=True)
@@ -113,7 +158,8 @@ class Sweep:
         infos = sorted(
             (max(info.first_time + self._shift, 0), info.rows) for infos in self._infos.values() for info in infos
         )
-        edges, rows = [], 0
+        edges: list[int] = []
+        rows = 0
         for time, more in infos:
             if rows >= _WINDOW_ROWS and time > (edges[-1] if edges else 0):
                 edges.append(time)
@@ -123,27 +169,26 @@ class Sweep:
 
     def _work(self, tables: dict[str, Columns]) -> Work:
         parts = [(number, tables[name]) for number, name in enumerate(GPU_TABLES) if name in tables]
-        sizes = [len(rows["start"]) for _, rows in parts]
+        parts = [(number, rows) for number, rows in parts if len(rows)]
+        sizes = [len(rows) for _, rows in parts]
 
         def joined(field: str, dtype: type) -> np.ndarray:
-            columns = [rows.get(field) for _, rows in parts]
-            filled = [np.zeros(n, dtype) if c is None else c for c, n in zip(columns, sizes, strict=True)]
-            return filled[0] if len(filled) == 1 else np.concatenate([np.zeros(0, dtype), *filled])
+            columns = [rows[field] if field in rows else np.zeros(len(rows), dtype) for _, rows in parts]
+            return columns[0] if len(columns) == 1 else np.concatenate([np.zeros(0, dtype), *columns])
 
         start, device, context = joined("start", np.int64), joined("device", np.uint16), joined("context", np.uint16)
-        columns = [
-            start,
+        end, correlation, launch = (
             joined("end", np.int64),
-            np.repeat(np.array([number for number, _ in parts], np.uint8), sizes),
-            self._number(device, context, joined("stream", np.uint32)),
-            device,
             joined("correlation", np.uint32),
             joined("launch", np.uint32),
-        ]
-        if sum(size > 0 for size in sizes) > 1:
+        )
+        table = np.repeat(np.array([number for number, _ in parts], np.uint8), sizes)
+        stream = self._number(device, context, joined("stream", np.uint32))
+        if len(parts) > 1:
             order = np.argsort(start, kind="stable")  # a merge of rising runs
-            columns = [column.take(order) for column in columns]
-        return Work(*columns, calls=self._calls.find(columns[5]))
+            columns = (start, end, table, stream, device, correlation, launch)
+            start, end, table, stream, device, correlation, launch = (column.take(order) for column in columns)
+        return Work(start, end, table, stream, device, correlation, launch, self._calls.find(correlation))
 
     def _number(self, *columns: np.ndarray) -> np.ndarray:
         numbers, new = self._stream_keys.ids(columns)
@@ -165,7 +210,7 @@ class InOrder:
     """The rows of one table in the order in which they begin, of the blocks of one process."""
 
     def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo], shift: int = 0) -> None:
-        self._trace, self._table, self._begin = trace, TABLES[table], TABLES[table].start_field or ""
+        self._trace, self._table = trace, TABLES[table]
         self._order = count()
         self._waiting = [_Waiting(max(info.first_time + shift, 0), next(self._order), info) for info in infos]
         heapq.heapify(self._waiting)
@@ -175,28 +220,19 @@ class InOrder:
         """The rows that begin before ``until`` (ns) and were not taken before."""
         while self._waiting and (self._waiting[0].time < until or until >= NEVER):
             self._read(heapq.heappop(self._waiting))
-        parts = [part for live in self._live if (part := live.take(until))]
+        parts = [part for live in self._live if len(part := live.take(until))]
         self._live = [live for live in self._live if live.left]
-        self._let_go(until)
-        if not parts:
-            return self._columns(np.empty(0, self._table.dtype))
-        if len(parts) == 1:
-            return parts[0]
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return _ordered(whole, self._begin)
+        self._let_go()
+        return Columns(self._table, parts)
 
     def _read(self, block: _Waiting) -> None:
         rows, _ = self._trace.block(block.info)
         if len(rows):
-            columns = _ordered(self._columns(rows), self._begin)
-            self._live.append(_Live(block.info, columns, columns[self._begin], block.taken))
+            part = Part(rows, time_order(rows[self._table.start_field]))
+            start = part.column(self._table.start_field or "").view(np.int64)
+            self._live.append(_Live(block.info, part, start, block.taken))
 
-    def _columns(self, rows: np.ndarray) -> Columns:
-        times = (self._table.start_field, self._table.end_field)
-        columns = {name: np.ascontiguousarray(rows[name]) for name in self._table.offsets if name != "process"}
-        return {name: column.view(np.int64) if name in times else column for name, column in columns.items()}
-
-    def _let_go(self, until: int) -> None:
+    def _let_go(self) -> None:
         """Keep what begins first, up to a size, and one block in any case."""
         self._live.sort(key=lambda live: live.next)
         size = 0
@@ -224,7 +260,7 @@ class _Live:
     """A block in memory."""
 
     info: BlockInfo
-    columns: Columns
+    part: Part
     start: np.ndarray
     taken: int
 
@@ -236,10 +272,10 @@ class _Live:
     def next(self) -> int:
         return int(self.start[self.taken])
 
-    def take(self, until: int) -> Columns:
+    def take(self, until: int) -> Part:
         end = len(self.start) if until >= NEVER else int(np.searchsorted(self.start, until))
         begin, self.taken = self.taken, max(end, self.taken)
-        return {name: column[begin:end] for name, column in self.columns.items()} if end > begin else {}
+        return self.part[begin : self.taken]
 
 
 class _Remembered:
@@ -253,23 +289,22 @@ class _Remembered:
 
     def add(self, calls: Columns) -> None:
         """Remember calls that ascend by start. Of calls under one id, which lie in each other, the outer one stays."""
-        key = calls["correlation"]
+        key, start, end = calls["correlation"], calls["start"], calls["end"]
+        thread, function = calls["thread"], calls["function"]
         slot = key & self._mask
         new = (key != 0) & (self._key.take(slot) != key)
         if not new.all():
-            calls = {name: column[new] for name, column in calls.items()}
-            key, slot = key[new], slot[new]
-        start, end = calls["start"], calls["end"]
-        self._write(slot, key, calls)
+            slot, key, start, end, thread, function = (c[new] for c in (slot, key, start, end, thread, function))
+        self._write(slot, key, start, end, thread, function)
         if ((self._start.take(slot) != start) | (self._end.take(slot) != end)).any():
             # What is written last stays, and that is to be the first, of those of one moment the longest.
             order = np.lexsort((end, -start))
-            self._write(slot[order], key[order], {name: column[order] for name, column in calls.items()})
+            self._write(*(column[order] for column in (slot, key, start, end, thread, function)))
 
-    def _write(self, slot: np.ndarray, key: np.ndarray, calls: Columns) -> None:
-        self._key[slot] = key
-        self._start[slot], self._end[slot] = calls["start"], calls["end"]
-        self._thread[slot], self._function[slot] = calls["thread"], calls["function"]
+    def _write(self, slot: np.ndarray, *values: np.ndarray) -> None:
+        kept: tuple[np.ndarray, ...] = (self._key, self._start, self._end, self._thread, self._function)
+        for column, new in zip(kept, values, strict=True):
+            column[slot] = new
 
     def find(self, correlation: np.ndarray) -> Calls:
         """The calls with these ids."""
@@ -279,9 +314,3 @@ class _Remembered:
         if not known.all():
             columns = [np.where(known, column, 0) for column in columns]
         return Calls(known, *columns)
-
-
-def _ordered(columns: Columns, begin: str) -> Columns:
-    """The rows by their begin; rows of one moment stay in the order of the file."""
-    order = time_order(columns[begin].view(np.uint64))
-    return columns if order is None else {name: column.take(order) for name, column in columns.items()}
