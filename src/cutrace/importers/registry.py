@@ -9,7 +9,7 @@ from .. import plugins
 from .base import Importer, Source
 
 #: cutrace's own importers as ``module:object``, in the order in which they are asked.
-BUILT_IN: tuple[str, ...] = ("parquet:PARQUET",)
+BUILT_IN: tuple[str, ...] = ("parquet:PARQUET", "kineto:KINETO", "chrome:CHROME")
 
 
 def known() -> list[Importer]:

@@ -90,12 +90,17 @@ void register_events(nb::module_& m) {
            "The events since the last call: (phases, flags, times, durations, threads, names, categories, arguments,\n"
            "columns as (rows, bits), numbers as (rows, keys, values)) of each rule's group, then of all other events.")
       .def("texts",
-           [](const EventScanner& self, std::size_t first) {
+           [](const EventScanner& self, nb::object ids) {
+             const View wanted(ids);
              nb::list out;
-             for (std::size_t id = first; id < self.texts().size(); ++id) out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(id)]));
+             for (std::size_t i = 0; i < wanted.size(); ++i) {
+               if (wanted[i] >= self.texts().size()) throw std::out_of_range("there is no text with this id");
+               out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(wanted[i])]));
+             }
              return out;
            },
-           nb::arg("first") = 0, "The texts with ids from `first` on.")
+           nb::arg("ids"), "The texts with these ids, as UTF-8.")
+      .def_prop_ro("text_count", [](const EventScanner& self) { return self.texts().size(); }, "How many texts there are; ids are below it.")
       .def("threads",
            [](const EventScanner& self, std::size_t first) {
              nb::list out;

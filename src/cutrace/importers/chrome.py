@@ -1,0 +1,125 @@
+"""Trace-event JSON of any program, as chrome://tracing and Perfetto read it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..errors import BadCapture
+from .base import Import, Source
+from .events import EventReader, Events, Rule
+from .generic import RULES, Generic
+from .timeline import Timeline, value_of
+
+#: What an event that could not be read is called, by the scanner's reason.
+_PROBLEMS = {
+    "syntax": "what stands there is no JSON",
+    "deep": "nested too deeply",
+    "large": "larger than 16 MiB",
+    "not_object": "no JSON object",
+    "no_phase": "no phase",
+    "truncated": "the file ends inside it",
+}
+#: Top-level values of up to this size (bytes of JSON) are kept.
+_LARGEST_VALUE = 1 << 20
+
+_ARRAY = re.compile(rb'\s*\[\s*(?:\{[^{]*"ph"\s*:|\]|$)')
+_OBJECT = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+class Typed(Protocol):
+    """Takes the groups of events that are more than generic."""
+
+    def begin(self, batch: list[Events]) -> None:
+        """Look at all groups of a batch before any is taken."""
+
+    def take(self, events: Events) -> None:
+        """Rows of the events of one group."""
+
+    def finish(self, others: dict[str, Any]) -> None:
+        """Rows of what had to wait, given the other values of the outer object."""
+
+
+class ChromeImporter:
+    """See :class:`cutrace.importers.base.Importer`."""
+
+    name = "chrome"
+    description = "trace-event JSON (chrome://tracing)"
+
+    def recognizes(self, source: Source) -> bool:
+        return looks_like_events(source.head)
+
+    def read(self, source: Source, out: Import) -> None:
+        read(source, out, (), lambda phase, category: f"{phase} events", None)
+
+
+def looks_like_events(head: bytes) -> bool:
+    """Whether a file that begins like this is trace-event JSON."""
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"["):
+        return bool(_ARRAY.match(head))
+    return head.startswith(b"{") and bool(_OBJECT.search(head) or _only_values(head))
+
+
+def _only_values(head: bytes) -> bool:
+    """Whether this is the begin of an object whose array of events comes later: its first keys are known ones."""
+    return bool(re.match(rb'\{\s*"(?:displayTimeUnit|otherData|systemTraceEvents|stackFrames|schemaVersion)"', head))
+
+
+def read(
+    source: Source,
+    out: Import,
+    rules: tuple[Rule, ...],
+    label: Callable[[str, str], str],
+    typed: Callable[[Timeline, Generic], Typed] | None,
+) -> None:
+    """Read a file of trace events. Groups of ``rules`` go to what ``typed`` makes; all others are generic."""
+    reader = EventReader(source, (*rules, *RULES))
+    timeline = Timeline(out, reader, label)
+    generic = Generic(timeline)
+    special = typed(timeline, generic) if typed else None
+    own = {rule.group for rule in rules}
+    for batch in reader:
+        timeline.begin(batch)
+        if special:
+            special.begin(batch)
+        for events in batch:
+            if special and events.group in own:
+                special.take(events)
+            else:
+                generic.take(events)
+    nothing = not timeline.process_count and not generic.metadata
+    if not reader.is_json or (nothing and any(reader.problems.values())):
+        raise BadCapture(f"{source.path} holds no trace events that can be read: look at how it was written.")
+    generic.finish()
+    others = _values(reader, timeline)
+    if special:
+        special.finish(others)
+    generic.finish_metadata()
+    if not timeline.process_count:
+        timeline.process_index(0)
+    timeline.writer(0).process({"trace_metadata": others})
+    timeline.finish()
+    for reason, count in reader.problems.items():
+        if count:
+            out.seen("events", count)
+            out.lost("events", count, why=_PROBLEMS[reason])
+    for sentence in reader.complaints:
+        out.note(sentence)
+
+
+def _values(reader: EventReader, timeline: Timeline) -> dict[str, Any]:
+    """The other values of the outer object, those of a bearable size."""
+    out = {}
+    for key, text in reader.others.items():
+        if 0 < len(text) <= _LARGEST_VALUE:
+            out[key] = value_of(text)
+        else:
+            timeline.leave(f"top-level value {key}", 1, why="larger than 1 MiB")
+    # Only what is JSON again.
+    return {key: value for key, value in out.items() if json.dumps(value)}
+
+
+CHROME = ChromeImporter()

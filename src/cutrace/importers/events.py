@@ -1,0 +1,210 @@
+"""Trace events of a JSON file as columns: the Python side of the native scanner.
+
+Events come in groups, one for each rule and one for all others, some ten thousand at a time. There is no object for an
+event. Texts are ids, for which :meth:`EventReader.texts` gives the text, and threads are indices of
+:attr:`EventReader.threads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+from .._native import EventScanner
+from ..trace_events import WRAP
+from .base import DAMAGED, Source
+
+#: Bytes read at once, and events after which they are handed on.
+CHUNK = 1 << 20
+BATCH = 1 << 15
+
+_END = {
+    "array": "the array of events is not closed",
+    "event": "it ends inside an event",
+    "object": "it ends before the outer object is closed",
+}
+
+
+class Want(IntEnum):
+    """What a wanted value is. One of another type is not taken, and stays in the arguments."""
+
+    INTEGER = 0
+    NUMBER = 1
+    TEXT = 2
+    JSON = 3
+    #: Any value, which is only counted.
+    NOTHING = 4
+
+
+@dataclass(frozen=True)
+class Key:
+    """A wanted key or argument, and the column that it goes to; a key may go to several, tried in their order."""
+
+    name: str
+    want: Want = Want.INTEGER
+    column: str = ""
+
+
+def keys(*names: str, want: Want = Want.INTEGER) -> tuple[Key, ...]:
+    """Several wanted keys of one type."""
+    return tuple(Key(name, want) for name in names)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Events of one of the ``phases`` (any if empty), of a category and a name (any if None) form the group ``group``.
+
+    ``arguments`` are the wanted ones. With ``numbers``, those that are numbers are listed.
+    """
+
+    group: str
+    phases: str = ""
+    category: str | None = None
+    name: str | None = None
+    arguments: tuple[Key, ...] = ()
+    numbers: bool = False
+
+
+class Flag(IntFlag):
+    """What is known of an event."""
+
+    TIME = 1
+    DURATION = 2
+    BAD_TIME = 4
+    BAD_DURATION = 8
+    NAME = 16
+    CATEGORY = 32
+
+
+#: Wanted keys of all events.
+EVENT_KEYS = (
+    Key("id"), Key("id", Want.JSON, "id text"), Key("id2", Want.JSON), Key("s", Want.TEXT), Key("bp", Want.TEXT),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Events:
+    """Some events of a group. Arrays have an entry an event; times are nanoseconds of the file's clock.
+
+    ``arguments`` are ids of the JSON text of those that were not wanted. ``numbers`` is (events, ids of keys, values).
+    """
+
+    group: str
+    phases: np.ndarray
+    flags: np.ndarray
+    times: np.ndarray
+    durations: np.ndarray
+    threads: np.ndarray
+    names: np.ndarray
+    categories: np.ndarray
+    arguments: np.ndarray
+    columns: dict[str, tuple[np.ndarray, np.ndarray]]
+    numbers: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.phases)
+
+    def integers(self, column: str, missing: int = 0) -> np.ndarray:
+        """The values of a column (int64), ``missing`` where an event has none."""
+        out = np.full(len(self), missing, np.int64)
+        if column in self.columns:
+            rows, bits = self.columns[column]
+            out[rows] = bits.view(np.int64)
+        return out
+
+    def ids(self, column: str) -> np.ndarray:
+        """The ids of texts in a column (uint32), 0 where an event has none."""
+        return self.integers(column).astype(np.uint32)
+
+    def present(self, column: str) -> np.ndarray:
+        """Which events have a value in the column."""
+        out = np.zeros(len(self), bool)
+        if column in self.columns:
+            out[self.columns[column][0]] = True
+        return out
+
+    def count(self, column: str) -> int:
+        """How many events have a value in the column."""
+        return len(self.columns[column][0]) if column in self.columns else 0
+
+
+class EventReader:
+    """The events of a file. Iterate over it once; then :attr:`others` and :attr:`complaints` are whole."""
+
+    def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
+        self._source = source
+        self._groups = [rule.group for rule in rules] + [""]
+        self._columns = [
+            [key.column or key.name for key in (*EVENT_KEYS, *arguments)]
+            for arguments in [rule.arguments for rule in rules] + [()]
+        ]
+        self._scanner = EventScanner(
+            [(r.phases, r.category, r.name, _plain(r.arguments), r.numbers) for r in rules], _plain(EVENT_KEYS), WRAP
+        )
+        self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
+        #: Sentences about what is wrong with the file as a whole.
+        self.complaints: list[str] = []
+
+    def __iter__(self) -> Iterator[list[Events]]:
+        scanner = self._scanner
+        try:
+            with self._source.open() as file:
+                while piece := file.read(CHUNK):
+                    scanner.feed(piece)
+                    if scanner.pending >= BATCH:
+                        yield self._taken()
+        except DAMAGED as error:
+            self.complaints.append(f"The compressed file is damaged: {error}.")
+        scanner.finish()
+        if scanner.ended in _END:
+            self.complaints.append(
+                f"The file is cut off: {_END[scanner.ended]}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
+                "All events before are here."
+            )
+        if scanner.pending:
+            yield self._taken()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether there is an array of events."""
+        return self._scanner.has_array
+
+    @property
+    def problems(self) -> dict[str, int]:
+        """How many events could not be read, by reason."""
+        return self._scanner.problems
+
+    @property
+    def text_count(self) -> int:
+        """Ids of texts are below this."""
+        return self._scanner.text_count
+
+    def texts(self, ids: np.ndarray) -> list[bytes]:
+        """The texts with these ids (uint32), as UTF-8."""
+        return self._scanner.texts(np.ascontiguousarray(ids, np.uint32))
+
+    @property
+    def threads(self) -> list[tuple[int | bytes | None, int | bytes | None]]:
+        """(pid, tid) as the file has them; None where an event has none."""
+        self._threads += self._scanner.threads(len(self._threads))
+        return self._threads
+
+    @property
+    def others(self) -> dict[str, bytes]:
+        """The other keys of the outer object, with the JSON text of their values (empty for one that was too large)."""
+        return {key.decode("utf-8", "replace"): value for key, value in self._scanner.others}
+
+    def _taken(self) -> list[Events]:
+        out = []
+        for group, names, taken in zip(self._groups, self._columns, self._scanner.take(), strict=True):
+            columns = {name: column for name, column in zip(names, taken[8], strict=True) if len(column[0])}
+            if len(taken[0]):
+                out.append(Events(group, *taken[:8], columns=columns, numbers=taken[9]))
+        return out
+
+
+def _plain(wanted: Sequence[Key]) -> list[tuple[str, int]]:
+    return [(key.name, int(key.want)) for key in wanted]

@@ -1,0 +1,591 @@
+"""torch.profiler's JSON, which Kineto writes: trace events whose categories say which of CUPTI's records they were.
+
+Kernels, copies, fills, API calls, waits and overheads go into the tables that a recording has; operators, annotations
+and Python functions into ``host_slices``. docs/importers.md has the whole mapping.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .._native import Keys
+from ..runbin import TABLES
+from ..trace_events import (
+    DEVICE_PROPERTIES,
+    EXTERNAL_KIND,
+    MEMCPY_KINDS,
+    MEMORY_KINDS,
+    OVERHEADS,
+    OWN,
+    SYNCHRONIZATIONS,
+)
+from .base import Import, Source
+from .chrome import looks_like_events, read
+from .events import Events, Key, Rule, Want, keys
+from .generic import Generic
+from .timeline import Fate, Timeline, value_of
+
+_EXTERNAL = (Key("External id"), Key("external id", column="External id"))
+_WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
+_GRAPH = keys("graph id", "graph node id")
+#: What Kineto computed of the rest, or counted for itself.
+_DERIVED = ("Ev Idx", "Record function id")
+_OF_KERNELS = ("queued", "blocks per SM", "warps per SM", "est. achieved occupancy %", "occupancy")
+_OF_COPIES = ("memory bandwidth (GB/s)",)
+_OF_PYTHON = ("Python id", "Python parent id", "Python module id")
+_SIZES = ("registers per thread", "shared memory")
+_OWN = (Key(OWN, Want.JSON),)
+
+
+def _rules(
+    group: str, phases: str, *categories: str, arguments: Iterable[Key] = (), left: Iterable[str] = ()
+) -> list[Rule]:
+    wanted = (*arguments, *keys(*left, want=Want.NOTHING))
+    return [Rule(f"{group}:{category}", phases, category, None, wanted) for category in categories]
+
+
+# Old releases capitalised categories.
+_RULES = (
+    *_rules(
+        "kernels", "X", "kernel", "Kernel", left=(*_DERIVED, *_OF_KERNELS),
+        arguments=(
+            *_WHERE, *_GRAPH, *keys(*_SIZES, "priority"), *keys("grid", "block", want=Want.JSON), *_OWN,
+        ),
+    ),
+    *_rules(
+        "memcpys", "X", "gpu_memcpy", "Memcpy", left=(*_DERIVED, *_OF_COPIES),
+        arguments=(
+            *_WHERE, *_GRAPH, *_OWN, Key("bytes"),
+            *keys("fromDevice", "inDevice", "toDevice", "fromContext", "inContext", "toContext"),
+        ),
+    ),
+    *_rules(
+        "memsets", "X", "gpu_memset", "Memset", left=(*_DERIVED, *_OF_COPIES),
+        arguments=(*_WHERE, *_GRAPH, *_OWN, Key("bytes")),
+    ),
+    *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=(*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))),
+    *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=(*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))),
+    *_rules(
+        "synchronizations", "X", "cuda_sync", left=(*_DERIVED, "cuda_sync_kind"),
+        arguments=(*_WHERE, *_OWN, *keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")),
+    ),
+    *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
+    *_rules("overheads", "X", "overhead", left=_DERIVED),
+    *_rules("annotations", "X", "gpu_user_annotation", left=_DERIVED, arguments=(*keys("device", "context", "stream"), *_OWN)),
+    *_rules("operators", "X", "cpu_op", "Operator", left=_DERIVED, arguments=_EXTERNAL),
+    *_rules("user", "X", "user_annotation", left=_DERIVED, arguments=_EXTERNAL),
+    *_rules("python", "X", "python_function", left=(*_DERIVED, *_OF_PYTHON), arguments=_EXTERNAL),
+    Rule(
+        "memory", "i", "cpu_instant_event", "[memory]",
+        (*keys("Total Allocated", "Total Reserved", "Device Id", "Device Type"), *keys(*_DERIVED, "finished", want=Want.NOTHING)),
+    ),
+    *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
+)  # fmt: skip
+
+_HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
+#: Categories that say which process the profiler ran in.
+_OF_HOST = ("runtime", "driver", "operators", "user", "python")
+
+_MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
+_CATEGORIES = re.compile(
+    rb'"cat"\s*:\s*"(?:[Kk]ernel|gpu_mem(?:cpy|set)|cuda_(?:runtime|driver)|cpu_op|python_function)"'
+)
+_HOST_EVENT = re.compile(
+    rb'"cat"\s*:\s*"(?:cuda_runtime|cuda_driver|cpu_op|user_annotation|python_function)"[^{}]*?"pid"\s*:\s*(\d+)'
+)
+_COPY = re.compile(r"Memcpy (\S+) \((.+) -> (.+)\)")
+_FILL = re.compile(r"Memset \((.+)\)")
+#: Ids of functions and devices have 16 bits.
+_MOST = 0xFFFF
+_NUMBERS = ("u8", "u16", "u32", "u64", "i32", "i64")
+
+
+class KinetoImporter:
+    """See :class:`cutrace.importers.base.Importer`."""
+
+    name = "kineto"
+    description = "torch.profiler (Kineto) JSON"
+
+    def recognizes(self, source: Source) -> bool:
+        head = source.head
+        if head.lstrip().startswith(b"{") and _MARKS.search(head):
+            return True
+        return looks_like_events(head) and bool(_CATEGORIES.search(head))
+
+    def read(self, source: Source, out: Import) -> None:
+        found = _HOST_EVENT.search(source.head)
+        host = int(found[1]) if found else None
+        read(source, out, _RULES, _label, lambda timeline, generic: _Kineto(timeline, generic, host))
+
+
+def _label(phase: str, category: str) -> str:
+    if not category:
+        return f"{phase} events"
+    return category if phase == "X" else f"{category} ({phase})"
+
+
+class _Kineto:
+    """Turns Kineto's groups into rows. All GPU work is of the process that the profiler ran in, whose id is ``host``
+    where the begin of the file says it."""
+
+    def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
+        self._timeline, self._generic, self._host = timeline, generic, host
+        self._launches = Keys(12)
+        self._functions = Keys(5)
+        self._externals = Keys(3)
+        self._recorded = Keys(4)
+        self._priorities = Keys(3)
+        self._sizes: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
+        self._own: dict[int, dict[str, Any]] = {0: {}}
+
+    def begin(self, batch: list[Events]) -> None:
+        if self._host is None:
+            for events in batch:
+                if events.group.split(":")[0] in _OF_HOST:
+                    pids = [self._timeline.reader.threads[i][0] for i in np.unique(events.threads).tolist()]
+                    self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
+                    if self._host is not None:
+                        break
+
+    def take(self, events: Events) -> None:
+        group = events.group.split(":")[0]
+        if group in _HOST_KINDS:
+            fate = self._generic.slices(events, _HOST_KINDS[group], events.integers("External id").astype(np.uint64))
+            self._left(events, *_DERIVED, *(_OF_PYTHON if group == "python" else ()))
+        else:
+            fate = getattr(self, f"_{group}")(events)
+        self._timeline.account_events(events, fate)
+
+    # GPU work
+
+    def _kernels(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows = self._gpu_rows("kernels", events, start, end, kept)
+        own = events.ids(OWN)
+        grid, block = self._triples(events.ids("grid")), self._triples(events.ids("block"))
+        columns = [
+            events.names, *grid.T, *block.T, events.integers("registers per thread"), events.integers("shared memory"),
+            events.integers("graph node id"), events.integers("graph id"), own,
+        ]  # fmt: skip
+        numbers, first = self._launches.ids([np.ascontiguousarray(c, np.int64)[kept] for c in columns])
+        rows["launch"] = numbers + 1
+        self._write_launches([np.asarray(c)[kept][first] for c in columns], numbers[first] + 1)
+        self._write_priorities(events, rows, kept)
+        self._put("kernels", rows)
+        self._gpu_left(events, fate, *_OF_KERNELS)
+        return fate
+
+    def _write_launches(self, columns: list[np.ndarray], ids: np.ndarray) -> None:
+        """New launch configurations, given by the columns that they were told apart by."""
+        names, gx, gy, gz, bx, by, bz, registers, shared, node, graph, own = columns
+        rows = np.zeros(len(ids), TABLES["launches"].dtype)
+        rows["id"], rows["name"] = ids, names
+        for axis, of_grid, of_block in (("x", gx, bx), ("y", gy, by), ("z", gz, bz)):
+            rows[f"grid_{axis}"], rows[f"block_{axis}"] = of_grid, of_block
+        rows["registers"], rows["dynamic_shared"] = registers, shared
+        rows["graph_node"], rows["graph"], rows["carveout"] = node, graph, 255
+        for i in np.flatnonzero(own).tolist():
+            rows[i : i + 1] = self._set_own(rows[i : i + 1], "launches", int(own[i]))
+        self._put("launches", rows)
+
+    def _memcpys(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows = self._gpu_rows("memcpys", events, start, end, kept)
+        self._sized(events, rows, kept)
+        for text in np.unique(events.names[kept]).tolist():
+            of_name = events.names[kept] == text
+            found = _COPY.fullmatch(self._timeline.one_text(text))
+            words = found.groups() if found else ("", "", "")
+            rows["kind"][of_name] = MEMCPY_KINDS.get(words[0], 0)
+            rows["source_memory"][of_name] = MEMORY_KINDS.get(words[1], 0)
+            rows["destination_memory"][of_name] = MEMORY_KINDS.get(words[2], 0)
+            if not found:
+                self._timeline.leave(
+                    "names of copies", int(of_name.sum()), why="they do not say which kind of copy it is"
+                )
+        device = rows["device"].astype(np.int64)
+        peer = events.present("inDevice")[kept]
+        rows["device"] = device = np.where(peer, _u16(events.integers("inDevice"))[kept], device)
+        rows["context"] = np.where(peer, _u16(events.integers("inContext"))[kept], rows["context"])
+        for field, name in (("source_device", "fromDevice"), ("destination_device", "toDevice")):
+            rows[field] = np.where(events.present(name)[kept], _u16(events.integers(name))[kept], device)
+        other = np.where(
+            events.integers("fromContext") == events.integers("inContext"),
+            events.integers("toContext"),
+            events.integers("fromContext"),
+        )
+        rows["peer_context"] = np.where(peer, _u16(other)[kept], 0)
+        self._set_own_rows(events, rows, "memcpys", kept)
+        self._put("memcpys", rows)
+        self._gpu_left(events, fate, *_OF_COPIES)
+        return fate
+
+    def _memsets(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows = self._gpu_rows("memsets", events, start, end, kept)
+        self._sized(events, rows, kept)
+        for text in np.unique(events.names[kept]).tolist():
+            found = _FILL.fullmatch(self._timeline.one_text(text))
+            of_name = events.names[kept] == text
+            rows["memory"][of_name] = MEMORY_KINDS.get(found[1], 0) if found else 0
+            if not found:
+                self._timeline.leave(
+                    "names of memory fills", int(of_name.sum()), why="they do not say which memory it is"
+                )
+        self._set_own_rows(events, rows, "memsets", kept)
+        self._put("memsets", rows)
+        self._gpu_left(events, fate, *_OF_COPIES)
+        return fate
+
+    def _synchronizations(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows = self._gpu_rows("synchronizations", events, start, end, kept)
+        for text in np.unique(events.names[kept]).tolist():
+            rows["type"][events.names[kept] == text] = SYNCHRONIZATIONS.get(self._timeline.one_text(text), 0)
+        record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)[kept]
+        rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id"))[kept], record
+        self._set_own_rows(events, rows, "synchronizations", kept)
+        self._put("synchronizations", rows)
+        # What is waited for was recorded by a call, in a stream: that is said nowhere else.
+        told = record > 0
+        self._write_recorded(
+            rows["event"][told],
+            record[told],
+            _u32(events.integers("wait_on_stream"))[kept][told],
+            rows["context"][told],
+        )
+        self._gpu_left(events, fate)
+        return fate
+
+    def _cuda_events(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        self._write_gpu_slices(events, start, end, kept, kind=0)
+        where = self._gpu_rows("cuda_events", events, start, end, kept)
+        self._write_recorded(
+            _u32(events.integers("event_id"))[kept], where["correlation"], where["stream"], where["context"]
+        )
+        self._left(events, *_DERIVED)
+        return fate
+
+    def _write_recorded(self, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray) -> None:
+        _, first = self._recorded.ids([np.ascontiguousarray(c, np.int64) for c in (event, record, stream, context)])
+        rows = np.zeros(len(first), TABLES["cuda_events"].dtype)
+        rows["event"], rows["event_record"], rows["correlation"] = event[first], record[first], _u32(record[first])
+        rows["stream"], rows["context"] = stream[first], context[first]
+        self._put("cuda_events", rows)
+
+    def _annotations(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        self._write_gpu_slices(events, start, end, fate == Fate.KEPT, kind=1)
+        self._left(events, *_DERIVED)
+        return fate
+
+    def _write_gpu_slices(
+        self, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray, kind: int
+    ) -> None:
+        rows = self._gpu_rows("gpu_slices", events, start, end, kept)
+        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
+        rows["arguments"], rows["kind"] = events.arguments[kept], kind
+        self._set_own_rows(events, rows, "gpu_slices", kept)
+        self._put("gpu_slices", rows)
+
+    def _gpu_rows(self, table: str, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Rows of a table with what all GPU work has. Without the arguments, process and thread ids tell device and
+        stream."""
+        layout = TABLES[table]
+        rows = np.zeros(int(kept.sum()), layout.dtype)
+        pid, tid = self._numbers_of_threads(events.threads)
+        values = {
+            "device": _u16(np.where(events.present("device"), events.integers("device"), pid)),
+            "context": _u16(events.integers("context")),
+            "stream": _u32(np.where(events.present("stream"), events.integers("stream"), tid)),
+            "correlation": _u32(events.integers("correlation")),
+            "graph_node": events.integers("graph node id").astype(np.uint64),
+            "graph": _u32(events.integers("graph id")),
+            "start": start,
+            "end": end,
+        }
+        for name, column in values.items():
+            if name in layout.offsets:
+                rows[name] = column[kept]
+        if "External id" in events.columns and "correlation" in layout.offsets:
+            self._write_externals(events, kept, np.full(len(events), self._home, np.int64))
+        return rows
+
+    def _numbers_of_threads(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers in the process and thread ids of threads (indices): "stream 7" is 7, and no number 0."""
+        which, inverse = np.unique(threads, return_inverse=True)
+        known = self._timeline.reader.threads
+        numbers = np.array([[_number(id_) for id_ in known[i]] for i in which.tolist()], np.int64).reshape(-1, 2)
+        return numbers[inverse, 0], numbers[inverse, 1]
+
+    def _sized(self, events: Events, rows: np.ndarray, kept: np.ndarray) -> None:
+        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
+
+    def _write_priorities(self, events: Events, rows: np.ndarray, kept: np.ndarray) -> None:
+        given = events.present("priority")[kept]
+        if given.any():
+            priority = events.integers("priority")[kept][given]
+            columns = [rows["context"][given].astype(np.int64), rows["stream"][given].astype(np.int64), priority]
+            _, first = self._priorities.ids([np.ascontiguousarray(c) for c in columns])
+            out = np.zeros(len(first), TABLES["streams"].dtype)
+            out["context"], out["stream"], out["priority"] = (c[first] for c in columns)
+            self._put("streams", out)
+
+    def _gpu_left(self, events: Events, fate: np.ndarray, *columns: str) -> None:
+        self._timeline.leave_arguments(events, fate, *_DERIVED, *columns)
+        self._keys_left(events)
+
+    def _left(self, events: Events, *columns: str) -> None:
+        what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
+        for column in columns:
+            self._timeline.leave(f"argument {column} of {what}", events.count(column))
+        self._keys_left(events)
+
+    def _keys_left(self, events: Events) -> None:
+        what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
+        for column in ("id", "id text", "id2", "bp"):
+            self._timeline.leave(f"key {column.split()[0]} of {what}", events.count(column))
+
+    # The host
+
+    def _runtime(self, events: Events) -> np.ndarray:
+        return self._calls(events, 2)
+
+    def _driver(self, events: Events) -> np.ndarray:
+        return self._calls(events, 1)
+
+    def _calls(self, events: Events, domain: int) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        usable = fate == Fate.KEPT
+        process, thread = self._timeline.threads(events.threads)
+        fields = {
+            "domain": np.full(len(events), domain, np.int64),
+            "callback": _u32(events.integers("cbid")),
+            "status": self._own_numbers(events, "status"),
+            "name": events.names,
+        }
+        columns = [np.ascontiguousarray(column[usable], np.int64) for column in (process, *fields.values())]
+        numbers, first = self._functions.ids(columns)
+        functions = np.zeros(len(first), TABLES["functions"].dtype)
+        functions["id"] = np.minimum(numbers[first] + 1, _MOST)
+        for name, column in fields.items():
+            functions[name] = column[usable][first]
+        there = numbers[first] < _MOST
+        self._timeline.put("functions", process[usable][first][there], functions[there])
+        full = numbers >= _MOST
+        fate[np.flatnonzero(usable)[full]] = Fate.FULL
+        kept = fate == Fate.KEPT
+        rows = np.zeros(int(kept.sum()), TABLES["api_calls"].dtype)
+        rows["start"], rows["end"], rows["thread"] = start[kept], end[kept], thread[kept]
+        rows["correlation"] = _u32(events.integers("correlation"))[kept]
+        rows["function"] = numbers[~full] + 1
+        self._timeline.put("api_calls", process[kept], rows)
+        self._write_externals(events, kept, process)
+        self._gpu_left(events, fate)
+        return fate
+
+    def _write_externals(self, events: Events, kept: np.ndarray, process: np.ndarray) -> None:
+        """Kineto's ids of what was running, by correlation id."""
+        given = kept & events.present("External id") & (events.integers("correlation") > 0)
+        if not given.any():
+            return
+        columns = [process[given], events.integers("External id")[given], events.integers("correlation")[given]]
+        _, first = self._externals.ids([np.ascontiguousarray(c, np.int64) for c in columns])
+        rows = np.zeros(len(first), TABLES["external_correlations"].dtype)
+        rows["external"], rows["correlation"] = columns[1][first], _u32(columns[2][first])
+        rows["kind"] = EXTERNAL_KIND
+        self._timeline.put("external_correlations", columns[0][first], rows)
+
+    def _overheads(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kinds = np.full(len(events), -1, np.int64)
+        for text in np.unique(events.names).tolist():
+            kinds[events.names == text] = OVERHEADS.get(self._timeline.one_text(text), -1)
+        kept = fate == Fate.KEPT
+        known = kept & (kinds >= 0)
+        _, tid = self._numbers_of_threads(events.threads)
+        rows = np.zeros(int(known.sum()), TABLES["overheads"].dtype)
+        rows["start"], rows["end"], rows["kind"] = start[known], end[known], kinds[known]
+        rows["thread"] = _u32(tid)[known]
+        self._put("overheads", rows)
+        others = kept & ~known
+        slices = np.zeros(int(others.sum()), TABLES["host_slices"].dtype)
+        slices["start"], slices["end"] = start[others], end[others]
+        slices["name"], slices["category"] = events.names[others], events.categories[others]
+        slices["arguments"], slices["thread"] = events.arguments[others], _u32(tid)[others]
+        self._put("host_slices", slices)
+        self._left(events, *_DERIVED)
+        self._timeline.leave_arguments(events, np.where(known, fate, Fate.PHASE))
+        return fate
+
+    def _memory(self, events: Events) -> np.ndarray:
+        """What the allocator of the framework says: two counters a device, and the moment with what is left to say."""
+        fate = self._generic.instants(events)
+        time, _ = self._timeline.starts(events)
+        process, _ = self._timeline.threads(events.threads)
+        on_gpu = events.integers("Device Type") == 1
+        device = np.where(on_gpu, _u16(events.integers("Device Id")), 0xFFFF)
+        for name in ("Total Allocated", "Total Reserved"):
+            given = events.present(name) & (fate == Fate.KEPT)
+            rows = np.zeros(int(given.sum()), TABLES["counters"].dtype)
+            rows["time"], rows["value"] = time[given], events.integers(name)[given]
+            rows["device"], rows["name"] = device[given], self._timeline.text(name)
+            rows["unit"] = self._timeline.text("bytes")
+            self._timeline.put("counters", process[given], rows)
+        self._left(events, *_DERIVED, "finished")
+        return fate
+
+    def _arrows(self, events: Events) -> np.ndarray:
+        return np.full(len(events), Fate.REDUNDANT, np.uint8)
+
+    # The end
+
+    def finish(self, others: dict[str, Any]) -> None:
+        self._metadata()
+        writer = self._timeline.writer(self._home)
+        info = {
+            name: others.pop(f"cuda_{name}") for name in ("driver_version", "runtime_version")
+            if isinstance(others.get(f"cuda_{name}"), int)
+        }  # fmt: skip
+        if isinstance(others.get("cupti_version"), int):
+            info["cupti_version"] = others.pop("cupti_version")
+        distributed = others.get("distributedInfo")
+        if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
+            info["rank"] = distributed["rank"]
+        writer.process(info)
+        self._devices(others)
+        self._clocks(others)
+
+    def _metadata(self) -> None:
+        """Names of devices and streams stay behind: the capture has devices and streams, and no processes for them."""
+        kept = []
+        for event in self._generic.metadata:
+            of_host = self._timeline.known_process(event.pid) or (event.pid == self._host and self._host is not None)
+            if of_host or not isinstance(event.pid, int):
+                kept.append(event)
+            else:
+                self._generic.tell(event, Fate.OF_DEVICE)
+        self._generic.metadata[:] = kept
+
+    def _devices(self, others: dict[str, Any]) -> None:
+        devices = others.pop("deviceProperties", None)
+        if not isinstance(devices, list):
+            return
+        rows = []
+        for told in devices:
+            if not isinstance(told, dict) or not isinstance(told.get("id"), int) or not 0 <= told["id"] <= _MOST:
+                self._timeline.leave("devices", 1, why="they have no id")
+                continue
+            row = np.zeros(1, TABLES["devices"].dtype)
+            row["device"], row["name"] = told["id"], self._timeline.text(str(told.get("name", "")))
+            for name, value in told.items():
+                field = DEVICE_PROPERTIES.get(name)
+                if field and isinstance(value, int) and 0 <= value <= np.iinfo(row.dtype[field]).max:
+                    row[field] = value
+                elif name not in ("id", "name"):
+                    self._timeline.leave(f"device property {name}", 1)
+            if row["warp_size"][0]:
+                row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
+            rows.append(row)
+        if rows:
+            self._put("devices", np.concatenate(rows))
+
+    def _clocks(self, others: dict[str, Any]) -> None:
+        """The wall clock, which the file has as the moment at which its own clock was 0."""
+        base = others.get("baseTimeNanoseconds")
+        first = self._timeline.first
+        epoch = first - self._timeline.offset > 10**18
+        if not first or not (isinstance(base, int) or epoch):
+            return
+        row = np.zeros(1, TABLES["clocks"].dtype)
+        realtime = first - self._timeline.offset + (base if isinstance(base, int) else 0)
+        if 0 < realtime < 2**63:
+            row["boottime"], row["realtime"] = first, realtime
+            for process in range(self._timeline.process_count):
+                self._timeline.writer(process).rows("clocks", row)
+
+    # Helpers
+
+    @property
+    def _home(self) -> int:
+        """The process that all GPU work is of."""
+        return self._timeline.process_index(self._host if self._host is not None else 0)
+
+    def _put(self, table: str, rows: np.ndarray) -> None:
+        self._timeline.put(table, np.full(len(rows), self._home, np.int64), rows)
+
+    def _triples(self, texts: np.ndarray) -> np.ndarray:
+        """Lists of three numbers, from their JSON."""
+        which, inverse = np.unique(texts, return_inverse=True)
+        for text in which.tolist():
+            if text not in self._sizes:
+                value = value_of(self._timeline.one_text(text))
+                good = (
+                    isinstance(value, list)
+                    and len(value) == 3
+                    and all(isinstance(v, int) and 0 <= v < 2**32 for v in value)
+                )
+                self._sizes[text] = tuple(value) if good else (0, 0, 0)
+        return np.array([self._sizes[text] for text in which.tolist()], np.int64).reshape(-1, 3)[inverse]
+
+    def _own_of(self, text: int) -> dict[str, Any]:
+        """Fields of a record that Kineto does not have, from the JSON of cutrace's own argument."""
+        if text not in self._own:
+            value = value_of(self._timeline.one_text(text))
+            self._own[text] = value if isinstance(value, dict) else {}
+        return self._own[text]
+
+    def _set_own(self, rows: np.ndarray, table: str, text: int) -> np.ndarray:
+        """Rows with the fields that cutrace's own argument has, where they fit."""
+        types = {f.name: f.type for f in TABLES[table].fields}
+        for name, value in self._own_of(text).items():
+            if name == "name" and isinstance(value, str) and types.get(name) == "string":
+                rows[name] = self._timeline.text(value)
+            elif (
+                types.get(name) in _NUMBERS and name not in ("id", "start", "end", "process") and isinstance(value, int)
+            ):
+                limits = np.iinfo(rows.dtype[name])
+                if limits.min <= value <= limits.max:
+                    rows[name] = value
+        return rows
+
+    def _set_own_rows(self, events: Events, rows: np.ndarray, table: str, kept: np.ndarray) -> None:
+        texts = events.ids(OWN)[kept]
+        for text in np.unique(texts[texts > 0]).tolist():
+            rows[texts == text] = self._set_own(rows[texts == text], table, text)
+
+    def _own_numbers(self, events: Events, name: str) -> np.ndarray:
+        """One field of cutrace's own argument, 0 where there is none."""
+        which, inverse = np.unique(events.ids(OWN), return_inverse=True)
+        values = [self._own_of(text).get(name) for text in which.tolist()]
+        return np.array([v if isinstance(v, int) and 0 <= v < 2**32 else 0 for v in values], np.int64)[inverse]
+
+
+def _number(id_: int | bytes | None) -> int:
+    if isinstance(id_, bytes):
+        digits = re.search(rb"(\d{1,9})\D*$", id_)
+        return int(digits[1]) if digits else 0
+    return id_ or 0
+
+
+def _u16(values: np.ndarray) -> np.ndarray:
+    """Values of 16 bits, 0xffff for those that are not."""
+    return np.where((values >= 0) & (values <= _MOST), values, _MOST)
+
+
+def _u32(values: np.ndarray) -> np.ndarray:
+    """The lower 32 bits: -1 is the largest of them, as in CUPTI's records."""
+    return values.astype(np.int64) & 0xFFFFFFFF
+
+
+KINETO = KinetoImporter()

@@ -1,0 +1,355 @@
+"""What importers of timelines share: processes and threads with ids of any kind, texts, times, and the account.
+
+A :class:`Timeline` takes rows whose texts are ids of the reader, and writes them with the ids of the capture of each
+process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from ..runbin import TABLES, Writer
+from .base import Import
+from .events import EventReader, Events, Flag
+
+#: Ids from here on stand for processes and threads whose id in the file is no number that an operating system gives.
+#: They fit into 31 bits, as ids of threads have to for some viewers.
+FIRST_MADE_UP = 2_000_000_000
+
+#: Row times have to be above 0. The times of a file that begins earlier than this (ns) are shifted by a multiple of it.
+_EARLIEST = 10**15
+_LATEST = 2**63 - 1
+#: Texts that are made here, and not by the reader, have ids from here on.
+_OWN_TEXTS = 1 << 31
+
+
+class Fate(IntEnum):
+    """What became of an event."""
+
+    KEPT = 0
+    NO_TIME = 1
+    BAD_TIME = 2
+    BAD_DURATION = 3
+    NEGATIVE = 4
+    RANGE = 5
+    NO_BEGIN = 6
+    FULL = 7
+    NO_VALUES = 8
+    PHASE = 9
+    REDUNDANT = 10
+    OF_DEVICE = 11
+    TOO_MANY = 12
+
+
+#: The word of the account, and why.
+_FATES: dict[Fate, tuple[str, str]] = {
+    Fate.KEPT: ("kept", ""),
+    Fate.NO_TIME: ("lost", "no time"),
+    Fate.BAD_TIME: ("lost", "the time is no number"),
+    Fate.BAD_DURATION: ("lost", "the duration is no number"),
+    Fate.NEGATIVE: ("lost", "the duration is negative"),
+    Fate.RANGE: ("lost", "the time is beyond 64 bits"),
+    Fate.NO_BEGIN: ("lost", "an end without a begin"),
+    Fate.FULL: ("lost", "more functions than a capture can tell apart"),
+    Fate.NO_VALUES: ("lost", "no value is a number"),
+    Fate.PHASE: ("left", "a capture has nothing like this phase"),
+    Fate.REDUNDANT: ("left", "correlation ids say the same"),
+    Fate.OF_DEVICE: ("left", "a capture has devices and streams of its own"),
+    Fate.TOO_MANY: ("left", "more than are kept of a process"),
+}
+
+
+def total(durations: np.ndarray) -> int:
+    """The exact sum of many int64, which may be beyond 64 bits."""
+    return (int((durations >> 32).sum()) << 32) + int((durations & 0xFFFFFFFF).sum())
+
+
+def value_of(text: bytes | str) -> Any:
+    """JSON text as a value, None for what is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass
+class _Process:
+    """A process of the file, and how its texts are numbered in the capture."""
+
+    index: int
+    writer: Writer
+    texts: np.ndarray = field(default_factory=lambda: np.zeros(1024, np.uint32))
+    own_texts: dict[int, int] = field(default_factory=dict)
+    made_up: dict[int | bytes | None, int] = field(default_factory=dict)
+
+
+class Timeline:
+    """A capture that is being made of timed events. ``label`` names a kind of events, for the account, by phase and
+    category."""
+
+    def __init__(self, out: Import, reader: EventReader, label: Callable[[str, str], str]) -> None:
+        self.out, self.reader, self._label = out, reader, label
+        self._processes: list[_Process] = []
+        self._index_of: dict[Any, int] = {}
+        self._thread_process = np.zeros(0, np.int64)
+        self._thread_id = np.zeros(0, np.uint32)
+        self._own: list[bytes] = []
+        self._own_ids: dict[bytes, int] = {}
+        self._offset: int | None = None
+        self._first = 0
+        self._leftovers: dict[str, dict[int, int]] = {}
+        self._fates: dict[tuple[int, int, int], list[int]] = {}
+
+    # Processes and threads
+
+    def process_index(self, pid: Any) -> int:
+        """The process with this id in the file: an int, bytes (a text) or None (an event without one)."""
+        if pid not in self._index_of:
+            number = isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP
+            index = self._index_of[pid] = len(self._processes)
+            info: dict[str, Any] = {} if number else {"source_pid": _readable(pid)}
+            name = _readable(pid) if isinstance(pid, bytes) else ""
+            writer = self.out.process(
+                ("timeline", index),
+                pid=pid if number else FIRST_MADE_UP + index,
+                name=name,
+                time_offset_ns=self.offset,
+                **info,
+            )
+            self._processes.append(_Process(index, writer))
+        return self._index_of[pid]
+
+    def known_process(self, pid: Any) -> bool:
+        """Whether there are rows of this process."""
+        return pid in self._index_of
+
+    def writer(self, process: int) -> Writer:
+        """The writer of a process, by its index."""
+        return self._processes[process].writer
+
+    @property
+    def process_count(self) -> int:
+        return len(self._processes)
+
+    def thread_number(self, process: int, tid: Any) -> int:
+        """The number of a thread in the capture: its id where that is one, else one that is made up."""
+        if isinstance(tid, int) and 0 <= tid < FIRST_MADE_UP:
+            return tid
+        made_up = self._processes[process].made_up
+        return made_up.setdefault(tid, FIRST_MADE_UP + len(made_up))
+
+    def threads(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Processes and numbers of the reader's threads with these indices."""
+        if len(indices) and int(indices.max()) >= len(self._thread_id):
+            self._learn_threads(np.unique(indices))
+        wanted = self._thread_process[indices] if len(indices) else np.zeros(0, np.int64)
+        if len(wanted) and int(wanted.min()) < 0:
+            self._learn_threads(np.unique(indices))
+            wanted = self._thread_process[indices]
+        return wanted, self._thread_id[indices] if len(indices) else np.zeros(0, np.uint32)
+
+    def _learn_threads(self, indices: np.ndarray) -> None:
+        known = self.reader.threads
+        more = len(known) - len(self._thread_id)
+        self._thread_process = np.append(self._thread_process, np.full(more, -1, np.int64))
+        self._thread_id = np.append(self._thread_id, np.zeros(more, np.uint32))
+        for index in indices[self._thread_process[indices] < 0].tolist():
+            pid, tid = known[index]
+            process = self.process_index(pid)
+            self._thread_process[index] = process
+            self._thread_id[index] = self.thread_number(process, tid)
+
+    # Texts
+
+    def text(self, text: bytes | str) -> int:
+        """The id of a text that is not the reader's, to be used like those of the reader; 0 for an empty one."""
+        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        if not data:
+            return 0
+        if data not in self._own_ids:
+            self._own_ids[data] = _OWN_TEXTS + len(self._own)
+            self._own.append(data)
+        return self._own_ids[data]
+
+    def texts(self, ids: np.ndarray) -> list[bytes]:
+        """The texts with these ids."""
+        own = ids >= _OWN_TEXTS
+        if not own.any():
+            return self.reader.texts(ids)
+        theirs = iter(self.reader.texts(ids[~own]))
+        return [self._own[i - _OWN_TEXTS] if i >= _OWN_TEXTS else next(theirs) for i in ids.tolist()]
+
+    def one_text(self, text: int) -> str:
+        """The text with this id."""
+        return self.texts(np.array([text], np.uint32))[0].decode("utf-8", "replace")
+
+    def _written(self, process: _Process, ids: np.ndarray) -> np.ndarray:
+        """Ids of the reader as those of the capture."""
+        own = ids >= _OWN_TEXTS
+        if own.any():
+            out = np.zeros(len(ids), np.uint32)
+            out[~own] = self._written(process, ids[~own])
+            for text in np.unique(ids[own]).tolist():
+                if text not in process.own_texts:
+                    process.own_texts[text] = process.writer.string(self._own[text - _OWN_TEXTS])
+                out[ids == text] = process.own_texts[text]
+            return out
+        if len(process.texts) < self.reader.text_count:
+            more = max(self.reader.text_count, 2 * len(process.texts)) - len(process.texts)
+            process.texts = np.append(process.texts, np.zeros(more, np.uint32))
+        out = process.texts[ids]
+        missing = ids[(out == 0) & (ids != 0)]
+        if len(missing):
+            new = np.unique(missing)
+            process.texts[new] = [process.writer.string(text) for text in self.reader.texts(new)]
+            out = process.texts[ids]
+        return out
+
+    # Times
+
+    @property
+    def offset(self) -> int:
+        """What is added to the file's times (ns)."""
+        return self._offset or 0
+
+    def begin(self, batch: Iterable[Events]) -> None:
+        """Settle how times are shifted, by the first events of the file."""
+        if self._offset is None:
+            timed = [events.times[(events.flags & Flag.TIME) > 0] for events in batch]
+            first = min((int(times.min()) for times in timed if len(times)), default=None)
+            if first is not None:
+                shift = 0 if first >= _EARLIEST else -(first // _EARLIEST - 1) * _EARLIEST
+                self._offset, self._first = shift, first + shift
+
+    @property
+    def first(self) -> int:
+        """A moment (row time) near the begin of the file; 0 when it has no times."""
+        return self._first
+
+    def starts(self, events: Events) -> tuple[np.ndarray, np.ndarray]:
+        """The begins of events as row times, and the fates of those that have no usable one (:attr:`Fate.KEPT` where
+        they have)."""
+        fate = np.zeros(len(events), np.uint8)
+        times = events.times
+        fate[(times < 1 - self.offset) | (times > _LATEST - self.offset)] = Fate.RANGE
+        fate[(events.flags & Flag.TIME) == 0] = Fate.NO_TIME
+        fate[(events.flags & Flag.BAD_TIME) > 0] = Fate.BAD_TIME
+        start = np.where(fate == Fate.KEPT, times, 1 - self.offset) + np.int64(self.offset)
+        return start.astype(np.uint64), fate
+
+    def spans(self, events: Events) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Begins and ends (0 where an event has no duration) as row times, and fates."""
+        start, fate = self.starts(events)
+        durations = events.durations
+        timed = (events.flags & Flag.DURATION) > 0
+        fate[(fate == Fate.KEPT) & timed & (durations < 0)] = Fate.NEGATIVE
+        fate[(fate == Fate.KEPT) & timed & (durations > _LATEST - start.astype(np.int64))] = Fate.RANGE
+        fate[(fate == Fate.KEPT) & ((events.flags & Flag.BAD_DURATION) > 0)] = Fate.BAD_DURATION
+        usable = timed & (fate == Fate.KEPT)
+        end = np.where(usable, start + np.where(usable, durations, 0).astype(np.uint64), 0).astype(np.uint64)
+        return start, end, fate
+
+    # Rows
+
+    def put(self, table: str, processes: np.ndarray, rows: np.ndarray) -> None:
+        """Write rows; their texts are ids of the reader (or of :meth:`text`), and ``processes`` says whose they are."""
+        if not len(rows):
+            return
+        layout = TABLES[table]
+        texts = [f.name for f in layout.fields if f.type == "string"]
+        for index in np.flatnonzero(np.bincount(processes)).tolist():
+            part = rows if index == processes[0] and (processes == index).all() else rows[processes == index]
+            process = self._processes[index]
+            for name in texts:
+                part[name] = self._written(process, part[name])
+            process.writer.rows(table, part)
+
+    # The account
+
+    def account(self, phases: np.ndarray, categories: np.ndarray, durations: np.ndarray, fates: np.ndarray) -> None:
+        """These events were seen, and this became of them. ``durations`` are 0 where an event has none."""
+        if not len(phases):
+            return
+        key = (
+            phases.astype(np.uint64) << np.uint64(40)
+            | categories.astype(np.uint64) << np.uint64(8)
+            | fates.astype(np.uint64)
+        )
+        which, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+        for i, (kind, count) in enumerate(zip(which.tolist(), counts.tolist(), strict=True)):
+            tally = self._fates.setdefault((kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF), [0, 0])
+            tally[0] += count
+            tally[1] += total(durations[inverse == i])
+
+    def account_events(self, events: Events, fates: np.ndarray) -> None:
+        """:meth:`account` for whole events."""
+        durations = np.where((events.flags & Flag.DURATION) > 0, events.durations, 0)
+        self.account(events.phases, events.categories, durations, fates)
+
+    def leave_arguments(self, events: Events, fates: np.ndarray, *columns: str) -> None:
+        """The arguments of these events that nobody wanted, and those of ``columns``, have no place in a capture."""
+        if not len(events):
+            return
+        what = self.kind(int(events.phases[0]), int(events.categories[0]))
+        for column in columns:
+            self._leave(f"argument {column} of {what}", events.count(column))
+        arguments = events.arguments[(events.arguments > 0) & (fates == Fate.KEPT)]
+        if len(arguments):
+            known = self._leftovers.setdefault(what, {})
+            ids, counts = np.unique(arguments, return_counts=True)
+            for text, count in zip(ids.tolist(), counts.tolist(), strict=True):
+                known[text] = known.get(text, 0) + count
+
+    def leave(self, what: str, count: int, why: str = "") -> None:
+        """So many things that are no events (a key, an argument) have no place in a capture."""
+        self._leave(what, count, why)
+
+    def kind(self, phase: int, category: int) -> str:
+        """What events of a phase and category (an id) are called in the account."""
+        return self._label(chr(phase), self.one_text(category))
+
+    def _leave(self, what: str, count: int, why: str = "") -> None:
+        if count:
+            self.out.seen(what, count)
+            self.out.left(what, count, why=why)
+
+    # The end
+
+    def finish(self) -> None:
+        """Write what is known of processes, and the account."""
+        for (phase, category, fate), (count, duration) in self._fates.items():
+            what = self.kind(phase, category)
+            word, why = _FATES[Fate(fate)]
+            self.out.seen(what, count, duration)
+            if word == "kept":
+                self.out.kept(what, count, duration)
+            else:
+                getattr(self.out, word)(what, count, duration, why=why)
+        for what, texts in self._leftovers.items():
+            names: dict[str, int] = {}
+            ids = np.array(list(texts), np.uint32)
+            for text, count in zip(self.texts(ids), texts.values(), strict=True):
+                value = value_of(text)
+                for name in value if isinstance(value, dict) else ():
+                    names[name] = names.get(name, 0) + count
+            for name, count in names.items():
+                self._leave(f"argument {name} of {what}", count)
+        for process in self._processes:
+            if process.made_up:
+                process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
+                rows = np.zeros(len(process.made_up), TABLES["threads"].dtype)
+                rows["thread"] = list(process.made_up.values())
+                texts = [t if isinstance(t, bytes) else b"" if t is None else str(t).encode() for t in process.made_up]
+                rows["name"] = [process.writer.string(text) for text in texts]
+                rows["source"] = 1
+                process.writer.rows("threads", rows)
+
+
+def _readable(id_: Any) -> Any:
+    return id_.decode("utf-8", "replace") if isinstance(id_, bytes) else id_
