@@ -1,0 +1,243 @@
+"""Rows of a capture made from columns of another tool's tables, with an account of the rows that cannot be.
+
+A value that its field cannot hold makes its row unusable: it is counted, and never cut to size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..runbin import TABLES, Writer
+from .base import Import
+from .tables import Batch
+
+_NONE = 0xFFFFFFFF
+_LAST = 2**63 - 1
+
+
+@dataclass
+class Rows:
+    """Rows of the table ``table`` that are made from ``batch``, one of each; ``offset`` is added to times.
+
+    A field is set once. What is unusable about a row is told by :meth:`reject`, the first reason counts.
+    """
+
+    table: str
+    batch: Batch
+    offset: int = 0
+    rows: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = np.zeros(self.batch.rows, TABLES[self.table].dtype)
+        self._durations = np.zeros(self.batch.rows, np.int64)
+        self._reasons: list[str] = []
+        self._reason = np.zeros(self.batch.rows, np.uint8)
+
+    def reject(self, which: np.ndarray, why: str) -> None:
+        """These rows cannot be used."""
+        if not which.any():
+            return
+        if why not in self._reasons:
+            self._reasons.append(why)
+        self._reason[which & (self._reason == 0)] = self._reasons.index(why) + 1
+
+    def set(self, name: str, values: np.ndarray) -> None:
+        """Set a field to numbers, each of which has to fit."""
+        target = self.rows.dtype[name]
+        if target.kind == "f" or target == values.dtype:
+            self.rows[name] = values
+            return
+        limits = np.iinfo(target)
+        least, most = (0, 0) if not len(values) else (int(values.min()), int(values.max()))
+        if target == np.uint64:
+            # SQL has no unsigned numbers: addresses and the like come as negative ones.
+            self.rows[name] = values.astype(np.uint64)
+            return
+        if least < int(limits.min) or most > int(limits.max):
+            # "None" is written as -1, or as that of 32 bits, in fields of any size.
+            none = (values == -1) | (values == _NONE)
+            self.reject(~none & ((values < limits.min) | (values > limits.max)), f"{name} out of range")
+        self.rows[name] = values.astype(target)
+
+    def take(self, **fields: str) -> None:
+        """Set fields from the columns of these names; no value is 0, a value of a wrong type makes a row unusable."""
+        for name, column in fields.items():
+            self.check(column)
+            self.set(name, self.batch[column])
+
+    def check(self, *columns: str) -> None:
+        """Values of these columns have to be of their type."""
+        for column in columns:
+            self.reject(self.batch.columns[column].wrong, f"{column} of a wrong type")
+
+    def need(self, *columns: str) -> None:
+        """Values of these columns have to be there too."""
+        self.check(*columns)
+        for column in columns:
+            self.reject(self.batch.columns[column].null, f"no {column}")
+
+    def moment(self, column: str, name: str = "time", until: str = "") -> None:
+        """Set the time of an instant; ``until`` is the end of what began then, for the account alone."""
+        self.need(column, *([until] if until else []))
+        self.rows[name] = self._time(column)
+        if until:
+            starts, ends = self.batch[column], self.batch[until]
+            usable = (self._reason == 0) & (ends >= starts)
+            self._durations[usable] = (ends - starts)[usable]
+
+    def span(self, start: str = "start", end: str = "end", *, open_ended: bool = False) -> None:
+        """Set start and end. An end that is 0 is unknown; with ``open_ended`` one that is not there as well."""
+        self.need(start)
+        if open_ended:
+            self.check(end)
+        else:
+            self.need(end)
+        starts, ends = self.batch[start], self.batch[end]
+        unknown = self.batch.columns[end].null | ((ends == 0) & (starts != 0))
+        self.rows["start"] = self._time(start)
+        self.rows["end"] = np.where(unknown, 0, self._time(end, ~unknown))
+        self.reject(~unknown & (ends < starts), "it ends before it starts")
+        # What cannot be used has no duration that could be added up.
+        usable = (self._reason == 0) & ~unknown
+        self._durations[usable] = (ends - starts)[usable]
+
+    def adopt(self, other: Rows) -> None:
+        """Reject what is unusable of ``other``, which is made from the same rows."""
+        for i, why in enumerate(other._reasons):
+            self.reject(other._reason == i + 1, why)
+
+    def settle(self, out: Import, what: str) -> np.ndarray:
+        """The rows that can be used, and the account of all."""
+        seen = _sum(self._durations)
+        out.seen(what, self.batch.rows, seen)
+        if not self._reasons or not self._reason.any():
+            out.kept(what, self.batch.rows, seen)
+            return self.rows
+        for i, why in enumerate(self._reasons):
+            which = self._reason == i + 1
+            out.lost(what, int(np.count_nonzero(which)), _sum(self._durations[which]), why)
+        good = self._reason == 0
+        out.kept(what, int(np.count_nonzero(good)), _sum(self._durations[good]))
+        usable: np.ndarray = self.rows[good]
+        return usable
+
+    def _time(self, column: str, where: np.ndarray | None = None) -> np.ndarray:
+        values = self.batch[column]
+        outside = (values < -self.offset) | (values > _LAST - self.offset)
+        self.reject(outside if where is None else outside & where, f"{column} out of range")
+        return np.where(outside, 0, values + np.int64(self.offset)).astype(np.uint64)
+
+
+def _sum(values: np.ndarray) -> int:
+    """The exact sum, which may exceed 64 bits."""
+    if not len(values):
+        return 0
+    if int(values.max()) < 2**62 // len(values):
+        return int(values.sum())
+    return sum(values.tolist())
+
+
+class Interned:
+    """A table of things with ids (``launches``, ``functions``) of one process."""
+
+    def __init__(self, writer: Writer, table: str) -> None:
+        self._writer, self._table = writer, table
+        self._known: dict[bytes, int] = {}
+        self._most = int(np.iinfo(TABLES[table].dtype["id"]).max)
+
+    def ids(self, rows: np.ndarray) -> np.ndarray:
+        """The id of each row, whose own ``id`` is 0. New ones are written. 0 where there are more than ids."""
+        first, inverse = distinct(rows)
+        ids, new = np.zeros(len(first), np.int64), []
+        for i, row in enumerate(rows[first]):
+            key = row.tobytes()
+            known = self._known.get(key, 0)
+            if not known and len(self._known) < self._most:
+                known = self._known[key] = len(self._known) + 1
+                new.append((first[i], known))
+            ids[i] = known
+        if new:
+            added = rows[[at for at, _ in new]]
+            added["id"] = [number for _, number in new]
+            self._writer.rows(self._table, added)
+        found: np.ndarray = ids[inverse]
+        return found
+
+
+def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of the different rows is first, and which of them each row is."""
+    size = rows.dtype.itemsize
+    words = np.zeros((len(rows), (size + 7) // 8), np.uint64)
+    words.view(np.uint8)[:, :size] = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
+    # Sorting hashes is many times faster than sorting rows.
+    hashes = np.zeros(len(rows), np.uint64)
+    for column in words.T:
+        hashes = (hashes ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(29)
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    if (words[first][inverse] != words).any():
+        _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    return first, inverse.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts by the ids that a file refers to them with, ascending."""
+
+    ids: np.ndarray
+    texts: list[str]
+
+    @classmethod
+    def of(cls, pairs: Mapping[int, str]) -> Texts:
+        order = sorted(pairs)
+        return cls(np.array(order, np.int64), [pairs[i] for i in order])
+
+    def __getitem__(self, number: int) -> str:
+        """The text with an id, "" for none."""
+        at = int(np.searchsorted(self.ids, number))
+        return self.texts[at] if at < len(self.ids) and self.ids[at] == number else ""
+
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        """Where the texts with these ids are, -1 for an id that there is not."""
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[at] == ids, at, -1)
+
+
+class Strings:
+    """String ids of one process for the texts of a file, each written when it is first referred to."""
+
+    def __init__(self, writer: Writer, texts: Texts) -> None:
+        self._writer, self._texts = writer, texts
+        self._ids = np.full(len(texts.texts) + 1, -1, np.int64)
+        self._ids[-1] = 0
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        places = self._texts.places(ids)
+        for at in np.unique(places[self._ids[places] < 0]).tolist():
+            self._ids[at] = self._writer.string(self._texts.texts[at])
+        found: np.ndarray = self._ids[places]
+        return found
+
+
+def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
+    """String ids of texts, an array of str."""
+    return np.fromiter(map(writer.string, texts.tolist()), np.int64, len(texts))
+
+
+def arguments(writer: Writer, values: Mapping[str, Sequence[object]], rows: int) -> np.ndarray:
+    """String ids of JSON objects that have for each row the values that are not None; 0 where there is none."""
+    known: dict[tuple[object, ...], int] = {}
+    ids = np.zeros(rows, np.int64)
+    names = list(values)
+    for i, row in enumerate(zip(*values.values(), strict=True)):
+        if row not in known:
+            told = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            known[row] = writer.string(json.dumps(told, ensure_ascii=False)) if told else 0
+        ids[i] = known[row]
+    return ids

@@ -1,0 +1,254 @@
+"""Exports of Nsight Systems: SQLite databases, and folders or files of Arrow and Parquet tables.
+
+All have the same tables of the same columns. Columns are found by name, since they differ between versions; a table
+that nobody here knows is left out by name. :mod:`.nsys_events` says what becomes of which table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from ..errors import BadCapture
+from ..runbin import Writer
+from . import nsys_events, nsys_nvtx, nsys_target
+from .base import Import, Source
+from .building import Interned, Rows, Strings, Texts
+from .tables import Batch, Kind, Tables, rows
+from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
+from .tables_sqlite import MAGIC, SqliteTables, tables_of
+
+# One of these is in every export, and in no other database.
+_SIGNS = frozenset({"META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME", "ENUM_NSYS_EVENT_CLASS"})
+_EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"})
+
+# Times before this (ns before the begin of the session, 73 years) are no times.
+_FLOOR = -(2**61)
+
+#: The bits of a serialized id that name a process, and those that name a thread in it.
+THREAD_BITS = 24
+THREADS = (1 << THREAD_BITS) - 1
+
+
+class NsysSqlite:
+    """``nsys export --type sqlite``"""
+
+    name = "nsys-sqlite"
+    description = "Nsight Systems SQLite export"
+
+    def recognizes(self, source: Source) -> bool:
+        return source.head.startswith(MAGIC) and not source.packed and is_export(tables_of(source.path))
+
+    def read(self, source: Source, out: Import) -> None:
+        with SqliteTables(source.path) as tables:
+            _beside(source.path, out)
+            Reading(tables, out, source.path).read()
+
+
+class NsysArrow:
+    """``nsys export --type arrow``, ``arrowdir`` and ``parquetdir``"""
+
+    name = "nsys-arrow"
+    description = "Nsight Systems Arrow or Parquet export"
+
+    def recognizes(self, source: Source) -> bool:
+        if source.path.is_dir():
+            return is_export({file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES})
+        # The tables of one Arrow file are in its schemas, which have their names as text.
+        return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
+
+    def read(self, source: Source, out: Import) -> None:
+        with ArrowTables(source.path) as tables:
+            Reading(tables, out, source.path).read()
+
+
+def is_export(names: set[str]) -> bool:
+    """Whether a file with these tables is an export of nsys."""
+    return bool(names & _SIGNS) or ("StringIds" in names and bool(names & _EVENTS))
+
+
+@dataclass
+class Target:
+    """A process that is written: its strings, launch configurations and functions."""
+
+    key: int
+    writer: Writer
+    strings: Strings
+    functions: Strings
+    launches: Interned = field(init=False)
+    calls: Interned = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.launches = Interned(self.writer, "launches")
+        self.calls = Interned(self.writer, "functions")
+
+
+class Reading:
+    """One export on its way into a capture."""
+
+    def __init__(self, tables: Tables, out: Import, path: Path) -> None:
+        self.tables, self.out, self._path = tables, out, path
+        self.targets: dict[int, Target] = {}
+        self._kept = 0
+
+    def read(self) -> None:
+        """Convert all tables. Raises :class:`BadCapture` when no event could be used."""
+        names = list(self.tables.names)
+        # What names things comes first. Tables of the whole machine come last, when it is known whose it was.
+        nsys_target.describe(self)
+        for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
+            if name == "NVTX_EVENTS":
+                nsys_nvtx.convert(self)
+            elif mapping := nsys_events.mapping(name, self.tables.names[name]):
+                self._convert(name, mapping)
+            else:
+                self._leave(name)
+        nsys_target.finish(self)
+        for name, damage in self.tables.damage.items():
+            self.out.note(f"{name} is damaged ({damage}): what could be read of it is here. Export it again.")
+        if not self._kept:
+            raise BadCapture(f"{self._path} has no event that can be used. Export it again, with all tables.")
+
+    def batches(self, name: str, columns: dict[str, Kind], owner: str) -> Iterator[tuple[Target, Batch, np.ndarray]]:
+        """The rows of a table, those of each process apart, and where in the table they are. ``owner`` is the column
+        with the id of their process or thread. Rows that damage hides are counted as lost."""
+        read = 0
+        for batch in self.tables.batches(name, columns | {owner: "integer"}):
+            if not batch.rows:
+                continue
+            ids = np.where(batch.known(owner), batch[owner] >> THREAD_BITS << THREAD_BITS, self._default)
+            places = np.arange(read, read + batch.rows)
+            read += batch.rows
+            # One process is the rule.
+            keys = ids[:1].tolist() if (ids == ids[0]).all() else np.unique(ids).tolist()
+            for key in keys:
+                chosen = ids == key
+                whole = len(keys) == 1
+                yield self.target(key), batch if whole else batch.select(chosen), places if whole else places[chosen]
+        self._missing(name, read)
+
+    def target(self, key: int) -> Target:
+        """The process that a serialized id stands for."""
+        if key not in self.targets:
+            pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
+            info = nsys_target.info(self) | ({"executable": path} if path else {})
+            name = PurePath(path).name
+            writer = self.out.process(key, pid=pid, name=name, time_offset_ns=self.offset, **info)
+            texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
+            self.targets[key] = Target(key, writer, texts, functions)
+            nsys_target.clock(self, writer)
+        return self.targets[key]
+
+    def write(self, what: str, target: Target, made: Rows) -> None:
+        """Write rows, and account for them."""
+        usable = made.settle(self.out, what)
+        self._kept += len(usable)
+        if len(usable):
+            target.writer.rows(made.table, usable)
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The texts that all tables refer to by number."""
+        found: dict[int, str] = {}
+        for batch in self._lookup("StringIds", {"id": "integer", "value": "text"}):
+            good = batch.known("id") & batch.known("value")
+            found.update(zip(batch["id"][good].tolist(), batch["value"][good].tolist(), strict=True))
+            self.out.seen("StringIds", batch.rows)
+            self.out.kept("StringIds", int(np.count_nonzero(good)))
+            self.out.lost("StringIds", int(np.count_nonzero(~good)), why="no number or no text")
+        return Texts.of(found)
+
+    @cached_property
+    def function_names(self) -> Texts:
+        """The same texts as names of functions: without the version behind them."""
+        return Texts(self.texts.ids, [nsys_events.without_version(text) for text in self.texts.texts])
+
+    @cached_property
+    def processes(self) -> dict[int, tuple[int, str]]:
+        """Process id and name by the serialized id of the process."""
+        found: dict[int, tuple[int, str]] = {}
+        for row in rows(self.tables, "PROCESSES", {"globalPid": "integer", "pid": "integer", "name": "text"}):
+            match row:
+                case {"globalPid": int(key), "pid": pid, "name": name}:
+                    number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
+                    found[key >> THREAD_BITS << THREAD_BITS] = number & 0xFFFFFFFF, str(name or "")
+        return found
+
+    @cached_property
+    def offset(self) -> int:
+        """What is added to all times (ns) so that they are positive: nsys counts from the begin of its session, and
+        some events were before it. Whole seconds, so that times still look alike."""
+        least = 1
+        for name, columns in self.tables.names.items():
+            time = nsys_events.time_column(name, columns)
+            first = self.tables.least(name, time, _FLOOR) if time else None
+            least = least if first is None else min(least, first)
+        return -(-(1 - least) // 10**9) * 10**9
+
+    @property
+    def _default(self) -> int:
+        """The process of rows that do not say which: the first with events."""
+        return next(iter(self.targets), next(iter(self.processes), 0))
+
+    def _convert(self, name: str, mapping: nsys_events.Mapping) -> None:
+        columns = self.tables.names[name]
+        for target, batch, _ in self.batches(name, mapping.columns, mapping.owner(columns)):
+            for how, part in nsys_events.parts(mapping, batch):
+                made = Rows(how.table, part, self.offset)
+                how.fill(self, target, made)
+                self.write(name, target, made)
+        self.leave_columns(name, set(mapping.columns) | {mapping.owner(columns)})
+
+    def leave_columns(self, name: str, used: set[str]) -> None:
+        """Name the columns of a table that say something and have no place in a capture."""
+        unused = [c for c in self.tables.names[name] if c not in used and c not in nsys_events.REDUNDANT]
+        for column, count in self.tables.filled(name, unused).items():
+            if count:
+                self.out.seen(f"{column} of {name}", count)
+                self.out.left(f"{column} of {name}", count)
+
+    def _leave(self, name: str) -> None:
+        """Count a table that has no place in a capture, with the time that its rows took."""
+        if name in nsys_target.READ:
+            return  # accounted for where it is read
+        what, why = nsys_events.leftover(name)
+        start, end = nsys_events.span_columns(self.tables.names[name])
+        if start and end:
+            read = 0
+            for batch in self.tables.batches(name, {start: "integer", end: "integer"}):
+                starts, ends = batch[start], batch[end]
+                known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
+                duration = sum((ends - starts)[known].tolist())
+                read += batch.rows
+                self.out.seen(what, batch.rows, duration)
+                self.out.left(what, batch.rows, duration, why)
+            self._missing(name, read)
+        else:
+            count = self.tables.count(name)
+            self.out.seen(what, count or 0)
+            self.out.left(what, count or 0, why=why)
+
+    def _lookup(self, name: str, columns: dict[str, Kind]) -> Iterator[Batch]:
+        return self.tables.batches(name, columns) if name in self.tables.names else iter(())
+
+    def _missing(self, name: str, read: int) -> None:
+        """Count the rows of a table that ended too early."""
+        if name in self.tables.damage:
+            # A table that cannot be counted lacks one row at least.
+            missing = max((self.tables.count(name) or 0) - read, 1)
+            self.out.seen(name, missing)
+            self.out.lost(name, missing, why="the file is damaged")
+
+
+def _beside(path: Path, out: Import) -> None:
+    """Say when the newest changes of a database are in another file, which is not read."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if beside.is_file() and beside.stat().st_size:
+            out.note(
+                f"{beside.name} holds changes that are not in {path.name} yet: close what writes it, and try again."
+            )

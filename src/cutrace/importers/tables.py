@@ -1,0 +1,125 @@
+"""Tables of another tool's file, read in batches of columns, whatever the file is.
+
+A column has a value for each row, and says where there is none or one of a type that the reader did not ask for. An
+importer so deals with arrays alone, and a file that is not what it should be shows where, not by an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+#: What a column is read as: int64, float64, or objects (str, bytes).
+Kind = Literal["integer", "real", "text", "bytes"]
+
+#: Rows in a batch.
+BATCH = 1 << 15
+
+_EMPTY: dict[Kind, object] = {"integer": 0, "real": 0.0, "text": "", "bytes": b""}
+_DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64, "text": object, "bytes": object}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (one of another type)."""
+
+    values: np.ndarray
+    null: np.ndarray
+    wrong: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Column:
+        """A column that has a right value in each row."""
+        nothing = np.zeros(len(values), bool)
+        return cls(values, nothing, nothing)
+
+    @classmethod
+    def absent(cls, rows: int, kind: Kind) -> Column:
+        """A column that the table does not have: no value anywhere."""
+        return cls(np.full(rows, _EMPTY[kind], _DTYPES[kind]), np.ones(rows, bool), np.zeros(rows, bool))
+
+    @classmethod
+    def mixed(cls, values: Sequence[object], kind: Kind) -> Column:
+        """A column of Python values of any type."""
+        types: tuple[type, ...] = {"integer": (int,), "real": (float, int), "text": (str,), "bytes": (bytes,)}[kind]
+        array = np.empty(len(values), object)
+        array[:] = values
+        null = array == None  # noqa: E711 (of each)
+        found = set(map(type, values))
+        right = ~null if found <= {type(None), *types} else np.array([type(v) in types for v in values], bool)
+        array[~right] = _EMPTY[kind]
+        array = array.astype(_DTYPES[kind])
+        return cls(array, null, ~(right | null))
+
+    @property
+    def known(self) -> np.ndarray:
+        """Where there is a value of the right type."""
+        right: np.ndarray = ~(self.null | self.wrong)
+        return right
+
+    def select(self, chosen: np.ndarray) -> Column:
+        return Column(self.values[chosen], self.null[chosen], self.wrong[chosen])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table, by column."""
+
+    rows: int
+    columns: dict[str, Column]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The values of a column, 0 or empty where there are none."""
+        return self.columns[name].values
+
+    def known(self, name: str) -> np.ndarray:
+        return self.columns[name].known
+
+    def select(self, chosen: np.ndarray) -> Batch:
+        """The rows at ``chosen``, a mask or indices."""
+        columns = {name: column.select(chosen) for name, column in self.columns.items()}
+        return Batch(int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen), columns)
+
+
+class Tables(Protocol):
+    """A file, or folder, of tables. Used as a context manager; reading raises no error for damage, but says in
+    ``damage`` which tables could not be read to their end."""
+
+    damage: dict[str, str]
+
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns of each table, in the order of the file."""
+        ...
+
+    def count(self, table: str) -> int | None:
+        """How many rows a table has, None when it cannot be told."""
+        ...
+
+    def least(self, table: str, column: str, floor: int) -> int | None:
+        """The smallest number of a column that is ``floor`` or more, None without any."""
+        ...
+
+    def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
+        """How many rows have something else than NULL, 0 or an empty text, for each of the columns."""
+        ...
+
+    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
+        """The rows of a table in the order of the file. A column that it lacks has no values."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def rows(tables: Tables, table: str, columns: Mapping[str, Kind]) -> Iterator[dict[str, object]]:
+    """The rows of a small table one by one; None where there is no right value. Nothing when there is no such table."""
+    if table not in tables.names:
+        return
+    for batch in tables.batches(table, columns):
+        known = {name: batch.known(name).tolist() for name in columns}
+        values = {name: batch[name].tolist() for name in columns}
+        for i in range(batch.rows):
+            yield {name: values[name][i] if known[name][i] else None for name in columns}

@@ -1,0 +1,229 @@
+"""Tables of Arrow and Parquet files: a folder with a file for each table, or one Arrow file with all of them.
+
+Needs pyarrow, which ``pip install cutrace[parquet]`` brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..errors import BadCapture, CutraceError
+from .tables import BATCH, Batch, Column, Kind
+
+#: Endings of the files that may be tables.
+SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
+
+#: What a table of an Arrow file with many of them has its name under.
+_NAME = b"table_name"
+
+#: What an Arrow stream begins with (a message of any size); an Arrow file begins with another word.
+STREAM = b"\xff\xff\xff\xff"
+FILE = b"ARROW1"
+
+
+class ArrowTables:
+    """The tables of a folder or file (see :class:`.tables.Tables`). Raises :class:`CutraceError` without pyarrow."""
+
+    def __init__(self, path: Path) -> None:
+        _pyarrow(path)
+        self.damage: dict[str, str] = {}
+        self._readers: dict[str, _Folder | _Stream] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        if path.is_dir():
+            found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+            self._add({file.stem: _Folder(file) for file in found})
+        else:
+            streams, damage = _streams(path)
+            self._add(streams)
+            if damage:
+                self.damage["the end of the file"] = damage
+        if not self.names:
+            raise BadCapture(f"{path} has no table that can be read. Export it again.")
+
+    def _add(self, readers: Mapping[str, _Folder | _Stream]) -> None:
+        for name, reader in readers.items():
+            self._add_one(name, reader)
+
+    def _add_one(self, name: str, reader: _Folder | _Stream) -> None:
+        # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
+        try:
+            self.names[name] = tuple(map(str, reader.schema().names))
+            self._readers[name] = reader
+        except Exception as error:
+            self.damage[name] = str(error)
+
+    def count(self, table: str) -> int | None:
+        try:
+            return self._readers[table].count()
+        except Exception as error:
+            self.damage.setdefault(table, str(error))
+            return None
+
+    def least(self, table: str, column: str, floor: int) -> int | None:
+        found: int | None = None
+        for batch in self.batches(table, {column: "integer"}):
+            values = batch[column][batch.known(column) & (batch[column] >= floor)]
+            if len(values):
+                found = int(values.min()) if found is None else min(found, int(values.min()))
+        return found
+
+    def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
+        import pyarrow.compute as compute
+
+        counts = dict.fromkeys(columns, 0)
+        for batch in self._read(table, columns):
+            for name in columns:
+                column = batch.column(name)
+                kind = str(column.type)
+                empty = "" if kind in ("string", "large_string") else 0 if "int" in kind or "double" in kind else None
+                some = compute.is_valid(column)
+                if empty is not None:
+                    some = compute.and_kleene(some, compute.not_equal(column, empty))
+                counts[name] += int(compute.sum(some).as_py() or 0)
+        return counts
+
+    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
+        present = [name for name in columns if name in self.names.get(table, ())]
+        for batch in self._read(table, present):
+            found = {name: _column(batch.column(name), columns[name]) for name in present}
+            absent = {n: Column.absent(batch.num_rows, kind) for n, kind in columns.items() if n not in found}
+            yield Batch(batch.num_rows, found | absent)
+
+    def close(self) -> None:
+        self._readers.clear()
+
+    def __enter__(self) -> ArrowTables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
+        try:
+            for batch in self._readers[table].batches(columns):
+                for at in range(0, batch.num_rows, BATCH):
+                    yield batch.slice(at, BATCH)
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            self.damage.setdefault(table, str(error))
+
+
+class _Folder:
+    """A table that is a file of its own: Parquet, or Arrow as a stream or as a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def schema(self) -> Any:
+        if self._path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_schema(self._path)
+        with self._path.open("rb") as file:
+            return _opened(file).schema
+
+    def count(self) -> int:
+        if self._path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.read_metadata(self._path).num_rows)
+        return sum(batch.num_rows for batch in self.batches([]))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        if self._path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            with pyarrow.parquet.ParquetFile(self._path) as file:
+                yield from file.iter_batches(batch_size=BATCH, columns=list(columns))
+            return
+        with self._path.open("rb") as file:
+            yield from _batches(_opened(file))
+
+
+class _Stream:
+    """A table that is one of the streams of a file, from a place in it."""
+
+    def __init__(self, path: Path, at: int, schema: Any, rows: int) -> None:
+        self._path, self._at, self._schema, self._rows = path, at, schema, rows
+
+    def schema(self) -> Any:
+        return self._schema
+
+    def count(self) -> int:
+        return self._rows
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        import pyarrow.ipc
+
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            yield from pyarrow.ipc.open_stream(file)
+
+
+def _streams(path: Path) -> tuple[dict[str, _Stream], str]:
+    """The tables of a file with one stream after the other, and what is wrong with its end."""
+    import pyarrow.ipc
+
+    found: dict[str, _Stream] = {}
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        while (at := file.tell()) < size:
+            try:
+                reader = pyarrow.ipc.open_stream(file)
+                name = (reader.schema.metadata or {}).get(_NAME, b"").decode("utf-8", "replace")
+                rows = sum(batch.num_rows for batch in reader)
+            except Exception as error:
+                return found, str(error)
+            if name:
+                found[name] = _Stream(path, at, reader.schema, rows)
+    return found, ""
+
+
+def _opened(file: BinaryIO) -> Any:
+    import pyarrow.ipc
+
+    begin = file.read(len(FILE))
+    file.seek(0)
+    return pyarrow.ipc.open_file(file) if begin == FILE else pyarrow.ipc.open_stream(file)
+
+
+def _batches(reader: Any) -> Iterator[Any]:
+    if hasattr(reader, "num_record_batches"):
+        for i in range(reader.num_record_batches):
+            yield reader.get_batch(i)
+    else:
+        yield from reader
+
+
+def _column(array: Any, kind: Kind) -> Column:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    type_ = array.type
+    if kind == "integer" and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
+        return _numbers(array, pa.uint64() if type_ == pa.uint64() else pa.int64(), np.int64)
+    if kind == "real" and (pa.types.is_floating(type_) or pa.types.is_integer(type_)):
+        return _numbers(array, pa.float64(), np.float64)
+    return Column.mixed(array.to_pylist(), kind)
+
+
+def _numbers(array: Any, target: Any, dtype: type) -> Column:
+    null = array.is_null().to_numpy(zero_copy_only=False)
+    values = array.cast(target, safe=False)
+    if array.null_count:
+        values = values.fill_null(0)
+    numbers = values.to_numpy(zero_copy_only=False)
+    return Column(numbers.view(dtype) if numbers.dtype == np.uint64 else numbers, null, np.zeros(len(null), bool))
+
+
+def _pyarrow(path: Path) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise CutraceError(f"reading {path} needs pyarrow: install cutrace[parquet]") from None

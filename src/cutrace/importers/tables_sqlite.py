@@ -1,0 +1,149 @@
+"""Tables of an SQLite database, read without locks and without a trace of it."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import BadCapture
+from .tables import BATCH, Batch, Column, Kind
+
+#: What an SQLite database begins with.
+MAGIC = b"SQLite format 3\x00"
+
+# Rows that are fetched at once: more would leave the processor's cache before they are columns.
+_FETCHED = 1 << 11
+
+
+class SqliteTables:
+    """The tables of a database file (see :class:`.tables.Tables`).
+
+    The file is opened as one that nobody changes: nothing is locked or written, nor does anybody's lock matter.
+    Raises :class:`BadCapture` when it is no database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.damage: dict[str, str] = {}
+        try:
+            self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            self._schema = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        except sqlite3.Error as error:
+            raise BadCapture(f"{path} cannot be read as a database: {error}. Export it again.") from None
+
+    @cached_property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for (name,) in self._schema:
+            if str(name).startswith("sqlite_"):
+                continue
+            with self._reading(str(name)):
+                columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                found[str(name)] = tuple(str(column[1]) for column in columns)
+        return found
+
+    def count(self, table: str) -> int | None:
+        with self._reading(table):
+            return int(self._connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
+        return None
+
+    def least(self, table: str, column: str, floor: int) -> int | None:
+        name = _quoted(column)
+        with self._reading(table):
+            found = self._connection.execute(
+                f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'", (floor,)
+            ).fetchone()[0]
+            return None if found is None else int(found)
+        return None
+
+    def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
+        if not columns:
+            return {}
+        sums = ", ".join(f"count(nullif(nullif({c}, 0), ''))" for c in map(_quoted, columns))
+        with self._reading(table):
+            counts = self._connection.execute(f"SELECT {sums} FROM {_quoted(table)}").fetchone()
+            return dict(zip(columns, map(int, counts), strict=True))
+        return {}
+
+    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
+        present = [name for name in columns if name in self.names.get(table, ())]
+        # A table without any of them still has rows.
+        chosen = ", ".join(map(_quoted, present)) or "NULL"
+        with self._reading(table):
+            cursor = self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)}")
+            while parts := _fetched(cursor, [columns[name] for name in present]):
+                sizes = sum(size for size, _ in parts)
+                read = (_joined([part[i] for _, part in parts]) for i in range(len(present)))
+                found = dict(zip(present, read, strict=True))
+                absent = {n: Column.absent(sizes, kind) for n, kind in columns.items() if n not in found}
+                yield Batch(sizes, found | absent)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> SqliteTables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _reading(self, table: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            self.damage.setdefault(table, str(error))
+
+
+def tables_of(path: Path) -> set[str]:
+    """The names of the tables of a database; none for what is no database."""
+    try:
+        with SqliteTables(path) as tables:
+            return {str(name) for (name,) in tables._schema}
+    except BadCapture:
+        return set()
+
+
+def _quoted(name: object) -> str:
+    return '"' + str(name).replace('"', '""') + '"'
+
+
+def _fetched(cursor: sqlite3.Cursor, kinds: Sequence[Kind]) -> list[tuple[int, list[Column]]]:
+    """The rows of a batch, in some parts, each as its size and its columns."""
+    parts: list[tuple[int, list[Column]]] = []
+    size = 0
+    # Millions of tuples come and go here, none of them in a cycle: looking for cycles takes a quarter of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        while size < BATCH and (rows := cursor.fetchmany(_FETCHED)):
+            parts.append((len(rows), [_column(values, k) for values, k in zip(zip(*rows), kinds)]))  # noqa: B905
+            size += len(rows)
+    finally:
+        if collecting:
+            gc.enable()
+    return parts
+
+
+def _column(values: tuple[object, ...], kind: Kind) -> Column:
+    if kind in ("integer", "real"):
+        if values[0] is None and values.count(None) == len(values):
+            return Column.absent(len(values), kind)
+        array = np.array(values)
+        if array.dtype == np.int64:
+            return Column.of(array if kind == "integer" else array.astype(np.float64))
+        if array.dtype == np.float64 and kind == "real":
+            return Column.of(array)
+    return Column.mixed(values, kind)
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    if len(parts) == 1:
+        return parts[0]
+    return Column(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "null", "wrong")))
