@@ -75,5 +75,7 @@ void register_encoder(nanobind::module_& m);
 void register_lanes(nanobind::module_& m);
 void register_keys(nanobind::module_& m);
 void register_events(nanobind::module_& m);
+void register_calls(nanobind::module_& m);
+void register_tally(nanobind::module_& m);
 
 }  // namespace cutrace

@@ -52,4 +52,6 @@ NB_MODULE(_native, m) {
   cutrace::register_keys(m);
   cutrace::register_lanes(m);
   cutrace::register_events(m);
+  cutrace::register_calls(m);
+  cutrace::register_tally(m);
 }
