@@ -35,6 +35,10 @@ class Options:
     full_queue: int = streams.FULL_QUEUE
 
 
+#: What holds where nothing else is said.
+DEFAULTS = Options()
+
+
 @dataclass(frozen=True)
 class Timed:
     """Things of one name and their times (ns)."""
@@ -210,7 +214,7 @@ class Stats:
 
     start: int
     end: int
-    options: Options = Options()
+    options: Options = DEFAULTS
     kernels: tuple[KernelUse, ...] = ()
     configurations: tuple[ConfigurationUse, ...] = ()
     api: tuple[CallUse, ...] = ()
@@ -232,7 +236,7 @@ class Stats:
     graphs: tuple[Timed, ...] = ()
 
 
-def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = Options()) -> Stats:
+def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = DEFAULTS) -> Stats:
     """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
     tables that they need are read."""
     from .collectors import COLLECTORS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..golden import Row
 from ..golden.model import scoped
@@ -60,7 +60,7 @@ def _failure(case: Case) -> Iterator[str]:
     yield from (f"- {text(note)}" for note in case.notes)
     yield ""
     if rows := told(case.rows):
-        yield from _table(("metric", "golden", "now", "rule", ""), map(_row, rows))
+        yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
     if trace := case.artifacts.get("trace.pftrace"):
         yield from (f"Trace: {code(trace)}", "")
 
@@ -72,9 +72,11 @@ def _row(row: Row) -> tuple[str, ...]:
     return name, golden, f"**{text(now)}**" if row.failed else text(now), text(row.rule), said
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Numbers, which all columns but the first and those of words hold, stand on the right."""
-    words = {"metric", "rule", "", "kernel"}
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ("metric", "rule", "", "kernel")
+) -> Iterator[str]:
+    """The lines of a table; its cells are Markdown. Numbers, which all columns but those of ``words`` hold, stand on
+    the right."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'|'.join('---' if name in words else '--:' for name in head)}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
@@ -109,5 +111,5 @@ def _slowest(report: Report) -> Iterator[str]:
     yield from ("<details><summary>Kernels with the most time</summary>", "")
     longest = sorted(total.items(), key=lambda item: (-item[1][2], item[0]))[:_KERNELS]
     rows = ((code(n, 120), f"{tests:,}", f"{count:,}", duration(time)) for n, (tests, count, time) in longest)
-    yield from _table(("kernel", "tests", "launches", "time"), rows)
+    yield from table(("kernel", "tests", "launches", "time"), rows)
     yield from ("</details>", "")

@@ -1,0 +1,54 @@
+"""Tables of figures: columns with units, and rows. What shows them is in :mod:`cutrace.reports.tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ..errors import CutraceError
+
+#: A text, a number in the unit of its column, or nothing.
+Cell = str | int | float | None
+#: What the cells of a column are: "" counts, "1" shares from 0 to 1, "number" other numbers.
+Unit = Literal["text", "", "ns", "bytes", "bytes/s", "1", "number"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, the unit of its cells, and whether a narrow terminal may go without it."""
+
+    name: str
+    unit: Unit = ""
+    spare: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a ``name`` for programs and a ``title`` for people. Each row has a cell a column. ``rows`` of a
+    ``listing`` (one row an event) may be an iterator, to be used once."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: Iterable[tuple[Cell, ...]]
+    listing: bool = False
+
+    def place(self, column: str) -> int | None:
+        """Which column has this name, None when none has."""
+        names = [c.name for c in self.columns]
+        return names.index(column) if column in names else None
+
+    def sorted(self, column: str) -> Table:
+        """The rows by a column: numbers from the largest, texts from A, nothing last. Raises
+        :class:`cutrace.CutraceError` for a listing, which is in the order of time."""
+        if self.listing:
+            raise CutraceError(f"{self.name} has a row for each event, in the order of time: leave out --sort")
+        place = self.place(column)
+        if place is None:
+            return self
+        rows: Sequence[tuple[Cell, ...]] = list(self.rows)
+        there = [row for row in rows if row[place] is not None]
+        text = self.columns[place].unit == "text"
+        there.sort(key=lambda row: row[place], reverse=not text)  # type: ignore[arg-type, return-value]
+        return replace(self, rows=[*there, *(row for row in rows if row[place] is None)])

@@ -1,0 +1,55 @@
+"""Where verbs that print tables put them: stdout, or a file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from ..errors import CutraceError
+from ..outputs import create, unwritable
+
+
+def put(pieces: Iterable[str], output: Path | None) -> None:
+    """Write text in pieces. What UTF-8 cannot hold is escaped."""
+    if output is None:
+        for piece in pieces:
+            click.echo(piece, nl=False)
+        return
+    temporary = output.with_name(f".{output.name[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        with os.fdopen(create(temporary), "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.writelines(pieces)
+        temporary.replace(output)
+    except OSError as error:
+        raise unwritable(output, error) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is, None when it is none: then lines may have any length."""
+    if not sys.stdout.isatty():
+        return None
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def parse_share(text: str) -> float:
+    """The share of ``5%`` or ``0.05``."""
+    number, percent = (text[:-1], True) if text.endswith("%") else (text, False)
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < float("inf"):
+        raise CutraceError(f"{text!r} is no share: write 0.05, or 5%")
+    return share

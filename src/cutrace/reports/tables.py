@@ -1,0 +1,219 @@
+"""Tables of figures as people and programs read them: text for a terminal, CSV, JSON, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+from ..analysis.tables import Cell, Column, Table
+from ..units import printable
+from . import markdown as md
+from .values import NOTHING, duration, short, size
+
+#: The forms that :func:`render` knows.
+FORMATS = ("table", "csv", "json", "markdown")
+
+# A text has at least so many characters in a table, and at most so many where the width does not say.
+_NARROWEST, _WIDEST = 24, 100
+_GAP = 2
+_MARKDOWN_CELL = 160
+
+
+def render(tables: Sequence[Table], form: str, *, limit: int = 0, width: int | None = None) -> Iterator[str]:
+    """The tables as pieces of text, one after the other. ``form`` is one of :data:`FORMATS`; ``limit`` rows of each are
+    shown, 0 for all. ``width`` is that of the terminal in columns, None for lines of any length."""
+    if form == "csv":
+        return _csv(tables, limit)
+    if form == "json":
+        return _json(tables, limit)
+    if form == "markdown":
+        return _markdown(tables, limit)
+    return _text(tables, limit, width)
+
+
+def cell(value: Cell, column: Column) -> str:
+    """A value to read, in the words of its unit."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return printable(value)
+    if not math.isfinite(value):
+        return str(value)
+    if column.unit == "1":
+        return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+    if column.unit == "ns":
+        return duration(value)
+    if column.unit == "bytes":
+        return size(value)
+    if column.unit == "bytes/s":
+        return f"{size(value)}/s"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def key(column: Column) -> str:
+    """The name of a column for programs, with its unit: ``total_ns``."""
+    unit = {"ns": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}.get(column.unit, "")
+    name = column.name.lower().replace(" ", "_")
+    return name if name.endswith(unit) else name + unit
+
+
+def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cell, ...]], bool | int]:
+    """The rows to show, and how many more there are (True where that is not known)."""
+    if not limit:
+        return list(rows), 0
+    if isinstance(rows, Sequence):
+        return list(rows[:limit]), max(len(rows) - limit, 0)
+    shown = list(islice(rows, limit + 1))
+    return shown[:limit], len(shown) > limit
+
+
+def _more(left: bool | int) -> str:
+    return f"and {'' if left is True else f'{left:,} '}more: --limit 0 shows all"
+
+
+# Text
+
+
+def _text(tables: Sequence[Table], limit: int, width: int | None) -> Iterator[str]:
+    for number, table in enumerate(tables):
+        rows, left = _first(table.rows, limit)
+        yield "\n" * bool(number) + f"{table.title} ({table.name})\n"
+        yield from (f"  {line}\n" for line in _lines(table, rows, None if width is None else width - 2))
+        if left:
+            yield f"  {_more(left)}\n"
+
+
+def _lines(table: Table, rows: list[tuple[Cell, ...]], width: int | None) -> Iterator[str]:
+    if not rows:
+        yield "nothing"
+        return
+    words = [
+        [cell(value, column) for value in values]
+        for column, values in zip(table.columns, zip(*rows, strict=True), strict=True)
+    ]
+    chosen = _fitting(table.columns, words, width)
+    columns = [table.columns[i] for i in chosen]
+    wide = _widths(columns, [words[i] for i in chosen], width)
+    shown = [
+        [column.name, *(short(word, size) if column.unit == "text" else word for word in words[i])]
+        for i, column, size in zip(chosen, columns, wide, strict=True)
+    ]
+    for line in zip(*shown, strict=True):
+        cells = (
+            f"{word:<{size}}" if column.unit == "text" else f"{word:>{size}}"
+            for word, column, size in zip(line, columns, wide, strict=True)
+        )
+        yield (" " * _GAP).join(cells).rstrip()
+
+
+def _needed(column: Column, words: list[str]) -> int:
+    return max(len(column.name), *map(len, words))
+
+
+def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
+    """The columns that a line has room for: of those that can be spared, the last goes first."""
+    chosen = list(range(len(columns)))
+    least = [
+        _needed(c, w) if c.unit != "text" else min(_needed(c, w), _NARROWEST)
+        for c, w in zip(columns, words, strict=True)
+    ]
+    spare = [i for i in chosen if columns[i].spare]
+    # What says the same in every row tells least.
+    spare.sort(key=lambda i: (len(set(words[i])) == 1, i))
+    while width is not None and spare and sum(least[i] + _GAP for i in chosen) - _GAP > width:
+        chosen.remove(spare.pop())
+    return chosen
+
+
+def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
+    """How wide each column is: texts share what numbers leave."""
+    wide = [_needed(c, w) for c, w in zip(columns, words, strict=True)]
+    texts = sorted((i for i, c in enumerate(columns) if c.unit == "text"), key=lambda i: wide[i])
+    if width is None:
+        return [
+            min(size, max(_WIDEST, len(c.name))) if c.unit == "text" else size
+            for size, c in zip(wide, columns, strict=True)
+        ]
+    left = width - _GAP * (len(columns) - 1) - sum(size for i, size in enumerate(wide) if i not in texts)
+    for number, i in enumerate(texts):
+        wide[i] = max(min(wide[i], left // (len(texts) - number)), min(_NARROWEST // 2, wide[i]))
+        left -= wide[i]
+    return wide
+
+
+# For programs
+
+
+def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
+    """RFC 4180, with plain numbers. Of several tables each has its name before it and an empty line behind it."""
+    for table in tables:
+        if len(tables) > 1:
+            yield f"# {table.name}\r\n"
+        heads = [tuple(key(column) for column in table.columns)]
+        for rows in _pieces(chain(heads, _limited(table, limit))):
+            text = io.StringIO()
+            csv.writer(text).writerows([_plain(value) for value in row] for row in rows)
+            yield text.getvalue()
+        if len(tables) > 1:
+            yield "\r\n"
+
+
+def _json(tables: Sequence[Table], limit: int) -> Iterator[str]:
+    """One object; the rows are objects by column."""
+    yield '{"format": 1, "kind": "cutrace stats", "reports": ['
+    for number, table in enumerate(tables):
+        keys = [key(column) for column in table.columns]
+        columns = [{"key": k, "name": c.name, "unit": c.unit} for k, c in zip(keys, table.columns, strict=True)]
+        about = {"name": table.name, "title": table.title, "columns": columns}
+        yield ("," * bool(number)) + "\n" + json.dumps(about, ensure_ascii=False)[:-1] + ', "rows": ['
+        separator = "\n"
+        for rows in _pieces(_limited(table, limit)):
+            objects = (dict(zip(keys, map(_number, row), strict=True)) for row in rows)
+            yield separator + ",\n".join(json.dumps(o, ensure_ascii=False, allow_nan=False) for o in objects)
+            separator = ",\n"
+        yield "]}"
+    yield "]}\n"
+
+
+def _limited(table: Table, limit: int) -> Iterable[tuple[Cell, ...]]:
+    return islice(table.rows, limit) if limit else table.rows
+
+
+def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
+    """Some thousand rows at once: listings are long."""
+    source = iter(rows)
+    while piece := list(islice(source, 4096)):
+        yield piece
+
+
+def _number(value: Cell) -> Cell:
+    """JSON has no infinite numbers; digits that a measurement does not have are left out."""
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value
+
+
+def _plain(value: Cell) -> Cell:
+    return "" if value is None else round(value, 6) if isinstance(value, float) else value
+
+
+def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
+    for number, table in enumerate(tables):
+        rows, left = _first(table.rows, limit)
+        yield "\n" * bool(number) + f"### {md.text(table.title)} ({md.code(table.name)})\n\n"
+        words = {column.name for column in table.columns if column.unit == "text"}
+        cells = (
+            [
+                md.code(value, _MARKDOWN_CELL) if isinstance(value, str) and value else md.text(cell(value, column))
+                for value, column in zip(row, table.columns, strict=True)
+            ]
+            for row in rows
+        )
+        lines = list(md.table([md.text(column.name) for column in table.columns], cells, {md.text(w) for w in words}))
+        yield "\n".join(lines[:-1]) + "\n"
+        if left:
+            yield f"\n{md.text(_more(left))}\n"
