@@ -45,7 +45,7 @@ _MOST_NAMED = 5
 class Conditions:
     """What to cut out. All conditions given hold together; of several values of one, any is enough.
 
-    * ``start``, ``end``: times from the begin of the trace, such as ``"1.5s"``, or ``"@N"``: nanoseconds as in its tables
+    * ``start``, ``end``: times from the begin of the trace, such as ``"1.5s"``, or ``"@N"``: nanoseconds as in tables
     * ``nvtx``: names of ranges; ``index`` says which of them in each process: ``"all"``, ``"N"`` from 0 (from the end:
       from -1), or ``"N:M"``, without M; ``same_thread`` leaves out what other threads launched meanwhile
     * ``test``: ids of tests

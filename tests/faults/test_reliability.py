@@ -14,12 +14,12 @@ ROWS = [
     for line in PAGE.splitlines()
     if re.match(r"\| (?!fault |ability |-)", line)
 ]
-NAMES = {"n": "tests/native/test_{}.cpp", "f": "tests/faults/test_{}.py", "g": "tests/gpu/test_{}.py"}
+NAMES = {"n": "tests/native/test_{}.cpp", "f": "tests/faults/test_{}.py", "g": "tests/gpu/test_{}.py", "t": "tests/test_{}.py"}
 
 
 def named_tests(row: list[str]) -> list[tuple[str, str]]:
     """The tests that a row names as ``kind:file.test``: the path of the file, and the name of the test."""
-    found = re.findall(r"`([nfg]):(\w+)\.(\w+)`", row[1])
+    found = re.findall(r"`([nfgt]):(\w+)\.(\w+)`", row[1])
     return [(NAMES[kind].format(file), test) for kind, file, test in found]
 
 

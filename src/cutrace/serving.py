@@ -1,0 +1,277 @@
+"""One file, once, to ui.perfetto.dev in a browser on this machine.
+
+The page may fetch from port 9001 of the loopback interface, where its own tools serve traces too. Any page in the
+browser, and any user of the machine, can reach that port as well. So a request is answered only if it names this server
+as its host (a page that had its name resolved to 127.0.0.1 names another), comes from ui.perfetto.dev or from no page,
+and asks for the one path there is, which nobody can guess. The file is opened before anything is asked: no request
+names a file. docs/opening.md says more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+from .errors import CutraceError
+
+UI = "https://ui.perfetto.dev"
+#: The only port that the page may fetch from, unless a flag of its own is set.
+PORT = 9001
+#: Plugins of the page that know GPU compute, and are off unless a link asks for them.
+PLUGINS = ("com.meta.GpuCompute", "dev.perfetto.GpuByProcess")
+
+_HOST = "127.0.0.1"
+_METHODS = ("GET", "HEAD", "OPTIONS")
+# Browsers send some hundred bytes.
+_MOST_HEADER = 16 << 10
+_MOST_CONNECTIONS = 64
+_CHUNK = 1 << 20
+# A client that takes less than this on the loopback interface does not want the file.
+_LEAST_RATE = 1 << 20
+_REASONS = {200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
+            405: "Method Not Allowed", 408: "Request Timeout", 431: "Request Header Fields Too Large"}  # fmt: skip
+
+
+class Server:
+    """Serves the file ``path`` on the loopback interface until it was fetched.
+
+    ``patience`` is how many seconds a client may take to say what it wants, and to take the file beside the time that
+    its size needs. Raises :class:`CutraceError` when the file cannot be read or the port is taken.
+    """
+
+    def __init__(self, path: Path, *, port: int = PORT, patience: float = 10.0) -> None:
+        self._patience = patience
+        self._fetched = threading.Event()
+        self._closed = False
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CutraceError(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
+        self._size = os.fstat(self._file).st_size
+        # What comes last is the name that the page shows.
+        self.path = f"/{secrets.token_urlsafe(16)}/{_plain(path.name)}"
+        try:
+            self._socket = socket.create_server((_HOST, port), backlog=_MOST_CONNECTIONS)
+        except OSError as error:
+            os.close(self._file)
+            raise _taken(port, error) from None
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def link(self) -> str:
+        """The address to open: the page, the file, and the plugins that it needs."""
+        file = quote(f"http://{_HOST}:{self.port}{self.path}", safe=":/")
+        other = "" if self.port == PORT else f"&rpc_port={self.port}"
+        return f"{UI}/#!/?url={file}&enablePlugins={','.join(PLUGINS)}{other}"
+
+    def serve(self, timeout: float) -> bool:
+        """Answer until the file was fetched whole (True), or ``timeout`` seconds are over before anybody began to, or
+        the server is closed (False)."""
+        deadline = time.monotonic() + timeout
+        self._socket.settimeout(0.1)
+        busy: list[threading.Thread] = []
+        while not self._fetched.is_set():
+            busy = [thread for thread in busy if thread.is_alive()]
+            if time.monotonic() > deadline and not busy:
+                return False
+            try:
+                client, _ = self._socket.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                if self._closed:
+                    return False
+                if error.errno in (errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.EINTR):
+                    time.sleep(0.01)
+                    continue
+                raise
+            if not self._free.acquire(blocking=False):
+                client.close()
+                continue
+            thread = threading.Thread(target=self._answer, args=(client,), daemon=True)
+            busy.append(thread)
+            thread.start()
+        return True
+
+    def close(self) -> None:
+        """Stop listening. A client that is being served may still get its answer."""
+        self._closed = True
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            os.close(self._file)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # One client
+
+    def _answer(self, client: socket.socket) -> None:
+        try:
+            with client:
+                deadline = time.monotonic() + self._patience
+                try:
+                    request = _request(client, deadline)
+                    status = self._status(request)
+                except _Refused as refused:
+                    request, status = None, refused.status
+                self._send_head(client, request, status)
+                if status == 200 and request is not None and request.method == "GET":
+                    self._send_file(client)
+                    self._fetched.set()
+                else:
+                    _drain(client)
+        except OSError:
+            pass  # the client has gone, or is too slow: others may still come
+        finally:
+            self._free.release()
+
+    def _status(self, request: _Request) -> int:
+        hosts = (f"{_HOST}:{self.port}", f"localhost:{self.port}")
+        if request.values("host") not in [[host] for host in hosts]:
+            return 403
+        if request.values("origin") not in ([], [UI]):
+            return 403
+        if not secrets.compare_digest(request.path.encode(), self.path.encode()):
+            return 404
+        if request.method not in _METHODS:
+            return 405
+        return 204 if request.method == "OPTIONS" else 200
+
+    def _send_head(self, client: socket.socket, request: _Request | None, status: int) -> None:
+        lines = [
+            f"HTTP/1.1 {status} {_REASONS[status]}",
+            "Connection: close",
+            "Cache-Control: no-store",
+            "X-Content-Type-Options: nosniff",
+            f"Content-Length: {self._size if status == 200 else 0}",
+        ]
+        if status in (200, 204):
+            lines += [f"Access-Control-Allow-Origin: {UI}", "Vary: Origin", "Content-Type: application/octet-stream"]
+        if status == 204 and request is not None:
+            lines += [f"Access-Control-Allow-Methods: {', '.join(_METHODS)}"]
+            if request.values("access-control-request-private-network") == ["true"]:
+                lines += ["Access-Control-Allow-Private-Network: true"]
+        if status == 405:
+            lines += [f"Allow: {', '.join(_METHODS)}"]
+        client.settimeout(self._patience)
+        client.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+
+    def _send_file(self, client: socket.socket) -> None:
+        deadline = time.monotonic() + self._patience + self._size / _LEAST_RATE
+        # A descriptor of its own: the server may be closed while one of several clients is still served.
+        with os.fdopen(os.dup(self._file), "rb", buffering=0) as file:
+            at = 0
+            while at < self._size:
+                data = os.pread(file.fileno(), min(_CHUNK, self._size - at), at)
+                if not data:
+                    raise OSError(errno.EIO, "the file became shorter")
+                for piece in _pieces(data):
+                    client.settimeout(_left(deadline))
+                    client.sendall(piece)
+                at += len(data)
+        # A client that has everything closes its side. One that does not in time has it all in its buffer.
+        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                client.settimeout(_left(deadline))
+                if not client.recv(4096):
+                    break
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a client asks for. ``headers`` in lower case."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+
+    def values(self, name: str) -> list[str]:
+        """All values of a header."""
+        return [value for key, value in self.headers if key == name]
+
+
+class _Refused(Exception):
+    """A request that is none."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[01]")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t]*?)[ \t]*")
+
+
+def _request(client: socket.socket, deadline: float) -> _Request:
+    """Read the head of a request. Raises :class:`_Refused` when it is too long, too late, or no request."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        if len(head) > _MOST_HEADER:
+            raise _Refused(431)
+        try:
+            client.settimeout(_left(deadline))
+            data = client.recv(4096)
+        except TimeoutError:
+            raise _Refused(408) from None
+        if not data:
+            raise ConnectionResetError
+        head += data
+    first, *lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    asked, fields = _LINE.fullmatch(first), [_FIELD.fullmatch(line) for line in lines]
+    if len(head) > _MOST_HEADER:
+        raise _Refused(431)
+    if asked is None or None in fields:
+        raise _Refused(400)
+    headers = tuple((f[1].decode().lower(), f[2].decode()) for f in fields if f)
+    return _Request(asked[1].decode(), asked[2].decode(), headers)
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then. Raises TimeoutError when it is over."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _pieces(data: bytes) -> Iterator[memoryview]:
+    """Small enough for the time to be looked at in between."""
+    view, step = memoryview(data), 1 << 16
+    return (view[at : at + step] for at in range(0, len(view), step))
+
+
+def _drain(client: socket.socket) -> None:
+    """Let the client read the answer before the connection is reset because of what it still sends."""
+    client.shutdown(socket.SHUT_WR)
+    client.settimeout(0.5)
+    with contextlib.suppress(OSError):
+        client.recv(1 << 16)
+
+
+def _plain(name: str) -> str:
+    """A file name that needs no encoding in an address."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "trace"
+
+
+def _taken(port: int, error: OSError) -> CutraceError:
+    if error.errno == errno.EADDRINUSE:
+        return CutraceError(
+            f"port {port} of this machine is in use, by another `cutrace open` or a trace_processor: end that, or "
+            "choose another port with --port"
+        )
+    return CutraceError(f"cannot listen on port {port} of this machine: {error.strerror}. Choose another with --port.")
