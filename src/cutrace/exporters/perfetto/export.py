@@ -14,11 +14,12 @@ from ...runbin.layout import TABLES
 from ...trace import Trace
 from ..base import Request
 from . import gpu, tracks
+from .archive import Archive
 from .devices import Devices
 from .header import Header
 from .naming import Names, Numbers, ThreadNames, lost_sentences, pids
 from .output import Output
-from .sweep import Sweep
+from .sweep import Sweep, never_ended
 
 #: Bytes of freed blocks that may stay with the process.
 KEPT_FREE = 16 << 20
@@ -55,7 +56,7 @@ class _Export:
     """One conversion: what its parts share, and their order."""
 
     def __init__(self, trace: Trace, output: Output, request: Request) -> None:
-        self._trace, self._output, self._progress = trace, output, request.progress
+        self._trace, self._output, self._request, self._progress = trace, output, request, request.progress
         start, end = request.start, request.end
         self._start, self._end = start or 0, end if end is not None else (1 << 64) - 1
         self._whole = start is None and end is None
@@ -72,11 +73,14 @@ class _Export:
             for info in sorted(infos, key=lambda i: i.first_time):
                 self._blocks.setdefault((name, info.process), []).append(info)
         self._done = 0
+        self._apart: list[BlockInfo] = []  # blocks with rows that become no event
 
     def run(self) -> None:
         header = Header(self._trace, self._output, self._pids)
         uuids = [self._numbers.uuid() for _ in self._trace.processes]
         header.begin(self._devices, uuids)
+        archive = Archive(self._trace, self._output, self._infos)
+        archive.begin()
         spilled, free_id = 0, 0
         for process in self._trace.processes:
             rows = sum(info.rows for name in self._infos for info in self._of(name, process.index))
@@ -84,6 +88,10 @@ class _Export:
             self._write_gpu(process.index, submissions)
             free_id = submissions.end
             spilled += self._write_host(process.index, uuids[process.index], submissions)
+        archive.undrawn(self._request.start, self._request.end)
+        for info in self._apart if self._whole else ():
+            unknown = self._trace.block(info)[1]
+            archive.rows(TABLES[info.table or ""], unknown[~never_ended(info.table or "", unknown)])
         header.finish(list(lost_sentences(self._trace, self._unknown, spilled)), self._numbers)
 
     def _of(self, name: str, process: int) -> list[BlockInfo]:
@@ -119,6 +127,8 @@ class _Export:
 
     def _advance(self, info: BlockInfo, unknown: int) -> None:
         """Note that a block was written, and how many of its rows have no known times."""
+        if unknown:
+            self._apart.append(info)
         self._unknown[info.table or ""] += unknown
         self._done += info.rows
         if self._progress:

@@ -7,7 +7,7 @@ that a piece of an event, once encoded, fits every sequence that has been told i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,25 +27,26 @@ class Names:
     """Interned ids of names, by field of InternedData."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, dict[str, int]] = {}
+        self._ids: dict[str, dict[tuple[str, Hashable], int]] = {}
 
-    def entry(self, field: str, name: str) -> Interned:
-        """The entry of a name, with a new id if it was not there."""
+    def entry(self, field: str, name: str, of: Hashable = None) -> Interned:
+        """The entry of a name, with a new id if it was not there; ``of`` tells equal names apart."""
         ids = self._ids.setdefault(field, {})
-        iid = ids.setdefault(name, len(ids) + 1)
+        iid = ids.setdefault((name, of), len(ids) + 1)
         return Interned(field, iid, {_TEXT.get(field, "name"): name})
 
 
 class Needs(list[Interned]):
-    """The interned entries that an event refers to, gathered while its constant part is described."""
+    """The interned entries that an event refers to, gathered while its constant part is described. With ``style`` the
+    name of the event has an id that no other style has, so that the id says which style it is."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, style: Hashable = None) -> None:
         super().__init__()
-        self._names = names
+        self._names, self._style = names, style
 
     def name(self, field: str, name: str) -> int:
         """The id of a name."""
-        entry = self._names.entry(field, name)
+        entry = self._names.entry(field, name, self._style if field == "event_names" else None)
         self.append(entry)
         return entry.iid
 

@@ -19,6 +19,9 @@ VARINT, ZIGZAG, FIXED32, FIXED64, BYTES, MESSAGE = "varint", "zigzag", "fixed32"
 
 _WIRE_TYPES = {VARINT: 0, ZIGZAG: 0, FIXED64: 1, BYTES: 2, MESSAGE: 2, FIXED32: 5}
 
+#: Fields that a row of a table may have at most.
+MOST_FIELDS = 60
+
 #: By message, its fields: number, name, and the coding or, for a nested message, the name of that. ``double`` is a
 #: fixed64 that holds a floating-point number.
 MESSAGES: dict[str, str] = {
@@ -28,7 +31,8 @@ MESSAGES: dict[str, str] = {
         11 track_event TrackEvent, 12 interned_data InternedData, 13 sequence_flags varint,
         50 compressed_packets bytes, 53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
         59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
-        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes""",
+        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
+        50161 cutrace_table CutraceTable""",
     "TracePacketDefaults": "11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint",
     # The trace as a whole.
     "ClockSnapshot": "1 clocks ClockSnapshot.Clock, 2 primary_trace_clock varint",
@@ -56,7 +60,7 @@ MESSAGES: dict[str, str] = {
     # Tracks and what is on them.
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
-        8 counter CounterDescriptor, 14 description bytes""",
+        8 counter CounterDescriptor, 14 description bytes, 50161 cutrace_number varint""",
     "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
     "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
     "CounterDescriptor": "3 unit varint, 6 unit_name bytes",
@@ -64,7 +68,8 @@ MESSAGES: dict[str, str] = {
     "TrackEvent": """
         3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
         9 type varint, 10 name_iid varint, 11 track_uuid varint, 22 categories bytes, 23 name bytes,
-        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64, 3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
+        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64, 3000 gpu_correlation GpuCorrelation,
+        3001 gpu_api varint""",
     "TrackEvent.LegacyEvent": "2 phase varint, 6 unscoped_id varint, 12 bind_to_enclosing varint",
     "DebugAnnotation": """
         1 name_iid varint, 2 bool_value varint, 3 uint_value varint, 4 int_value varint, 5 double_value double,
@@ -76,7 +81,7 @@ MESSAGES: dict[str, str] = {
         1 event_categories EventCategory, 2 event_names EventName, 3 debug_annotation_names DebugAnnotationName,
         23 graphics_contexts InternedGraphicsContext, 24 gpu_specifications InternedGpuRenderStageSpecification,
         29 debug_annotation_string_values InternedString, 1000 compute_kernels InternedComputeKernel,
-        1001 compute_arg_names InternedComputeArgName""",
+        1001 compute_arg_names InternedComputeArgName, 50161 cutrace_rows CutraceRow""",
     "EventCategory": "1 iid varint, 2 name bytes",
     "EventName": "1 iid varint, 2 name bytes",
     "DebugAnnotationName": "1 iid varint, 2 name bytes",
@@ -84,8 +89,13 @@ MESSAGES: dict[str, str] = {
     "InternedGraphicsContext": "1 iid varint, 2 pid varint, 3 api varint",
     "InternedGpuRenderStageSpecification": "1 iid varint, 2 name bytes, 4 category varint",
     "InternedComputeKernel": """
-        1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg""",
+        1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg,
+        50161 cutrace_row CutraceRow""",
     "InternedComputeArgName": "1 iid varint, 2 name bytes",
+    # cutrace's own, which viewers skip: archive.py says what for.
+    "CutraceTable": "1 number varint, 2 rows varint, 3 data bytes, 4 layout bytes",
+    "CutraceRow": "1 iid varint, 2 table varint, 3 track_field varint, 4 arguments varint, "
+    + ", ".join(f"{5 + i} field_{i} varint" for i in range(MOST_FIELDS)),
 }
 
 #: Fields and messages of gpu/gpu_interned_data.proto and gpu/gpu_track_event.proto, which extend the two public
@@ -99,6 +109,12 @@ EXTENSIONS = frozenset(
         "GpuCorrelation",
         "InternedComputeKernel",
         "InternedComputeArgName",
+        "TracePacket.cutrace_table",
+        "TrackDescriptor.cutrace_number",
+        "InternedData.cutrace_rows",
+        "InternedComputeKernel.cutrace_row",
+        "CutraceTable",
+        "CutraceRow",
     )
 )
 

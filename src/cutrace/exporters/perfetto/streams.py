@@ -11,7 +11,7 @@ import numpy as np
 from ..._native import Blobs, Keys, Submissions
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
-from . import schema
+from . import archive, schema
 from .naming import Names, Needs
 from .sequence import Interned
 from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
@@ -58,7 +58,10 @@ class Stream:
         self.instant = "end" not in layout.offsets
         self.start_field = layout.start_field or ""
         self.pieces = Blobs()
-        self._keys = Keys(1 + len(table.style_fields))
+        # What neither the style nor the arguments show makes styles differ too: so each row can be read back.
+        shown = (*table.style_fields, *table.arguments, table.track_field, *(("payload",) if table.payload else ()))
+        self._fields = (*table.style_fields, *archive.unshown(table.name, shown))
+        self._keys = Keys(1 + len(self._fields))
         self._groups: list[int] = []
         self._group_of = np.zeros(0, np.uint32)
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
@@ -105,7 +108,7 @@ class Stream:
     def chunk(self, rows: np.ndarray, submissions: Submissions) -> Chunk:
         """Rows, ready to be laid out and encoded. Their columns are views of ``rows`` where possible."""
         number = rows[self.table.track_field] if self.table.track_field else np.broadcast_to(np.uint32(0), len(rows))
-        combinations, new = self._keys.ids([number, *(rows[f] for f in self.table.style_fields)])
+        combinations, new = self._keys.ids([number, *(rows[f] for f in self._fields)])
         for row, track in zip(rows[new], number[new].tolist(), strict=True):
             self._combine(row, track)
         payload = bool(self.table.payload and rows["payload_type"].any())
@@ -119,12 +122,16 @@ class Stream:
         return Chunk(self, payload, columns, combinations, rows)
 
     def _combine(self, row: np.void, track: int) -> None:
-        key = tuple(row[f].item() for f in self.table.style_fields)
+        key = tuple(row[f].item() for f in self._fields)
         known = self._styles.get(key)
         if known is None:
-            needs = Needs(self._names)
-            piece = schema.encode("TrackEvent", self.table.style(self._trace, row, needs))
-            known = self._styles[key] = piece, [*self._common, *needs]
+            table = self.table
+            needs = Needs(self._names, (table.name, table.track, table.arguments, key))
+            event = table.style(self._trace, row, needs)
+            arguments = (*table.arguments, *(("payload",) if table.payload else ()))
+            read_back = archive.row(table.name, row, self._fields, arguments, table.track_field)
+            needs.append(Interned("cutrace_rows", event["name_iid"], read_back))
+            known = self._styles[key] = schema.encode("TrackEvent", event), [*self._common, *needs]
         piece, entries = known
         self.pieces.add(piece)
         self._groups.append(self._track_of(self.table.track, track, entries))

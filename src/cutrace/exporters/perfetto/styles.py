@@ -15,7 +15,7 @@ import numpy as np
 
 from ..._native import Blobs, Keys
 from ...trace import Trace
-from . import schema
+from . import archive, schema
 from .devices import Devices
 from .naming import Names, Needs
 from .output import Output
@@ -83,7 +83,10 @@ class Styles:
 
     def __init__(self, table: GpuTable, names: GpuNames, output: Output) -> None:
         self._table, self._names, self._output = table, names, output
-        self._keys = Keys(len(table.style_fields))
+        # What neither the style nor the arguments show makes styles differ too: so each row can be read back.
+        shown = (*table.style_fields, *table.arguments, "correlation")
+        self._fields = (*table.style_fields, *archive.unshown(table.name, shown))
+        self._keys = Keys(len(self._fields))
         self._part_keys = Keys(len(table.part_fields) + len(table.launch_fields) + bool(table.launch_fields))
         self._rows: np.ndarray | None = None  # by style, the fields it depends on
         self._parts = np.zeros(0, np.uint32)  # by style
@@ -100,7 +103,7 @@ class Styles:
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
         """The style of each row."""
-        ids, new = self._keys.ids([rows[f] for f in self._table.style_fields])
+        ids, new = self._keys.ids([rows[f] for f in self._fields])
         if len(new):
             self._add(rows[new])
         return ids
@@ -116,11 +119,12 @@ class Styles:
         columns: Columns = dict(self._table.numbers(self._names, self._rows[styles]))
         columns |= {"iid": styles + 1, "part": self._parts[styles]}
         columns |= {"part_kernels": self._part_kernels, "prefixes": self._output.prefixes}
+        columns |= {f"row.{f}": self._rows[f][styles] for f in self._fields}
         offsets, pieces = np.array([0, len(styles)], np.uint32), np.array([sequence.piece], np.uint32)
         self._output.events([self._kernel.bind(columns)], offsets, pieces, np.zeros(1, np.uint64))
 
     def _add(self, rows: np.ndarray) -> None:
-        fields = self._table.style_fields
+        fields = self._fields
         first = len(self)
         parts, new = self._part_keys.ids(self._part_columns(rows))
         for row in rows[new]:
@@ -171,7 +175,10 @@ class Styles:
         args += [
             When("occupancy_limit_blocks", argument(name, "double_value"), unless=ABSENT) for name in self._table.ratios
         ]
-        kernel = {"iid": Column("iid"), "part": Pieces("part", "part_kernels"), "args": args}
+        name = self._table.name
+        row = archive.described(name, self._table.arguments) | {archive.place(name, "process"): self._names.process}
+        row |= {archive.place(name, f): Column(f"row.{f}", omit=0) for f in self._fields}
+        kernel = {"iid": Column("iid"), "part": Pieces("part", "part_kernels"), "args": args, "cutrace_row": row}
         packet = {"sequence": Given("prefixes"), "interned_data": {"compute_kernels": kernel}}
         return Template("Trace", {"packet": packet})
 

@@ -37,6 +37,14 @@ _CHUNKS = 200
 _NEVER = (1 << 64) - 1
 
 
+def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
+    """Which rows without known times are NVTX ranges that never ended: these are events."""
+    if name != "nvtx_ranges":
+        return np.zeros(len(unknown), bool)
+    begun: np.ndarray = (unknown["start"] > 0) & (unknown["end"] == 0)
+    return begun
+
+
 @dataclass(order=True)
 class _Pending:
     """A block with rows that begin at ``time`` or later; those that begin before ``written`` were written."""
@@ -151,8 +159,8 @@ class Sweep:
         name = block.info.table or ""
         if block.info.offset not in self._read:
             self._read.add(block.info.offset)
-            if name == "nvtx_ranges":
-                still_open = (unknown["start"] > 0) & (unknown["end"] == 0)
+            still_open = never_ended(name, unknown)
+            if still_open.any():
                 self._open_ranges.append(unknown[still_open])
                 unknown = unknown[~still_open]
             self._advance(block.info, len(unknown))
@@ -221,6 +229,7 @@ class Sweep:
         else:
             name = track_name(self._trace, kind, number)
             descriptor = {"uuid": uuid, "parent_uuid": self._uuid, "name": name}
+        descriptor["cutrace_number"] = number
         defaults = {"track_event_defaults": {"track_uuid": uuid}}
         return _Track(uuid, kind, Sequence(self._numbers.sequence(), self._output, defaults), descriptor, name, [], [])
 
