@@ -68,7 +68,8 @@ class Archive:
     def begin(self) -> None:
         """What rows refer to, and all that is about the capture and no event."""
         processes = [
-            {"pid": p.pid, "clock_offset": p.clock_offset, "info": _told(p.info)} for p in self._trace.processes
+            {"pid": p.pid, "clock_offset": p.clock_offset, "info": {k: v for k, v in p.info.items() if k not in _OWN}}
+            for p in self._trace.processes
         ]
         about = {"format": FORMAT_VERSION, "processes": processes}
         self._packet(PROCESS_BLOCK, len(processes), json.dumps(about).encode(), "")

@@ -70,7 +70,8 @@ class Header:
 
     def _clocks(self) -> None:
         """The machine's clocks, as far as they are on the clock of the trace."""
-        shifted = [p.index for p in self._trace.processes if p.clock_offset]
+        here = self._trace.processes[0].boot_id
+        shifted = [p.index for p in self._trace.processes if p.clock_offset or p.boot_id != here]
         rows = self._trace.clocks
         rows = rows[~np.isin(rows["process"], shifted)]
         snapshots = [

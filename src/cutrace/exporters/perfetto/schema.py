@@ -68,8 +68,8 @@ MESSAGES: dict[str, str] = {
     "TrackEvent": """
         3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
         9 type varint, 10 name_iid varint, 11 track_uuid varint, 22 categories bytes, 23 name bytes,
-        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64, 3000 gpu_correlation GpuCorrelation,
-        3001 gpu_api varint""",
+        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64,
+        3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
     "TrackEvent.LegacyEvent": "2 phase varint, 6 unscoped_id varint, 12 bind_to_enclosing varint",
     "DebugAnnotation": """
         1 name_iid varint, 2 bool_value varint, 3 uint_value varint, 4 int_value varint, 5 double_value double,
