@@ -1,4 +1,23 @@
+// Newer headers declare these with types that older ones lack: below they are defined with those of cupti_shared.h.
+#define cuptiSubscribe_v2 declared_Subscribe_v2
+#define cuptiActivityRegisterCallbacks_v2 declared_ActivityRegisterCallbacks_v2
+#define cuptiActivityEnable_v2 declared_ActivityEnable_v2
+#define cuptiActivityDisable_v2 declared_ActivityDisable_v2
+#define cuptiActivityEnableRuntimeApi_v2 declared_ActivityEnableRuntimeApi_v2
+#define cuptiActivityEnableDriverApi_v2 declared_ActivityEnableDriverApi_v2
+#define cuptiActivityGetNextRecord_v2 declared_ActivityGetNextRecord_v2
+#define cuptiActivityGetNumDroppedRecords_v2 declared_ActivityGetNumDroppedRecords_v2
+#define cuptiActivitySetAttribute_v2 declared_ActivitySetAttribute_v2
 #include "fake_cupti.h"
+#undef cuptiSubscribe_v2
+#undef cuptiActivityRegisterCallbacks_v2
+#undef cuptiActivityEnable_v2
+#undef cuptiActivityDisable_v2
+#undef cuptiActivityEnableRuntimeApi_v2
+#undef cuptiActivityEnableDriverApi_v2
+#undef cuptiActivityGetNextRecord_v2
+#undef cuptiActivityGetNumDroppedRecords_v2
+#undef cuptiActivitySetAttribute_v2
 
 #include <dlfcn.h>
 
@@ -18,6 +37,7 @@
 #include <vector>
 
 #include "callback_names.h"
+#include "collector/cupti_shared.h"
 
 namespace {
 
@@ -54,11 +74,17 @@ struct Fake {
   std::atomic<CUpti_CallbackFunc> callback{nullptr};
   std::array<std::array<std::atomic<bool>, 1024>, 4> callbacks{};  // by domain and id
   std::atomic<bool> enabled_in_context{false};
+  std::atomic<bool> can_share{false}, sharing{false};
+  std::atomic<CUpti_SubscriberHandle> latest{nullptr};  // of several subscribers
+  std::atomic<void (*)(std::uint8_t**, std::size_t*, std::size_t*, void*)> shared_request{nullptr};
+  std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
   std::atomic<std::uint64_t> dropped{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
   std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
 };
+
+thread_local bool in_a_name = false;
 
 Fake& fake() {
   static auto* f = new Fake;
@@ -229,6 +255,7 @@ const char* call_name(CUpti_CallbackDomain domain, std::uint32_t id) {
 extern "C" {
 
 EXPORT void fake_set_version(std::uint32_t version) { fake().version = version; }
+EXPORT void fake_can_share(bool on) { fake().can_share = on; }
 EXPORT void fake_fail_subscribe(int result) { fake().subscribe_result = result; }
 EXPORT void fake_refuse_kind(int kind, int result) { fake().refused_kinds[kind] = result; }
 EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
@@ -334,6 +361,10 @@ EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stre
 #define FAIL_IF_TOLD(function) \
   if (const CUptiResult failed = failure(#function); failed != CUPTI_SUCCESS) return failed
 
+// Functions of old are not for a CUPTI that several tools share.
+#define REFUSE_IF_SHARED() \
+  if (fake().sharing.load() && !in_a_name) return CUPTI_ERROR_NOT_SUPPORTED
+
 EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
   FAIL_IF_TOLD(GetVersion);
   *version = fake().version;
@@ -349,8 +380,31 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
-EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+// Several subscribers, as of 13.2: the first decides whether there can be more, and everything is then asked for in the name
+// of one of them. The others are whoever called this in a test; only the last one is called back.
+EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*,
+                                     cutrace::shared::SubscriberParams* params) {
+  FAIL_IF_TOLD(Subscribe_v2);
+  const bool first = fake().subscribers.load() == 0, wants = params->allow_others != 0;
+  if (params->size != sizeof *params) return CUPTI_ERROR_INVALID_PARAMETER;
+  if ((wants && !fake().can_share.load()) || (!first && !(wants && fake().sharing.load()))) {
+    if (params->other_name != nullptr && !first) std::strncpy(params->other_name, "an old tool", params->other_size);
+    return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
+  fake().sharing = wants;
+  fake().subscribers.fetch_add(1);
+  *handle = reinterpret_cast<CUpti_SubscriberHandle>(std::uintptr_t{0x1000} + fake().subscriptions.fetch_add(1));
+  fake().latest = *handle;
+  fake().callback = callback;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
   FAIL_IF_TOLD(Unsubscribe);
+  if (fake().sharing.load()) {
+    if (handle == fake().latest.load()) fake().latest = nullptr;
+    if (fake().subscribers.fetch_sub(1) > 1) return CUPTI_SUCCESS;
+    fake().sharing = false;
+  }
   fake().subscribers = 0;
   fake().callback = nullptr;
   for (auto& domain : fake().callbacks)
@@ -366,17 +420,20 @@ EXPORT CUptiResult cuptiEnableCallback(std::uint32_t on, CUpti_SubscriberHandle,
 EXPORT CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                   CUpti_BuffersCallbackCompleteFunc complete) {
   FAIL_IF_TOLD(ActivityRegisterCallbacks);
+  REFUSE_IF_SHARED();
   fake().complete = complete;
   fake().request = request;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
   FAIL_IF_TOLD(ActivityRegisterTimestampCallback);
+  REFUSE_IF_SHARED();
   fake().clock = clock;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityEnable);
+  REFUSE_IF_SHARED();
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
   set_kind(kind, true);
@@ -384,16 +441,19 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 }
 EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityDisable);
+  REFUSE_IF_SHARED();
   set_kind(kind, false);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, std::uint8_t on) {
   FAIL_IF_TOLD(ActivityEnableRuntimeApi);
+  REFUSE_IF_SHARED();
   fake().calls[2][id] = on != 0;
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, std::uint8_t on) {
   FAIL_IF_TOLD(ActivityEnableDriverApi);
+  REFUSE_IF_SHARED();
   fake().calls[1][id] = on != 0;
   return CUPTI_SUCCESS;
 }
@@ -425,6 +485,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
 }
 EXPORT CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) {
   FAIL_IF_TOLD(ActivityGetNextRecord);
+  REFUSE_IF_SHARED();
   std::uint8_t* at = buffer;
   if (*record != nullptr) at = reinterpret_cast<std::uint8_t*>(*record) + size_of((*record)->kind);
   if (at >= buffer + valid) {
@@ -436,15 +497,18 @@ EXPORT CUptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t 
 }
 EXPORT CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, std::uint32_t, std::size_t* dropped) {
   FAIL_IF_TOLD(ActivityGetNumDroppedRecords);
+  REFUSE_IF_SHARED();
   *dropped = fake().dropped.exchange(0);
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute, std::size_t*, void*) {
   FAIL_IF_TOLD(ActivitySetAttribute);
+  REFUSE_IF_SHARED();
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) {
   FAIL_IF_TOLD(SetThreadIdType);
+  REFUSE_IF_SHARED();
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
@@ -461,6 +525,55 @@ EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
   FAIL_IF_TOLD(GetContextId);
   *id = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(context));
   return CUPTI_SUCCESS;
+}
+
+// The same in the name of a subscriber, which has to be there.
+#define IN_THE_NAME_OF(subscriber, call)                                                                     \
+  if (!fake().sharing.load() || (subscriber) != fake().latest.load()) return CUPTI_ERROR_INVALID_PARAMETER; \
+  in_a_name = true;                                                                                          \
+  const CUptiResult result = call;                                                                           \
+  in_a_name = false;                                                                                         \
+  return result
+
+EXPORT CUptiResult cuptiActivityRegisterCallbacks_v2(CUpti_SubscriberHandle us, decltype(Fake::shared_request)::value_type request,
+                                                     decltype(Fake::shared_complete)::value_type complete) {
+  fake().shared_request = request;
+  fake().shared_complete = complete;
+  IN_THE_NAME_OF(us, cuptiActivityRegisterCallbacks(
+                         [](std::uint8_t** b, std::size_t* s, std::size_t* n) { fake().shared_request.load()(b, s, n, nullptr); },
+                         [](CUcontext, std::uint32_t, std::uint8_t* b, std::size_t s, std::size_t v) {
+                           fake().shared_complete.load()(b, s, v, nullptr);
+                         }));
+}
+EXPORT CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle us, CUpti_ActivityKind kind, void*) {
+  IN_THE_NAME_OF(us, cuptiActivityEnable(kind));
+}
+EXPORT CUptiResult cuptiActivityDisable_v2(CUpti_SubscriberHandle us, CUpti_ActivityKind kind, void*) {
+  IN_THE_NAME_OF(us, cuptiActivityDisable(kind));
+}
+EXPORT CUptiResult cuptiActivityEnableRuntimeApi_v2(CUpti_SubscriberHandle us, CUpti_CallbackId id, std::uint8_t on) {
+  IN_THE_NAME_OF(us, cuptiActivityEnableRuntimeApi(id, on));
+}
+EXPORT CUptiResult cuptiActivityEnableDriverApi_v2(CUpti_SubscriberHandle us, CUpti_CallbackId id, std::uint8_t on) {
+  IN_THE_NAME_OF(us, cuptiActivityEnableDriverApi(id, on));
+}
+EXPORT CUptiResult cuptiActivityGetNextRecord_v2(CUpti_SubscriberHandle us, std::uint8_t* buffer, std::size_t valid,
+                                                 CUpti_Activity** record) {
+  IN_THE_NAME_OF(us, cuptiActivityGetNextRecord(buffer, valid, record));
+}
+EXPORT CUptiResult cuptiActivityGetNumDroppedRecords_v2(CUpti_SubscriberHandle us, CUcontext context, std::uint32_t stream,
+                                                        std::size_t* dropped) {
+  IN_THE_NAME_OF(us, cuptiActivityGetNumDroppedRecords(context, stream, dropped));
+}
+EXPORT CUptiResult cuptiActivitySetAttribute_v2(CUpti_SubscriberHandle us, CUpti_ActivityAttribute attribute, std::size_t* size,
+                                                void* value) {
+  if (attribute == cutrace::shared::kTimestampCallback) {
+    CUpti_TimestampCallbackFunc clock = nullptr;
+    if (*size != sizeof clock) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+    std::memcpy(&clock, value, sizeof clock);
+    IN_THE_NAME_OF(us, cuptiActivityRegisterTimestampCallback(clock));
+  }
+  IN_THE_NAME_OF(us, cuptiActivitySetAttribute(attribute, size, value));
 }
 
 }  // extern "C"

@@ -10,6 +10,7 @@ extern "C" {
 // Before the collector attaches.
 void fake_set_version(std::uint32_t version);     // decides the sizes of records too
 void fake_fail_subscribe(int result);             // what cuptiSubscribe returns
+void fake_can_share(bool on);                     // whether cuptiSubscribe_v2 can serve several tools
 void fake_refuse_kind(int kind, int result);      // what cuptiActivityEnable returns for this kind
 void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlushAll takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first

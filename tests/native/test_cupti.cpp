@@ -6,7 +6,10 @@
 #include <set>
 #include <thread>
 
+#include <dlfcn.h>
+
 #include "capture_reader.h"
+#include "collector/cupti_shared.h"
 #include "collector_under_test.h"
 #include "fake_cupti.h"
 
@@ -23,6 +26,14 @@ Record make(CUpti_ActivityKind kind) {
 template <typename Record>
 void put(const Record& record) {
   CHECK(fake_record(&record, sizeof record));
+}
+
+// As another tool does it: in its own name, asking for company or not.
+CUptiResult other_tool(CUpti_SubscriberHandle& handle, bool shares) {
+  shared::SubscriberParams params;
+  params.allow_others = shares;
+  auto* subscribe = reinterpret_cast<decltype(shared::Calls::Subscribe)>(dlsym(RTLD_DEFAULT, "cuptiSubscribe_v2"));
+  return subscribe(&handle, [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {}, nullptr, &params);
 }
 
 }  // namespace
@@ -348,6 +359,77 @@ TEST(another_tool_that_holds_cupti_is_left_alone) {
   const CaptureReader c(folder.only());
   CHECK(c.says("another tool holds CUPTI"));
   CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{1});
+}
+
+TEST(a_tool_that_shares_cupti_is_joined) {
+  Collector collector;
+  Folder folder;
+  fake_can_share(true);
+  CUpti_SubscriberHandle other = nullptr;
+  CHECK_EQUAL(other_tool(other, true), CUPTI_SUCCESS);
+  collector.begin(folder.options());
+  CHECK_EQUAL(fake_subscribers(), 2u);
+  for (int i = 0; i < 5000; ++i) fake_launch("k", 1, 7, false);
+  CHECK_EQUAL(collector.flush(), 0);
+  for (int i = 0; i < 5000; ++i) fake_launch("k", 1, 7, false);
+  fake_drop(3);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(fake_subscribers(), 1u);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{10000});
+  CHECK_EQUAL(c.lost(rows::Loss::cupti_dropped), 3u);
+  CHECK(!c.says("not recorded"));
+  CHECK(!c.says("REALTIME"));
+}
+
+TEST(a_tool_that_does_not_share_is_left_alone_and_named) {
+  Collector collector;
+  Folder folder;
+  fake_can_share(true);
+  CUpti_SubscriberHandle other = nullptr;
+  CHECK_EQUAL(other_tool(other, false), CUPTI_SUCCESS);
+  collector.begin(folder.options());
+  CHECK_EQUAL(fake_subscribers(), 1u);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK(CaptureReader(folder.only()).says("an old tool"));
+}
+
+TEST(others_may_join_when_that_is_asked_for) {
+  Collector collector;
+  Folder folder;
+  fake_can_share(true);
+  collector.begin(folder.options() + "share=1");
+  CUpti_SubscriberHandle other = nullptr;
+  fake_launch("k", 1, 7, false);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(fake_subscribers(), 0u);
+  const CaptureReader first(folder.only());
+  CHECK_EQUAL(first.rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK(!first.says("no other tool"));
+  CHECK_EQUAL(other_tool(other, true), CUPTI_SUCCESS);
+}
+
+TEST(where_cupti_cannot_be_shared_it_is_taken_alone_and_that_is_said) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options() + "share=1");
+  fake_launch("k", 1, 7, false);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
+  CHECK(c.says("CUPTI serves no other tool"));
+}
+
+TEST(a_recording_alone_after_a_shared_one) {
+  Collector collector;
+  fake_can_share(true);
+  for (const char* share : {"share=1", "share=0", "share=1"}) {
+    Folder folder;
+    collector.begin(folder.options() + share);
+    for (int i = 0; i < 100; ++i) fake_launch("k", 1, 7, false);
+    CHECK_EQUAL(collector.stop(), 0);
+    CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Kernels>().size(), std::size_t{100});
+  }
 }
 
 TEST(without_libcupti_the_capture_says_so) {

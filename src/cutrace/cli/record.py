@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
 )
 @click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
+@click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
 @click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(
@@ -68,6 +69,7 @@ def record(
     max_size: str | None,
     last: str | None,
     rotate: bool,
+    share: bool,
     redact: bool,
     command: tuple[str, ...],
 ) -> int:
@@ -84,6 +86,7 @@ def record(
         max_size=max_size,
         last=last,
         rotate=rotate,
+        share=share,
         redact=redact,
     )
     for name, library in environment.others(os.environ).items():

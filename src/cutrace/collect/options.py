@@ -60,6 +60,7 @@ class OptionArguments(TypedDict, total=False):
     rotate: bool
     flush_ms: int | None
     redact: bool
+    share: bool
     cupti: str | None
 
 
@@ -78,6 +79,7 @@ class Options:
     :param rotate: at ``max_size`` the oldest rows are let go, and counted, in place of those to come.
     :param flush_ms: milliseconds between writes of what has been completed.
     :param redact: leave out command lines, host names and paths: see docs/privacy.md.
+    :param share: ask for a CUPTI that serves other tools too, where CUPTI and the driver can: see docs/collector.md.
     :param cupti: path of the libcupti to load where the program has loaded none.
     """
 
@@ -91,6 +93,7 @@ class Options:
     rotate: bool = False
     flush_ms: int | None = None
     redact: bool = False
+    share: bool = False
     cupti: str | None = None
 
     @classmethod
@@ -107,6 +110,7 @@ class Options:
         rotate: bool = False,
         flush_ms: int | None = None,
         redact: bool = False,
+        share: bool = False,
         cupti: str | os.PathLike[str] | None = None,
     ) -> Options:
         """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
@@ -137,6 +141,7 @@ class Options:
             rotate=rotate,
             flush_ms=flush_ms,
             redact=redact,
+            share=share,
             cupti=None if cupti is None else os.fspath(cupti),
         )
 
@@ -174,6 +179,7 @@ class Options:
             ("dump", Path(dump).absolute() if dump is not None and self.keeps_newest else None),
             ("flush_ms", self.flush_ms),
             ("redact", int(self.redact) or None),
+            ("share", int(self.share) or None),
             ("cupti", self.cupti),
         ]
         lines = [f"{key}={value}" for key, value in pairs if value is not None]

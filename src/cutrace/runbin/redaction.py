@@ -23,12 +23,12 @@ from .reader import Reader
 
 #: Keys of the process description that stay.
 KEPT = frozenset(
-    ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "started", "ended", "kinds", "cupti_version",
-     "driver", "driver_version", "runtime_version", "nvtx", "tables")
+    ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds",
+     "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
 #: Options of the recording that stay: the others are paths.
 KEPT_OPTIONS = frozenset(
-    ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact")
+    ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "share")
 )
 
 #: What stands for a path.

@@ -33,7 +33,7 @@ std::string_view without_version(std::string_view name) {
 void ActivityDecoder::decode(std::uint8_t* buffer, std::size_t valid) {
   CUpti_Activity* next = nullptr;
   for (;;) {
-    const CUptiResult result = cupti_.ActivityGetNextRecord(buffer, valid, &next);
+    const CUptiResult result = cupti_.next_record(buffer, valid, &next);
     if (result == CUPTI_SUCCESS) {
       record(next);
       continue;

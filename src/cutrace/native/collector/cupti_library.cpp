@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <type_traits>
+
 namespace cutrace {
 namespace {
 
@@ -37,6 +39,18 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_LOAD)
 #undef CUTRACE_REQUIRE
 #undef CUTRACE_LOAD
+  const auto load_shared = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+  };
+  load_shared(of_several.Subscribe, "cuptiSubscribe_v2");
+  load_shared(of_several.ActivityRegisterCallbacks, "cuptiActivityRegisterCallbacks_v2");
+  load_shared(of_several.ActivityEnable, "cuptiActivityEnable_v2");
+  load_shared(of_several.ActivityDisable, "cuptiActivityDisable_v2");
+  load_shared(of_several.ActivityEnableRuntimeApi, "cuptiActivityEnableRuntimeApi_v2");
+  load_shared(of_several.ActivityEnableDriverApi, "cuptiActivityEnableDriverApi_v2");
+  load_shared(of_several.ActivityGetNextRecord, "cuptiActivityGetNextRecord_v2");
+  load_shared(of_several.ActivityGetNumDroppedRecords, "cuptiActivityGetNumDroppedRecords_v2");
+  load_shared(of_several.ActivitySetAttribute, "cuptiActivitySetAttribute_v2");
   if (!missing.empty()) {
     error = "the loaded libcupti has no " + missing + "; use CUPTI 12.0 or later";
     return false;
@@ -45,6 +59,41 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   if (dladdr(reinterpret_cast<void*>(GetVersion), &where) != 0 && where.dli_fname != nullptr) path = where.dli_fname;
   GetVersion(&version);
   return true;
+}
+
+CUptiResult CuptiLibrary::enable(CUpti_ActivityKind kind) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  return us != nullptr ? of_several.ActivityEnable(us, kind, nullptr) : ActivityEnable(kind);
+}
+
+CUptiResult CuptiLibrary::disable(CUpti_ActivityKind kind) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  return us != nullptr ? of_several.ActivityDisable(us, kind, nullptr) : ActivityDisable(kind);
+}
+
+CUptiResult CuptiLibrary::enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, bool on) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+  if (us != nullptr) return (runtime ? of_several.ActivityEnableRuntimeApi : of_several.ActivityEnableDriverApi)(us, id, on);
+  return (runtime ? ActivityEnableRuntimeApi : ActivityEnableDriverApi)(id, on);
+}
+
+CUptiResult CuptiLibrary::next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  return us != nullptr ? of_several.ActivityGetNextRecord(us, buffer, valid, record)
+                       : ActivityGetNextRecord(buffer, valid, record);
+}
+
+CUptiResult CuptiLibrary::take_dropped(std::size_t* dropped) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  if (us != nullptr) return of_several.ActivityGetNumDroppedRecords(us, nullptr, 0, dropped);
+  return ActivityGetNumDroppedRecords != nullptr ? ActivityGetNumDroppedRecords(nullptr, 0, dropped) : CUPTI_ERROR_NOT_SUPPORTED;
+}
+
+CUptiResult CuptiLibrary::set_attribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) const {
+  const CUpti_SubscriberHandle us = sharing.load();
+  if (us != nullptr) return of_several.ActivitySetAttribute(us, attribute, size, value);
+  return ActivitySetAttribute != nullptr ? ActivitySetAttribute(attribute, size, value) : CUPTI_ERROR_NOT_SUPPORTED;
 }
 
 std::string CuptiLibrary::error_name(CUptiResult result) const {

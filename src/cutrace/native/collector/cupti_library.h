@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cupti_headers.h"
+#include "cupti_shared.h"
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -24,6 +26,20 @@ struct CuptiLibrary {
   CUTRACE_CUPTI_REQUIRED(CUTRACE_MEMBER)
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
+
+  // The same, of a CUPTI that serves several tools, and the subscriber in whose name they are called: null while CUPTI
+  // serves one tool, as it mostly does.
+  shared::Calls of_several;
+  std::atomic<CUpti_SubscriberHandle> sharing{nullptr};
+
+  CUptiResult enable(CUpti_ActivityKind kind) const;
+  CUptiResult disable(CUpti_ActivityKind kind) const;
+  // Whether API calls can be enabled one by one.
+  bool has_filter() const { return ActivityEnableRuntimeApi && ActivityEnableDriverApi && GetCallbackName; }
+  CUptiResult enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, bool on) const;
+  CUptiResult next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) const;
+  CUptiResult take_dropped(std::size_t* dropped) const;
+  CUptiResult set_attribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) const;
 
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from

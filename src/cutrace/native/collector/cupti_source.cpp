@@ -1,5 +1,9 @@
 #include "cupti_source.h"
 
+#include <array>
+#include <chrono>
+#include <thread>
+
 #include "clock.h"
 #include "driver.h"
 #include "nvtx.h"
@@ -49,12 +53,21 @@ void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, st
   if (Wake* wake = instance().wake_.load(std::memory_order_acquire)) wake->signal();
 }
 
-bool CuptiSource::subscribe(Report& report) {
+bool CuptiSource::subscribe(const Options& options, Report& report) {
+  std::string holder;
+  library_.sharing.store(nullptr);
+  if (options.share && subscribe_as_one_of_several(holder)) return true;
   const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
-  if (result == CUPTI_SUCCESS) return true;
+  if (result == CUPTI_SUCCESS) {
+    if (options.share) report.notes.push_back("CUPTI serves no other tool during this recording: it or its driver cannot share");
+    return true;
+  }
   std::string note;
   if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED || result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
-    const std::vector<std::string> holders = likely_cupti_holders();
+    // The other tool may have agreed to others.
+    if (!options.share && subscribe_as_one_of_several(holder)) return true;
+    std::vector<std::string> holders = likely_cupti_holders();
+    if (!holder.empty()) holders.insert(holders.begin(), holder);
     note = "GPU activity is not recorded: another tool holds CUPTI in this process" +
            (holders.empty() ? std::string() : " (found here: " + join(holders) + ")") +
            "; CUPTI serves one tool at a time, so stop the other one first";
@@ -66,21 +79,62 @@ bool CuptiSource::subscribe(Report& report) {
   return false;
 }
 
+// Works where CUPTI and the driver can serve several tools and the first one that subscribed asked for that. `holder`
+// becomes the name of the tool that does not share, where CUPTI says it.
+bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
+  if (!library_.of_several.complete()) return false;
+  std::array<char, 128> name{};
+  shared::SubscriberParams params;
+  params.name = "cutrace";
+  params.other_name = name.data();
+  params.other_size = name.size();
+  params.allow_others = 1;
+  const CUptiResult result = library_.of_several.Subscribe(&subscriber_, on_callback, nullptr, &params);
+  if (result == CUPTI_SUCCESS) library_.sharing.store(subscriber_);
+  name.back() = 0;
+  holder = name.data();
+  return result == CUPTI_SUCCESS;
+}
+
+void CuptiSource::unsubscribe() {
+  if (library_.sharing.load() != nullptr) {
+    // The buffers of a subscriber are read in its name.
+    for (int i = 0; i < 1000 && !pool_.all_read(); ++i) {
+      if (Wake* wake = wake_.load()) wake->signal();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  library_.Unsubscribe(subscriber_);
+}
+
+CUptiResult CuptiSource::register_buffers() {
+  if (const CUpti_SubscriberHandle us = library_.sharing.load(); us != nullptr)
+    return library_.of_several.ActivityRegisterCallbacks(us, on_shared_request, on_shared_complete);
+  return library_.ActivityRegisterCallbacks(on_request, on_complete);
+}
+
 template <typename Value>
 bool CuptiSource::set_attribute(CUpti_ActivityAttribute attribute, Value value) {
   std::size_t size = sizeof value;
-  return library_.ActivitySetAttribute != nullptr &&
-         library_.ActivitySetAttribute(attribute, &size, &value) == CUPTI_SUCCESS;
+  return library_.set_attribute(attribute, &size, &value) == CUPTI_SUCCESS;
 }
 
-// What must come before the first kind is enabled and must not change afterwards.
-void CuptiSource::prepare_once(const Options& options) {
-  if (prepared_) return;
+// What must come before the first kind is enabled.
+void CuptiSource::prepare(const Options& options) {
+  if (library_.sharing.load() != nullptr) {
+    // What is each subscriber's own. How buffers are zeroed and taken on the GPU is left as the other tools have it.
+    conventions_ = {set_attribute(shared::kTimestampCallback, &timestamp),
+                    set_attribute(shared::kThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)};
+    return;
+  }
+  conventions_ = conventions_once_;
+  if (prepared_) return;  // it must not change afterwards
   prepared_ = true;
-  own_clock_ = library_.ActivityRegisterTimestampCallback != nullptr &&
-               library_.ActivityRegisterTimestampCallback(timestamp) == CUPTI_SUCCESS;
-  own_threads_ = library_.SetThreadIdType != nullptr &&
-                 library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM) == CUPTI_SUCCESS;
+  conventions_.clock = library_.ActivityRegisterTimestampCallback != nullptr &&
+                       library_.ActivityRegisterTimestampCallback(timestamp) == CUPTI_SUCCESS;
+  conventions_.threads = library_.SetThreadIdType != nullptr &&
+                         library_.SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM) == CUPTI_SUCCESS;
+  conventions_once_ = conventions_;
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
   // Allocated at the first kernel instead of with the context: see enabler.h, which does nothing without this.
@@ -106,22 +160,24 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     report.notes.push_back("GPU activity is not recorded: no address space for buffers; lower max_memory");
     return report;
   }
-  if (!subscribe(report)) return report;
-  prepare_once(options);
-  if (!own_clock_)
+  if (!subscribe(options, report)) return report;
+  prepare(options);
+  if (!conventions_.clock)
     report.notes.push_back("GPU times are on the REALTIME clock, because this CUPTI offers no other; use CUPTI 12.0 or later");
-  if (!own_threads_)
+  if (!conventions_.threads)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   wake_.store(&wake, std::memory_order_release);
   pool_.set_open(true);
-  const CUptiResult registered = library_.ActivityRegisterCallbacks(on_request, on_complete);
+  const CUptiResult registered = register_buffers();
   if (registered != CUPTI_SUCCESS) {
     report.notes.push_back("GPU activity is not recorded: CUPTI took no buffers (" + library_.error_name(registered) + ")");
     pool_.set_open(false);
-    library_.Unsubscribe(subscriber_);
+    unsubscribe();
     return report;
   }
-  enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes, before_cuda);
+  // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
+  enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
+                  before_cuda && library_.sharing.load() == nullptr);
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
     if (enabler_.kinds() & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   report.refused = enabler_.refused();
@@ -149,20 +205,20 @@ void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
   flush_all(0);
   if (at_exit) {
     // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
-    // A forced flush hands out running kernels without an end, and never again: only when nothing can follow.
-    flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    // A forced flush hands out running kernels without an end, and never again: only when nothing can follow. It would do
+    // so to other tools too.
+    if (library_.sharing.load() == nullptr) flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
   } else {
     enabler_.disable();
     flush_all(0);
-    library_.Unsubscribe(subscriber_);
+    unsubscribe();
   }
   active_.store(false, std::memory_order_release);
 }
 
 std::uint64_t CuptiSource::take_dropped() {
   std::size_t dropped = 0;
-  if (!loaded_ || library_.ActivityGetNumDroppedRecords == nullptr) return 0;
-  return library_.ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS ? dropped : 0;
+  return loaded_ && library_.take_dropped(&dropped) == CUPTI_SUCCESS ? dropped : 0;
 }
 
 void CuptiSource::forget() {

@@ -54,11 +54,21 @@ class CuptiSource {
  private:
   static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
+  // The same for one of several subscribers.
+  static void on_shared_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records, void*) {
+    on_request(buffer, size, records);
+  }
+  static void on_shared_complete(std::uint8_t* buffer, std::size_t size, std::size_t valid, void*) {
+    on_complete(nullptr, 0, buffer, size, valid);
+  }
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) {
     instance().enabler_.on_callback(domain, id);
   }
-  bool subscribe(Report& report);
-  void prepare_once(const Options& options);
+  bool subscribe(const Options& options, Report& report);
+  bool subscribe_as_one_of_several(std::string& holder);
+  void prepare(const Options& options);
+  CUptiResult register_buffers();
+  void unsubscribe();
   void flush_all(std::uint32_t flags);
   template <typename Value>
   bool set_attribute(CUpti_ActivityAttribute attribute, Value value);
@@ -66,8 +76,13 @@ class CuptiSource {
   CuptiLibrary library_;
   bool loaded_ = false;
   bool prepared_ = false;
-  bool own_clock_ = false;    // CUPTI asks this library for the time
-  bool own_threads_ = false;  // and names threads as the system does
+  // CUPTI asks this library for the time, and names threads as the system does.
+  struct Conventions {
+    bool clock = false;
+    bool threads = false;
+  };
+  Conventions conventions_;       // of this recording
+  Conventions conventions_once_;  // where CUPTI serves one tool: agreed on once
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Enabler enabler_;
   BufferPool pool_;

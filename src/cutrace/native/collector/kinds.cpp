@@ -62,7 +62,7 @@ constexpr Activity kActivities[] = {
 
 void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind activity, const char* name,
                      EnabledKinds& out) {
-  const CUptiResult result = cupti.ActivityEnable(activity);
+  const CUptiResult result = cupti.enable(activity);
   if (result != CUPTI_SUCCESS) {
     out.refused.push_back({name, cupti.error_name(result)});
     return;
@@ -71,37 +71,32 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-template <typename Enable>
-bool set_calls(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Enable enable, bool kept, std::uint8_t value) {
-  bool worked = true;
-  for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
-    if (keeps_api_call(name) == kept) worked &= enable(id, value) == CUPTI_SUCCESS;
-  });
-  return worked;
-}
-
 // Sets all calls that ApiFilter::launch keeps, or all that it drops.
-bool set_calls(const CuptiLibrary& cupti, bool kept, std::uint8_t value) {
-  const bool runtime = set_calls(cupti, CUPTI_CB_DOMAIN_RUNTIME_API, cupti.ActivityEnableRuntimeApi, kept, value);
-  return set_calls(cupti, CUPTI_CB_DOMAIN_DRIVER_API, cupti.ActivityEnableDriverApi, kept, value) && runtime;
+bool set_calls(const CuptiLibrary& cupti, bool kept, bool on) {
+  bool worked = true;
+  for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
+    for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
+      if (keeps_api_call(name) == kept) worked &= cupti.enable_call(domain, id, on) == CUPTI_SUCCESS;
+    });
+  return worked;
 }
 
 void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
-  const bool by_call = cupti.ActivityEnableRuntimeApi && cupti.ActivityEnableDriverApi && cupti.GetCallbackName;
-  const auto set = [&](bool kept, std::uint8_t value) {
-    if (!set_calls(cupti, kept, value)) out.refused.push_back({"a part of api=launch", "no filter for some calls"});
+  const bool by_call = cupti.has_filter();
+  const auto set = [&](bool kept, bool on) {
+    if (!set_calls(cupti, kept, on)) out.refused.push_back({"a part of api=launch", "no filter for some calls"});
   };
   // Each wanted call on: the others then cost nothing. CUPTI 13.0 records nothing that way when CUDA is in use already.
   if (filter == ApiFilter::launch && by_call && before_cuda) {
-    set(true, 1);
+    set(true, true);
     out.calls_one_by_one = true;
     out.kinds |= bit(Kind::api);
     return;
   }
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", out);
-  if (filter == ApiFilter::launch && by_call) set(false, 0);
+  if (filter == ApiFilter::launch && by_call) set(false, false);
   if (filter == ApiFilter::launch && !by_call)
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
 }
@@ -151,7 +146,7 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
                           bool before_cuda) {
   EnabledKinds out;
   // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
-  if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords) cupti.ActivityEnableAllSyncRecords(0);
+  if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   for (const Activity& a : kActivities)
     if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, out);
   // One row a graph launch replaces the rows of its nodes.
@@ -162,8 +157,8 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
 }
 
 void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled) {
-  if (enabled.calls_one_by_one) set_calls(cupti, true, 0);
-  for (CUpti_ActivityKind kind : enabled.activities) cupti.ActivityDisable(kind);
+  if (enabled.calls_one_by_one) set_calls(cupti, true, false);
+  for (CUpti_ActivityKind kind : enabled.activities) cupti.disable(kind);
 }
 
 }  // namespace cutrace

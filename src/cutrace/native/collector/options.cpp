@@ -43,6 +43,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "rotate") return truth(value, o.rotate);
   if (key == "dump") return o.dump = value, !value.empty();
   if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
+  if (key == "share") return truth(value, o.share);
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
   if (key == "patience_ms") return number(value, o.patience_ms) && o.patience_ms > 0;

@@ -27,6 +27,7 @@ struct Options {
   bool rotate = false;                                 // at max_size the oldest rows go, instead of new ones
   std::string dump;                                    // SIGUSR2 writes run-1.bin, ... where this is run.bin
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
+  bool share = false;                                  // ask for a CUPTI that serves other tools too
   std::uint64_t device_buffers = 0;                    // most buffers of 3.2 MB that CUPTI takes on a GPU, 0: its own limit
   std::uint32_t flush_ms = 100;                        // a killed process loses about this much
   std::uint32_t patience_ms = 20'000;                  // how long the end of a recording waits for CUPTI

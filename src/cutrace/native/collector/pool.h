@@ -47,6 +47,9 @@ class BufferPool {
   // Buffers that CUPTI holds now.
   std::uint64_t outstanding() const { return requested() - completed(); }
   std::uint64_t requested() const { return requested_.load(std::memory_order_relaxed); }
+  // Writer thread: so many buffers of a drain are dealt with. Whether all that were handed back are.
+  void dealt_with(std::size_t count) { read_.fetch_add(count, std::memory_order_release); }
+  bool all_read() const { return read_.load(std::memory_order_acquire) == completed(); }
   std::uint64_t completed() const { return returned_.load(std::memory_order_relaxed); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   std::size_t buffer_size() const { return buffer_size_; }
@@ -75,6 +78,7 @@ class BufferPool {
   std::atomic<bool> open_{false};
   std::atomic<std::uint64_t> requested_{0};
   std::atomic<std::uint64_t> returned_{0};
+  std::atomic<std::uint64_t> read_{0};
   std::atomic<std::uint64_t> refused_{0};
 };
 

@@ -263,7 +263,10 @@ void Session::drain() {
     activity_.decode(buffer, valid);
     if (options_.keeps_newest() && segments_.full(capture_.file().size())) keep_newest(now_ns());
   };
-  if (pool.drain(decode) != 0) count_dropped();
+  if (const std::size_t count = pool.drain(decode); count != 0) {
+    count_dropped();
+    pool.dealt_with(count);
+  }
   nvtx_.drain();
   if (source_.active()) pool.prepare(kSpareBuffers);
 }
