@@ -48,6 +48,8 @@ class Collector:
 
     #: The tables that windows have to have.
     tables: tuple[str, ...] = ()
+    #: Whether it looks at the calls behind GPU work.
+    joins: bool = False
 
     def __init__(self, trace: Trace, options: Options) -> None:
         self.trace, self.options = trace, options
@@ -237,6 +239,7 @@ class Copies(Collector):
 class _Sliced(Collector):
     """Slices of the host of one table by ``fields``, with what they have on the GPU."""
 
+    joins = True
     table: str = ""
     fields: tuple[str, ...] = ()
 
@@ -334,6 +337,7 @@ class GpuSlices(Collector):
 
 class StreamUses(Collector):
     tables = (*GPU_TABLES, "api_calls")
+    joins = True
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
@@ -402,6 +406,7 @@ class _Launched:
 
 class Launches(Collector):
     tables = ("kernels", "api_calls")
+    joins = True
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)
@@ -440,6 +445,7 @@ class Launches(Collector):
 
 class Executions(Collector):
     tables = ("kernels", "api_calls")
+    joins = True
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)

@@ -419,16 +419,16 @@ def _memory(view: View) -> Built:
 
 
 _GPU_TRACE = (
-    Column("start", "ns"), Column("duration", "ns"), Column("correlation"), *_text("grid", "block", spare=True),
+    Column("start", "moment"), Column("duration", "ns"), Column("correlation"), *_text("grid", "block", spare=True),
     Column("registers", spare=True), Column("shared", "bytes", spare=True), Column("bytes", "bytes"),
     *_text("process", spare=True), *_text("GPU", "stream", spare=True), *_text("name"),
 )  # fmt: skip
 _API_TRACE = (
-    Column("start", "ns"), Column("duration", "ns"), Column("correlation"), Column("status", spare=True),
+    Column("start", "moment"), Column("duration", "ns"), Column("correlation"), Column("status", spare=True),
     *_text("process", spare=True), Column("thread"), *_text("name"),
 )  # fmt: skip
 _EXECUTION_TRACE = (
-    Column("call start", "ns"), Column("call", "ns"), Column("start", "ns", spare=True), Column("queue", "ns"),
+    Column("call start", "moment"), Column("call", "ns"), Column("start", "moment", spare=True), Column("queue", "ns"),
     Column("kernel", "ns"), Column("total", "ns", spare=True), *_text("process", spare=True),
     Column("thread", spare=True), *_text("GPU", "stream", spare=True), *_text("api", "name"),
 )  # fmt: skip

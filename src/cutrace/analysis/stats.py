@@ -248,7 +248,7 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options =
     collectors = {part: COLLECTORS[part](trace, options) for part in wanted}
     tables = tuple(dict.fromkeys(table for c in collectors.values() for table in c.tables))
     for process, infos in enumerate(blocks_by_process(trace, tables)):
-        sweep = Sweep(trace, process, infos)
+        sweep = Sweep(trace, process, infos, joins=any(c.joins for c in collectors.values()))
         for window in sweep:
             for collector in collectors.values():
                 collector.add(window)

@@ -10,8 +10,9 @@ the call of work is found unless a million ids lie between them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 
 import numpy as np
@@ -34,16 +35,26 @@ _CLOCK_ERROR = 10_000_000
 
 
 class Part:
-    """Rows of a block; ``order`` says in which order to take them, None as they are."""
+    """Rows of a block by their begin: ``start`` (ns, int64), which ascends. ``order`` says where in ``rows`` they are,
+    None for rows that lie in that order."""
 
-    def __init__(self, rows: np.ndarray, order: np.ndarray | None) -> None:
-        self._rows, self._order = rows, order
+    def __init__(self, rows: np.ndarray, order: np.ndarray | None, start: np.ndarray) -> None:
+        self._rows, self._order, self.start = rows, order, start
+
+    @classmethod
+    def of(cls, rows: np.ndarray, begin: str) -> Part:
+        """All rows of a block; ``begin`` is the field that says when they begin."""
+        start = np.ascontiguousarray(rows[begin])
+        order = time_order(start)
+        return cls(rows, order, (start if order is None else start[order]).view(np.int64))
 
     def __len__(self) -> int:
-        return len(self._rows if self._order is None else self._order)
+        return len(self.start)
 
     def __getitem__(self, at: slice) -> Part:
-        return Part(self._rows[at], None) if self._order is None else Part(self._rows, self._order[at])
+        if self._order is None:
+            return Part(self._rows[at], None, self.start[at])
+        return Part(self._rows, self._order[at], self.start[at])
 
     def column(self, field: str) -> np.ndarray:
         """One field as an array of its own."""
@@ -57,13 +68,12 @@ class Columns:
 
     def __init__(self, table: Table, parts: list[Part]) -> None:
         self._table, self._parts = table, parts
-        self._times = {table.start_field or "", table.end_field or ""}
-        self._made: dict[str, np.ndarray] = {}
-        self._length = sum(map(len, parts))
-        self._order: np.ndarray | None = None
-        if len(parts) > 1:
-            self._order = time_order(self[table.start_field or ""].view(np.uint64))
-            self._made.clear()
+        start = (
+            parts[0].start if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *(p.start for p in parts)])
+        )
+        self._order = time_order(start.view(np.uint64)) if len(parts) > 1 else None
+        self._made = {table.start_field or "": start if self._order is None else start.take(self._order)}
+        self._length = len(start)
 
     def __len__(self) -> int:
         return self._length
@@ -76,7 +86,7 @@ class Columns:
             columns = [part.column(field) for part in self._parts]
             nothing = np.zeros(0, self._table.dtype[field])
             column = columns[0] if len(columns) == 1 else np.concatenate([nothing, *columns])
-            column = column.view(np.int64) if field in self._times else column
+            column = column.view(np.int64) if field == self._table.end_field else column
             self._made[field] = column if self._order is None else column.take(self._order)
         return self._made[field]
 
@@ -115,13 +125,18 @@ class Work:
         return len(self.start)
 
 
-@dataclass(frozen=True)
 class Window:
     """What begins in one stretch of time: rows by table, and all GPU work together. Rows of the host run 10 ms ahead of
-    those of the GPU, so that a call is there before its work is, however the clocks differ."""
+    those of the GPU, so that a call is there before its work is, however the clocks differ. A window is to be used
+    before the next one is taken."""
 
-    tables: dict[str, Columns]
-    work: Work
+    def __init__(self, tables: dict[str, Columns], work: Callable[[dict[str, Columns]], Work]) -> None:
+        self.tables, self._make = tables, work
+
+    @cached_property
+    def work(self) -> Work:
+        """The rows of all tables of GPU work, with the calls behind them."""
+        return self._make(self.tables)
 
 
 @dataclass(frozen=True)
@@ -135,10 +150,13 @@ class Stream:
 
 class Sweep:
     """Windows over one process; iterate over it once. ``infos`` are its blocks by table, as
-    :func:`blocks_by_process` finds them. :attr:`streams` are the streams seen so far, which ``Work.stream`` numbers."""
+    :func:`blocks_by_process` finds them; without ``joins`` no calls are looked up, and those of :attr:`Work.calls` are
+    not known. :attr:`streams` are the streams seen so far, which ``Work.stream`` numbers."""
 
-    def __init__(self, trace: Trace, process: int, infos: Mapping[str, Sequence[BlockInfo]]) -> None:
-        self._infos = infos
+    def __init__(
+        self, trace: Trace, process: int, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True
+    ) -> None:
+        self._infos, self._joins = infos, joins
         self._shift = trace.processes[process].clock_offset
         self._readers = {name: InOrder(trace, name, blocks, self._shift) for name, blocks in infos.items()}
         self._calls = _Remembered()
@@ -149,9 +167,9 @@ class Sweep:
         for until in self._edges():
             ahead = min(until + _CLOCK_ERROR, NEVER)
             tables = {n: reader.take(until if n in GPU_TABLES else ahead) for n, reader in self._readers.items()}
-            if "api_calls" in tables:
+            if self._joins and "api_calls" in tables:
                 self._calls.add(tables["api_calls"])
-            yield Window(tables, self._work(tables))
+            yield Window(tables, self._work)
 
     def _edges(self) -> list[int]:
         """Where windows end: at the begins of blocks, so that each window has about as many rows."""
@@ -228,9 +246,7 @@ class InOrder:
     def _read(self, block: _Waiting) -> None:
         rows, _ = self._trace.block(block.info)
         if len(rows):
-            part = Part(rows, time_order(rows[self._table.start_field]))
-            start = part.column(self._table.start_field or "").view(np.int64)
-            self._live.append(_Live(block.info, part, start, block.taken))
+            self._live.append(_Live(block.info, Part.of(rows, self._table.start_field or ""), block.taken))
 
     def _let_go(self) -> None:
         """Keep what begins first, up to a size, and one block in any case."""
@@ -261,19 +277,18 @@ class _Live:
 
     info: BlockInfo
     part: Part
-    start: np.ndarray
     taken: int
 
     @property
     def left(self) -> bool:
-        return self.taken < len(self.start)
+        return self.taken < len(self.part)
 
     @property
     def next(self) -> int:
-        return int(self.start[self.taken])
+        return int(self.part.start[self.taken])
 
     def take(self, until: int) -> Part:
-        end = len(self.start) if until >= NEVER else int(np.searchsorted(self.start, until))
+        end = len(self.part) if until >= NEVER else int(np.searchsorted(self.part.start, until))
         begin, self.taken = self.taken, max(end, self.taken)
         return self.part[begin : self.taken]
 

@@ -10,8 +10,9 @@ from ..errors import CutraceError
 
 #: A text, a number in the unit of its column, or nothing.
 Cell = str | int | float | None
-#: What the cells of a column are: "" counts, "1" shares from 0 to 1, "number" other numbers.
-Unit = Literal["text", "", "ns", "bytes", "bytes/s", "1", "number"]
+#: What the cells of a column are: "" counts, "1" shares from 0 to 1, "number" other numbers, "moment" times (ns)
+#: on the clock of the trace, "change" differences of times (ns).
+Unit = Literal["text", "", "ns", "moment", "change", "bytes", "bytes/s", "1", "number"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from ..errors import CutraceError
 from ..outputs import create, unwritable
 
 
@@ -41,15 +40,3 @@ def terminal_width() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or 80
     except OSError:
         return 80
-
-
-def parse_share(text: str) -> float:
-    """The share of ``5%`` or ``0.05``."""
-    number, percent = (text[:-1], True) if text.endswith("%") else (text, False)
-    try:
-        share = float(number) / (100 if percent else 1)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
-        raise CutraceError(f"{text!r} is no share: write 0.05, or 5%")
-    return share

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from ..analysis.tables import Cell, Column, Table
@@ -16,6 +16,9 @@ from .values import NOTHING, duration, short, size
 
 #: The forms that :func:`render` knows.
 FORMATS = ("table", "csv", "json", "markdown")
+#: The version of the JSON; it grows when a key changes its meaning.
+FORMAT = 1
+ABOUT = {"kind": "cutrace stats"}
 
 # A text has at least so many characters in a table, and at most so many where the width does not say.
 _NARROWEST, _WIDEST = 24, 100
@@ -23,13 +26,21 @@ _GAP = 2
 _MARKDOWN_CELL = 160
 
 
-def render(tables: Sequence[Table], form: str, *, limit: int = 0, width: int | None = None) -> Iterator[str]:
+def render(
+    tables: Sequence[Table],
+    form: str,
+    *,
+    limit: int = 0,
+    width: int | None = None,
+    about: Mapping[str, object] = ABOUT,
+) -> Iterator[str]:
     """The tables as pieces of text, one after the other. ``form`` is one of :data:`FORMATS`; ``limit`` rows of each are
-    shown, 0 for all. ``width`` is that of the terminal in columns, None for lines of any length."""
+    shown, 0 for all. ``width`` is that of the terminal in columns, None for lines of any length; ``about`` are the
+    other keys of JSON."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":
-        return _json(tables, limit)
+        return _json(tables, limit, about)
     if form == "markdown":
         return _markdown(tables, limit)
     return _text(tables, limit, width)
@@ -47,6 +58,10 @@ def cell(value: Cell, column: Column) -> str:
         return "<0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
     if column.unit == "ns":
         return duration(value)
+    if column.unit == "change":
+        return f"{'+' * (value > 0)}{duration(value)}"
+    if column.unit == "moment":
+        return f"{int(value) // 10**9}.{int(value) % 10**9:09} s"
     if column.unit == "bytes":
         return size(value)
     if column.unit == "bytes/s":
@@ -56,7 +71,9 @@ def cell(value: Cell, column: Column) -> str:
 
 def key(column: Column) -> str:
     """The name of a column for programs, with its unit: ``total_ns``."""
-    unit = {"ns": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}.get(column.unit, "")
+    unit = {"ns": "_ns", "moment": "_ns", "change": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}.get(
+        column.unit, ""
+    )
     name = column.name.lower().replace(" ", "_")
     return name if name.endswith(unit) else name + unit
 
@@ -72,7 +89,7 @@ def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cel
 
 
 def _more(left: bool | int) -> str:
-    return f"and {'' if left is True else f'{left:,} '}more: --limit 0 shows all"
+    return "and more: --limit 0 shows all" if left is True else f"and {left:,} more: --limit 0 shows all"
 
 
 # Text
@@ -81,7 +98,8 @@ def _more(left: bool | int) -> str:
 def _text(tables: Sequence[Table], limit: int, width: int | None) -> Iterator[str]:
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
-        yield "\n" * bool(number) + f"{table.title} ({table.name})\n"
+        name = "" if table.name in table.title.lower() else f" ({table.name})"
+        yield "\n" * bool(number) + f"{table.title}{name}\n"
         yield from (f"  {line}\n" for line in _lines(table, rows, None if width is None else width - 2))
         if left:
             yield f"  {_more(left)}\n"
@@ -162,14 +180,14 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
             yield "\r\n"
 
 
-def _json(tables: Sequence[Table], limit: int) -> Iterator[str]:
+def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> Iterator[str]:
     """One object; the rows are objects by column."""
-    yield '{"format": 1, "kind": "cutrace stats", "reports": ['
+    yield json.dumps({"format": FORMAT, **about}, ensure_ascii=False)[:-1] + ', "reports": ['
     for number, table in enumerate(tables):
         keys = [key(column) for column in table.columns]
         columns = [{"key": k, "name": c.name, "unit": c.unit} for k, c in zip(keys, table.columns, strict=True)]
-        about = {"name": table.name, "title": table.title, "columns": columns}
-        yield ("," * bool(number)) + "\n" + json.dumps(about, ensure_ascii=False)[:-1] + ', "rows": ['
+        head = {"name": table.name, "title": table.title, "columns": columns}
+        yield ("," * bool(number)) + "\n" + json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ['
         separator = "\n"
         for rows in _pieces(_limited(table, limit)):
             objects = (dict(zip(keys, map(_number, row), strict=True)) for row in rows)
@@ -204,7 +222,7 @@ def _plain(value: Cell) -> Cell:
 def _markdown(tables: Sequence[Table], limit: int) -> Iterator[str]:
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
-        yield "\n" * bool(number) + f"### {md.text(table.title)} ({md.code(table.name)})\n\n"
+        yield "\n" * bool(number) + f"### {md.text(table.title)}\n\n"
         words = {column.name for column in table.columns if column.unit == "text"}
         cells = (
             [
