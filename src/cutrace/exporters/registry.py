@@ -18,6 +18,12 @@ BUILT_IN = (
         "cutrace.exporters.perfetto:write",
     ),
     Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
+    Exporter(
+        "sqlite",
+        "a database with the tables of Nsight Systems",
+        (".sqlite", ".sqlite3", ".db"),
+        "cutrace.exporters.sqlite:write",
+    ),
     Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
     Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
 )

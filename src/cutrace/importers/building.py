@@ -105,10 +105,23 @@ class Rows:
         usable = (self._reason == 0) & ~unknown
         self._durations[usable] = (ends - starts)[usable]
 
+    def lasts(self) -> None:
+        """Count the durations of rows whose start and end are set already."""
+        if "end" in TABLES[self.table].offsets:
+            starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
+            usable = self.usable & (ends >= starts) & (starts >= 0)
+            self._durations[usable] = (ends - starts)[usable]
+
     def adopt(self, other: Rows) -> None:
         """Reject what is unusable of ``other``, which is made from the same rows."""
         for i, why in enumerate(other._reasons):
             self.reject(other._reason == i + 1, why)
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Which rows can be used, as far as is known."""
+        good: np.ndarray = self._reason == 0
+        return good
 
     def settle(self, out: Import, what: str) -> np.ndarray:
         """The rows that can be used, and the account of all."""
@@ -150,13 +163,14 @@ class Interned:
         self._most = int(np.iinfo(TABLES[table].dtype["id"]).max)
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
-        """The id of each row, whose own ``id`` is 0. New ones are written. 0 where there are more than ids."""
+        """The id of each row, whose own ``id`` is 0; new ones are written. 0 for a row of zeros, which says nothing,
+        and where there are more than ids."""
         first, inverse = distinct(rows)
         ids, new = np.zeros(len(first), np.int64), []
-        for i, row in enumerate(rows[first]):
-            key = row.tobytes()
+        for i in np.argsort(first).tolist():
+            key = rows[first[i]].tobytes()
             known = self._known.get(key, 0)
-            if not known and len(self._known) < self._most:
+            if not known and len(self._known) < self._most and any(key):
                 known = self._known[key] = len(self._known) + 1
                 new.append((first[i], known))
             ids[i] = known

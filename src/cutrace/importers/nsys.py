@@ -66,6 +66,9 @@ class NsysArrow:
             Reading(tables, out, source.path).read()
 
 
+SQLITE, ARROW = NsysSqlite(), NsysArrow()
+
+
 def is_export(names: set[str]) -> bool:
     """Whether a file with these tables is an export of nsys."""
     return bool(names & _SIGNS) or ("StringIds" in names and bool(names & _EVENTS))
@@ -100,6 +103,8 @@ class Reading:
         names = list(self.tables.names)
         # What names things comes first. Tables of the whole machine come last, when it is known whose it was.
         nsys_target.describe(self)
+        for key in self.processes if self.is_own else ():
+            self.target(key)
         for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
             if name == "NVTX_EVENTS":
                 nsys_nvtx.convert(self)
@@ -134,14 +139,22 @@ class Reading:
     def target(self, key: int) -> Target:
         """The process that a serialized id stands for."""
         if key not in self.targets:
-            pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
-            info = nsys_target.info(self) | ({"executable": path} if path else {})
-            name = PurePath(path).name
-            writer = self.out.process(key, pid=pid, name=name, time_offset_ns=self.offset, **info)
+            writer = self._begun(key)
             texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
             self.targets[key] = Target(key, writer, texts, functions)
             nsys_target.clock(self, writer)
         return self.targets[key]
+
+    def _begun(self, key: int) -> Writer:
+        pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
+        if self.is_own:
+            described = nsys_target.description(self, key)
+            self.out.as_described = True
+            writer = self.out.process(key, pid=pid, boot_id=str(described.get("boot_id", "")))
+            writer.process(described)
+            return writer
+        info = nsys_target.info(self) | ({"executable": path} if path else {})
+        return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
 
     def write(self, what: str, target: Target, made: Rows) -> None:
         """Write rows, and account for them."""
@@ -179,9 +192,16 @@ class Reading:
         return found
 
     @cached_property
+    def is_own(self) -> bool:
+        """Whether cutrace wrote the file."""
+        return nsys_target.product(self.tables) == "cutrace"
+
+    @cached_property
     def offset(self) -> int:
         """What is added to all times (ns) so that they are positive: nsys counts from the begin of its session, and
         some events were before it. Whole seconds, so that times still look alike."""
+        if self.is_own:
+            return 0
         least = 1
         for name, columns in self.tables.names.items():
             time = nsys_events.time_column(name, columns)

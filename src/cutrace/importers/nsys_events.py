@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..runbin import TABLES
+from ..runbin.layout import Table
 from .building import Rows, arguments, distinct, text_ids
 from .nsys_target import device_ordinals
 from .tables import Batch, Kind, rows
@@ -186,24 +187,24 @@ def _gpu_slices(name: str) -> Fill:
 
 # Calls
 
-_CALLS = 26  # ENUM_NSYS_EVENT_CLASS: 0 runtime, 1 driver; newer ones are told by their names
-
 
 def _calls(reading: Reading, target: Target, made: Rows) -> None:
     made.span()
-    made.need("nameId")
     batch = made.batch
     made.take(correlation="correlationId")
     made.rows["thread"] = batch["globalTid"] & _THREADS
-    made.check("returnValue")
+    made.check("nameId", "returnValue")
     function = np.zeros(batch.rows, TABLES["functions"].dtype)
     function["status"] = batch["returnValue"].astype(np.uint32)
-    # What no other names begin with, the runtime's do.
+    # Classes 0 and 1 are the runtime and the driver; of others only the name tells.
     places, inverse = np.unique(batch["nameId"], return_inverse=True)
     runtime = np.array([reading.texts[number].lstrip("_").startswith("cuda") for number in places.tolist()], bool)
-    function["domain"] = np.where(runtime, 2, 1)[inverse.reshape(-1)]
+    classes = np.where(batch.known("eventClass"), batch["eventClass"], -1)
+    by_name = np.where(runtime, 2, 1)[inverse.reshape(-1)]
+    function["domain"] = np.select([classes == 0, classes == 1], [2, 1], by_name)
     function["name"] = target.functions[batch["nameId"]]
     function["callback"] = np.where(batch.known("callbackId"), batch["callbackId"], 0).astype(np.uint32)
+    function[~batch.known("nameId")] = np.zeros(1, function.dtype)
     made.rows["function"] = target.calls.ids(function)
 
 
@@ -212,6 +213,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     text = next((c for c in ("nameId", "textId", "text", "name") if c in columns), "")
     used: dict[str, Kind] = _integers("start", "end", "globalTid", "correlationId")
     used[text] = "text" if text in ("text", "name") else "integer"
+    used["category"] = "text"
     told = [c for c in columns if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used]
 
     def fill(reading: Reading, target: Target, made: Rows) -> None:
@@ -220,7 +222,8 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
         made.take(external="correlationId")
         made.rows["flags"] = batch.columns["end"].null
         made.rows["thread"] = batch["globalTid"] & _THREADS
-        made.rows["category"], made.rows["kind"] = writer.string(category), kind
+        named = text_ids(writer, batch["category"])
+        made.rows["category"], made.rows["kind"] = np.where(named != 0, named, writer.string(category)), kind
         made.rows["name"] = text_ids(writer, batch[text]) if used[text] == "text" else target.functions[batch[text]]
         if told:
             values = {column: _told(reading, batch.columns[column].known, batch[column], column) for column in told}
@@ -401,11 +404,31 @@ def _is_object(text: str) -> bool:
         return False
 
 
+def _own(table: Table) -> Mapping:
+    """A table that cutrace added to a database of its own: a column for each field."""
+    kinds: dict[str, Kind] = {"string": "text", "f64": "real"}
+    fields = [f for f in table.fields if f.name != "process"]
+
+    def fill(reading: Reading, target: Target, made: Rows) -> None:
+        for f in fields:
+            made.need(f.name)
+            if f.type == "string":
+                made.rows[f.name] = text_ids(target.writer, made.batch[f.name])
+            else:
+                made.set(f.name, made.batch[f.name])
+        made.lasts()
+
+    return Mapping(table.name, {f.name: kinds.get(f.type, "integer") for f in fields}, fill)
+
+
 _TIMED = _integers("start", "end")
 _PLACED = _TIMED | _integers(*_WORK.values())
 _FIXED = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": Mapping(
-        "api_calls", _TIMED | _integers("globalTid", "correlationId", "nameId", "returnValue", "callbackId"), _calls, 0
+        "api_calls",
+        _TIMED | _integers("globalTid", "correlationId", "nameId", "returnValue", "callbackId", "eventClass"),
+        _calls,
+        0,
     ),
     "CUPTI_ACTIVITY_KIND_KERNEL": Mapping(
         "kernels",
@@ -498,6 +521,8 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
     """What to do with a table, None when it has no place in a capture."""
     if name in _FIXED:
         return _FIXED[name]
+    if name in TABLES and "globalPid" in columns:
+        return _own(TABLES[name])
     if name in ("NET_NIC_METRIC", "NET_IB_SWITCH_METRIC"):
         return _NETWORK
     if name == "PROFILER_OVERHEAD" and "overheadType" in columns:

@@ -33,6 +33,9 @@ _MORE: dict[str, Kind] = {
     "rangeId": "integer",
     "color": "integer",
     "endGlobalTid": "integer",
+    # Columns of cutrace's own databases.
+    "source": "integer",
+    "depth": "integer",
     **{name: "real" if name in ("doubleValue", "floatValue") else "integer" for name in _PAYLOADS},
 }
 
@@ -115,6 +118,7 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
 def _marks(reading: Reading, target: Target, batch: Batch, named: _Named) -> Rows:
     made = Rows("nvtx_marks", batch, reading.offset)
     made.moment("start")
+    made.take(source="source")
     _describe(reading, target, made, named)
     return made
 
@@ -128,7 +132,8 @@ def _ranges(reading: Reading, target: Target, batch: Batch, named: _Named, depth
     # Older versions write 0 where there is no other thread.
     made.rows["end_thread"] = np.where(ends != 0, ends & _THREADS, made.rows["thread"])
     starts = np.isin(batch["eventType"], _STARTS)
-    made.rows["kind"], made.rows["depth"] = starts, np.where(starts, 0, depths)
+    made.rows["kind"] = starts
+    made.set("depth", np.where(batch.known("depth"), batch["depth"], np.where(starts, 0, depths)))
     made.check("rangeId")
     made.rows["range_id"] = np.where(starts, batch["rangeId"], 0).astype(np.uint64)
     return made

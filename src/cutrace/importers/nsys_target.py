@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ READ = frozenset(
     }
 )
 
+#: Keys of a description that are of a file, not of the process.
+_OF_THE_FILE = ("format", "tables", "import")
+
 _GPU: dict[str, str] = {
     "memory": "totalMemory",
     "compute_major": "computeMajor",
@@ -51,6 +55,9 @@ _GPU: dict[str, str] = {
     "shared_per_block": "maxShmemPerBlock",
     "shared_per_block_optin": "maxShmemPerBlockOptin",
     "copy_engines": "asyncEngines",
+    # Columns of cutrace's own databases.
+    "shared_reserved_per_block": "reservedShmemPerBlock",
+    "mig": "isMig",
 }
 
 
@@ -71,8 +78,29 @@ def info(reading: Reading) -> dict[str, Any]:
     return {"host": host} | ({"producer": product} if product else {})
 
 
+def product(tables: Tables) -> str:
+    """What wrote the file."""
+    return _named(tables, "META_DATA_EXPORT").get("EXPORT_PRODUCT_NAME", "")
+
+
+def description(reading: Reading, key: int) -> dict[str, Any]:
+    """What a database of cutrace's own says of a process, but for what the file itself decides."""
+    for row in rows(reading.tables, "PROCESSES", {"globalPid": "integer", "description": "text"}):
+        if row["globalPid"] == key and isinstance(row["description"], str):
+            try:
+                said = json.loads(row["description"])
+            except ValueError:
+                return {}
+            said = said if isinstance(said, dict) else {}
+            found = {name: value for name, value in said.items() if name not in _OF_THE_FILE}
+            return found | ({"imported_from": said["import"]} if "import" in said else {})
+    return {}
+
+
 def clock(reading: Reading, writer: Writer) -> None:
     """Write at which wall-clock time the session began, where the file says so."""
+    if reading.is_own:
+        return  # it has the clocks themselves
     began = next(
         (
             row["utcEpochNs"]
@@ -114,20 +142,23 @@ def device_ordinals(tables: Tables) -> dict[int, int]:
 
 
 def _threads(reading: Reading) -> None:
-    columns: dict[str, Kind] = {"nameId": "integer", "globalTid": "integer"}
+    columns: dict[str, Kind] = {"nameId": "integer", "globalTid": "integer", "source": "integer"}
     for row in rows(reading.tables, "ThreadNames", columns):
         thread, name = row["globalTid"], row["nameId"]
         if isinstance(thread, int) and isinstance(name, int):
             target = reading.targets.get(thread >> 24 << 24)
             if target:
                 made = np.zeros(1, TABLES["threads"].dtype)
-                made["thread"], made["name"], made["source"] = thread & 0xFFFFFF, target.strings[np.array([name])][0], 1
+                made["thread"], made["name"] = thread & 0xFFFFFF, target.strings[np.array([name])][0]
+                made["source"] = row["source"] if row["source"] is not None else 1
                 target.writer.rows("threads", made)
 
 
 def _devices(reading: Reading) -> None:
     ordinals = device_ordinals(reading.tables)
-    numbers: dict[str, Kind] = dict.fromkeys(("id", "memoryBandwidth", "clockRate", *_GPU.values()), "integer")
+    numbers: dict[str, Kind] = dict.fromkeys(
+        ("vmId", "id", "memoryBandwidth", "clockRate", "memoryClockRate", "maxThreadsPerSm", *_GPU.values()), "integer"
+    )
     texts: dict[str, Kind] = {"name": "text", "busLocation": "text", "uuid": "text"}
     gpus = rows(reading.tables, "TARGET_INFO_GPU", numbers | texts)
     ids = rows(reading.tables, "TARGET_INFO_GPU", {"uuid": "bytes"})
@@ -141,24 +172,29 @@ def _devices(reading: Reading) -> None:
             row[name] = _fitting(gpu[column], 64 if name == "memory" else 32)
         row["memory_bandwidth"] = _fitting(gpu["memoryBandwidth"], 64) // 1000
         row["core_clock"] = _fitting(gpu["clockRate"], 64) // 1000 & 0xFFFFFFFF
-        row["max_threads_per_multiprocessor"] = _fitting(
-            int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0]), 32
-        )
+        row["memory_clock"] = _fitting(gpu["memoryClockRate"], 64) // 1000 & 0xFFFFFFFF
+        threads = int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0])
+        row["max_threads_per_multiprocessor"] = _fitting(gpu["maxThreadsPerSm"], 32) or threads & 0xFFFFFFFF
         row["uuid"] = np.void(_uuid(gpu["uuid"], raw["uuid"]))
-        made.append((row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
+        made.append((gpu["vmId"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
+    machines = {machine for machine, *_ in made}
     for target in reading.targets.values():
-        for row, name, bus in made:
+        own = target.key >> 48 << 48
+        for machine, row, name, bus in made:
+            if machine != own and (own in machines or reading.is_own):
+                continue
             row["name"], row["pci"] = target.writer.string(name), target.writer.string(bus)
             target.writer.rows("devices", row)
 
 
 def _contexts(reading: Reading) -> None:
-    columns = ("nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId")
+    columns = ("nullStreamId", "hwId", "vmId", "processId", "deviceId", "contextId", "computeApi")
     for row in rows(reading.tables, "TARGET_INFO_CUDA_CONTEXT_INFO", dict.fromkeys(columns, "integer")):
         target = _owner(reading, row)
         if target:
             made = np.zeros(1, TABLES["contexts"].dtype)
-            made["null_stream"], made["compute_api"] = _fitting(row["nullStreamId"], 32), 1
+            api = row["computeApi"]
+            made["null_stream"], made["compute_api"] = _fitting(row["nullStreamId"], 32), api if api is not None else 1
             made["context"], made["device"] = _fitting(row["contextId"], 16), _fitting(row["deviceId"], 16)
             target.writer.rows("contexts", made)
 

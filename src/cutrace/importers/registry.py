@@ -9,7 +9,15 @@ from .. import plugins
 from .base import Importer, Source
 
 #: cutrace's own importers as ``module:object``, in the order in which they are asked.
-BUILT_IN: tuple[str, ...] = ("parquet:PARQUET", "kineto:KINETO", "chrome:CHROME")
+BUILT_IN: tuple[str, ...] = (
+    "parquet:PARQUET",
+    "kineto:KINETO",
+    "chrome:CHROME",
+    "nsys:SQLITE",
+    "nsys:ARROW",
+    "nvprof:NVPROF",
+    "database:DATABASE",
+)
 
 
 def known() -> list[Importer]:

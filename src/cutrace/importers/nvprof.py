@@ -1,0 +1,229 @@
+"""Databases of nvprof (and the Visual Profiler): CUPTI's activity records, a table for each kind.
+
+Records of the GPU do not say whose they are, only calls do: they belong to the first process that made a call.
+Threads are what pthread_self() said, of which a capture keeps 32 bits.
+:mod:`.nvprof_records` says what becomes of which table; :mod:`.nvprof_markers` reads NVTX, whose ranges are in two
+rows each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import BadCapture
+from ..runbin import TABLES, Writer
+from . import nvprof_markers
+from .base import Import, Source
+from .building import Interned, Rows, Strings, Texts
+from .nvprof_records import MAPPINGS, ORDER, REDUNDANT, ROW, WHY, Mapping, ids
+from .tables import Batch, Kind, rows
+from .tables_sqlite import MAGIC, SqliteTables, tables_of
+
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+_THREADS = 0xFFFFFFFF
+_EPOCH = 10**18  # times beyond it are of the wall clock
+
+
+class Nvprof:
+    """``nvprof -o FILE``"""
+
+    name = "nvprof"
+    description = "nvprof SQLite database"
+
+    def recognizes(self, source: Source) -> bool:
+        if source.packed or not source.head.startswith(MAGIC):
+            return False
+        names = tables_of(source.path)
+        return "StringTable" in names or ("Version" in names and any(name.startswith(_PREFIX) for name in names))
+
+    def read(self, source: Source, out: Import) -> None:
+        with SqliteTables(source.path) as tables:
+            Reading(tables, out, source.path).read()
+
+
+NVPROF = Nvprof()
+
+
+@dataclass
+class Target:
+    """A process that is written: its strings, launch configurations and functions."""
+
+    writer: Writer
+    strings: Strings
+    launches: Interned
+    calls: Interned
+
+
+class Reading:
+    """One database on its way into a capture."""
+
+    def __init__(self, tables: SqliteTables, out: Import, path: Path) -> None:
+        self.tables, self.out, self._path = tables, out, path
+        self.targets: dict[int, Target] = {}
+        self._kept = 0
+        self._clocked = False
+        # When the kernel of a correlation id began: counters that were read around it have no time of their own.
+        self.kernels: list[tuple[np.ndarray, np.ndarray]] = []
+        self.wide_threads: dict[int, set[int]] = {}
+
+    def read(self) -> None:
+        """Convert all tables. Raises :class:`BadCapture` when no record could be used."""
+        names = sorted(self.tables.names, key=lambda name: (ORDER.get(name.removeprefix(_PREFIX), 1), name))
+        for name in names:
+            kind = name.removeprefix(_PREFIX)
+            if kind in MAPPINGS:
+                self._convert(name, MAPPINGS[kind])
+            elif kind == "MARKER":
+                nvprof_markers.convert(self, name)
+            elif kind not in ("StringTable", "MARKER_DATA", "NAME"):
+                count = self.tables.count(name) or 0
+                self.out.seen(name, count)
+                self.out.left(name, count, why=WHY.get(kind, ""))
+        self._names()
+        for name, damage in self.tables.damage.items():
+            self.out.note(f"{name} is damaged ({damage}): what could be read of it is here.")
+        if not self._kept:
+            raise BadCapture(f"{self._path} has no record that can be used. Look at it with nvprof --import-profile.")
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The texts that all tables refer to by number."""
+        found: dict[int, str] = {}
+        if "StringTable" in self.tables.names:
+            for batch in self.tables.batches("StringTable", {ROW: "integer", "value": "text"}):
+                good = batch.known(ROW) & batch.known("value")
+                found.update(zip(batch[ROW][good].tolist(), batch["value"][good].tolist(), strict=True))
+                self.out.seen("StringTable", batch.rows)
+                self.out.kept("StringTable", int(np.count_nonzero(good)))
+                self.out.lost("StringTable", int(np.count_nonzero(~good)), why="no number or no text")
+        return Texts.of(found)
+
+    def target(self, pid: int | None = None) -> Target:
+        """A process, or the first one for records that do not say whose they are."""
+        if pid is None:
+            pid = next(iter(self.targets), 0)
+        if pid not in self.targets:
+            writer = self.out.process(pid, pid=pid, name=self._process_names.get(pid, ""), time_offset_ns=0)
+            launches, calls = Interned(writer, "launches"), Interned(writer, "functions")
+            self.targets[pid] = Target(writer, Strings(writer, self.texts), launches, calls)
+        return self.targets[pid]
+
+    def write(self, what: str, target: Target, made: Rows) -> None:
+        """Write rows, and account for them."""
+        self.add(target, made.table, made.settle(self.out, what))
+
+    def add(self, target: Target, table: str, made: np.ndarray) -> None:
+        """Write rows that are accounted for."""
+        self._kept += len(made)
+        if not len(made):
+            return
+        target.writer.rows(table, made)
+        start = TABLES[table].start_field
+        if start and not self._clocked and int(made[start].max()) > _EPOCH:
+            self._clocked = True
+            row = np.zeros(1, TABLES["clocks"].dtype)
+            for name in ("boottime", "monotonic", "monotonic_raw", "realtime"):
+                row[name] = made[start].max()
+            target.writer.rows("clocks", row)
+
+    def missing(self, name: str, read: int) -> None:
+        """Count the rows of a table that ended too early."""
+        if name in self.tables.damage:
+            missing = max((self.tables.count(name) or 0) - read, 1)
+            self.out.seen(name, missing)
+            self.out.lost(name, missing, why="the file is damaged")
+
+    @cached_property
+    def counts_kernels(self) -> bool:
+        """Whether there are counters that were read around kernels."""
+        kinds = ("EVENT", "EVENT_INSTANCE", "METRIC", "METRIC_INSTANCE")
+        return any(self.tables.count(_PREFIX + kind) for kind in kinds if _PREFIX + kind in self.tables.names)
+
+    def kernel_starts(self, correlations: np.ndarray) -> np.ndarray:
+        """When the kernels of correlation ids began (ns), 0 for those that there are not."""
+        if not self.kernels:
+            return np.zeros(len(correlations), np.uint64)
+        known, starts = (np.concatenate(parts) for parts in zip(*self.kernels, strict=True))
+        self.kernels = [(known, starts)]
+        order = np.argsort(known, kind="stable")
+        at = np.minimum(np.searchsorted(known[order], correlations), len(order) - 1)
+        return np.where(known[order][at] == correlations, starts[order][at], 0)
+
+    def leave_columns(self, name: str, used: set[str]) -> None:
+        """Name the columns of a table that say something and have no place in a capture."""
+        unused = [c for c in self.tables.names[name] if c not in used and c not in REDUNDANT]
+        for column, count in self.tables.filled(name, unused).items():
+            if count:
+                self.out.seen(f"{column} of {name}", count)
+                self.out.left(f"{column} of {name}", count)
+
+    def _convert(self, name: str, mapping: Mapping) -> None:
+        read = 0
+        owner = next((c for c in ("processId", "cuProcessId") if c in self.tables.names[name]), "")
+        wanted = mapping.columns | ({owner: "integer"} if owner else {})
+        for batch in self.tables.batches(name, wanted):
+            read += batch.rows
+            for pid, part in _by_process(batch, owner):
+                target = self.target(pid)
+                made = Rows(mapping.table, part)
+                mapping.fill(self, target, made)
+                self.write(name, target, made)
+        self.missing(name, read)
+        self.leave_columns(name, set(wanted))
+
+    @cached_property
+    def _process_names(self) -> dict[int, str]:
+        return {number: name for kind, number, _, name in self._named if kind == 1}
+
+    @cached_property
+    def _named(self) -> list[tuple[int, int, int, str]]:
+        """What NVTX named: kind of object, the first two numbers of its id, name."""
+        columns: dict[str, Kind] = {"objectKind": "integer", "objectId": "bytes", "name": "integer"}
+        found = []
+        for row in rows(self.tables, f"{_PREFIX}NAME", columns):
+            kind, name = row["objectKind"], row["name"]
+            if isinstance(kind, int) and isinstance(name, int):
+                numbers = ids(np.array([row["objectId"] or b""], object))[0].tolist()
+                found.append((kind, *numbers, self.texts[name]))
+        return [(kind, a, b if kind != 5 else b << 32 | c, name) for kind, a, b, c, name in found]
+
+    def _names(self) -> None:
+        for pid, threads in self.wide_threads.items():
+            made = np.zeros(len(threads), TABLES["threads"].dtype)
+            wide = np.array(sorted(threads), np.int64)
+            made["thread"], made["source"] = wide & _THREADS, 1
+            writer = self.target(pid).writer
+            made["name"] = [writer.string(f"pthread {number:#x}") for number in wide.tolist()]
+            writer.rows("threads", made)
+        what = f"{_PREFIX}NAME"
+        for kind, first, second, name in self._named:
+            target = self.target(first if kind in (1, 2) and first in self.targets else None)
+            self.out.seen(what, 1)
+            if kind == 2:
+                row = np.zeros(1, TABLES["threads"].dtype)
+                row["thread"], row["name"], row["source"] = second, target.writer.string(name), 2
+                target.writer.rows("threads", row)
+            elif kind in (3, 4, 5):
+                row = np.zeros(1, TABLES["resource_names"].dtype)
+                row["name"], row["kind"] = target.writer.string(name), {3: 3, 4: 2, 5: 1}[kind]
+                row["object"] = {3: first, 4: second, 5: second & 0xFFFFFFFF}[kind]
+                row["context"] = second >> 32 & 0xFFFF if kind == 5 else 0
+                target.writer.rows("resource_names", row)
+            self.out.kept(what, 1)
+        unread = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
+        self.out.seen(what, max(unread, 0))
+        self.out.lost(what, max(unread, 0), why="no kind or no name")
+
+
+def _by_process(batch: Batch, owner: str) -> Iterator[tuple[int | None, Batch]]:
+    if not owner:
+        yield None, batch
+        return
+    for pid in np.unique(batch[owner]).tolist():
+        chosen = batch[owner] == pid
+        yield pid & 0xFFFFFFFF, batch if chosen.all() else batch.select(chosen)

@@ -1,0 +1,151 @@
+"""NVTX in an nvprof database: a mark is one row, a range one where it begins and one where it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .building import Rows
+from .nsys_nvtx import depths
+from .nvprof_records import ids
+from .tables import Batch, Column, Kind
+
+if TYPE_CHECKING:
+    from .nvprof import Reading
+
+_INSTANT, _BEGIN, _END = 1, 2, 4  # CUpti_ActivityFlag of markers
+_THREAD = 2  # CUpti_ActivityObjectKind
+_COLOR = 2  # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB
+
+# CUpti_MetricValueKind of a payload and nvtxPayloadType_t of the same.
+_PAYLOADS = {0: 3, 1: 1, 4: 2}
+_COLUMNS: dict[str, Kind] = {
+    "flags": "integer", "timestamp": "integer", "id": "integer", "objectKind": "integer", "objectId": "bytes",
+    "name": "integer", "domain": "integer",
+}  # fmt: skip
+_DATA: dict[str, Kind] = {
+    "flags": "integer", "id": "integer", "payloadKind": "integer", "payload": "bytes", "color": "integer",
+    "category": "integer",
+}  # fmt: skip
+
+
+def convert(reading: Reading, name: str) -> None:
+    """Write the marks and ranges of the table of markers."""
+    batch = _whole(reading, name, _COLUMNS)
+    data = _whole(reading, f"{name}_DATA", _DATA)
+    who = ids(batch["objectId"]).astype(np.int64)
+    batch.columns["process"], batch.columns["thread"] = Column.of(who[:, 0]), Column.of(who[:, 1])
+    flags = batch["flags"]
+    marks = np.flatnonzero(flags & _INSTANT)
+    begins, ends = np.flatnonzero(flags & _BEGIN), np.flatnonzero(flags & _END)
+    # Each begin has the end of the same number.
+    order = ends[np.argsort(batch["id"][ends], kind="stable")]
+    numbers = batch["id"][order]
+    at = np.minimum(np.searchsorted(numbers, batch["id"][begins]), max(len(order) - 1, 0))
+    matched = numbers[at] == batch["id"][begins] if len(order) else np.zeros(len(begins), bool)
+    end = order[at] if len(order) else np.zeros(len(begins), np.int64)
+    ended = np.zeros(batch.rows, bool)
+    ended[end[matched]] = True
+    unmatched = ends[~ended[ends]]
+    reading.out.seen(name, len(unmatched))
+    reading.out.lost(name, len(unmatched), why="an end without a begin")
+    other = batch.rows - len(marks) - len(begins) - len(ends)
+    reading.out.seen(name, other)
+    reading.out.left(name, other, why="synchronisation of the host")
+    used = _marks(reading, name, batch.select(marks), data)
+    used += _ranges(reading, name, batch, begins, end, matched, data)
+    reading.out.seen(f"{name}_DATA", data.rows)
+    reading.out.kept(f"{name}_DATA", used)
+    reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
+
+
+def _marks(reading: Reading, name: str, batch: Batch, data: Batch) -> int:
+    used = 0
+    for pid, part in _by_process(batch):
+        made = Rows("nvtx_marks", part)
+        made.moment("timestamp")
+        used += _describe(reading, pid, made, data)
+        reading.write(name, reading.target(pid), made)
+    return used
+
+
+def _ranges(
+    reading: Reading, name: str, batch: Batch, begins: np.ndarray, end: np.ndarray, matched: np.ndarray, data: Batch
+) -> int:
+    whole = batch.select(begins)
+    finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
+    end_thread = np.where(matched, batch["thread"][end] if batch.rows else 0, whole["thread"])
+    absent = Column(finish, ~matched, np.zeros(len(begins), bool))
+    whole.columns.update(end=absent, end_thread=Column.of(end_thread))
+    # nvprof does not say how a range was made: one of a thread that ends there is a push and a pop.
+    pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
+    ends = np.where(matched, finish, np.iinfo(np.int64).max)
+    depth = np.zeros(len(begins), np.int64)
+    depth[pushed] = depths(
+        whole["timestamp"][pushed], ends[pushed], whole["process"][pushed], whole["thread"][pushed],
+        whole["domain"][pushed],
+    )  # fmt: skip
+    whole.columns.update(pushed=Column.of(pushed.astype(np.int64)), depth=Column.of(depth))
+    used = 0
+    for pid, part in _by_process(whole):
+        made = Rows("nvtx_ranges", part)
+        made.span("timestamp", open_ended=True)
+        used += _describe(reading, pid, made, data)
+        made.set("end_thread", part["end_thread"])
+        made.set("depth", part["depth"])
+        made.rows["kind"] = part["pushed"] == 0
+        made.rows["range_id"] = np.where(part["pushed"] == 0, part["id"], 0).astype(np.uint64)
+        made.rows["flags"] = part.columns["end"].null
+        reading.write(name, reading.target(pid), made)
+        # The rows where they ended.
+        closed = int(np.count_nonzero(~part.columns["end"].null))
+        good = int(np.count_nonzero(~part.columns["end"].null & made.usable))
+        reading.out.seen(name, closed)
+        reading.out.kept(name, good)
+        reading.out.lost(name, closed - good, why="the end of a range that cannot be used")
+    return used
+
+
+def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> int:
+    """Set what marks and ranges share; returns how many rows of further data were found."""
+    batch, rows, target = made.batch, made.rows, reading.target(pid)
+    made.need("id")
+    made.check("name", "domain")
+    rows["thread"] = batch["thread"]
+    rows["name"], rows["domain"] = target.strings[batch["name"]], target.strings[batch["domain"]]
+    if not data.rows:
+        return 0
+    order = np.argsort(data["id"], kind="stable")
+    numbers = data["id"][order]
+    at = np.minimum(np.searchsorted(numbers, batch["id"]), len(order) - 1)
+    found = numbers[at] == batch["id"]
+    more = data.select(order[at])
+    rows["category"] = np.where(found, more["category"], 0).astype(np.uint32)
+    colored = found & (more["flags"] & _COLOR != 0)
+    rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
+    bits = np.frombuffer(b"".join(blob[:8].ljust(8, b"\0") for blob in more["payload"].tolist()), "<u8")
+    kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
+    # 0 of the first kind is what markers without a payload have.
+    told = found & ((bits != 0) | (more["payloadKind"] != 0))
+    rows["payload"], rows["payload_type"] = np.where(told, bits, 0), np.where(told, kinds, 0)
+    return int(np.count_nonzero(found))
+
+
+def _by_process(batch: Batch) -> list[tuple[int, Batch]]:
+    return [(pid, batch.select(batch["process"] == pid)) for pid in np.unique(batch["process"]).tolist()]
+
+
+def _whole(reading: Reading, name: str, columns: dict[str, Kind]) -> Batch:
+    """All rows of a table; of one that is not there, none."""
+    parts = list(reading.tables.batches(name, columns)) if name in reading.tables.names else []
+    size = sum(part.rows for part in parts)
+    if not parts:
+        return Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})
+    reading.missing(name, size)
+    fields = ("values", "null", "wrong")
+    joined = {
+        column: Column(*(np.concatenate([getattr(part.columns[column], field) for part in parts]) for field in fields))
+        for column in columns
+    }
+    return Batch(size, joined)
