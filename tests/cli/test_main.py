@@ -44,7 +44,7 @@ def test_the_version_is_that_of_the_package():
 
 BAD = {
     "no verb": ([], "Missing command. See `cutrace --help`."),
-    "no such verb": (["open"], "No such command 'open'"),
+    "no such verb": (["fly"], "No such command 'fly'"),
     "no command": (["record"], "Missing argument"),
     "unknown option": (["info", "--wrong"], "No such option"),
     "unknown command": (["record", "-o", "{tmp}/r.bin", "--", "no-such-command"], "command not found: no-such-command"),

@@ -28,9 +28,10 @@ _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
 _BY_NUMBER = {t.number: t for t in TABLES.values()}
 _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("pid", "parent_pid", "started", "ended"), (int,)),
-    **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "cupti_path", "driver", "name"), (str,)),
+    **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "clock_of", "cupti_path"), (str,)),
+    **dict.fromkeys(("driver", "name"), (str,)),
     **dict.fromkeys(("cupti_version", "driver_version", "runtime_version"), (int, str)),
-    **dict.fromkeys(("options", "tables", "import"), (dict,)),
+    **dict.fromkeys(("options", "tables", "import", "merged"), (dict,)),
     "nvtx": (bool,),
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes"))

@@ -59,6 +59,12 @@ def describe(index: int, pid: int, info: dict[str, Any], clock_offset: int) -> P
     )
 
 
+def clock_of(info: dict[str, Any]) -> str:
+    """Which boot of which machine the clock of a process's times counts from, by its description: its own, or that of
+    the capture it was merged into."""
+    return str(info.get("clock_of") or info.get("boot_id", ""))
+
+
 def clock_offsets(infos: Sequence[dict[str, Any]], clocks: Sequence[np.ndarray]) -> list[int]:
     """What to add to each process's BOOTTIME (ns) so that it is the first process's.
 
@@ -70,12 +76,14 @@ def clock_offsets(infos: Sequence[dict[str, Any]], clocks: Sequence[np.ndarray])
     def lead(rows: np.ndarray) -> int | None:
         if not len(rows):
             return None
-        return int(np.median(rows["realtime"].astype(np.int64) - rows["boottime"].astype(np.int64)))
+        leads = rows["realtime"].astype(np.int64) - rows["boottime"].astype(np.int64)
+        # The leads themselves have too many digits for a float.
+        return int(leads[0]) + int(np.median(leads - leads[0]))
 
     reference = lead(clocks[0]) if clocks else None
     offsets = []
     for info, rows in zip(infos, clocks, strict=True):
-        same = info.get("boot_id", "") == infos[0].get("boot_id", "")
+        same = clock_of(info) == clock_of(infos[0])
         own = None if same else lead(rows)
         offset = 0 if own is None or reference is None else own - reference
         offsets.append(offset if abs(offset) < _FARTHEST else 0)

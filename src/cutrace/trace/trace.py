@@ -23,7 +23,7 @@ from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
 from ..runbin.reader import Reader
 from .ids import IdMap
 from .imported import Imported, imported
-from .process import Process, clock_offsets, describe
+from .process import Process, clock_of, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
 from .rows import apart, by_value, joined, shifted, unknown_times
 from .strings import StringTable
@@ -376,7 +376,7 @@ class Trace:
     @cached_property
     def _clock_offsets(self) -> list[int]:
         infos = self._reader.processes
-        if len({str(info.get("boot_id", "")) for info in infos}) <= 1:
+        if len({clock_of(info) for info in infos}) <= 1:
             return [0] * len(infos)
         snapshots: list[list[np.ndarray]] = [[] for _ in infos]
         for index in self._indices("clocks").tolist():
