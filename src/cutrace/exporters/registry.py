@@ -25,6 +25,7 @@ BUILT_IN = (
         "cutrace.exporters.sqlite:write",
     ),
     Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
+    Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
     Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
 )
 

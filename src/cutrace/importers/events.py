@@ -14,7 +14,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 
 from .._native import EventScanner
-from ..trace_events import WRAP
+from ..trace_events import OWN, WRAP
 from .base import DAMAGED, Source
 
 #: Bytes read at once, and events after which they are handed on.
@@ -82,6 +82,7 @@ class Flag(IntFlag):
 #: Wanted keys of all events.
 EVENT_KEYS = (
     Key("id"), Key("id", Want.JSON, "id text"), Key("id2", Want.JSON), Key("s", Want.TEXT), Key("bp", Want.TEXT),
+    Key(OWN, Want.JSON, "own"),
 )  # fmt: skip
 
 

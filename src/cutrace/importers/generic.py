@@ -140,10 +140,28 @@ class Generic:
         rows["time"], rows["value"], rows["series"] = time[at], values[used], series[used]
         rows["name"], rows["category"] = self._counter_names(events)[at], events.categories[at]
         rows["device"] = 0xFFFF
+        self._set_own(rows, events.ids("own")[at])
         self._timeline.put("counters", process, rows)
         self._leave_keys(events, "s", "bp")
         self._timeline.leave_arguments(events, fate)
         self._timeline.account_events(events, fate)
+
+    def _set_own(self, rows: np.ndarray, own: np.ndarray) -> None:
+        """What a counter is about and its unit, as cutrace writes them beside the event."""
+        for text in np.unique(own[own > 0]).tolist():
+            told = value_of(self._timeline.one_text(text))
+            if not isinstance(told, dict):
+                continue
+            name, unit, device = told.get("name"), told.get("unit"), told.get("device")
+            which = own == text
+            if isinstance(name, str):
+                rows["name"][which] = self._timeline.text(name)
+            if isinstance(unit, str):
+                rows["unit"][which] = self._timeline.text(unit)
+            if isinstance(device, int) and 0 <= device < 0xFFFF:
+                rows["device"][which] = device
+            if told.get("single") is True:
+                rows["series"][which] = 0
 
     def _counter_names(self, events: Events) -> np.ndarray:
         """Names of counters; where they have an id, it tells those of one name apart."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from .base import Import, Source
 from .chrome import looks_like_events, read
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
+from .pairs import pair
 from .timeline import Fate, Timeline, value_of
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
@@ -39,6 +41,9 @@ _OF_COPIES = ("memory bandwidth (GB/s)",)
 _OF_PYTHON = ("Python id", "Python parent id", "Python module id")
 _SIZES = ("registers per thread", "shared memory")
 _OWN = (Key(OWN, Want.JSON),)
+_NVTX = (
+    *keys("category", "color", "payload", "payload type", "range id", "depth", "source"), *keys("domain", want=Want.TEXT)
+)  # fmt: skip
 
 
 def _rules(
@@ -74,8 +79,15 @@ _RULES = (
         arguments=(*_WHERE, *_OWN, *keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")),
     ),
     *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
-    *_rules("overheads", "X", "overhead", left=_DERIVED),
-    *_rules("annotations", "X", "gpu_user_annotation", left=_DERIVED, arguments=(*keys("device", "context", "stream"), *_OWN)),
+    *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
+    *_rules("graphs", "X", "graph_launch", left=_DERIVED, arguments=(*_WHERE, *_GRAPH)),
+    *_rules(
+        "annotations", "X", "gpu_user_annotation", "gpu_slice", left=_DERIVED,
+        arguments=(*keys("device", "context", "stream", "correlation"), *_OWN),
+    ),
+    Rule("pushed", "X", "nvtx", None, _NVTX),
+    Rule("started", "be", "nvtx", None, _NVTX),
+    Rule("marks", "i", "nvtx", None, _NVTX),
     *_rules("operators", "X", "cpu_op", "Operator", left=_DERIVED, arguments=_EXTERNAL),
     *_rules("user", "X", "user_annotation", left=_DERIVED, arguments=_EXTERNAL),
     *_rules("python", "X", "python_function", left=(*_DERIVED, *_OF_PYTHON), arguments=_EXTERNAL),
@@ -101,6 +113,7 @@ _COPY = re.compile(r"Memcpy (\S+) \((.+) -> (.+)\)")
 _FILL = re.compile(r"Memset \((.+)\)")
 #: Ids of functions and devices have 16 bits.
 _MOST = 0xFFFF
+_FACTS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
 _NUMBERS = ("u8", "u16", "u32", "u64", "i32", "i64")
 
 
@@ -128,21 +141,38 @@ def _label(phase: str, category: str) -> str:
     return category if phase == "X" else f"{category} ({phase})"
 
 
+@dataclass(frozen=True)
+class _Ranges:
+    """Begins and ends of NVTX ranges that wait for each other; ``rows`` have the time of each as their start."""
+
+    ids: np.ndarray
+    phases: np.ndarray
+    categories: np.ndarray
+    processes: np.ndarray
+    fates: np.ndarray
+    rows: np.ndarray
+
+
 class _Kineto:
     """Turns Kineto's groups into rows. All GPU work is of the process that the profiler ran in, whose id is ``host``
     where the begin of the file says it."""
 
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
-        self._launches = Keys(12)
+        self._gpus: dict[Any, Any] | None = None
+        self._launches = Keys(13)
         self._functions = Keys(5)
         self._externals = Keys(3)
-        self._recorded = Keys(4)
-        self._priorities = Keys(3)
+        self._recorded = Keys(5)
+        self._priorities = Keys(4)
+        self._contexts = Keys(3)
         self._sizes: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
         self._own: dict[int, dict[str, Any]] = {0: {}}
+        self._ranges: list[_Ranges] = []
 
     def begin(self, batch: list[Events]) -> None:
+        if self._gpus is None:
+            self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         if self._host is None:
             for events in batch:
                 if events.group.split(":")[0] in _OF_HOST:
@@ -156,6 +186,9 @@ class _Kineto:
         if group in _HOST_KINDS:
             fate = self._generic.slices(events, _HOST_KINDS[group], events.integers("External id").astype(np.uint64))
             self._left(events, *_DERIVED, *(_OF_PYTHON if group == "python" else ()))
+        elif group == "started":
+            self._started(events)
+            return
         else:
             fate = getattr(self, f"_{group}")(events)
         self._timeline.account_events(events, fate)
@@ -165,24 +198,24 @@ class _Kineto:
     def _kernels(self, events: Events) -> np.ndarray:
         start, end, fate = self._timeline.spans(events)
         kept = fate == Fate.KEPT
-        rows = self._gpu_rows("kernels", events, start, end, kept)
+        rows, home = self._gpu_rows("kernels", events, start, end, kept), self._homes(events)
         own = events.ids(OWN)
         grid, block = self._triples(events.ids("grid")), self._triples(events.ids("block"))
         columns = [
-            events.names, *grid.T, *block.T, events.integers("registers per thread"), events.integers("shared memory"),
-            events.integers("graph node id"), events.integers("graph id"), own,
+            home, events.names, *grid.T, *block.T, events.integers("registers per thread"),
+            events.integers("shared memory"), events.integers("graph node id"), events.integers("graph id"), own,
         ]  # fmt: skip
         numbers, first = self._launches.ids([np.ascontiguousarray(c, np.int64)[kept] for c in columns])
         rows["launch"] = numbers + 1
         self._write_launches([np.asarray(c)[kept][first] for c in columns], numbers[first] + 1)
-        self._write_priorities(events, rows, kept)
-        self._put("kernels", rows)
+        self._write_priorities(events, rows, home, kept)
+        self._timeline.put("kernels", home[kept], rows)
         self._gpu_left(events, fate, *_OF_KERNELS)
         return fate
 
     def _write_launches(self, columns: list[np.ndarray], ids: np.ndarray) -> None:
         """New launch configurations, given by the columns that they were told apart by."""
-        names, gx, gy, gz, bx, by, bz, registers, shared, node, graph, own = columns
+        home, names, gx, gy, gz, bx, by, bz, registers, shared, node, graph, own = columns
         rows = np.zeros(len(ids), TABLES["launches"].dtype)
         rows["id"], rows["name"] = ids, names
         for axis, of_grid, of_block in (("x", gx, bx), ("y", gy, by), ("z", gz, bz)):
@@ -191,7 +224,7 @@ class _Kineto:
         rows["graph_node"], rows["graph"], rows["carveout"] = node, graph, 255
         for i in np.flatnonzero(own).tolist():
             rows[i : i + 1] = self._set_own(rows[i : i + 1], "launches", int(own[i]))
-        self._put("launches", rows)
+        self._timeline.put("launches", home, rows)
 
     def _memcpys(self, events: Events) -> np.ndarray:
         start, end, fate = self._timeline.spans(events)
@@ -222,7 +255,7 @@ class _Kineto:
         )
         rows["peer_context"] = np.where(peer, _u16(other)[kept], 0)
         self._set_own_rows(events, rows, "memcpys", kept)
-        self._put("memcpys", rows)
+        self._timeline.put("memcpys", self._homes(events)[kept], rows)
         self._gpu_left(events, fate, *_OF_COPIES)
         return fate
 
@@ -240,7 +273,7 @@ class _Kineto:
                     "names of memory fills", int(of_name.sum()), why="they do not say which memory it is"
                 )
         self._set_own_rows(events, rows, "memsets", kept)
-        self._put("memsets", rows)
+        self._timeline.put("memsets", self._homes(events)[kept], rows)
         self._gpu_left(events, fate, *_OF_COPIES)
         return fate
 
@@ -253,15 +286,12 @@ class _Kineto:
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)[kept]
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id"))[kept], record
         self._set_own_rows(events, rows, "synchronizations", kept)
-        self._put("synchronizations", rows)
+        home = self._homes(events)[kept]
+        self._timeline.put("synchronizations", home, rows)
         # What is waited for was recorded by a call, in a stream: that is said nowhere else.
         told = record > 0
-        self._write_recorded(
-            rows["event"][told],
-            record[told],
-            _u32(events.integers("wait_on_stream"))[kept][told],
-            rows["context"][told],
-        )
+        stream = _u32(events.integers("wait_on_stream"))[kept]
+        self._write_recorded(*(c[told] for c in (home, rows["event"], record, stream, rows["context"])))
         self._gpu_left(events, fate)
         return fate
 
@@ -269,19 +299,30 @@ class _Kineto:
         start, end, fate = self._timeline.spans(events)
         kept = fate == Fate.KEPT
         self._write_gpu_slices(events, start, end, kept, kind=0)
-        where = self._gpu_rows("cuda_events", events, start, end, kept)
-        self._write_recorded(
-            _u32(events.integers("event_id"))[kept], where["correlation"], where["stream"], where["context"]
-        )
+        where, home = self._gpu_rows("cuda_events", events, start, end, kept), self._homes(events)[kept]
+        event = _u32(events.integers("event_id"))[kept]
+        self._write_recorded(home, event, where["correlation"], where["stream"], where["context"])
         self._left(events, *_DERIVED)
         return fate
 
-    def _write_recorded(self, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray) -> None:
-        _, first = self._recorded.ids([np.ascontiguousarray(c, np.int64) for c in (event, record, stream, context)])
+    def _write_recorded(
+        self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
+    ) -> None:
+        """Recordings of CUDA events, each once, with the correlation id of the call as their number."""
+        columns = (home, event, record, stream, context)
+        _, first = self._recorded.ids([np.ascontiguousarray(c, np.int64) for c in columns])
         rows = np.zeros(len(first), TABLES["cuda_events"].dtype)
         rows["event"], rows["event_record"], rows["correlation"] = event[first], record[first], _u32(record[first])
         rows["stream"], rows["context"] = stream[first], context[first]
-        self._put("cuda_events", rows)
+        self._timeline.put("cuda_events", home[first], rows)
+
+    def _graphs(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows = self._gpu_rows("graph_launches", events, start, end, kept)
+        self._timeline.put("graph_launches", self._homes(events)[kept], rows)
+        self._gpu_left(events, fate)
+        return fate
 
     def _annotations(self, events: Events) -> np.ndarray:
         start, end, fate = self._timeline.spans(events)
@@ -296,7 +337,7 @@ class _Kineto:
         rows["name"], rows["category"] = events.names[kept], events.categories[kept]
         rows["arguments"], rows["kind"] = events.arguments[kept], kind
         self._set_own_rows(events, rows, "gpu_slices", kept)
-        self._put("gpu_slices", rows)
+        self._timeline.put("gpu_slices", self._homes(events)[kept], rows)
 
     def _gpu_rows(self, table: str, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Rows of a table with what all GPU work has. Without the arguments, process and thread ids tell device and
@@ -317,9 +358,30 @@ class _Kineto:
         for name, column in values.items():
             if name in layout.offsets:
                 rows[name] = column[kept]
-        if "External id" in events.columns and "correlation" in layout.offsets:
-            self._write_externals(events, kept, np.full(len(events), self._home, np.int64))
+        home = self._homes(events)
+        if "External id" in events.columns:
+            self._write_externals(events, kept, home)
+        self._write_contexts(home[kept], values["device"][kept], values["context"][kept])
         return rows
+
+    def _homes(self, events: Events) -> np.ndarray:
+        """The process of each event on a GPU: the profiled one, unless the file says whose a device is."""
+        if not self._gpus:
+            return np.full(len(events), self._home, np.int64)
+        which, inverse = np.unique(events.threads, return_inverse=True)
+        known = self._timeline.reader.threads
+        pids = [self._gpus.get(known[i][0]) for i in which.tolist()]
+        homes = [self._home if pid is None else self._timeline.process_index(pid) for pid in pids]
+        return np.array(homes, np.int64)[inverse]
+
+    def _write_contexts(self, home: np.ndarray, device: np.ndarray, context: np.ndarray) -> None:
+        """Which device a context is on."""
+        there = (context > 0) & (device != _MOST)
+        columns = [np.ascontiguousarray(c, np.int64)[there] for c in (home, device, context)]
+        _, first = self._contexts.ids(columns)
+        rows = np.zeros(len(first), TABLES["contexts"].dtype)
+        rows["device"], rows["context"], rows["compute_api"] = columns[1][first], columns[2][first], 1
+        self._timeline.put("contexts", columns[0][first], rows)
 
     def _numbers_of_threads(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbers in the process and thread ids of threads (indices): "stream 7" is 7, and no number 0."""
@@ -331,15 +393,16 @@ class _Kineto:
     def _sized(self, events: Events, rows: np.ndarray, kept: np.ndarray) -> None:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
 
-    def _write_priorities(self, events: Events, rows: np.ndarray, kept: np.ndarray) -> None:
+    def _write_priorities(self, events: Events, rows: np.ndarray, home: np.ndarray, kept: np.ndarray) -> None:
         given = events.present("priority")[kept]
         if given.any():
-            priority = events.integers("priority")[kept][given]
-            columns = [rows["context"][given].astype(np.int64), rows["stream"][given].astype(np.int64), priority]
-            _, first = self._priorities.ids([np.ascontiguousarray(c) for c in columns])
+            columns = (home[kept], rows["context"], rows["stream"], events.integers("priority")[kept])
+            columns = tuple(np.ascontiguousarray(c, np.int64)[given] for c in columns)
+            _, first = self._priorities.ids(columns)
             out = np.zeros(len(first), TABLES["streams"].dtype)
-            out["context"], out["stream"], out["priority"] = (c[first] for c in columns)
-            self._put("streams", out)
+            for name, column in zip(("context", "stream", "priority"), columns[1:], strict=True):
+                out[name] = column[first]
+            self._timeline.put("streams", columns[0][first], out)
 
     def _gpu_left(self, events: Events, fate: np.ndarray, *columns: str) -> None:
         self._timeline.leave_arguments(events, fate, *_DERIVED, *columns)
@@ -352,6 +415,7 @@ class _Kineto:
         self._keys_left(events)
 
     def _keys_left(self, events: Events) -> None:
+        """Keys that mean nothing for slices."""
         what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
         for column in ("id", "id text", "id2", "bp"):
             self._timeline.leave(f"key {column.split()[0]} of {what}", events.count(column))
@@ -411,22 +475,33 @@ class _Kineto:
         kinds = np.full(len(events), -1, np.int64)
         for text in np.unique(events.names).tolist():
             kinds[events.names == text] = OVERHEADS.get(self._timeline.one_text(text), -1)
-        kept = fate == Fate.KEPT
-        known = kept & (kinds >= 0)
-        _, tid = self._numbers_of_threads(events.threads)
+        process, thread = self._places_of_overheads(events)
+        known = (fate == Fate.KEPT) & (kinds >= 0)
         rows = np.zeros(int(known.sum()), TABLES["overheads"].dtype)
         rows["start"], rows["end"], rows["kind"] = start[known], end[known], kinds[known]
-        rows["thread"] = _u32(tid)[known]
-        self._put("overheads", rows)
-        others = kept & ~known
+        rows["thread"], rows["correlation"] = thread[known], _u32(events.integers("correlation"))[known]
+        self._timeline.put("overheads", process[known], rows)
+        others = (fate == Fate.KEPT) & ~known
         slices = np.zeros(int(others.sum()), TABLES["host_slices"].dtype)
         slices["start"], slices["end"] = start[others], end[others]
         slices["name"], slices["category"] = events.names[others], events.categories[others]
-        slices["arguments"], slices["thread"] = events.arguments[others], _u32(tid)[others]
-        self._put("host_slices", slices)
+        slices["arguments"], slices["thread"] = events.arguments[others], thread[others]
+        self._timeline.put("host_slices", process[others], slices)
         self._left(events, *_DERIVED)
         self._timeline.leave_arguments(events, np.where(known, fate, Fate.PHASE))
         return fate
+
+    def _places_of_overheads(self, events: Events) -> tuple[np.ndarray, np.ndarray]:
+        """Processes and threads of overheads: Kineto writes -1 for the process, which means its own."""
+        which, inverse = np.unique(events.threads, return_inverse=True)
+        known = self._timeline.reader.threads
+        places = []
+        for pid, tid in (known[i] for i in which.tolist()):
+            own = isinstance(pid, int) and pid < 0
+            process = self._home if own else self._timeline.process_index(pid)
+            places.append((process, self._timeline.thread_number(process, tid)))
+        columns = np.array(places, np.int64).reshape(-1, 2)[inverse]
+        return columns[:, 0], columns[:, 1]
 
     def _memory(self, events: Events) -> np.ndarray:
         """What the allocator of the framework says: two counters a device, and the moment with what is left to say."""
@@ -448,10 +523,69 @@ class _Kineto:
     def _arrows(self, events: Events) -> np.ndarray:
         return np.full(len(events), Fate.REDUNDANT, np.uint8)
 
+    # NVTX, as cutrace writes it
+
+    def _pushed(self, events: Events) -> np.ndarray:
+        start, end, fate = self._timeline.spans(events)
+        kept = fate == Fate.KEPT
+        rows, process = self._said("nvtx_ranges", events, kept)
+        rows["start"], rows["end"], rows["end_thread"] = start[kept], end[kept], rows["thread"]
+        rows["depth"], rows["flags"] = _u16(events.integers("depth"))[kept], end[kept] == 0
+        self._timeline.put("nvtx_ranges", process, rows)
+        self._keys_left(events)
+        return fate
+
+    def _marks(self, events: Events) -> np.ndarray:
+        time, fate = self._timeline.starts(events)
+        kept = fate == Fate.KEPT
+        rows, process = self._said("nvtx_marks", events, kept)
+        rows["time"], rows["source"] = time[kept], events.integers("source")[kept] == 1
+        self._timeline.put("nvtx_marks", process, rows)
+        self._keys_left(events)
+        return fate
+
+    def _started(self, events: Events) -> None:
+        """Begins and ends of ranges wait for the end of the file."""
+        time, fate = self._timeline.starts(events)
+        rows, process = self._said("nvtx_ranges", events, np.ones(len(events), bool))
+        rows["start"], rows["kind"], rows["range_id"] = time, 1, events.integers("range id").astype(np.uint64)
+        self._ranges.append(
+            _Ranges(events.integers("id"), events.phases, events.categories, process, fate, rows)
+        )  # fmt: skip
+
+    def _said(self, table: str, events: Events, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows with what ranges and marks have, and their processes."""
+        process, thread = self._timeline.threads(events.threads[kept])
+        rows = np.zeros(int(kept.sum()), TABLES[table].dtype)
+        rows["name"], rows["thread"], rows["domain"] = events.names[kept], thread, events.ids("domain")[kept]
+        rows["category"], rows["color"] = _u32(events.integers("category"))[kept], _u32(events.integers("color"))[kept]
+        rows["payload"] = events.integers("payload").astype(np.uint64)[kept]
+        rows["payload_type"] = events.integers("payload type").astype(np.uint8)[kept]
+        self._timeline.leave_arguments(events, np.where(kept, Fate.KEPT, Fate.PHASE))
+        return rows, process
+
+    def _finish_ranges(self) -> None:
+        if not self._ranges:
+            return
+        ids, phases, categories, process, fate, rows = (
+            np.concatenate([getattr(part, field.name) for part in self._ranges]) for field in fields(_Ranges)
+        )
+        usable = np.flatnonzero(fate == Fate.KEPT)
+        starts, ends, without = pair(ids[usable], rows["start"][usable], phases[usable] == ord("b"))
+        fate[usable[without]] = Fate.NO_BEGIN
+        begun, ended = usable[starts], ends >= 0
+        out, last = rows[begun], rows[usable[np.maximum(ends, 0)]]
+        out["end"], out["end_thread"] = np.where(ended, last["start"], 0), np.where(ended, last["thread"], 0)
+        out["flags"] = ~ended
+        self._timeline.put("nvtx_ranges", process[begun], out)
+        self._timeline.account(phases, categories, np.zeros(len(ids), np.int64), fate)
+
     # The end
 
     def finish(self, others: dict[str, Any]) -> None:
+        self._finish_ranges()
         self._metadata()
+        others.pop(OWN, None)
         writer = self._timeline.writer(self._home)
         info = {
             name: others.pop(f"cuda_{name}") for name in ("driver_version", "runtime_version")
@@ -488,17 +622,30 @@ class _Kineto:
                 continue
             row = np.zeros(1, TABLES["devices"].dtype)
             row["device"], row["name"] = told["id"], self._timeline.text(str(told.get("name", "")))
-            for name, value in told.items():
-                field = DEVICE_PROPERTIES.get(name)
-                if field and isinstance(value, int) and 0 <= value <= np.iinfo(row.dtype[field]).max:
-                    row[field] = value
-                elif name not in ("id", "name"):
+            own = told.get(OWN)
+            facts = [(name, DEVICE_PROPERTIES.get(name, ""), value) for name, value in told.items()]
+            facts += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
+            for name, field, value in facts:
+                if not self._set_fact(row, field, value) and name not in ("id", "name", OWN):
                     self._timeline.leave(f"device property {name}", 1)
             if row["warp_size"][0]:
                 row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
             rows.append(row)
-        if rows:
-            self._put("devices", np.concatenate(rows))
+        homes = {self._home, *(self._timeline.process_index(pid) for pid in (self._gpus or {}).values())}
+        for home in sorted(homes) if rows else ():
+            self._timeline.put("devices", np.full(len(rows), home, np.int64), np.concatenate(rows))
+
+    def _set_fact(self, row: np.ndarray, field: str, value: Any) -> bool:
+        """Set a field of a device; False when there is no such field, or the value does not fit."""
+        if field == "uuid" and isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value):
+            row["uuid"] = np.frombuffer(bytes.fromhex(value), row.dtype["uuid"])
+        elif field == "pci" and isinstance(value, str):
+            row["pci"] = self._timeline.text(value)
+        elif field in _FACTS and isinstance(value, int) and 0 <= value <= np.iinfo(row.dtype[field]).max:
+            row[field] = value
+        else:
+            return False
+        return True
 
     def _clocks(self, others: dict[str, Any]) -> None:
         """The wall clock, which the file has as the moment at which its own clock was 0."""
@@ -520,9 +667,6 @@ class _Kineto:
     def _home(self) -> int:
         """The process that all GPU work is of."""
         return self._timeline.process_index(self._host if self._host is not None else 0)
-
-    def _put(self, table: str, rows: np.ndarray) -> None:
-        self._timeline.put(table, np.full(len(rows), self._home, np.int64), rows)
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         """Lists of three numbers, from their JSON."""
@@ -569,6 +713,19 @@ class _Kineto:
         which, inverse = np.unique(events.ids(OWN), return_inverse=True)
         values = [self._own_of(text).get(name) for text in which.tolist()]
         return np.array([v if isinstance(v, int) and 0 <= v < 2**32 else 0 for v in values], np.int64)[inverse]
+
+
+def _gpus(told: bytes | None) -> dict[Any, Any]:
+    """The process ids that stand for devices, with the ids of the processes whose work is on them, as cutrace writes
+    them."""
+    value = value_of(told or b"")
+    gpus = value.get("gpus") if isinstance(value, dict) else None
+    out = {}
+    for gpu in gpus if isinstance(gpus, list) else ():
+        if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
+            process = gpu["process"]
+            out[gpu["pid"]] = process.encode("utf-8", "replace") if isinstance(process, str) else process
+    return out
 
 
 def _number(id_: int | bytes | None) -> int:

@@ -22,8 +22,9 @@ from .events import EventReader, Events, Flag
 #: They fit into 31 bits, as ids of threads have to for some viewers.
 FIRST_MADE_UP = 2_000_000_000
 
-#: Row times have to be above 0. The times of a file that begins earlier than this (ns) are shifted by a multiple of it.
-_EARLIEST = 10**15
+#: Row times have to be above 0. The times of a file that begins before the first of these (ns), by what comes first in
+#: it, are shifted by a multiple of the second.
+_EARLIEST, _SHIFT = 10**9, 10**15
 _LATEST = 2**63 - 1
 #: Texts that are made here, and not by the reader, have ids from here on.
 _OWN_TEXTS = 1 << 31
@@ -224,7 +225,7 @@ class Timeline:
             timed = [events.times[(events.flags & Flag.TIME) > 0] for events in batch]
             first = min((int(times.min()) for times in timed if len(times)), default=None)
             if first is not None:
-                shift = 0 if first >= _EARLIEST else -(first // _EARLIEST - 1) * _EARLIEST
+                shift = 0 if first >= _EARLIEST else (1 - min(first, 0) // _SHIFT) * _SHIFT
                 self._offset, self._first = shift, first + shift
 
     @property

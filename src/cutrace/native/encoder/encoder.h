@@ -75,6 +75,8 @@ void register_encoder(nanobind::module_& m);
 void register_lanes(nanobind::module_& m);
 void register_keys(nanobind::module_& m);
 void register_events(nanobind::module_& m);
+void register_unpack(nanobind::module_& m);
+void register_json_rows(nanobind::module_& m);
 void register_calls(nanobind::module_& m);
 void register_tally(nanobind::module_& m);
 

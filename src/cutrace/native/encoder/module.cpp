@@ -52,6 +52,8 @@ NB_MODULE(_native, m) {
   cutrace::register_keys(m);
   cutrace::register_lanes(m);
   cutrace::register_events(m);
+  cutrace::register_unpack(m);
+  cutrace::register_json_rows(m);
   cutrace::register_calls(m);
   cutrace::register_tally(m);
 }

@@ -1,0 +1,175 @@
+// Lines of JSON from columns: a template is run once a row. Nothing here knows what the lines say.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "encoder.h"
+#include "view.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+enum class Piece : std::uint8_t {
+  kText,          // the same bytes in each row
+  kInteger,       // the number in a column
+  kMicroseconds,  // nanoseconds in a column, as microseconds with three decimals
+  kReal,          // a double, as short as it can be; null for what JSON has no number for
+  kBlob,          // bytes out of a Blobs table by the id in a column
+  kUnless,        // leaves out the next `skip` pieces where the column is 0
+};
+constexpr unsigned kPieces = 6;
+
+struct Part {
+  Piece kind{};
+  std::size_t column = 0;
+  std::size_t skip = 0;
+  std::string text;
+};
+
+bool is_signed(Type type) {
+  return type == Type::kI8 || type == Type::kI16 || type == Type::kI32 || type == Type::kI64;
+}
+
+bool is_real(Type type) { return type == Type::kF32 || type == Type::kF64; }
+
+// A column of one call: numbers, or a table of blobs.
+struct Source {
+  const std::uint8_t* data = nullptr;
+  std::ptrdiff_t stride = 0;
+  Type type = Type::kU64;
+  const Blobs* blobs = nullptr;
+
+  std::uint64_t operator[](std::size_t row) const { return View::load(data + static_cast<std::ptrdiff_t>(row) * stride, type); }
+};
+
+template <typename Number>
+char* put(char* p, Number value) {
+  return std::to_chars(p, p + 32, value).ptr;
+}
+
+char* put_microseconds(char* p, std::uint64_t bits, bool with_sign) {
+  if (with_sign && static_cast<std::int64_t>(bits) < 0) {
+    *p++ = '-';
+    bits = ~bits + 1;
+  }
+  p = put(p, bits / 1000);
+  const auto rest = static_cast<unsigned>(bits % 1000);
+  *p++ = '.';
+  *p++ = static_cast<char>('0' + rest / 100);
+  *p++ = static_cast<char>('0' + rest / 10 % 10);
+  *p++ = static_cast<char>('0' + rest % 10);
+  return p;
+}
+
+char* put_real(char* p, std::uint64_t bits, Type type) {
+  const double value = type == Type::kF32   ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
+                       : type == Type::kF64 ? std::bit_cast<double>(bits)
+                                            : static_cast<double>(static_cast<std::int64_t>(bits));
+  if (!std::isfinite(value)) return std::copy_n("null", 4, p);
+  return put(p, value);
+}
+
+class JsonRows {
+ public:
+  explicit JsonRows(nb::list parts) {
+    for (nb::handle item : parts) {
+      const auto [kind, text, column, skip] = nb::cast<std::tuple<unsigned, nb::bytes, std::size_t, std::size_t>>(item);
+      if (kind >= kPieces) throw std::invalid_argument("there is no such kind of piece");
+      parts_.push_back({static_cast<Piece>(kind), column, skip, std::string(text.c_str(), text.size())});
+      const Part& part = parts_.back();
+      if (part.kind != Piece::kText) columns_ = std::max(columns_, column + 1);
+      if (part.kind == Piece::kBlob) columns_ = std::max(columns_, skip + 1);
+    }
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      if (parts_[i].kind == Piece::kUnless && parts_[i].skip > parts_.size() - i - 1)
+        throw std::invalid_argument("a template ends before what may be left out");
+  }
+
+  // The lines of all rows. Columns are arrays of one length, or Blobs that a piece names in `skip`.
+  nb::bytes write(nb::sequence columns, std::size_t rows) const {
+    const std::size_t count = nb::len(columns);
+    if (count < columns_) throw std::invalid_argument("fewer columns than the template has");
+    std::vector<View> views;
+    std::vector<Source> sources(count);
+    views.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      nb::object column = columns[i];
+      if (nb::isinstance<Blobs>(column)) {
+        sources[i].blobs = nb::cast<const Blobs*>(column);
+        continue;
+      }
+      const View& view = views.emplace_back(column);
+      if (view.size() != rows) throw std::invalid_argument("columns have one entry a row");
+      sources[i] = {view.data(), view.stride(), view.type(), nullptr};
+    }
+    for (const Part& part : parts_) {
+      if (part.kind == Piece::kText) continue;
+      if (sources[part.column].blobs != nullptr) throw std::invalid_argument("a column of numbers is wanted");
+      if (part.kind == Piece::kBlob && sources[part.skip].blobs == nullptr) throw std::invalid_argument("Blobs are wanted");
+      if (part.kind == Piece::kInteger || part.kind == Piece::kMicroseconds || part.kind == Piece::kBlob)
+        if (is_real(sources[part.column].type)) throw std::invalid_argument("a column of whole numbers is wanted");
+    }
+    std::string out;
+    {
+      nb::gil_scoped_release release;
+      for (std::size_t row = 0; row < rows; ++row) line(sources, row, out);
+    }
+    return nb::bytes(out.data(), out.size());
+  }
+
+ private:
+  void line(const std::vector<Source>& sources, std::size_t row, std::string& out) const {
+    char number[48];
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Part& part = parts_[i];
+      if (part.kind == Piece::kText) {
+        out += part.text;
+        continue;
+      }
+      const Source& source = sources[part.column];
+      const std::uint64_t bits = source[row];
+      switch (part.kind) {
+        case Piece::kInteger:
+          out.append(number, is_signed(source.type) ? put(number, static_cast<std::int64_t>(bits)) : put(number, bits));
+          break;
+        case Piece::kMicroseconds: out.append(number, put_microseconds(number, bits, is_signed(source.type))); break;
+        case Piece::kReal: out.append(number, put_real(number, bits, source.type)); break;
+        case Piece::kBlob: {
+          const Blobs& blobs = *sources[part.skip].blobs;
+          if (bits >= blobs.size()) throw std::out_of_range("there is no blob with this id");
+          out.append(reinterpret_cast<const char*>(blobs.begin(bits)), blobs.length(bits));
+          break;
+        }
+        case Piece::kUnless:
+          if (bits == 0) i += part.skip;
+          break;
+        case Piece::kText: break;
+      }
+    }
+  }
+
+  std::vector<Part> parts_;
+  std::size_t columns_ = 0;
+};
+
+}  // namespace
+
+void register_json_rows(nb::module_& m) {
+  nb::class_<JsonRows>(m, "JsonRows", "A template of a line of JSON, run once a row of columns.")
+      .def(nb::init<nb::list>(), nb::arg("parts"))
+      .def("write", &JsonRows::write, nb::arg("columns"), nb::arg("rows"), "The lines of all rows, as bytes.");
+}
+
+}  // namespace cutrace
