@@ -497,8 +497,10 @@ class _Kineto:
         known = self._timeline.reader.threads
         places = []
         for pid, tid in (known[i] for i in which.tolist()):
-            own = isinstance(pid, int) and pid < 0
-            process = self._home if own else self._timeline.process_index(pid)
+            if isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {})):
+                process = self._timeline.process_index(self._gpus[pid]) if self._gpus and pid in self._gpus else self._home
+            else:
+                process = self._timeline.process_index(pid)
             places.append((process, self._timeline.thread_number(process, tid)))
         columns = np.array(places, np.int64).reshape(-1, 2)[inverse]
         return columns[:, 0], columns[:, 1]

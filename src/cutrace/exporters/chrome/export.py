@@ -20,7 +20,7 @@ from .host import HostLines
 from .ids import Ties
 from .lines import Names, quoted
 from .other import OtherLines
-from .places import Places
+from .places import WAITS, Places
 from .top import behind, devices_and_more, offset_of
 
 #: gzip's level: the next ones take much longer for little.
@@ -145,7 +145,7 @@ class _Export:
 
     def _of_devices(self) -> Iterator[bytes]:
         names = {
-            (int(r["process"]), int(np.uint32(r["object"]))): self._trace.strings[r["name"]]
+            (int(r["process"]), int(r["object"])): self._trace.strings[r["name"]]
             for r in self._trace.resource_names
             if r["kind"] == 1
         }
@@ -155,11 +155,11 @@ class _Export:
             yield _metadata("process_name", where, {"name": f"GPU {device}{of}"})
             yield _metadata("process_labels", where, {"labels": f"GPU {device}"})
             yield _metadata("process_sort_index", where, {"sort_index": 5_000_000 + self._places.device(process, device)})
-        for process, device, stream in self._places.streams:
-            number = int(np.uint32(stream & 0xFFFFFFFF).view(np.int32))
-            where = b',"pid":%d,"tid":%d' % (self._places.device(process, device), number)
-            yield _metadata("thread_name", where, {"name": names.get((process, stream), f"stream {number}")})
-            yield _metadata("thread_sort_index", where, {"sort_index": number})
+        for process, device, thread in self._places.streams:
+            where = b',"pid":%d,"tid":%d' % (self._places.device(process, device), thread)
+            stream, wait = (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
+            yield _metadata("thread_name", where, {"name": names.get((process, stream), f"stream {stream}") + wait})
+            yield _metadata("thread_sort_index", where, {"sort_index": stream})
 
     def _unwritten(self) -> dict[str, int]:
         """Rows of tables that have no events here."""

@@ -11,7 +11,7 @@ from ...trace_events import MEMCPY_KINDS, MEMORY_KINDS, OWN, SYNCHRONIZATIONS
 from .arguments import Arguments, dumped
 from .ids import Ties
 from .lines import Line, Names, Pieces, quoted
-from .places import Places
+from .places import WAITS, Places
 
 _HEAD = '{"ph":"X","cat":"%s","name":%s<blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
 _TIES = '<if external>"External id":<int external>,<end>'
@@ -111,7 +111,7 @@ class GpuLines:
         waited, record = np.array(found, np.int64).reshape(-1, 2).T
         device = [self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()]
         device_column = np.array(device, np.int64)
-        columns = self._columns(rows, device_column) | {
+        columns = self._columns(rows, device_column, WAITS) | {
             "name": self._waits.ids(rows["type"]), "waited": np.ascontiguousarray(waited), "event": rows["event"],
             "record": np.ascontiguousarray(record),
             "own": self._wait_own.ids(np.where(rows["event_record"] == record, 0, rows["event_record"]), rows["status"], rows["flags"]),
@@ -132,8 +132,10 @@ class GpuLines:
             beside=self._arguments.beside, inside=self._arguments.inside, own=self._slice_own.blobs,
         )  # fmt: skip
 
-    def _columns(self, rows: np.ndarray, device: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """What all GPU work has."""
+    def _columns(
+        self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0
+    ) -> dict[str, np.ndarray]:
+        """What all GPU work has. ``beside`` is added to the stream for the thread that it is shown on."""
         device = rows["device"] if device is None else device
         columns = {name: rows[name] for name in ("context", "correlation", "graph") if name in rows.dtype.names}
         if "graph_node" in rows.dtype.names:
@@ -144,7 +146,7 @@ class GpuLines:
             "start": rows["start"].astype(np.int64) - self._offset,
             "duration": rows["end"] - rows["start"],
             "device": device,
-            "where": self._places.gpu.ids(rows["process"], device, rows["stream"]),
+            "where": self._places.gpu.ids(rows["process"], device, columns["stream"].astype(np.int64) + beside),
             "external": self._ties.externals(rows),
             "arrow": self._ties.arrows(rows),
         }

@@ -229,9 +229,9 @@ class HostLines:
     def overheads(self, rows: np.ndarray) -> bytes:
         columns = self._span(rows) | {
             "name": self._overheads.ids(rows["kind"]), "correlation": rows["correlation"],
-            "where": self._places.host.ids(rows["process"], rows["thread"]),
+            "where": self._places.overheads.ids(rows["process"], rows["thread"]),
         }  # fmt: skip
-        return _OVERHEAD.write(columns, len(rows), name=self._overheads.blobs, where=self._places.host.blobs)
+        return _OVERHEAD.write(columns, len(rows), name=self._overheads.blobs, where=self._places.overheads.blobs)
 
     # Columns and pieces
 

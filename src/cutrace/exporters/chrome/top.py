@@ -86,16 +86,14 @@ def _base_time(trace: Trace) -> int | None:
 
 
 def _gpus(trace: Trace, places: Places) -> list[dict[str, Any]]:
-    """Which process the numbers of devices belong to, for those that are not the first's."""
+    """Which process the process ids of devices and of overheads belong to, for those that are not the first's."""
     found: dict[tuple[int, int], None] = {}
     for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices", "contexts", "devices"):
         for rows in trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]:
             found |= dict.fromkeys(_pairs(rows))
-    return [
-        {"pid": places.device(process, device), "process": places.pid(process), "device": device}
-        for process, device in sorted(found)
-        if process
-    ]
+    gpus = [(places.device(process, device), process) for process, device in sorted(found) if process]
+    gpus += [(places.overhead(process.index), process.index) for process in trace.processes[1:]]
+    return [{"pid": pid, "process": places.pid(process)} for pid, process in gpus]
 
 
 def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
