@@ -78,8 +78,9 @@ class _State:
     gaps: int = 0
     correlation: int = 0
     begins: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    queued: int = 0  # time of all launches between call and begin, added
-    called: int = _NEVER
+    waited: int = 0  # the times between queueing and begin, added
+    first_queued: int = _NEVER
+    queued: int = _NEVER
     begun: int = _NEVER
     full: int = 0
 
@@ -149,19 +150,22 @@ class Streams:
             called = calls.start
         if not len(start):
             return
+        # A stream runs its work in the order in which it was queued: what ran later was queued no earlier. Clocks that
+        # differ make nothing be queued after its begin.
+        queued = np.maximum.accumulate(np.append(state.queued, np.minimum(called, start)))[1:]
         begins = np.concatenate([state.begins, start])
         place = np.arange(len(state.begins), len(begins))
-        length = np.maximum(place + 1 - np.searchsorted(begins, called, "right"), 0)
+        length = np.maximum(place + 1 - np.searchsorted(begins, queued, "right"), 0)
         self._lengths.add(np.full(len(length), number), length)
-        state.queued += int(np.maximum(start - called, 0).sum())
-        state.called = int(called.min()) if state.called == _NEVER else min(state.called, int(called.min()))
-        state.begun = int(start[-1])
+        state.waited += int((start - queued).sum())
+        state.first_queued = int(queued[0]) if state.first_queued == _NEVER else state.first_queued
+        state.queued, state.begun = int(queued[-1]), int(start[-1])
         over = place[place + 1 >= self._full]
         if len(over):
             # From this launch on the queue is full until the work at its head begins.
             until = begins[over + 1 - self._full]
             earlier = np.append(_NEVER, begins)[over + 1 - self._full]
-            since = np.maximum(called[over - len(state.begins)], earlier)
+            since = np.maximum(queued[over - len(state.begins)], earlier)
             state.full += int(np.maximum(until - since, 0).sum())
         state.begins = begins[-_KEPT:]
 
@@ -170,10 +174,10 @@ class Streams:
         lengths = self._lengths.spreads()
         found = []
         for number, (state, stream) in enumerate(zip(self._states, streams, strict=False)):
-            span = state.begun - state.called
+            span = state.begun - state.first_queued
             queue = Queue(
                 lengths[number] if number < len(lengths) else NOTHING,
-                state.queued / span if span > 0 else 0.0,
+                state.waited / span if span > 0 else 0.0,
                 state.full,
             )
             counts = dict(zip(GPU_TABLES, state.counts.tolist(), strict=True))
