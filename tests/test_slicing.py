@@ -120,6 +120,24 @@ def test_a_range_that_never_ended_goes_on(tmp_path):
     assert not events(sliced(tmp_path / "a.bin", tmp_path, end="0ns"), "nvtx_ranges")
 
 
+@pytest.mark.parametrize("time", ["@99999999999999999999999", "999999999h", "@18446744073709551615"])
+def test_a_time_that_no_clock_reaches_is_behind_everything(tmp_path, time):
+    training_steps(tmp_path / "a.bin", steps=1)
+    with load(tmp_path / "a.bin") as trace:
+        assert len(sliced(tmp_path / "a.bin", tmp_path, end=time).kernels) == len(trace.kernels)
+    assert not len(sliced(tmp_path / "a.bin", tmp_path, start=time).kernels)
+
+
+def test_a_range_whose_times_cannot_be_is_no_stretch(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("k"), 1000, 2000)
+        c.push_pop("r", 500, 5000)
+        c.add("nvtx_ranges", start=(1 << 64) - 5, end=(1 << 64) - 1, name="r")
+        c.add("nvtx_ranges", start=ORIGIN + 9, end=ORIGIN + 3, name="r")
+    assert len(sliced(tmp_path / "a.bin", tmp_path, nvtx=["r"]).kernels) == 1
+    assert len(sliced(tmp_path / "a.bin", tmp_path, nvtx=["r"], index="0").kernels) == 1
+
+
 def test_rows_without_times_are_in_no_window(tmp_path):
     awkward(tmp_path / "a.bin")
     with load(tmp_path / "a.bin") as trace:

@@ -30,6 +30,7 @@ from .loading import StrPath, listed, opened
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Process, Trace
 from .trace import load as load_capture
+from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, united
 from .trace.writing import Progress
 from .trace.writing import write as write_capture
@@ -282,7 +283,7 @@ def _found(trace: Trace, table: str, rows: np.ndarray) -> list[_Range]:
         for process, start, end, thread in zip(
             rows["process"].tolist(), rows["start"].tolist(), ends.tolist(), threads.tolist(), strict=True
         )
-        if 0 < start <= end
+        if 0 < start <= end <= LATEST
     ]
 
 

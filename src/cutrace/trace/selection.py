@@ -136,9 +136,9 @@ class Part:
         s = self._selection
         mask = np.ones(len(start), bool)
         if s.start is not None:
-            mask &= end >= np.uint64(max(s.start, 0))
+            mask &= end >= _as_time(s.start)
         if s.end is not None:
-            mask &= start < np.uint64(max(s.end, 0))
+            mask &= start < _as_time(s.end)
         return mask
 
     # Stretches
@@ -238,6 +238,10 @@ class Part:
                     for rows, timed in ((known, True), (unknown, False)):
                         if len(rows):
                             yield info.process, rows[self._mask(table, info.process, rows, timed)]
+
+
+def _as_time(time: int) -> np.uint64:
+    return np.uint64(min(max(time, 0), int(LATEST) + 1))
 
 
 def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.ndarray]:
