@@ -32,6 +32,8 @@ class SqliteTables:
         self.damage: dict[str, str] = {}
         try:
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            # The file cannot be written all the same: this lets files be read of which the end is missing.
+            self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
             self._schema = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         except sqlite3.Error as error:
@@ -74,15 +76,11 @@ class SqliteTables:
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
         present = [name for name in columns if name in self.names.get(table, ())]
         # A table without any of them still has rows.
-        chosen = ", ".join(map(_quoted, present)) or "NULL"
-        with self._reading(table):
-            cursor = self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)}")
-            while parts := _fetched(cursor, [columns[name] for name in present]):
-                sizes = sum(size for size, _ in parts)
-                read = (_joined([part[i] for _, part in parts]) for i in range(len(present)))
-                found = dict(zip(present, read, strict=True))
-                absent = {n: Column.absent(sizes, kind) for n, kind in columns.items() if n not in found}
-                yield Batch(sizes, found | absent)
+        query = f"SELECT {', '.join(map(_quoted, present)) or 'NULL'} FROM {_quoted(table)}"
+        for parts in self._parts(table, query, [columns[name] for name in present]):
+            size = sum(rows for rows, _ in parts)
+            found = {name: _joined([part[i] for _, part in parts]) for i, name in enumerate(present)}
+            yield Batch(size, found | {n: Column.absent(size, k) for n, k in columns.items() if n not in found})
 
     def close(self) -> None:
         self._connection.close()
@@ -92,6 +90,29 @@ class SqliteTables:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _parts(self, table: str, query: str, kinds: Sequence[Kind]) -> Iterator[list[_Part]]:
+        """What a query finds, in batches."""
+        read = 0
+        with self._reading(table):
+            cursor = self._connection.execute(query)
+            parts, error = _fetched(cursor, kinds)
+            while parts:
+                read += sum(rows for rows, _ in parts)
+                yield parts
+                parts, error = ([], error) if error else _fetched(cursor, kinds)
+            if error:
+                raise error
+        if table not in self.damage:
+            return
+        # Rows that were to be fetched together with the one that could not be.
+        rows: list[tuple[object, ...]] = []
+        with self._reading(table):
+            cursor = self._connection.execute(f"{query} LIMIT -1 OFFSET {read}")
+            while row := cursor.fetchone():
+                rows.append(row)
+        if rows:
+            yield [(len(rows), _columns(rows, kinds))]
 
     @contextmanager
     def _reading(self, table: str) -> Iterator[None]:
@@ -114,21 +135,32 @@ def _quoted(name: object) -> str:
     return '"' + str(name).replace('"', '""') + '"'
 
 
-def _fetched(cursor: sqlite3.Cursor, kinds: Sequence[Kind]) -> list[tuple[int, list[Column]]]:
-    """The rows of a batch, in some parts, each as its size and its columns."""
-    parts: list[tuple[int, list[Column]]] = []
+#: Some rows: how many, and their columns.
+_Part = tuple[int, list[Column]]
+
+
+def _fetched(cursor: sqlite3.Cursor, kinds: Sequence[Kind]) -> tuple[list[_Part], sqlite3.Error | None]:
+    """The rows of a batch, in some parts, and why they are the last ones if they should not be."""
+    parts: list[_Part] = []
     size = 0
     # Millions of tuples come and go here, none of them in a cycle: looking for cycles takes a quarter of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
         while size < BATCH and (rows := cursor.fetchmany(_FETCHED)):
-            parts.append((len(rows), [_column(values, k) for values, k in zip(zip(*rows), kinds)]))  # noqa: B905
+            parts.append((len(rows), _columns(rows, kinds)))
             size += len(rows)
+    except sqlite3.Error as error:
+        return parts, error
     finally:
         if collecting:
             gc.enable()
-    return parts
+    return parts, None
+
+
+def _columns(rows: Sequence[tuple[object, ...]], kinds: Sequence[Kind]) -> list[Column]:
+    # A query for no column has one all the same.
+    return [_column(values, kind) for values, kind in zip(zip(*rows), kinds)]  # noqa: B905
 
 
 def _column(values: tuple[object, ...], kind: Kind) -> Column:
