@@ -34,15 +34,14 @@ def _process(process: Any) -> tuple[Any, ...]:
 
 
 def _rows(trace: Trace, name: str, rows: np.ndarray) -> Counter[tuple[Any, ...]]:
-    columns = [_column(trace, f.name, f.type, rows[f.name]) for f in TABLES[name].fields]
-    return Counter(zip(*columns, strict=True))
+    return Counter(_in_order(trace, name, rows))
 
 
-def _column(trace: Trace, field: str, kind: str, values: np.ndarray) -> list[Any]:
+def _column(trace: Trace, kind: str, values: np.ndarray) -> list[Any]:
     if kind == "string":
         return trace.strings.take(values).tolist()
     if kind in _ID_TABLES:
-        return [0] * len(values) if field == "id" else _referred(trace, _ID_TABLES[kind], values)
+        return _referred(trace, _ID_TABLES[kind], values)
     if values.dtype.kind == "f":
         return values.view(np.uint64).tolist()  # NaN is equal to itself
     return values.tolist()
@@ -50,10 +49,11 @@ def _column(trace: Trace, field: str, kind: str, values: np.ndarray) -> list[Any
 
 def _referred(trace: Trace, name: str, ids: np.ndarray) -> list[Any]:
     unique, inverse = np.unique(ids, return_inverse=True)
-    rows = list(_rows_in_order(trace, name, trace.table(name)[unique]))
+    rows = _in_order(trace, name, trace.table(name)[unique])
     return [rows[i] for i in inverse.tolist()]
 
 
-def _rows_in_order(trace: Trace, name: str, rows: np.ndarray) -> list[tuple[Any, ...]]:
-    columns = [_column(trace, f.name, f.type, rows[f.name]) for f in TABLES[name].fields]
-    return list(zip(*columns, strict=True))
+def _in_order(trace: Trace, name: str, rows: np.ndarray) -> list[tuple[Any, ...]]:
+    # Their ids are no part of what launches and functions are.
+    fields = [f for f in TABLES[name].fields if f.name != "id" or name not in _ID_TABLES.values()]
+    return list(zip(*(_column(trace, f.type, rows[f.name]) for f in fields), strict=True))

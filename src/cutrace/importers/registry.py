@@ -11,6 +11,7 @@ from .base import Importer, Source
 #: cutrace's own importers as ``module:object``, in the order in which they are asked.
 BUILT_IN: tuple[str, ...] = (
     "parquet:PARQUET",
+    "perfetto:PERFETTO",
     "kineto:KINETO",
     "chrome:CHROME",
     "nsys:SQLITE",

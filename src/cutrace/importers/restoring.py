@@ -19,6 +19,8 @@ from .base import Import
 _TIMES = ("start", "end", "time")
 #: Keys of a description that the writer of a capture says itself.
 _OWN = ("format", "tables")
+#: Ids that may be missing because what explained them is damaged.
+_MOST_MISSING = 1 << 20
 _INTERNED = {"launch": "launches", "function": "functions"}
 
 
@@ -54,9 +56,17 @@ class Restoring:
     def __len__(self) -> int:
         return len(self._processes)
 
-    def intern(self, name: str, rows: np.ndarray) -> None:
-        """More rows of ``launches`` or ``functions``, in the order of their ids."""
-        self._tables[name] = np.concatenate([self._tables[name], rows])
+    def intern(self, name: str, rows: np.ndarray, first: int | None = None) -> None:
+        """More rows of ``launches`` or ``functions``, in the order of their ids; ``first`` is the id of the first one.
+        Raises ValueError when that cannot be."""
+        known = self._tables[name]
+        gap = np.zeros(_gap(len(known), first), known.dtype)
+        self._tables[name] = np.concatenate([known, gap, rows])
+
+    def extend_texts(self, first: int, texts: list[bytes]) -> None:
+        """More texts, the first of which has the id ``first``. Raises ValueError when that cannot be."""
+        self.texts += [b""] * _gap(len(self.texts), first)
+        self.texts += texts
 
     def rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Write rows of a table to the captures of their processes. Returns which of them could not be, as a mask:
@@ -157,6 +167,14 @@ class _Process:
             grown[: len(known)] = known
             known = self._ids[name] = grown
         return known
+
+
+def _gap(size: int, first: int | None) -> int:
+    """How many ids are missing before ``first``."""
+    gap = 0 if first is None else first - size
+    if not 0 <= gap <= _MOST_MISSING:
+        raise ValueError("ids out of order")
+    return gap
 
 
 def _new(known: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ def row(
 ) -> dict[str, Any]:
     """What tells a reader of the fields that events of a style share: a ``CutraceRow``. ``values`` has them."""
     places = _places(table)
-    shared = {f"field_{places[f]}": _bits(values[f]) or None for f in dict.fromkeys((*fields, "process"))}
+    shared = {f"field_{places[f]}": _bits(values[f]) or None for f in fields if f != "process"}
     return described(table, arguments, track_field) | shared
 
 
@@ -71,13 +71,17 @@ class Archive:
             {"pid": p.pid, "clock_offset": p.clock_offset, "info": {k: v for k, v in p.info.items() if k not in _OWN}}
             for p in self._trace.processes
         ]
-        about = {"format": FORMAT_VERSION, "processes": processes}
-        self._packet(PROCESS_BLOCK, len(processes), json.dumps(about).encode(), "")
+        layouts = {table.name: _layout(table) for table in TABLES.values() if self._trace.count(table.name)}
+        about = {"format": FORMAT_VERSION, "processes": processes, "layouts": layouts}
+        self._packet(PROCESS_BLOCK, len(processes), json.dumps(about).encode())
         self._strings()
         for table in TABLES.values():
             if table.number >= TABLES["launches"].number:
                 rows = self._trace.table(table.name)
-                self.rows(table, rows[1:] if table.name in ("launches", "functions") else rows)
+                if table.name in ("launches", "functions"):
+                    self.rows(table, rows[1:], first=1)
+                else:
+                    self.rows(table, rows)
 
     def undrawn(self, start: int | None, end: int | None) -> None:
         """The rows of tables that have no events."""
@@ -88,12 +92,11 @@ class Archive:
                 if start is None and end is None:
                     self.rows(table, self._trace.unknown(table.name))
 
-    def rows(self, table: Table, rows: np.ndarray) -> None:
-        """Rows of a table as they are."""
-        layout = ",".join(f"{f.name} {f.type}" for f in table.fields)
+    def rows(self, table: Table, rows: np.ndarray, first: int = 0) -> None:
+        """Rows of a table as they are; ``first`` is the id of the first one where rows have ids."""
         for at in range(0, len(rows), _ROWS):
             part = rows[at : at + _ROWS]
-            self._packet(table.number, len(part), _columns(part), layout)
+            self._packet(table.number, len(part), _columns(part), first + at if first else 0)
 
     def _strings(self) -> None:
         """The texts by id, from 1 on: their lengths, and one after the other."""
@@ -105,12 +108,17 @@ class Archive:
             size += len(texts[-1])
             if size >= _TEXT_BYTES or number == len(strings) - 1:
                 lengths = np.array([len(text) for text in texts], "<u4")
-                self._packet(STRINGS_BLOCK, len(texts), lengths.tobytes() + b"".join(texts), "")
+                first = number + 1 - len(texts)
+                self._packet(STRINGS_BLOCK, len(texts), lengths.tobytes() + b"".join(texts), first)
                 texts, size = [], 0
 
-    def _packet(self, number: int, rows: int, data: bytes, layout: str) -> None:
-        table = {"number": number, "rows": rows, "layout": layout or None, "data": _packed(data)}
+    def _packet(self, number: int, rows: int, data: bytes, first: int = 0) -> None:
+        table = {"number": number, "rows": rows, "first": first or None, "data": _packed(data)}
         self._output.packet({"trusted_packet_sequence_id": _SEQUENCE, "cutrace_table": table})
+
+
+def _layout(table: Table) -> list[list[str]]:
+    return [[f.name, f.type] for f in table.fields]
 
 
 @cache

@@ -60,7 +60,8 @@ MESSAGES: dict[str, str] = {
     # Tracks and what is on them.
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
-        8 counter CounterDescriptor, 14 description bytes, 50161 cutrace_number varint""",
+        8 counter CounterDescriptor, 14 description bytes, 50161 cutrace_number varint,
+        50162 cutrace_process varint""",
     "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
     "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
     "CounterDescriptor": "3 unit varint, 6 unit_name bytes",
@@ -93,7 +94,7 @@ MESSAGES: dict[str, str] = {
         50161 cutrace_row CutraceRow""",
     "InternedComputeArgName": "1 iid varint, 2 name bytes",
     # cutrace's own, which viewers skip: archive.py says what for.
-    "CutraceTable": "1 number varint, 2 rows varint, 3 data bytes, 4 layout bytes",
+    "CutraceTable": "1 number varint, 2 rows varint, 3 data bytes, 4 first varint",
     "CutraceRow": "1 iid varint, 2 table varint, 3 track_field varint, 4 arguments varint, "
     + ", ".join(f"{5 + i} field_{i} varint" for i in range(MOST_FIELDS)),
 }
@@ -111,6 +112,7 @@ EXTENSIONS = frozenset(
         "InternedComputeArgName",
         "TracePacket.cutrace_table",
         "TrackDescriptor.cutrace_number",
+        "TrackDescriptor.cutrace_process",
         "InternedData.cutrace_rows",
         "InternedComputeKernel.cutrace_row",
         "CutraceTable",

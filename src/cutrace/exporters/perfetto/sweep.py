@@ -229,7 +229,7 @@ class Sweep:
         else:
             name = track_name(self._trace, kind, number)
             descriptor = {"uuid": uuid, "parent_uuid": self._uuid, "name": name}
-        descriptor["cutrace_number"] = number
+        descriptor |= {"cutrace_number": number, "cutrace_process": self._process}
         defaults = {"track_event_defaults": {"track_uuid": uuid}}
         return _Track(uuid, kind, Sequence(self._numbers.sequence(), self._output, defaults), descriptor, name, [], [])
 
