@@ -64,7 +64,7 @@ class Rank:
         a = self.alignment
         where = f"{self.name} ({self.host})" if self.host else self.name
         if a.error is None:
-            return f"{where}: no clock snapshot tells when it was recorded; it was put where the first begins"
+            return f"{where}: no clock snapshots relate it to the first; it was put where that begins"
         if a == Alignment():
             return f"{where}: on the clock of the result"
         drift = f", drifting by {a.drift * 1e6:+.3f} us a second" if a.drift else ""

@@ -241,7 +241,8 @@ class Part:
 
 
 def _as_time(time: int) -> np.uint64:
-    return np.uint64(min(max(time, 0), int(LATEST) + 1))
+    bounded: np.uint64 = np.uint64(min(max(time, 0), int(LATEST) + 1))
+    return bounded
 
 
 def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.ndarray]:
