@@ -168,7 +168,7 @@ class Generic:
         ids = self._ids(events)
         if not ids.any():
             return events.names
-        names = events.names.copy()
+        names: np.ndarray = events.names.copy()
         for name, id_ in np.unique(np.stack((names, ids)), axis=1).T.tolist():
             if id_:
                 text = f"{self._timeline.one_text(name)}[{self._timeline.one_text(id_)}]"
@@ -345,7 +345,7 @@ class Generic:
 
     def _unquoted(self, texts: np.ndarray) -> np.ndarray:
         """JSON strings as their texts; other JSON stays."""
-        out = texts.copy()
+        out: np.ndarray = texts.copy()
         ids = np.unique(texts[texts > 0])
         for id_, text in zip(ids.tolist(), self._timeline.texts(ids), strict=True):
             if text.startswith(b'"'):
@@ -381,7 +381,7 @@ class Generic:
             wrap = told.get(WRAP)
             told[WRAP] = (wrap if isinstance(wrap, dict) else {}) | say(key & 0xFFFFFFFF)
             texts.append(self._timeline.text(json.dumps(told, ensure_ascii=False, separators=(",", ":"))))
-        out = arguments.copy()
+        out: np.ndarray = arguments.copy()
         out[which] = np.array(texts, np.uint32)[inverse]
         return out
 

@@ -41,8 +41,12 @@ _OF_COPIES = ("memory bandwidth (GB/s)",)
 _OF_PYTHON = ("Python id", "Python parent id", "Python module id")
 _SIZES = ("registers per thread", "shared memory")
 _OWN = (Key(OWN, Want.JSON),)
+_CALL = (*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))
+_WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
+_TOTALS = ("Total Allocated", "Total Reserved")
 _NVTX = (
-    *keys("category", "color", "payload", "payload type", "range id", "depth", "source"), *keys("domain", want=Want.TEXT)
+    *keys("category", "color", "payload", "payload type", "range id", "depth", "source"),
+    *keys("domain", want=Want.TEXT),
 )  # fmt: skip
 
 
@@ -72,11 +76,11 @@ _RULES = (
         "memsets", "X", "gpu_memset", "Memset", left=(*_DERIVED, *_OF_COPIES),
         arguments=(*_WHERE, *_GRAPH, *_OWN, Key("bytes")),
     ),
-    *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=(*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))),
-    *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=(*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))),
+    *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=_CALL),
+    *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
     *_rules(
         "synchronizations", "X", "cuda_sync", left=(*_DERIVED, "cuda_sync_kind"),
-        arguments=(*_WHERE, *_OWN, *keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")),
+        arguments=(*_WHERE, *_OWN, *_WAIT),
     ),
     *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
     *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
@@ -93,7 +97,7 @@ _RULES = (
     *_rules("python", "X", "python_function", left=(*_DERIVED, *_OF_PYTHON), arguments=_EXTERNAL),
     Rule(
         "memory", "i", "cpu_instant_event", "[memory]",
-        (*keys("Total Allocated", "Total Reserved", "Device Id", "Device Type"), *keys(*_DERIVED, "finished", want=Want.NOTHING)),
+        (*keys(*_TOTALS, "Device Id", "Device Type"), *keys(*_DERIVED, "finished", want=Want.NOTHING)),
     ),
     *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
 )  # fmt: skip
@@ -498,7 +502,9 @@ class _Kineto:
         places = []
         for pid, tid in (known[i] for i in which.tolist()):
             if isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {})):
-                process = self._timeline.process_index(self._gpus[pid]) if self._gpus and pid in self._gpus else self._home
+                process = (
+                    self._timeline.process_index(self._gpus[pid]) if self._gpus and pid in self._gpus else self._home
+                )
             else:
                 process = self._timeline.process_index(pid)
             places.append((process, self._timeline.thread_number(process, tid)))
@@ -512,7 +518,7 @@ class _Kineto:
         process, _ = self._timeline.threads(events.threads)
         on_gpu = events.integers("Device Type") == 1
         device = np.where(on_gpu, _u16(events.integers("Device Id")), 0xFFFF)
-        for name in ("Total Allocated", "Total Reserved"):
+        for name in _TOTALS:
             given = events.present(name) & (fate == Fate.KEPT)
             rows = np.zeros(int(given.sum()), TABLES["counters"].dtype)
             rows["time"], rows["value"] = time[given], events.integers(name)[given]

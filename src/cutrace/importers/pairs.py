@@ -47,4 +47,4 @@ def _unmatched(keys: np.ndarray, begins: np.ndarray) -> np.ndarray:
     lowest = np.minimum.accumulate(np.minimum(depth, 0) + step) - step
     previous = np.append(0, lowest[:-1])
     previous[firsts] = 0
-    return ~begins & (depth < np.minimum(previous, 0))
+    return np.asarray(~begins & (depth < np.minimum(previous, 0)))

@@ -194,7 +194,7 @@ class Timeline:
         """Ids of the reader as those of the capture."""
         own = ids >= _OWN_TEXTS
         if own.any():
-            out = np.zeros(len(ids), np.uint32)
+            out: np.ndarray = np.zeros(len(ids), np.uint32)
             out[~own] = self._written(process, ids[~own])
             for text in np.unique(ids[own]).tolist():
                 if text not in process.own_texts:
@@ -346,8 +346,8 @@ class Timeline:
                 process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
                 rows = np.zeros(len(process.made_up), TABLES["threads"].dtype)
                 rows["thread"] = list(process.made_up.values())
-                texts = [t if isinstance(t, bytes) else b"" if t is None else str(t).encode() for t in process.made_up]
-                rows["name"] = [process.writer.string(text) for text in texts]
+                told = [t if isinstance(t, bytes) else b"" if t is None else str(t).encode() for t in process.made_up]
+                rows["name"] = [process.writer.string(name) for name in told]
                 rows["source"] = 1
                 process.writer.rows("threads", rows)
 

@@ -33,7 +33,8 @@ def dumped(value: Any) -> str:
 @dataclass(frozen=True)
 class Parts:
     """Pieces of JSON of one text of arguments, each with a comma before it or empty: ``beside`` is keys of the event,
-    ``inside`` the arguments, ``of_end`` those of the event that ends a slice; ``phase`` is how the event was written."""
+    ``inside`` the arguments, ``of_end`` those of the event that ends a slice. ``phase`` is how the event was written.
+    """
 
     beside: bytes = b""
     inside: bytes = b""
@@ -83,15 +84,16 @@ class Arguments:
         and one more the piece that comes behind something else."""
         for text in np.unique(texts[self._known[texts] < 0]).tolist():
             self._known[text] = self._add(split(self._strings[text]))
-        return self._known[texts]
+        ids: np.ndarray = self._known[texts]
+        return ids
 
     def there(self, ids: np.ndarray) -> np.ndarray:
         """Whether there is an object of arguments, empty or not."""
-        return np.frombuffer(self._there, np.uint8).copy()[ids] > 0
+        return np.asarray(np.frombuffer(self._there, np.uint8).copy()[ids] > 0)
 
     def phases(self, ids: np.ndarray) -> np.ndarray:
         """How events were written (ASCII), 0 where that is not told."""
-        return np.frombuffer(self._phases, np.uint8).copy()[ids]
+        return np.asarray(np.frombuffer(self._phases, np.uint8).copy()[ids])
 
     def _add(self, parts: Parts) -> int:
         self.beside.add(parts.beside)

@@ -62,7 +62,9 @@ class _Export:
         shared = (trace, self._places, Ties(trace), self._names, self._arguments, offset)
         gpu, host, other = GpuLines(*shared), HostLines(*shared), OtherLines(self._places, offset)
         self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
-            name: getattr(lines, name) for lines, names in ((gpu, _GPU), (host, _HOST), (other, _OTHER)) for name in names
+            name: getattr(lines, name)
+            for lines, names in ((gpu, _GPU), (host, _HOST), (other, _OTHER))
+            for name in names
         }
         self._empty = True
         self._total = sum(trace.count(name) for name in self._lines)
@@ -141,7 +143,9 @@ class _Export:
             for thread, text in threads[threads["process"] == process.index][["thread", "name"]].tolist():
                 # The name of a thread whose id is a text is that text, unless it has another one.
                 if made_up.get(str(thread)) != self._trace.strings[text]:
-                    yield _metadata("thread_name", self._places.where(process.index, thread), {"name": self._trace.strings[text]})
+                    yield _metadata(
+                        "thread_name", self._places.where(process.index, thread), {"name": self._trace.strings[text]}
+                    )
 
     def _of_devices(self) -> Iterator[bytes]:
         names = {
@@ -154,7 +158,9 @@ class _Export:
             of = f" of {self._trace.processes[process].name}" if len(self._trace.processes) > 1 else ""
             yield _metadata("process_name", where, {"name": f"GPU {device}{of}"})
             yield _metadata("process_labels", where, {"labels": f"GPU {device}"})
-            yield _metadata("process_sort_index", where, {"sort_index": 5_000_000 + self._places.device(process, device)})
+            yield _metadata(
+                "process_sort_index", where, {"sort_index": 5_000_000 + self._places.device(process, device)}
+            )
         for process, device, thread in self._places.streams:
             where = b',"pid":%d,"tid":%d' % (self._places.device(process, device), thread)
             stream, wait = (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
@@ -170,11 +176,15 @@ class _Export:
 def _never_ended(name: str, rows: np.ndarray) -> np.ndarray:
     if name not in ("host_slices", "nvtx_ranges"):
         return np.zeros(len(rows), bool)
-    return ((rows["flags"] & 1) > 0) & (rows["start"] > 0) & (rows["end"] == 0)
+    return np.asarray(((rows["flags"] & 1) > 0) & (rows["start"] > 0) & (rows["end"] == 0))
 
 
 def _metadata(name: str, where: bytes, arguments: Any) -> bytes:
-    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (quoted(name), where, dumped(arguments or {}).encode("utf-8", "replace"))
+    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (
+        quoted(name),
+        where,
+        dumped(arguments or {}).encode("utf-8", "replace"),
+    )
 
 
 def _list(value: Any) -> list[Any]:

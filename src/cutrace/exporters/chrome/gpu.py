@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from ..._native import demangle
@@ -34,19 +37,30 @@ _SYNC = Line(
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
 )  # fmt: skip
 _SLICE = Line(
-    ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration><blob beside>,'
+    ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
+    "<blob beside>,"
     '"args":{' + _WHERE + "<blob inside><blob own>}}"
 )
-_GRAPH_LAUNCH = Line(
-    ",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}'
-)
+_GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}')
 
 _MEMCPY_NAMES = {number: name for name, number in MEMCPY_KINDS.items()}
 _MEMORY_NAMES = {number: name for name, number in MEMORY_KINDS.items()}
 _SYNC_NAMES = {number: name for name, number in SYNCHRONIZATIONS.items()}
 
 #: Fields of launches that Kineto writes.
-_TOLD = ("id", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "graph", "graph_node")
+_TOLD = (
+    "id",
+    "name",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers",
+    "graph",
+    "graph_node",
+)
 
 
 class GpuLines:
@@ -71,7 +85,9 @@ class GpuLines:
         events = trace.cuda_events
         self._recorded = {
             key: (stream, correlation)
-            for *key_, stream, correlation in events[["process", "event", "event_record", "stream", "correlation"]].tolist()
+            for *key_, stream, correlation in events[
+                ["process", "event", "event_record", "stream", "correlation"]
+            ].tolist()
             for key in [tuple(key_)]
         }
         self._device_of = {(int(c["process"]), int(c["context"])): int(c["device"]) for c in trace.contexts}
@@ -80,7 +96,10 @@ class GpuLines:
         launches = self._trace.launches["name"][rows["launch"]]
         return _KERNEL.write(
             self._columns(rows)
-            | {"name": self._kernel_names.ids(launches), "launch": self._launches.ids(rows["launch"], rows["process"], rows["device"])},
+            | {
+                "name": self._kernel_names.ids(launches),
+                "launch": self._launches.ids(rows["launch"], rows["process"], rows["device"]),
+            },
             len(rows), where=self._places.gpu.blobs, name=self._kernel_names.blobs, launch=self._launches.blobs,
         )  # fmt: skip
 
@@ -109,14 +128,17 @@ class GpuLines:
         keys = rows[["process", "event", "event_record"]].tolist()
         found = [self._recorded.get(key, (-1, -1)) if key[1] else (-1, -1) for key in keys]
         waited, record = np.array(found, np.int64).reshape(-1, 2).T
+        other_record = np.where(rows["event_record"] == record, 0, rows["event_record"])
         device = [self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()]
         device_column = np.array(device, np.int64)
         columns = self._columns(rows, device_column, WAITS) | {
             "name": self._waits.ids(rows["type"]), "waited": np.ascontiguousarray(waited), "event": rows["event"],
             "record": np.ascontiguousarray(record),
-            "own": self._wait_own.ids(np.where(rows["event_record"] == record, 0, rows["event_record"]), rows["status"], rows["flags"]),
+            "own": self._wait_own.ids(other_record, rows["status"], rows["flags"]),
         }  # fmt: skip
-        return _SYNC.write(columns, len(rows), where=self._places.gpu.blobs, name=self._waits.blobs, own=self._wait_own.blobs)
+        return _SYNC.write(
+            columns, len(rows), where=self._places.gpu.blobs, name=self._waits.blobs, own=self._wait_own.blobs
+        )
 
     def graph_launches(self, rows: np.ndarray) -> bytes:
         return _GRAPH_LAUNCH.write(self._columns(rows), len(rows), where=self._places.gpu.blobs)
@@ -125,20 +147,22 @@ class GpuLines:
         ids = self._arguments.ids(rows["arguments"])
         columns = self._columns(rows) | {
             "name": self._names.ids(rows["name"]), "category": self._categories.ids(rows["category"], rows["kind"]),
-            "beside": ids, "inside": 2 * ids + 1, "own": self._slice_own.ids(rows["kind"] != 1, rows["kind"], rows["flags"]),
+            "beside": ids, "inside": 2 * ids + 1,
+            "own": self._slice_own.ids(rows["kind"] != 1, rows["kind"], rows["flags"]),
         }  # fmt: skip
         return _SLICE.write(
             columns, len(rows), where=self._places.gpu.blobs, name=self._names.blobs, category=self._categories.blobs,
             beside=self._arguments.beside, inside=self._arguments.inside, own=self._slice_own.blobs,
         )  # fmt: skip
 
-    def _columns(
-        self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0
-    ) -> dict[str, np.ndarray]:
+    def _columns(self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0) -> dict[str, np.ndarray]:
         """What all GPU work has. ``beside`` is added to the stream for the thread that it is shown on."""
         device = rows["device"] if device is None else device
-        columns = {name: rows[name] for name in ("context", "correlation", "graph") if name in rows.dtype.names}
-        if "graph_node" in rows.dtype.names:
+        fields = rows.dtype.names or ()
+        columns: dict[str, np.ndarray] = {
+            name: rows[name] for name in ("context", "correlation", "graph") if name in fields
+        }
+        if "graph_node" in fields:
             columns |= {"graph_node": rows["graph_node"], "graphed": (rows["graph_node"] > 0) | (rows["graph"] > 0)}
         # CUPTI's way to say that no stream is meant is -1.
         columns["stream"] = np.ascontiguousarray(rows["stream"]).view(np.int32)
@@ -166,24 +190,29 @@ class GpuLines:
         values = {name: int(row[name]) for name in row.dtype.names}
         grid = [values[f"grid_{axis}"] for axis in "xyz"]
         block = [values[f"block_{axis}"] for axis in "xyz"]
-        out = {"registers per thread": values["registers"], "shared memory": values["static_shared"] + values["dynamic_shared"]}
+        shared = values["static_shared"] + values["dynamic_shared"]
+        out: dict[str, Any] = {"registers per thread": values["registers"], "shared memory": shared}
         out |= self._occupancy(values, grid, block, process, device)
         out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
         # As an import of this file reads it: without more, all shared memory is dynamic.
-        usual = dict.fromkeys(values, 0) | {"dynamic_shared": out["shared memory"], "carveout": 255}
-        own = {name: value for name, value in values.items() if name not in _TOLD and value != usual[name]}
+        usual = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
+        own: dict[str, Any] = {
+            name: value for name, value in values.items() if name not in _TOLD and value != usual[name]
+        }
         name = self._trace.strings[values["name"]]
         if values["name"] and demangle(name) != name:
             own["name"] = name
         return b"," + dumped(out | ({OWN: own} if own else {}))[1:-1].encode("utf-8", "replace")
 
-    def _occupancy(self, launch: dict[str, int], grid: list[int], block: list[int], process: int, device: int) -> dict[str, float]:
+    def _occupancy(
+        self, launch: dict[str, int], grid: list[int], block: list[int], process: int, device: int
+    ) -> dict[str, float]:
         facts = self._devices.get((process, device))
         if facts is None or not facts["multiprocessors"]:
             return {}
-        blocks, threads = int(np.prod(grid, dtype=np.float64)), int(np.prod(block, dtype=np.float64))
+        blocks, threads = math.prod(grid), math.prod(block)
         on_each = blocks / int(facts["multiprocessors"])
         out = {"blocks per SM": round(on_each, 6)}
         if facts["warp_size"]:

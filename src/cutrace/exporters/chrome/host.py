@@ -24,7 +24,8 @@ _CALL = Line(
 )
 _SAID = (
     '"args":{<if domain>"domain":<blob domain>,<end><if category>"category":<int category>,<end>'
-    '<if color>"color":<int color>,<end><if payload_type>"payload":<int payload>,"payload type":<int payload_type>,<end>'
+    '<if color>"color":<int color>,<end>'
+    '<if payload_type>"payload":<int payload>,"payload type":<int payload_type>,<end>'
 )
 _PUSHED = Line(
     ',\n{"ph":"X","cat":"nvtx","name":<blob name><blob where>,"ts":<us start><if ended>,"dur":<us duration><end>,'
@@ -37,7 +38,8 @@ _STARTED = Line(
 )  # fmt: skip
 _MARK = Line(
     ',\n{"ph":"i","s":"t","cat":"nvtx","name":<blob name><blob where>,"ts":<us time>,'
-    + _SAID + '"source":<int source>}}'
+    + _SAID
+    + '"source":<int source>}}'
 )
 _SLICE = Line(
     ',\n{"ph":"X"<if category>,"cat":<blob cat><end>,"name":<blob name><blob where>,"ts":<us start>'
@@ -148,7 +150,8 @@ class HostLines:
         ids = self._arguments.ids(rows["arguments"])
         external = rows["external"]
         columns = self._described(rows, ids) | self._span(rows) | {
-            "external": external, "inside": 2 * ids + (external > 0), "args": self._arguments.there(ids) | (external > 0),
+            "external": external, "inside": 2 * ids + (external > 0),
+            "args": self._arguments.there(ids) | (external > 0),
         }  # fmt: skip
         return _SLICE.write(columns, len(rows), **self._described_blobs())
 
@@ -181,7 +184,12 @@ class HostLines:
             "args": self._arguments.there(ids),
         }  # fmt: skip
         return _BEGIN.write(
-            columns, len(rows), **self._described_blobs(), phase=self._phases.blobs, id=self._tracks.blobs, of_end=self._arguments.of_end
+            columns,
+            len(rows),
+            **self._described_blobs(),
+            phase=self._phases.blobs,
+            id=self._tracks.blobs,
+            of_end=self._arguments.of_end,
         )
 
     def instants(self, rows: np.ndarray) -> bytes:
@@ -195,7 +203,12 @@ class HostLines:
             "args": self._arguments.there(ids),
         }  # fmt: skip
         return _INSTANT.write(
-            columns, len(rows), **self._described_blobs(), phase=self._phases.blobs, scope=self._scopes.blobs, id=self._tracks.blobs
+            columns,
+            len(rows),
+            **self._described_blobs(),
+            phase=self._phases.blobs,
+            scope=self._scopes.blobs,
+            id=self._tracks.blobs,
         )
 
     def counters(self, rows: np.ndarray) -> bytes:
@@ -210,7 +223,8 @@ class HostLines:
             "own": self._counter_own.ids(rows["name"], rows["device"], rows["unit"], rows["series"] == 0),
         }  # fmt: skip
         return _COUNTER.write(
-            columns, len(rows), own=self._counter_own.blobs, cat=self._names.blobs, name=self._counter_names.blobs, where=self._places.host.blobs,
+            columns, len(rows), own=self._counter_own.blobs, cat=self._names.blobs,
+            name=self._counter_names.blobs, where=self._places.host.blobs,
             series=self._series.blobs,
         )  # fmt: skip
 
@@ -218,7 +232,8 @@ class HostLines:
         columns = {
             "phase": self._phases.ids(rows["phase"]), "enclosing": rows["flags"] & 1, "numbered": rows["text"] == 0,
             "id": rows["id"], "text": rows["text"], "id_text": self._names.ids(rows["text"]),
-            "category": rows["category"], "cat": self._names.ids(rows["category"]), "name": self._names.ids(rows["name"]),
+            "category": rows["category"], "cat": self._names.ids(rows["category"]),
+            "name": self._names.ids(rows["name"]),
             "where": self._places.host.ids(rows["process"], rows["thread"]), "time": self._at(rows["time"]),
         }  # fmt: skip
         return _FLOW.write(
@@ -240,11 +255,15 @@ class HostLines:
 
     def _span(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         ended = rows["end"] > 0
-        return {"start": self._at(rows["start"]), "duration": np.where(ended, rows["end"] - rows["start"], 0), "ended": ended}
+        return {
+            "start": self._at(rows["start"]),
+            "duration": np.where(ended, rows["end"] - rows["start"], 0),
+            "ended": ended,
+        }
 
     def _described(self, rows: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
         """What slices and moments have."""
-        kinds = rows["kind"] if "kind" in rows.dtype.names else np.zeros(len(rows), np.uint8)
+        kinds = rows["kind"] if "kind" in (rows.dtype.names or ()) else np.zeros(len(rows), np.uint8)
         return {
             "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
             "cat": self._categories.ids(rows["category"], kinds),
@@ -279,7 +298,11 @@ class HostLines:
         """The id of an asynchronous track as its key: a number, a text, or the object that says whose id it is."""
         text = self._trace.strings[track]
         if text.startswith("{"):
-            return b',"id2":' + dumped(value).encode() if isinstance(value := _json(text), dict) else b',"id":' + quoted(text)
+            return (
+                b',"id2":' + dumped(value).encode()
+                if isinstance(value := _json(text), dict)
+                else b',"id":' + quoted(text)
+            )
         return b',"id":' + (text.encode() if _NUMBER.fullmatch(text) else quoted(text))
 
 
@@ -305,4 +328,4 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     again = np.zeros(len(rows), np.int64)
     again[order] = np.arange(len(rows)) - np.maximum.accumulate(np.where(run, np.arange(len(rows)), 0))
     highest = np.maximum.accumulate(again + group * (len(rows) + 1))
-    return first | np.append(False, highest[1:] > highest[:-1])
+    return np.asarray(first | np.append(False, highest[1:] > highest[:-1]))

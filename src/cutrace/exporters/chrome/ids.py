@@ -37,7 +37,7 @@ class Ties:
         if not len(self._work):
             return np.zeros(len(keys), bool)
         at = np.minimum(np.searchsorted(self._work, keys), len(self._work) - 1)
-        return (self._work[at] == keys) & (calls["correlation"] > 0)
+        return np.asarray((self._work[at] == keys) & (calls["correlation"] > 0))
 
     @staticmethod
     def arrows(rows: np.ndarray) -> np.ndarray:
@@ -46,4 +46,4 @@ class Ties:
 
 
 def _key(rows: np.ndarray) -> np.ndarray:
-    return rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"].astype(np.uint64)
+    return np.asarray(rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"].astype(np.uint64))

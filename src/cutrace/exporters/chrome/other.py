@@ -8,12 +8,13 @@ from .lines import Line, Pieces, quoted
 from .places import Places
 
 _ALLOCATION = Line(
-    ',\n{"ph":"i","s":"p","cat":"allocation","name":<blob name><blob where>,"ts":<us time>,"args":{"address":<int address>,'
-    '"bytes":<int bytes>,"device":<int device>,"context":<int context>,"correlation":<int correlation>,"memory":<int memory>}}'
+    ',\n{"ph":"i","s":"p","cat":"allocation","name":<blob name><blob where>,"ts":<us time>,"args":{'
+    '"address":<int address>,"bytes":<int bytes>,"device":<int device>,"context":<int context>,'
+    '"correlation":<int correlation>,"memory":<int memory>}}'
 )
 _POOL = Line(
-    ',\n{"ph":"i","s":"p","cat":"memory_pool","name":<blob name><blob where>,"ts":<us time>,"args":{"address":<int address>,'
-    '"size":<int size>,"used":<int used>,"device":<int device>,"correlation":<int correlation>}}'
+    ',\n{"ph":"i","s":"p","cat":"memory_pool","name":<blob name><blob where>,"ts":<us time>,'
+    '"args":{"address":<int address>,"size":<int size>,"used":<int used>,"device":<int device>,"correlation":<int correlation>}}'
 )
 _UNIFIED = Line(
     ',\n{"ph":"i","s":"p","cat":"unified_memory","name":<blob name><blob where>,"ts":<us start>,"args":{'
@@ -21,8 +22,8 @@ _UNIFIED = Line(
     '"destination":<int destination_device>,"flags":<int flags>}}'
 )
 _JIT = Line(
-    ',\n{"ph":"i","s":"t","cat":"jit","name":<blob name><blob where>,"ts":<us start>,"args":{"duration (us)":<us duration>,'
-    '"cache size":<int cache_size>,"correlation":<int correlation>,"device":<int device>}}'
+    ',\n{"ph":"i","s":"t","cat":"jit","name":<blob name><blob where>,"ts":<us start>,'
+    '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,"device":<int device>}}'
 )
 _ALLOCATIONS = {1: "allocate", 2: "release"}
 _POOLS = {1: "memory pool created", 2: "memory pool destroyed", 3: "memory pool trimmed"}
@@ -33,8 +34,10 @@ _UNIFIED_KINDS = {
 _JIT_OPERATIONS = {1: "cache load", 2: "cache store", 3: "compile"}
 _WORDS = (_ALLOCATIONS, _POOLS, _UNIFIED_KINDS, _JIT_OPERATIONS)
 _TABLES = ("allocation", "memory pool", "unified memory", "JIT")
+
+
 class OtherLines:
-    """Lines of rows of the other tables. Moments with a duration are no slices: they overlap what is on their thread."""
+    """Lines of rows of the other tables. What has a duration is no slice here: it overlaps what is on its thread."""
 
     def __init__(self, places: Places, offset: int) -> None:
         self._places, self._offset = places, offset
@@ -52,7 +55,9 @@ class OtherLines:
     def jit(self, rows: np.ndarray) -> bytes:
         return self._write(_JIT, rows, 3, rows["operation"], rows["thread"])
 
-    def _write(self, line: Line, rows: np.ndarray, kind: int, words: np.ndarray, thread: np.ndarray | None = None) -> bytes:
+    def _write(
+        self, line: Line, rows: np.ndarray, kind: int, words: np.ndarray, thread: np.ndarray | None = None
+    ) -> bytes:
         columns = {name: rows[name] for name in rows.dtype.names or ()}
         for name in {"start", "time"} & set(columns):
             columns[name] = columns[name].astype(np.int64) - self._offset

@@ -1,8 +1,8 @@
 """Which process and thread ids events get.
 
 Work on the host has its own. Work on a GPU has the device as process and the stream as thread, as torch.profiler
-writes it; waits for a stream lie beside its work, as they overlap it, and what the profiler cost is of process -1. Where a
-trace has several processes, the devices and the overheads of all but the first get numbers that no process has.
+writes it; waits for a stream lie beside its work, as they overlap it, and what the profiler cost is of process -1.
+Where a trace has several processes, the devices and the overheads of all but the first get numbers that no process has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Places:
         taken: set[Any] = set()
         for process in trace.processes:
             told = process.info
-            pid = told["source_pid"] if "source_pid" in told else process.pid
+            pid = told.get("source_pid", process.pid)
             if pid is not None and (not isinstance(pid, int | str) or pid in taken):
                 pid = _DOUBLES + process.index
             taken.add(pid)

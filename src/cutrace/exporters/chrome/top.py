@@ -34,14 +34,20 @@ def devices_and_more(trace: Trace, places: Places) -> bytes:
         values["baseTimeNanoseconds"] = base
     if len(trace.processes) > 1 and "schemaVersion" in values:
         values[OWN] = {"gpus": _gpus(trace, places)}
-    return b"".join(b"%s: %s,\n" % (quoted(key), dumped(value).encode("utf-8", "replace")) for key, value in values.items())
+    return b"".join(
+        b"%s: %s,\n" % (quoted(key), dumped(value).encode("utf-8", "replace")) for key, value in values.items()
+    )
 
 
 def behind(trace: Trace, unwritten: dict[str, int]) -> bytes:
     """What is missing, behind the events."""
     sentences = [*trace.quality.sentences()]
-    sentences += [f"{count:,} rows of {name} are not in this file: it has no events for them" for name, count in unwritten.items()]
-    return b",\n" + quoted(f"{OWN}_missing") + b": " + dumped(sentences).encode("utf-8", "replace") if sentences else b""
+    sentences += [
+        f"{count:,} rows of {name} are not in this file: it has no events for them" for name, count in unwritten.items()
+    ]
+    return (
+        b",\n" + quoted(f"{OWN}_missing") + b": " + dumped(sentences).encode("utf-8", "replace") if sentences else b""
+    )
 
 
 def metadata(trace: Trace) -> dict[str, Any]:
@@ -58,7 +64,11 @@ def metadata(trace: Trace) -> dict[str, Any]:
 def _devices(trace: Trace) -> list[dict[str, Any]]:
     """Devices in Kineto's words, and what it has none for as cutrace's own."""
     out: dict[int, dict[str, Any]] = {}
-    own = [f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()]
+    own = [
+        f.name
+        for f in TABLES["devices"].fields
+        if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()
+    ]
     for row in trace.devices:
         told: dict[str, Any] = {"id": int(row["device"]), "name": trace.strings[row["name"]]}
         told |= {key: int(row[f]) for key, f in DEVICE_PROPERTIES.items() if row[f] or f == "compute_minor"}
@@ -73,7 +83,11 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
 
 def _versions(trace: Trace) -> dict[str, Any]:
     info = next((p.info for p in trace.processes if "cupti_version" in p.info or "driver_version" in p.info), {})
-    keys = {"cuda_driver_version": "driver_version", "cuda_runtime_version": "runtime_version", "cupti_version": "cupti_version"}
+    keys = {
+        "cuda_driver_version": "driver_version",
+        "cuda_runtime_version": "runtime_version",
+        "cupti_version": "cupti_version",
+    }
     return {key: info[name] for key, name in keys.items() if isinstance(info.get(name), int)}
 
 
