@@ -176,7 +176,7 @@ def _middle(code: np.ndarray) -> np.ndarray:
     """The middle of the bins with these codes; the number itself where a bin has one."""
     low = (code << np.uint32(_DROPPED_BITS)).view(np.float32).astype(np.float64)
     high = ((code + np.uint32(1)) << np.uint32(_DROPPED_BITS)).view(np.float32).astype(np.float64)
-    middle: np.ndarray = np.where(low < 1 << 11, np.round(low), (low + high) / 2)
+    middle: np.ndarray = np.where(low < 1 << 11, np.round(low), (low + high - 1) / 2)
     return middle
 
 

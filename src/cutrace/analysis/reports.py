@@ -147,7 +147,8 @@ def _kernels(view: View) -> Built:
 
 
 def _configurations(view: View) -> Built:
-    words = (*_text("grid", "block", "cluster"), Column("registers"), Column("shared", "bytes"), *_text("name"))
+    shape = (*_text("grid", "block"), *_text("cluster", spare=True), Column("registers", spare=True))
+    words = (*shape, Column("shared", "bytes", spare=True), *_text("name"))
     rows = []
     for use in view.stats.configurations:
         c = use.configuration
@@ -265,7 +266,7 @@ def _gpus(view: View) -> Built:
 
 def _overlap(view: View) -> Built:
     columns = (
-        *_text("process", "GPU", "communication"), Column("time", "ns"), Column("hidden", "ns"),
+        *_text("process", "GPU", spare=True), *_text("communication"), Column("time", "ns"), Column("hidden", "ns"),
         Column("exposed", "ns"), Column("hidden share", "1"),
     )  # fmt: skip
     rows: Rows = []
@@ -408,7 +409,7 @@ def _counters(view: View) -> Built:
 
 def _memory(view: View) -> Built:
     columns = (
-        *_text("process", "GPU", "memory"), Column("peak", "bytes"), Column("net", "bytes"), Column("allocations"),
+        *_text("process", "GPU", spare=True), *_text("memory"), Column("peak", "bytes"), Column("net", "bytes"), Column("allocations"),
         Column("allocated", "bytes"), Column("frees", spare=True), Column("freed", "bytes", spare=True),
     )  # fmt: skip
     rows: Rows = []

@@ -75,7 +75,7 @@ def key(column: Column) -> str:
         column.unit, ""
     )
     name = column.name.lower().replace(" ", "_")
-    return name if name.endswith(unit) else name + unit
+    return name if f"_{name}".endswith(unit) else name + unit
 
 
 def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cell, ...]], bool | int]:

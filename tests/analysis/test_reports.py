@@ -1,0 +1,178 @@
+"""The reports of `cutrace stats`: their tables, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import ORIGIN, Capture, training_steps
+from cutrace.analysis.distribution import QUANTILE_ERROR
+from cutrace.analysis.reports import REPORTS, tables
+from cutrace.analysis.tables import Column, Table
+from cutrace.errors import CutraceError
+from support.plain_stats import work
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def table(path: Path, name: str) -> list[dict]:
+    with cutrace.load(path) as trace:
+        (found,) = tables(trace, [name])
+        return [dict(zip((c.name for c in found.columns), row, strict=True)) for row in found.rows]
+
+
+@pytest.fixture
+def capture(tmp_path) -> Path:
+    with Capture(tmp_path / "a.bin", command=["train"]) as c:
+        c.device()
+        c.context()
+        c.add("resource_names", kind=1, object=8, context=1, name="copies")
+        c.api("cudaLaunchKernel_v7000", 0, 100, correlation=1)
+        c.api("cudaLaunchKernel", 200, 500, correlation=2, status=1)
+        c.api("cudaMemcpyAsync", 510, 520, correlation=3)
+        c.kernel(c.launch("_Z4axpyPf", grid=(8, 1, 1), block=(64, 2, 1)), 1_000, 3_000, correlation=1)
+        c.kernel(c.launch("_Z4axpyPd"), 4_000, 5_000, correlation=2)
+        c.memcpy(1_500, 3_500, 4096, stream=8, correlation=3)
+        c.push_pop("step", 150, 515, domain="d")
+    return tmp_path / "a.bin"
+
+
+def test_every_report_of_every_real_capture_has_rows_as_wide_as_its_columns():
+    for path in sorted(DATA.glob("*.bin")):
+        with cutrace.load(path) as trace:
+            found = tables(trace, list(REPORTS))
+            assert [t.name for t in found] == list(REPORTS)
+            for one in found:
+                assert all(len(row) == len(one.columns) for row in one.rows), one.name
+
+
+def test_names_of_columns_differ_within_a_report(capture):
+    with cutrace.load(capture) as trace:
+        for one in tables(trace, list(REPORTS)):
+            names = [c.name for c in one.columns]
+            assert len(set(names)) == len(names), one.name
+
+
+def test_kernels_are_sorted_by_total_time_and_have_shares(capture):
+    (row,) = table(capture, "cuda_gpu_kern_sum")
+    assert (row["name"], row["count"], row["total"], row["share"]) == ("axpy", 2, 3_000, 1.0)
+    rows = table(DATA / "torch_step.bin", "cuda_gpu_kern_sum")
+    totals = [row["total"] for row in rows]
+    assert totals == sorted(totals, reverse=True)
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+def test_launch_configurations_are_told_apart(capture):
+    rows = table(capture, "cuda_gpu_kern_gb_sum")
+    assert [(r["grid"], r["block"], r["total"]) for r in rows] == [
+        ("8x1x1", "64x2x1", 2_000),
+        ("1x1x1", "32x1x1", 1_000),
+    ]
+
+
+def test_calls_are_counted_under_one_name_and_failures_are_told(capture):
+    rows = table(capture, "cuda_api_sum")
+    assert [(r["name"], r["count"], r["total"], r["failed"]) for r in rows] == [
+        ("cudaLaunchKernel", 2, 400, 1),
+        ("cudaMemcpyAsync", 1, 10, 0),
+    ]
+
+
+def test_copies_have_a_bandwidth(capture):
+    (row,) = table(capture, "copy_size_sum")
+    assert (row["from"], row["to"], row["at least"], row["bytes"], row["time"]) == (
+        "pageable",
+        "device",
+        4096,
+        4096,
+        2_000,
+    )
+    assert row["bandwidth"] == 4096 * 1e9 / 2_000
+
+
+def test_ranges_are_named_with_their_domain_and_have_their_work(capture):
+    (row,) = table(capture, "nvtx_sum")
+    assert (row["range"], row["total"]) == ("d:step", 365)
+    (row,) = table(capture, "nvtx_gpu_proj_sum")
+    assert (row["range"], row["operations"], row["GPU time"], row["total"]) == ("d:step", 2, 3_000, 3_500)
+    (row,) = table(capture, "nvtx_kern_sum")
+    assert (row["kernel"], row["count"], row["total"]) == ("axpy", 1, 1_000)
+
+
+def test_gpus_and_streams_have_names(capture):
+    (row,) = table(capture, "gpu_sum")
+    assert (row["process"], row["GPU"], row["kernels"], row["busy"]) == ("train (100)", "0 NVIDIA H200", 2, 3_500)
+    assert row["busy share"] == 3_500 / 4_000
+    assert [r["stream"] for r in table(capture, "stream_sum")] == ["7", "8 copies"]
+
+
+def test_streams_of_several_contexts_say_which(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("k"), 10, 20)
+        c.kernel(c.launch("k"), 10, 20, context=2)
+    assert [r["stream"] for r in table(tmp_path / "a.bin", "stream_sum")] == ["1/7", "2/7"]
+
+
+def test_what_computation_hides(capture):
+    (row,) = table(capture, "overlap_sum")
+    assert (row["communication"], row["time"], row["hidden"], row["exposed"]) == ("copies", 2_000, 1_500, 500)
+
+
+def test_launches_in_medians(capture):
+    (row,) = table(capture, "launch_sum")
+    assert (row["launches"], row["call"]) == (2, 200)
+    assert (row["latency"], row["queue"]) == pytest.approx((2_400, 2_200), rel=QUANTILE_ERROR)
+    assert (row["short"], row["bound"]) == (1.0, 0.0)
+
+
+def test_traces_have_a_row_for_each_event_in_the_order_of_time(tmp_path):
+    path = training_steps(tmp_path / "a.bin", steps=3)
+    rows = table(path, "cuda_gpu_trace")
+    with cutrace.load(path) as trace:
+        want = work(trace)
+        calls = sorted((int(r["start"]), int(r["end"])) for r in trace.api_calls)
+    assert [(r["start"], r["duration"]) for r in rows] == [(w.start, w.duration) for w in want]
+    assert [r["name"] for r in rows if r["grid"]] == [w.name for w in want if w.table == "kernels"]
+    assert [r["bytes"] for r in rows if r["name"] == "[CUDA memset]"] == [1 << 16] * 3
+    rows = table(path, "cuda_api_trace")
+    assert [(r["start"], r["start"] + r["duration"]) for r in rows] == calls
+    rows = table(path, "cuda_kern_exec_trace")
+    kernels = [w for w in want if w.table == "kernels"]
+    assert [(r["call start"], r["kernel"], r["api"]) for r in rows] == [
+        (w.call.start, w.duration, w.call.function) for w in kernels
+    ]
+
+
+def test_events_of_several_processes_are_one_list(tmp_path):
+    for name, start in (("a.bin", 100), ("b.bin", 50)):
+        with Capture(tmp_path / name, pid=start) as c:
+            for at in range(start, 400, 100):
+                c.kernel(c.launch("k"), at, at + 10)
+    (tmp_path / "ab.bin").write_bytes((tmp_path / "a.bin").read_bytes() + (tmp_path / "b.bin").read_bytes())
+    starts = [r["start"] - ORIGIN for r in table(tmp_path / "ab.bin", "cuda_gpu_trace")]
+    assert starts == [50, 100, 150, 200, 250, 300, 350]
+
+
+def test_usual_reports_without_rows_are_left_out(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("k"), 10, 20)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert [t.name for t in tables(trace)] == ["gpu_sum", "stream_sum", "idle_sum", "cuda_gpu_kern_sum"]
+        assert [t.name for t in tables(trace, ["um_sum"])] == ["um_sum"]
+
+
+def test_a_report_that_does_not_exist_is_refused_with_a_hint(capture):
+    with cutrace.load(capture) as trace, pytest.raises(CutraceError, match="did you mean cuda_gpu_kern_sum"):
+        tables(trace, ["cuda_gpu_kernel_sum"])
+
+
+def test_tables_are_sorted_by_any_column():
+    columns = (Column("n"), Column("name", "text"))
+    found = Table("t", "T", columns, [(1, "b"), (None, "c"), (3, "a")])
+    assert found.sorted("n").rows == [(3, "a"), (1, "b"), (None, "c")]
+    assert found.sorted("name").rows == [(3, "a"), (1, "b"), (None, "c")]
+    assert found.sorted("other") is found
+    with pytest.raises(CutraceError, match="in the order of time"):
+        Table("t", "T", columns, iter([]), listing=True).sorted("n")

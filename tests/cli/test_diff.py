@@ -1,0 +1,106 @@
+"""cutrace diff: two captures, for people, for programs and for CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from captures import Capture, training_steps
+from support import cutrace
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.fixture
+def captures(tmp_path) -> tuple[Path, Path]:
+    return training_steps(tmp_path / "a.bin", steps=3), training_steps(tmp_path / "b.bin", steps=4)
+
+
+def test_equal_captures_end_with_status_0(captures):
+    done = cutrace("diff", captures[0], captures[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no difference, ")
+
+
+def test_differences_are_shown_and_end_with_status_1(captures):
+    done = cutrace("diff", *captures)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Kernels"
+    assert lines[1].split()[:4] == ["count", "A", "count", "B"]
+    gemm = next(line for line in lines if "kernel::gemm" in line)
+    assert gemm.split()[:2] == ["24", "32"]
+    assert "failed by" in lines[-1]
+
+
+def test_json_is_for_programs(captures):
+    done = cutrace("diff", *captures, "--format", "json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["kind"], found["failed"]) == (1, "cutrace diff", True)
+    assert (found["a"], found["b"]) == tuple(map(str, captures))
+    kernels = found["reports"][0]
+    assert kernels["name"] == "kernels"
+    gemm = next(row for row in kernels["rows"] if row["name"] == "kernel::gemm")
+    assert (gemm["count_a"], gemm["count_b"], gemm["differs"]) == (24, 32, "counts")
+    assert gemm["change_ns"] == gemm["time_b_ns"] - gemm["time_a_ns"]
+
+
+def test_markdown_is_for_job_summaries(captures, tmp_path):
+    out = tmp_path / "out.md"
+    done = cutrace("diff", *captures, "--format", "markdown", "-o", out)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert out.read_text().startswith("### Kernels\n\n| count A | count B |")
+
+
+def test_what_fails_is_for_the_caller_to_say(captures):
+    assert cutrace("diff", *captures, "--fail-on", "none").returncode == 0
+    assert cutrace("diff", *captures, "--fail-on", "launches,time").returncode == 0
+    assert cutrace("diff", *captures, "--tolerance", "counts=50%", "--tolerance", "bytes=50%").returncode == 0
+    assert cutrace("diff", *captures, "--fail-on", "bytes").returncode == 1
+
+
+def test_all_shows_what_is_the_same_too():
+    path = DATA / "cuda_core.bin"
+    assert "saxpy" not in cutrace("diff", path, path).stdout
+    assert "saxpy" in cutrace("diff", path, path, "--all").stdout
+
+
+def test_each_side_may_be_several_files(tmp_path):
+    for name, pid, count in (("a", 1, 2), ("b", 2, 1), ("c", 3, 1)):
+        with Capture(tmp_path / f"{name}.bin", pid=pid) as c:
+            for i in range(count):
+                c.kernel(c.launch("k"), 100 * i, 100 * i + 50)
+    a, b, c = (tmp_path / f"{name}.bin" for name in "abc")
+    assert cutrace("diff", a, b).returncode == 1
+    assert cutrace("diff", a, b, "--with-b", c).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--fail-on", "speed"], "'speed' is nothing that can differ"),
+        (["--tolerance", "time"], "'time' is no tolerance"),
+        (["-o", "/nowhere/at/all.txt"], "does not exist"),
+        (["--format", "csv"], "'csv' is not one of"),
+    ],
+)
+def test_bad_use_ends_with_status_2_and_one_sentence(captures, arguments, said):
+    done = cutrace("diff", *captures, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_file_ends_with_status_2(captures, tmp_path):
+    done = cutrace("diff", captures[0], tmp_path / "none.bin")
+    assert done.returncode == 2
+    assert "No such file" in done.stderr
+
+
+def test_losses_of_either_side_are_said(captures, tmp_path):
+    with Capture(tmp_path / "c.bin") as c:
+        c.loss(1, 42)
+    done = cutrace("diff", captures[0], tmp_path / "c.bin")
+    assert f"cutrace: {tmp_path / 'c.bin'}: 42 records that CUPTI dropped" in done.stderr

@@ -1,0 +1,167 @@
+"""cutrace stats: reports for people and programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from captures import Capture, training_steps
+from cutrace.analysis.reports import REPORTS
+from cutrace.runbin import Writer
+from support import cutrace, rows, small_capture
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def stats(*arguments) -> str:
+    done = cutrace("stats", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_usual_reports_are_shown(tmp_path):
+    shown = stats(training_steps(tmp_path / "a.bin"))
+    for title in ("GPUs", "Streams", "Kernels", "API calls", "Copies and fills by time", "NVTX ranges on the GPU"):
+        assert title in shown
+    assert "kernel::gemm" in shown
+    assert "Unified memory" not in shown
+
+
+def test_reports_are_chosen_by_name_in_that_order(tmp_path):
+    path = small_capture(tmp_path / "a.bin")
+    found = json.loads(stats(path, "--format", "json", "--report", "cuda_api_sum", "--report", "cuda_gpu_kern_sum"))
+    assert [r["name"] for r in found["reports"]] == ["cuda_api_sum", "cuda_gpu_kern_sum"]
+    (kernel,) = found["reports"][1]["rows"]
+    assert kernel == {
+        "share": 1.0, "total_ns": 250, "count": 2, "mean_ns": 125.0, "median_ns": 125.0, "min_ns": 100, "max_ns": 150,
+        "stddev_ns": 35.355339, "name": "saxpy",
+    }  # fmt: skip
+
+
+def test_all_reports_are_listed():
+    lines = stats("--list-reports").splitlines()
+    assert [line.split()[0] for line in lines] == list(REPORTS)
+
+
+def test_csv_markdown_and_output(tmp_path):
+    path, out = training_steps(tmp_path / "a.bin"), tmp_path / "out.csv"
+    assert stats(path, "--report", "cuda_gpu_kern_sum", "--format", "csv", "-o", out) == ""
+    found = list(csv.DictReader(io.StringIO(out.read_text())))
+    assert {row["name"] for row in found} == {"kernel::gemm", "add"}
+    assert sum(int(row["count"]) for row in found) == 20 * 8 * 2
+    assert stats(path, "--report", "cuda_gpu_kern_sum", "--format", "markdown").startswith("### Kernels\n\n| share |")
+
+
+def test_limit_and_sort(tmp_path):
+    path = DATA / "torch_step.bin"
+    arguments = (path, "--report", "cuda_gpu_kern_sum", "--format", "json", "--sort")
+    by_count = json.loads(stats(*arguments, "count"))["reports"][0]["rows"]
+    assert [row["count"] for row in by_count] == sorted((row["count"] for row in by_count), reverse=True)
+    assert len(json.loads(stats(*arguments, "name", "--limit", 3))["reports"][0]["rows"]) == 3
+    assert "more: --limit 0 shows all" in stats(path, "--report", "cuda_gpu_trace")
+    assert len(stats(path, "--report", "cuda_gpu_trace", "--limit", 0).splitlines()) == 2 + 166 + 18
+
+
+def test_kernels_by_their_full_names(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.kernel(c.launch("_Z4axpyIfEvPT_"), 10, 20)
+        c.kernel(c.launch("_Z4axpyIdEvPT_"), 30, 40)
+    arguments = (tmp_path / "a.bin", "--report", "cuda_gpu_kern_sum", "--format", "json")
+    assert [r["name"] for r in json.loads(stats(*arguments))["reports"][0]["rows"]] == ["axpy"]
+    full = {r["name"] for r in json.loads(stats(*arguments, "--names", "full"))["reports"][0]["rows"]}
+    assert full == {"void axpy<float>(float*)", "void axpy<double>(double*)"}
+
+
+def test_what_is_short_and_what_is_a_kernel_wait_can_be_said(tmp_path):
+    path = small_capture(tmp_path / "a.bin")
+    shown = json.loads(stats(path, "--report", "short_kern_sum", "--short", "120ns", "--format", "json"))
+    assert [(r["short"], r["count"]) for r in shown["reports"][0]["rows"]] == [(1, 2)]
+    with Capture(tmp_path / "b.bin") as c:
+        for start in (100, 250):
+            c.kernel(c.launch("k"), start, start + 100)
+    for wait, expected in (("50ns", 0), ("51ns", 50)):
+        shown = json.loads(stats(tmp_path / "b.bin", "--report", "idle_sum", "--kernel-wait", wait, "--format", "json"))
+        assert shown["reports"][0]["rows"][0]["kernel_wait_ns"] == expected
+
+
+def test_several_captures_are_counted_as_one(tmp_path):
+    a, b = small_capture(tmp_path / "a.bin", pid=1), small_capture(tmp_path / "b.bin", pid=2, offset=1000)
+    found = json.loads(stats(a, b, "--format", "json", "--report", "gpu_sum", "--report", "cuda_gpu_kern_sum"))
+    assert [row["process"] for row in found["reports"][0]["rows"]] == ["train (1)", "train (2)"]
+    assert found["reports"][1]["rows"][0]["count"] == 4
+
+
+def test_what_is_missing_is_said_on_stderr(tmp_path):
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        writer.rows("losses", rows("losses", 1, time=5, count=7, reason=1))
+        writer.rows("kernels", rows("kernels", 2, start=[0, 5], end=[0, 9]))
+    done = cutrace("stats", tmp_path / "a.bin")
+    assert done.returncode == 0
+    assert "cutrace: 7 records that CUPTI dropped" in done.stderr
+    assert "cutrace: 1 kernels without known times were set apart" in done.stderr
+
+
+def test_a_capture_with_nothing_in_it_says_so(tmp_path):
+    with Capture(tmp_path / "a.bin"):
+        pass
+    done = cutrace("stats", tmp_path / "a.bin")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "nothing was recorded that could be counted" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--report", "kernels"], "there is no report 'kernels'"),
+        (["--sort", "speed"], "no report has a column 'speed'"),
+        (["--report", "cuda_gpu_trace", "--sort", "duration"], "leave out --sort"),
+        (["--short", "soon"], "'soon' is not a time"),
+        (["--limit", "-1"], "--limit"),
+        (["-o", "/nowhere/at/all.txt"], "does not exist"),
+    ],
+)
+def test_bad_use_ends_with_status_2_and_one_sentence(tmp_path, arguments, said):
+    done = cutrace("stats", small_capture(tmp_path / "a.bin"), *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_file_ends_with_status_2(tmp_path):
+    done = cutrace("stats", tmp_path / "none.bin")
+    assert done.returncode == 2
+    assert "No such file" in done.stderr
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path):
+    with Capture(tmp_path / "a.bin", command=["\x1b[31mevil"]) as c:
+        c.kernel(c.launch("k\x1b]0;owned\x07"), 10, 20)
+        c.push_pop("r\x1b[2J", 10, 20)
+    for form in ("table", "markdown"):
+        assert not {"\x1b", "\x07"} & set(stats(tmp_path / "a.bin", "--format", form))
+
+
+@pytest.mark.parametrize("columns", [80, 120, 160])
+def test_lines_fit_the_terminal(columns):
+    control, terminal = pty.openpty()
+    environ = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
+    command = [sys.executable, "-m", "cutrace", "stats", DATA / "torch_step.bin"]
+    with subprocess.Popen(command, stdout=terminal, env=environ) as process:
+        os.close(terminal)
+        shown = b""
+        try:
+            while piece := os.read(control, 1 << 16):
+                shown += piece
+        except OSError:
+            pass  # what a terminal says when the last program that wrote to it has gone
+        assert process.wait() == 0
+    os.close(control)
+    assert max(map(len, shown.decode().splitlines())) <= columns

@@ -1,0 +1,142 @@
+"""Tables for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from cutrace.analysis.tables import Column, Table
+from cutrace.reports.tables import cell, key, render
+
+COLUMNS = (
+    Column("share", "1"), Column("total", "ns"), Column("count"), Column("max", "ns", spare=True),
+    Column("size", "bytes"), Column("name", "text"),
+)  # fmt: skip
+ROWS = [
+    (0.75, 1_500_000, 12_345, 20_000, 1 << 20, "at::native::elementwise"),
+    (0.25, 500, 1, None, 0, 'a,"b"\n|c'),
+]
+TABLE = Table("kern_sum", "Kernels", COLUMNS, ROWS)
+
+
+def text(form: str, table: Table = TABLE, **options) -> str:
+    return "".join(render([table], form, **options))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (None, "ns", "-"),
+        (0.5, "1", "50.0%"),
+        (0.0001, "1", "<0.1%"),
+        (1_500, "ns", "1.5us"),
+        (1_500, "change", "+1.5us"),
+        (-1_500, "change", "-1.5us"),
+        (12_000_000_345, "moment", "12.000000345 s"),
+        (2048, "bytes", "2 KiB"),
+        (1e9, "bytes/s", "953.7 MiB/s"),
+        (12_345, "", "12,345"),
+        (1.23456, "number", "1.235"),
+        (float("nan"), "number", "nan"),
+        ("a\x1b[2Jb", "text", "a\ufffd[2Jb"),
+    ],
+)
+def test_values_are_shown_in_the_words_of_their_unit(value, unit, shown):
+    assert cell(value, Column("x", unit)) == shown
+
+
+def test_a_table_has_numbers_on_the_right_and_words_on_the_left():
+    assert text("table").splitlines() == [
+        "Kernels (kern_sum)",
+        "  share   total   count     max   size  name",
+        "  75.0%  1.50ms  12,345  20.0us  1 MiB  at::native::elementwise",
+        '  25.0%   500ns       1       -    0 B  a,"b"\ufffd|c',
+    ]
+
+
+def test_a_narrow_terminal_does_without_what_can_be_spared_and_shortens_names():
+    lines = text("table", width=44).splitlines()
+    assert lines[1].split() == ["share", "total", "count", "size", "name"]
+    assert all(len(line) <= 44 for line in lines)
+    assert "…" in lines[2]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 160])
+def test_lines_fit_where_the_terminal_has_room_for_the_numbers(width):
+    long = Table("t", "T", COLUMNS, [(*ROWS[0][:-1], "n" * 200)])
+    needed = 2 + len("75.0%  1.50ms  12,345  1 MiB") + 2 + 12
+    assert max(map(len, text("table", long, width=width).splitlines())) <= max(width, needed)
+
+
+def test_the_limit_says_how_much_more_there_is():
+    assert text("table", limit=1).splitlines()[-1] == "  and 1 more: --limit 0 shows all"
+    lazy = Table("t", "T", COLUMNS, iter(ROWS), listing=True)
+    assert text("table", lazy, limit=1).splitlines()[-1] == "  and more: --limit 0 shows all"
+    assert "more" not in text("table", limit=2)
+
+
+def test_a_table_without_rows_says_so():
+    assert text("table", Table("t", "T", COLUMNS, [])) == "T\n  nothing\n"
+
+
+def test_csv_has_plain_numbers_under_names_with_units():
+    rows = list(csv.reader(io.StringIO(text("csv"))))
+    assert rows[0] == ["share", "total_ns", "count", "max_ns", "size_bytes", "name"]
+    assert rows[1] == ["0.75", "1500000", "12345", "20000", "1048576", "at::native::elementwise"]
+    assert rows[2] == ["0.25", "500", "1", "", "0", 'a,"b"\n|c']
+
+
+def test_several_tables_in_csv_say_which_they_are():
+    shown = "".join(render([TABLE, Table("other", "O", COLUMNS[:1], [(1.0,)])], "csv"))
+    assert shown.startswith("# kern_sum\r\nshare,")
+    assert "\r\n\r\n# other\r\nshare\r\n1.0\r\n" in shown
+
+
+def test_json_has_columns_with_units_and_rows_as_objects():
+    found = json.loads(text("json"))
+    assert (found["format"], found["kind"]) == (1, "cutrace stats")
+    (report,) = found["reports"]
+    assert (report["name"], report["title"]) == ("kern_sum", "Kernels")
+    assert report["columns"][1] == {"key": "total_ns", "name": "total", "unit": "ns"}
+    assert report["rows"][1] == {
+        "share": 0.25, "total_ns": 500, "count": 1, "max_ns": None, "size_bytes": 0, "name": 'a,"b"\n|c',
+    }  # fmt: skip
+
+
+def test_json_knows_no_infinite_numbers():
+    table = Table("t", "T", (Column("x", "number"),), [(float("inf"),), (float("nan"),)])
+    assert [row["x"] for row in json.loads(text("json", table))["reports"][0]["rows"]] == [None, None]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4096, 4097, 10_000])
+def test_long_listings_are_written_in_pieces(rows):
+    table = Table("t", "T", (Column("n"),), ((n,) for n in range(rows)), listing=True)
+    found = json.loads(text("json", table))["reports"][0]["rows"]
+    assert [row["n"] for row in found] == list(range(rows))
+    table = Table("t", "T", (Column("n"),), ((n,) for n in range(rows)), listing=True)
+    assert text("csv", table, limit=5).split() == ["n", *map(str, range(min(rows, 5)))]
+
+
+def test_no_tables_are_an_empty_list():
+    assert json.loads("".join(render([], "json")))["reports"] == []
+    assert "".join(render([], "table")) == ""
+
+
+def test_markdown_keeps_names_from_being_markup():
+    lines = text("markdown").splitlines()
+    assert lines[0] == "### Kernels"
+    assert lines[2] == "| share | total | count | max | size | name |"
+    assert lines[3] == "|--:|--:|--:|--:|--:|---|"
+    assert lines[4].startswith("| 75.0% | 1.50ms | 12,345 | 20.0us | 1 MiB | <code>at&#58;&#58;native")
+    assert "|c" not in lines[5]
+
+
+def test_keys_are_words_for_programs():
+    assert [key(c) for c in (Column("mean time", "ns"), Column("bytes", "bytes"), Column("bandwidth", "bytes/s"))] == [
+        "mean_time_ns",
+        "bytes",
+        "bandwidth_bytes_per_s",
+    ]
