@@ -409,7 +409,8 @@ def _counters(view: View) -> Built:
 
 def _memory(view: View) -> Built:
     columns = (
-        *_text("process", "GPU", spare=True), *_text("memory"), Column("peak", "bytes"), Column("net", "bytes"), Column("allocations"),
+        *_text("process", "GPU", spare=True), *_text("memory"), Column("peak", "bytes"), Column("net", "bytes"),
+        Column("allocations"),
         Column("allocated", "bytes"), Column("frees", spare=True), Column("freed", "bytes", spare=True),
     )  # fmt: skip
     rows: Rows = []
