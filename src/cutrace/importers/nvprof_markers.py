@@ -53,26 +53,25 @@ def convert(reading: Reading, name: str) -> None:
     other = batch.rows - len(marks) - len(begins) - len(ends)
     reading.out.seen(name, other)
     reading.out.left(name, other, why="synchronisation of the host")
-    used = _marks(reading, name, batch.select(marks), data)
-    used += _ranges(reading, name, batch, begins, end, matched, data)
+    _marks(reading, name, batch.select(marks), data)
+    _ranges(reading, name, batch, begins, end, matched, data)
+    used = int(np.count_nonzero(np.isin(data["id"], batch["id"][np.concatenate([marks, begins])])))
     reading.out.seen(f"{name}_DATA", data.rows)
     reading.out.kept(f"{name}_DATA", used)
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
 
-def _marks(reading: Reading, name: str, batch: Batch, data: Batch) -> int:
-    used = 0
+def _marks(reading: Reading, name: str, batch: Batch, data: Batch) -> None:
     for pid, part in _by_process(batch):
         made = Rows("nvtx_marks", part)
         made.moment("timestamp")
-        used += _describe(reading, pid, made, data)
+        _describe(reading, pid, made, data)
         reading.write(name, reading.target(pid), made)
-    return used
 
 
 def _ranges(
     reading: Reading, name: str, batch: Batch, begins: np.ndarray, end: np.ndarray, matched: np.ndarray, data: Batch
-) -> int:
+) -> None:
     whole = batch.select(begins)
     finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
     end_thread = np.where(matched, batch["thread"][end] if batch.rows else 0, whole["thread"])
@@ -87,11 +86,10 @@ def _ranges(
         whole["domain"][pushed],
     )  # fmt: skip
     whole.columns.update(pushed=Column.of(pushed.astype(np.int64)), depth=Column.of(depth))
-    used = 0
     for pid, part in _by_process(whole):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
-        used += _describe(reading, pid, made, data)
+        _describe(reading, pid, made, data)
         made.set("end_thread", part["end_thread"])
         made.set("depth", part["depth"])
         made.rows["kind"] = part["pushed"] == 0
@@ -104,18 +102,17 @@ def _ranges(
         reading.out.seen(name, closed)
         reading.out.kept(name, good)
         reading.out.lost(name, closed - good, why="the end of a range that cannot be used")
-    return used
 
 
-def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> int:
-    """Set what marks and ranges share; returns how many rows of further data were found."""
+def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> None:
+    """Set what marks and ranges share."""
     batch, rows, target = made.batch, made.rows, reading.target(pid)
     made.need("id")
     made.check("name", "domain")
     rows["thread"] = batch["thread"]
     rows["name"], rows["domain"] = target.strings[batch["name"]], target.strings[batch["domain"]]
     if not data.rows:
-        return 0
+        return
     order = np.argsort(data["id"], kind="stable")
     numbers = data["id"][order]
     at = np.minimum(np.searchsorted(numbers, batch["id"]), len(order) - 1)
@@ -129,7 +126,6 @@ def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> int:
     # 0 of the first kind is what markers without a payload have.
     told = found & ((bits != 0) | (more["payloadKind"] != 0))
     rows["payload"], rows["payload_type"] = np.where(told, bits, 0), np.where(told, kinds, 0)
-    return int(np.count_nonzero(found))
 
 
 def _by_process(batch: Batch) -> list[tuple[int, Batch]]:
