@@ -135,11 +135,10 @@ def _migrations(reading: Reading, target: Target, made: Rows) -> None:
     made.take(value="bytes", address="virtualAddress", stream="streamId", flags="migrationCause")
     kinds = batch["copyKind"]
     made.rows["kind"] = np.select([kinds == kind for kind in _MIGRATIONS], list(_MIGRATIONS.values()))
-    device, host = batch["deviceId"], np.int64(_NOTHING)
-    source = np.where(batch.known("srcDeviceId"), batch["srcDeviceId"], device)
-    destination = np.where(batch.known("dstDeviceId"), batch["dstDeviceId"], device)
-    made.set("source_device", np.where(kinds == 11, host, source))
-    made.set("destination_device", np.where(kinds == 12, host, destination))
+    # nsys leaves out where a page came from and went to: the one end is the device, the other the host.
+    for name, column, ends_at_host in (("source_device", "srcDeviceId", 11), ("destination_device", "dstDeviceId", 12)):
+        told = np.where(kinds == ends_at_host, np.int64(_NOTHING), batch["deviceId"])
+        made.set(name, np.where(batch.known(column), batch[column], told))
 
 
 def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
