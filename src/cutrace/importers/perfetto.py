@@ -33,6 +33,7 @@ from .perfetto_wire import (
     fields,
     plan,
     unpack,
+    varint,
 )
 from .restoring import Described, Restoring
 
@@ -40,6 +41,8 @@ _CHUNK = 4 << 20
 _PACKET_TAG = 0x0A
 #: The tables that others refer to, and the descriptions of processes.
 _PROCESSES, _STRINGS = 1, 2
+#: Fields that one of the first packets has.
+_SURE = frozenset((SEQUENCE_ID, COMPRESSED, ZSTD_COMPRESSED))
 #: Fields of TracePacket that say what made a trace, in words.
 _MADE_BY = {
     1: "the kernel's ftrace",
@@ -99,7 +102,7 @@ class _Reader:
         if what or not self._whole:
             self._out.seen("the rest of the file", 1)
             self._out.lost("the rest of the file", 1, why=what or "it is cut off")
-        self._events.finish()
+        self._events.finish(whole=self._whole and not what)
         self._restoring.finish()
 
     def _stream(self, chunks: Iterator[bytes], damaged: tuple[type[Exception], ...], use: Any) -> str:
@@ -211,52 +214,35 @@ class _Reader:
 
 
 def _packets(head: bytes) -> list[list[int]]:
-    """The numbers of the fields of each packet at the begin of a file; nothing when it does not begin with packets."""
+    """The numbers of the fields of the packets at the begin of a file; nothing when it does not begin with packets."""
     data = memoryview(head)
     found: list[list[int]] = []
     at = 0
-    while at < len(data) and len(found) < 256:
-        if data[at] != _PACKET_TAG:
-            return []
+    while at < len(data) and data[at] == _PACKET_TAG and len(found) < 256:
         try:
-            size, shift, begin = 0, 0, at + 1
-            while True:
-                byte = data[begin]
-                size |= (byte & 0x7F) << shift
-                begin, shift = begin + 1, shift + 7
-                if byte < 0x80 or shift > 35:
-                    break
-        except IndexError:
-            break
-        packet = data[begin : begin + size]
-        if len(packet) < size:
-            # It goes on behind the head: what is there of it has to look like a packet.
-            numbers = _begun(packet)
-            return [*found, numbers] if numbers else found
-        try:
-            numbers = [number for number, _ in fields(packet)]
+            size, begin = varint(data, at + 1)
         except Malformed:
-            return []
-        if any(number > 1 << 16 for number in numbers):
-            return []
-        found.append(numbers)
+            break
+        found.append(_numbers(data[begin : begin + size]))
         at = begin + size
-    # One packet of a few bytes may be text that begins with an empty line.
-    return found if any(SEQUENCE_ID in numbers for numbers in found) or len(found) > 3 else []
+    # Fields of these numbers are not what a text has that begins with an empty line.
+    return found if any(_SURE.intersection(numbers) for numbers in found) else []
 
 
-def _begun(packet: memoryview) -> list[int]:
-    """The numbers of the fields of a packet that is not whole."""
+def _numbers(packet: memoryview) -> list[int]:
+    """The numbers of the fields of a packet, which may not be whole; nothing when it is none."""
     numbers = []
     try:
         for number, _ in fields(packet):
             numbers.append(number)
     except Malformed:
-        # The last field is cut off: a group of packets is one long field.
-        if not numbers and len(packet) > 2:
-            tag = (packet[0] & 0x7F) | packet[1] << 7 if packet[0] & 0x80 else packet[0]
-            numbers = [tag >> 3] if tag & 7 == 2 and tag >> 3 in (COMPRESSED, ZSTD_COMPRESSED) else []
-    return [number for number in numbers if number <= 1 << 16]
+        # What is cut off is often one long field: a group of packets, compressed.
+        try:
+            tag, _ = varint(packet, 0)
+        except Malformed:
+            return []
+        return [tag >> 3] if tag in (COMPRESSED << 3 | 2, ZSTD_COMPRESSED << 3 | 2) else []
+    return numbers
 
 
 def _inflated(data: memoryview) -> Iterator[bytes]:

@@ -114,17 +114,15 @@ class Events:
         self._add_gpu(packets, times, styles)
         self._add_host(packets, times, styles)
 
-    def finish(self) -> None:
-        """Write what never ended."""
-        left = 0
+    def finish(self, *, whole: bool) -> None:
+        """Write what never ended. Only in a trace that is ``whole`` is that how it was."""
+        left = sum(len(still.rows) for still in self._open.values())
         for name, still in self._open.items():
-            # Ranges that were open when the capture ended say so; of others the end was lost.
-            left += int((still.rows["flags"] & 1 == 0).sum()) if "flags" in TABLES[name].offsets else len(still.rows)
             self._write(name, still.rows)
         self._open.clear()
         self._nesting.take_open()
-        if left:
-            self._out.note(f"{left:,} slices of the trace have no end: the file is not whole")
+        if left and not whole:
+            self._out.note(f"{left:,} slices have no end, since the trace is not whole: convert the capture again")
 
     def _add_gpu(self, packets: Packets, times: np.ndarray, styles: np.ndarray) -> None:
         on_gpu = packets.kernel != 0
@@ -161,7 +159,7 @@ class Events:
                 still = self._open.get(name) or _Open(np.zeros(0, np.int64), rows[:0])
                 self._open[name] = still.added(which[~whole] + first, rows[~whole])
         if self._nesting.open > _MOST_OPEN:
-            self.finish()
+            self.finish(whole=False)
 
     def _end_open(self, begins: np.ndarray, times: np.ndarray) -> None:
         """End slices of earlier packets: those that these events began, at these times."""

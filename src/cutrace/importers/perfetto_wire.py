@@ -171,16 +171,16 @@ def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """The fields of a message: number, and a number or bytes. Raises :class:`Malformed`."""
     at, size = 0, len(data)
     while at < size:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
             raise Malformed
         if wire == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             yield number, value
             continue
         if wire == 2:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         elif wire in (1, 5):
             length = 8 if wire == 1 else 4
         else:
@@ -204,7 +204,8 @@ def messages(data: memoryview, number: int) -> Iterator[memoryview]:
             yield value
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def varint(data: memoryview, at: int) -> tuple[int, int]:
+    """The number that stands at a place, and the place behind it. Raises :class:`Malformed`."""
     value = shift = 0
     while True:
         if at >= len(data) or shift >= 70:

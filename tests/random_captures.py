@@ -1,0 +1,100 @@
+"""Captures with rows of all tables at random, legal and not: for tests that something holds for any capture."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from captures import ORIGIN, Capture, join
+from cutrace.runbin import TABLES
+from cutrace.runbin.layout import Field, Table
+
+TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev", "nvtx", "x" * 300)
+_SIZES = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
+#: Ids and numbers of threads, streams, contexts and devices: few, so that rows share tracks.
+_FEW = frozenset(("thread", "end_thread", "stream", "context", "device", "correlation", "depth"))
+
+
+def random_capture(path: Path, random: Random, *, texts: tuple[str, ...] = TEXTS, most: int = 6) -> Path:
+    """A capture of up to three processes, some of them of other machines, with up to ``most`` rows of each table."""
+    parts = [path.with_suffix(f".{i}") for i in range(random.randint(1, 3))]
+    for i, part in enumerate(parts):
+        boot = random.choice(("boot", "boot", "other"))
+        with Capture(part, pid=random.choice((100, 200)), boot_id=boot, command=["program", str(i)]) as c:
+            c.clocks(random.choice((0, 0, 5_000)))
+            made = _References(c, random, texts)
+            for table in TABLES.values():
+                if table.name in ("launches", "functions", "clocks"):
+                    continue
+                for _ in range(random.choice((0, 1, most))):
+                    c.add(table.name, **random_row(table, random, made.reference))
+                    if random.random() < 0.1:
+                        c.flush()  # further rows come in another block
+    return join(path, parts)
+
+
+class _References:
+    def __init__(self, c: Capture, random: Random, texts: tuple[str, ...]) -> None:
+        self._c, self._random, self._texts = c, random, texts
+        self._launches = [0, *(c.launch(self._text(), grid=(i, 1, 1), registers=i) for i in range(3))]
+        self._functions = [0]
+        for i in range(3):
+            # Some differ in nothing that an event shows.
+            self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
+
+    def reference(self, kind: str) -> int:
+        """A value of a field of type string, launch or function: some explain nothing."""
+        if kind == "string":
+            return self._c.writer.string(self._text())
+        return self._random.choice([*(self._launches if kind == "launch" else self._functions), 60_000])
+
+    def _text(self) -> str:
+        return self._random.choice(self._texts)
+
+
+def random_row(table: Table, random: Random, reference: Callable[[str], int]) -> dict[str, Any]:
+    row: dict[str, Any] = {f.name: _value(f, random, reference) for f in table.fields if f.name != "process"}
+    if "start" in row:
+        row |= _span(random)
+    elif "time" in row:
+        row["time"] = ORIGIN + random.randint(0, 100) if random.random() < 0.95 else random.choice((0, (1 << 64) - 1))
+    if "payload" in row:
+        row["payload_type"], row["payload"] = _payload(random)
+    return row
+
+
+def _span(random: Random) -> dict[str, int]:
+    start = ORIGIN + random.randint(0, 100)
+    if random.random() < 0.1:
+        return {"start": random.choice((0, start)), "end": random.choice((0, start - 1, (1 << 64) - 1))}
+    return {"start": start, "end": start + random.choice((0, 1, random.randint(0, 200)))}
+
+
+def _payload(random: Random) -> tuple[int, int]:
+    kind = random.randint(0, 6)
+    number = random.choice((0, 1, 7, (1 << 31) + 1))
+    if kind == 3:
+        return kind, int.from_bytes(struct.pack("<d", random.choice((0.0, -1.5, math.inf))), "little")
+    if kind == 6:
+        return kind, int.from_bytes(struct.pack("<f", random.choice((0.0, -1.5, math.inf))), "little")
+    return kind, 0 if kind == 0 else number if kind in (4, 5) else random.choice((number, (1 << 64) - number - 1))
+
+
+def _value(field: Field, random: Random, reference: Callable[[str], int]) -> Any:
+    if field.type in ("string", "launch", "function"):
+        return reference(field.type)
+    if field.type == "bytes16":
+        return np.void(bytes(random.randint(0, 255) for _ in range(16)))
+    if field.type == "f64":
+        return random.choice((0.0, 1.5, -math.inf, math.nan))
+    if field.type in ("i32", "i64"):
+        return random.choice((0, -1, 5))
+    if field.name in _FEW:
+        return random.randint(0, 3)
+    return random.choice((0, 1, 2, 3, (1 << _SIZES[field.type]) - 1))
