@@ -89,7 +89,7 @@ def test_what_is_short_and_what_is_a_kernel_wait_can_be_said(tmp_path):
             c.kernel(c.launch("k"), start, start + 100)
     for wait, expected in (("50ns", 0), ("51ns", 50)):
         shown = json.loads(stats(tmp_path / "b.bin", "--report", "idle_sum", "--kernel-wait", wait, "--format", "json"))
-        assert shown["reports"][0]["rows"][0]["kernel_wait_ns"] == expected
+        assert shown["reports"][0]["rows"][0]["kernel_ns"] == expected
 
 
 def test_several_captures_are_counted_as_one(tmp_path):

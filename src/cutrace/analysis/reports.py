@@ -303,8 +303,8 @@ def _streams(view: View) -> Built:
 
 def _idle(view: View) -> Built:
     columns = (
-        *_WHERE, Column("gaps"), Column("idle", "ns"), Column("host wait", "ns"), Column("kernel wait", "ns"),
-        Column("dependency wait", "ns"), Column("other", "ns"), Column("host share", "1", spare=True),
+        *_WHERE, Column("gaps", spare=True), Column("idle", "ns"), Column("host", "ns"), Column("kernel", "ns"),
+        Column("dependency", "ns"), Column("other", "ns"), Column("host share", "1", spare=True),
     )  # fmt: skip
     rows: Rows = []
     for s in view.stats.streams:
@@ -362,7 +362,7 @@ def _executions(view: View) -> Built:
     kinds = ("total", "call", "queue", "kernel")
     columns = (
         Column("count"),
-        *(Column(f"{kind} {what}", "ns", spare=what in ("min", "max", "stddev") or kind != "kernel")
+        *(Column(f"{kind} {what}", "ns", spare=what != "mean" or kind == "total")
           for kind in kinds for what in ("mean", "median", "min", "max", "stddev")),
         *_text("api", "kernel"),
     )  # fmt: skip
@@ -410,8 +410,8 @@ def _counters(view: View) -> Built:
 def _memory(view: View) -> Built:
     columns = (
         *_text("process", "GPU", spare=True), *_text("memory"), Column("peak", "bytes"), Column("net", "bytes"),
-        Column("allocations"),
-        Column("allocated", "bytes"), Column("frees", spare=True), Column("freed", "bytes", spare=True),
+        Column("allocations", spare=True),
+        Column("allocated", "bytes", spare=True), Column("frees", spare=True), Column("freed", "bytes", spare=True),
     )  # fmt: skip
     rows: Rows = []
     for m in view.stats.memory:
@@ -472,7 +472,7 @@ REPORTS: dict[str, Report] = {
     for r in (
         Report("gpu_sum", "GPUs", ("gpus",), _gpus),
         Report("stream_sum", "Streams", ("streams",), _streams),
-        Report("idle_sum", "Idle time of streams", ("streams",), _idle),
+        Report("idle_sum", "Idle time of streams, by what they waited for", ("streams",), _idle),
         Report("overlap_sum", "Communication behind computation", ("gpus",), _overlap),
         Report("queue_sum", "Queues of launches", ("streams",), _queues),
         Report("launch_sum", "Launches of kernels (medians)", ("launches",), _launches),

@@ -6,10 +6,10 @@ from ..analysis.tables import Cell, Column, Table
 from ..golden.captures import SECTIONS, CaptureComparison, Change
 from ..units import count_of
 
-_WORDS = (Column("differs", "text"), Column("name", "text"), Column("details", "text"))
+_WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
 _COUNTS = (Column("count A"), Column("count B"))
 _BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
-_TIMES = (Column("time A", "ns"), Column("time B", "ns"), Column("change", "change"))
+_TIMES = (Column("time A", "ns", spare=True), Column("time B", "ns", spare=True), Column("change", "change"))
 _MEDIANS = (Column("median A", "ns", spare=True), Column("median B", "ns", spare=True))
 _COLUMNS = {
     "kernels": (*_COUNTS, *_TIMES, *_MEDIANS, *_WORDS),
@@ -39,7 +39,7 @@ def verdict(comparison: CaptureComparison) -> str:
     if not comparison.changes:
         return f"no difference, {same}"
     differences = count_of(len(comparison.changes), "difference")
-    return f"{differences}, {same}: {f'failed by {failed:,}' if failed else 'none of them fails'}"
+    return f"{differences} ({failed:,} that fail), {same}"
 
 
 def _cell(row: Change, column: str) -> Cell:

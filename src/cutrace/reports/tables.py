@@ -20,8 +20,10 @@ FORMATS = ("table", "csv", "json", "markdown")
 FORMAT = 1
 ABOUT = {"kind": "cutrace stats"}
 
-# A text has at least so many characters in a table, and at most so many where the width does not say.
-_NARROWEST, _WIDEST = 24, 100
+# The last text of a row, which is its name, has at least so many characters in a table, other texts at least so many;
+# any at most so many where the width does not say.
+_NAME, _TEXT, _WIDEST = 40, 16, 100
+_SHORTEST = 16
 _GAP = 2
 _MARKDOWN_CELL = 160
 
@@ -135,31 +137,44 @@ def _needed(column: Column, words: list[str]) -> int:
 def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
     """The columns that a line has room for: of those that can be spared, the last goes first."""
     chosen = list(range(len(columns)))
-    least = [
-        _needed(c, w) if c.unit != "text" else min(_needed(c, w), _NARROWEST)
-        for c, w in zip(columns, words, strict=True)
-    ]
+    least = _least(columns, words)
     spare = [i for i in chosen if columns[i].spare]
     # What says the same in every row tells least.
-    spare.sort(key=lambda i: (len(set(words[i])) == 1, i))
+    spare.sort(key=lambda i: (len(words[i]) > 1 and len(set(words[i])) == 1, i))
     while width is not None and spare and sum(least[i] + _GAP for i in chosen) - _GAP > width:
         chosen.remove(spare.pop())
     return chosen
 
 
+def _least(columns: Sequence[Column], words: list[list[str]]) -> list[int]:
+    """How narrow each column may be."""
+    last = max((i for i, column in enumerate(columns) if column.unit == "text"), default=-1)
+    bounds = [_NAME if i == last else _TEXT if c.unit == "text" else _WIDEST for i, c in enumerate(columns)]
+    return [min(_needed(c, w), bound) for c, w, bound in zip(columns, words, bounds, strict=True)]
+
+
 def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
-    """How wide each column is: texts share what numbers leave."""
-    wide = [_needed(c, w) for c, w in zip(columns, words, strict=True)]
-    texts = sorted((i for i, c in enumerate(columns) if c.unit == "text"), key=lambda i: wide[i])
+    """How wide each column is. Of what numbers leave, each text takes what it needs at least, the name the rest up to
+    its length, and the others what is left then; where there is not even the least, the name gives first."""
+    full = [_needed(c, w) for c, w in zip(columns, words, strict=True)]
     if width is None:
-        return [
-            min(size, max(_WIDEST, len(c.name))) if c.unit == "text" else size
-            for size, c in zip(wide, columns, strict=True)
-        ]
-    left = width - _GAP * (len(columns) - 1) - sum(size for i, size in enumerate(wide) if i not in texts)
-    for number, i in enumerate(texts):
-        wide[i] = max(min(wide[i], left // (len(texts) - number)), min(_NARROWEST // 2, wide[i]))
-        left -= wide[i]
+        return [min(w, _WIDEST) if c.unit == "text" else w for w, c in zip(full, columns, strict=True)]
+    texts = [i for i, column in enumerate(columns) if column.unit == "text"]
+    if not texts:
+        return full
+    *others, name = texts
+    wide = [w if i not in texts else 0 for i, w in enumerate(full)]
+    left = width - _GAP * (len(columns) - 1) - sum(wide)
+    least = _least(columns, words)
+    scarce = min(1.0, max(left - _SHORTEST, 0) / max(sum(least[i] for i in others), 1))
+    for i in others:
+        wide[i] = max(int(least[i] * scarce), min(_SHORTEST // 2, full[i]))
+    left -= sum(wide[i] for i in others)
+    wide[name] = max(min(full[name], left), min(_SHORTEST, full[name]))
+    left -= wide[name]
+    for i in sorted(others, key=lambda i: full[i]):
+        more = min(full[i] - wide[i], max(left, 0))
+        wide[i], left = wide[i] + more, left - more
     return wide
 
 
