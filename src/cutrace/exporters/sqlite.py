@@ -159,9 +159,12 @@ class Database:
     def thread_ids(self, rows: np.ndarray, name: str = "thread") -> np.ndarray:
         """Serialized ids of threads of rows, which have 24 bits for the number of a thread."""
         threads = rows[name].astype(np.int64)
-        for at in np.flatnonzero(threads > _THREADS).tolist():
-            key = int(rows["process"][at]), int(threads[at])
-            threads[at] = self._renumbered.setdefault(key, _RENUMBERED + len(self._renumbered))
+        great = np.flatnonzero(threads > _THREADS)
+        keys, inverse = np.unique(
+            np.stack([rows["process"][great], threads[great]], axis=1), axis=0, return_inverse=True
+        )
+        numbers = [self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered)) for p, t in keys.tolist()]
+        threads[great] = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return self.process_ids(rows) | threads
 
     def texts(self, ids: np.ndarray) -> Iterator[str]:

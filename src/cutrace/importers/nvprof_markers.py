@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,10 +33,8 @@ _DATA: dict[str, Kind] = {
 
 def convert(reading: Reading, name: str) -> None:
     """Write the marks and ranges of the table of markers."""
-    batch = _whole(reading, name, _COLUMNS)
-    data = _whole(reading, f"{name}_DATA", _DATA)
-    who = ids(batch["objectId"]).astype(np.int64)
-    batch.columns["process"], batch.columns["thread"] = Column.of(who[:, 0]), Column.of(who[:, 1])
+    batch = _whole(reading, name, _COLUMNS, _with_threads)
+    data = _whole(reading, f"{name}_DATA", _DATA, _with_bits)
     flags = batch["flags"]
     marks = np.flatnonzero(flags & _INSTANT)
     begins, ends = np.flatnonzero(flags & _BEGIN), np.flatnonzero(flags & _END)
@@ -121,7 +120,7 @@ def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> None:
     rows["category"] = np.where(found, more["category"], 0).astype(np.uint32)
     colored = found & (more["flags"] & _COLOR != 0)
     rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
-    bits = np.frombuffer(b"".join(blob[:8].ljust(8, b"\0") for blob in more["payload"].tolist()), "<u8")
+    bits = more["bits"].view(np.uint64)
     kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
     # 0 of the first kind is what markers without a payload have.
     told = found & ((bits != 0) | (more["payloadKind"] != 0))
@@ -132,16 +131,30 @@ def _by_process(batch: Batch) -> list[tuple[int, Batch]]:
     return [(pid, batch.select(batch["process"] == pid)) for pid in np.unique(batch["process"]).tolist()]
 
 
-def _whole(reading: Reading, name: str, columns: dict[str, Kind]) -> Batch:
-    """All rows of a table; of one that is not there, none."""
-    parts = list(reading.tables.batches(name, columns)) if name in reading.tables.names else []
+def _with_threads(batch: Batch) -> None:
+    """Numbers for the objects that markers are of."""
+    who = ids(batch.columns.pop("objectId").values).astype(np.int64)
+    batch.columns["process"], batch.columns["thread"] = Column.of(who[:, 0].copy()), Column.of(who[:, 1].copy())
+
+
+def _with_bits(batch: Batch) -> None:
+    """Numbers for payloads."""
+    payloads = batch.columns.pop("payload").values.tolist()
+    batch.columns["bits"] = Column.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
+
+
+def _whole(reading: Reading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
+    """All rows of a table, as numbers; of one that is not there, none."""
+    parts = [Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})]
+    shrink(parts[0])
+    for part in reading.tables.batches(name, columns) if name in reading.tables.names else ():
+        shrink(part)
+        parts.append(part)
     size = sum(part.rows for part in parts)
-    if not parts:
-        return Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})
     reading.missing(name, size)
     fields = ("values", "null", "wrong")
     joined = {
         column: Column(*(np.concatenate([getattr(part.columns[column], field) for part in parts]) for field in fields))
-        for column in columns
+        for column in parts[0].columns
     }
     return Batch(size, joined)
