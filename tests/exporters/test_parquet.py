@@ -1,0 +1,113 @@
+"""Parquet as other programs see it: docs/parquet.md is true."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+import captures
+import cutrace
+from cutrace.runbin import TABLES
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+DOCS = Path(__file__).parents[2] / "docs" / "parquet.md"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    capture = captures.awkward(tmp_path / "run.bin")
+    cutrace.convert(capture, tmp_path / "run.parquet")
+    return tmp_path / "run.parquet"
+
+
+def test_there_is_a_file_for_each_table_with_rows_and_no_other(folder):
+    with cutrace.load(folder.with_name("run.bin")) as trace:
+        wanted = {name for name in TABLES if len(trace.table(name)) > (name in ("launches", "functions"))}
+        unknown = {name for name in TABLES if len(trace.unknown(name))}
+    assert {p.stem for p in folder.glob("*.parquet")} == wanted | {"processes"}
+    assert {p.stem for p in (folder / "unknown_times").glob("*.parquet")} == unknown == {"kernels", "nvtx_ranges"}
+
+
+def test_columns_are_the_fields_of_the_table_with_their_units(folder):
+    for path in folder.rglob("*.parquet"):
+        if path.stem == "processes":
+            continue
+        found, table = pq.read_schema(path), TABLES[path.stem]
+        derived = [f.name for f in found if b"derived" in (f.metadata or {})]
+        assert [n for n in found.names if n not in derived or n in table.offsets][: len(table.fields)] == list(
+            table.offsets
+        )
+        assert found.metadata[b"cutrace.table"].decode() == table.name
+        for field in table.fields:
+            column = found.field(field.name)
+            assert (column.metadata or {}).get(b"unit", b"").decode() == field.unit
+            if field.unit in ("ns", "bytes") and field.type == "u64":
+                assert column.type == pa.int64()
+            if field.type == "string":
+                assert pa.types.is_dictionary(column.type)
+
+
+def test_texts_stand_in_place_of_ids(folder):
+    kernels = pq.read_table(folder / "kernels.parquet").to_pydict()
+    assert set(kernels["name"]) == {None, "", "_Z6überλv", "node()"}
+    launches = pq.read_table(folder / "launches.parquet").to_pydict()
+    assert dict(zip(launches["id"], launches["demangled"], strict=True))[kernels["launch"][-1]] == "node()"
+    assert "_Z4nodev" in launches["name"]
+    ranges = pq.read_table(folder / "nvtx_ranges.parquet").to_pydict()
+    assert {"outer", "ä µ 漢字", None} <= set(ranges["name"])
+    assert set(pq.read_table(folder / "api_calls.parquet").column("name").to_pylist()) >= {"cudaLaunchKernel", None}
+
+
+def test_processes_say_what_the_capture_says(folder):
+    (first, *_) = pq.read_table(folder / "processes.parquet").to_pylist()
+    assert (first["pid"], first["host"], first["command"]) == (100, "node0", ["python", "train.py"])
+    assert '"boot_id"' in first["description"]
+
+
+def test_a_window_keeps_what_touches_it(tmp_path):
+    capture = captures.training_steps(tmp_path / "run.bin")
+    with cutrace.load(capture) as trace:
+        middle = (trace.start + trace.end) // 2
+        wanted = int((trace.kernels["end"] >= middle).sum())
+    cutrace.convert(capture, tmp_path / "late.parquet", start=middle)
+    assert pq.read_metadata(tmp_path / "late.parquet" / "kernels.parquet").num_rows == wanted
+
+
+def test_only_the_owner_can_read_it(folder):
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(p.stat().st_mode) for p in folder.glob("*.parquet")} == {0o600}
+
+
+def test_it_replaces_a_folder_that_was_there(folder):
+    (folder / "old").write_text("")
+    cutrace.convert(folder.with_name("run.bin"), folder)
+    assert not (folder / "old").exists()
+
+
+def test_duckdb_reads_it_as_it_is(folder):
+    duckdb = pytest.importorskip("duckdb")
+    query = re.search(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)[1].replace("run.parquet", str(folder))
+    rows = duckdb.sql(query).fetchall()
+    assert ("node()", 15, 750) in rows
+
+
+def test_polars_reads_it_as_it_is(folder):
+    polars = pytest.importorskip("polars")
+    kernels = polars.read_parquet(folder / "kernels.parquet")
+    assert kernels.select((polars.col("end") - polars.col("start")).sum()).item() == 60_756
+    for path in folder.rglob("*.parquet"):
+        polars.read_parquet(path)
+
+
+def test_every_column_is_of_a_type_that_spark_reads(folder):
+    # Spark has no unsigned and no half types of its own, and reads these as the next larger ones.
+    known = {"int32", "int64", "uint8", "uint16", "uint32", "uint64", "double", "string", "list<element: string>"}
+    for path in folder.rglob("*.parquet"):
+        for column in pq.read_schema(path):
+            kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+            assert str(kind) in known or kind == pa.binary(16)
