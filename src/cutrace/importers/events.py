@@ -153,7 +153,9 @@ class EventReader:
         scanner = self._scanner
         try:
             with self._source.open() as file:
-                while piece := file.read(CHUNK):
+                # Of a damaged file, read() gives nothing of the last piece, and read1() all that there is.
+                read = file.read1 if self._source.packed else file.read  # type: ignore[attr-defined]
+                while piece := read(CHUNK):
                     scanner.feed(piece)
                     if scanner.pending >= BATCH:
                         yield self._taken()

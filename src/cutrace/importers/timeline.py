@@ -23,8 +23,8 @@ from .events import EventReader, Events, Flag
 FIRST_MADE_UP = 2_000_000_000
 
 #: Row times have to be above 0. The times of a file that begins before the first of these (ns), by what comes first in
-#: it, are shifted by a multiple of the second.
-_EARLIEST, _SHIFT = 10**9, 10**15
+#: it, are shifted by a multiple of the second; those that begin before the third have something wrong with them.
+_EARLIEST, _SHIFT, _ABSURD = 10**9, 10**15, -(10**17)
 _LATEST = 2**63 - 1
 #: Texts that are made here, and not by the reader, have ids from here on.
 _OWN_TEXTS = 1 << 31
@@ -222,7 +222,7 @@ class Timeline:
     def begin(self, batch: Iterable[Events]) -> None:
         """Settle how times are shifted, by the first events of the file."""
         if self._offset is None:
-            timed = [events.times[(events.flags & Flag.TIME) > 0] for events in batch]
+            timed = [e.times[((e.flags & Flag.TIME) > 0) & (e.times > _ABSURD)] for e in batch]
             first = min((int(times.min()) for times in timed if len(times)), default=None)
             if first is not None:
                 shift = 0 if first >= _EARLIEST else (1 - min(first, 0) // _SHIFT) * _SHIFT
@@ -344,11 +344,11 @@ class Timeline:
         for process in self._processes:
             if process.made_up:
                 process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
-                rows = np.zeros(len(process.made_up), TABLES["threads"].dtype)
-                rows["thread"] = list(process.made_up.values())
-                told = [t if isinstance(t, bytes) else b"" if t is None else str(t).encode() for t in process.made_up]
-                rows["name"] = [process.writer.string(name) for name in told]
-                rows["source"] = 1
+                named = {thread: tid for tid, thread in process.made_up.items() if tid is not None}
+                rows = np.zeros(len(named), TABLES["threads"].dtype)
+                rows["thread"], rows["source"] = list(named), 1
+                texts_of = (tid if isinstance(tid, bytes) else str(tid).encode() for tid in named.values())
+                rows["name"] = [process.writer.string(text) for text in texts_of]
                 process.writer.rows("threads", rows)
 
 

@@ -14,7 +14,8 @@ _ALLOCATION = Line(
 )
 _POOL = Line(
     ',\n{"ph":"i","s":"p","cat":"memory_pool","name":<blob name><blob where>,"ts":<us time>,'
-    '"args":{"address":<int address>,"size":<int size>,"used":<int used>,"device":<int device>,"correlation":<int correlation>}}'
+    '"args":{"address":<int address>,"size":<int size>,"used":<int used>,"device":<int device>,'
+    '"correlation":<int correlation>}}'
 )
 _UNIFIED = Line(
     ',\n{"ph":"i","s":"p","cat":"unified_memory","name":<blob name><blob where>,"ts":<us start>,"args":{'
@@ -23,7 +24,8 @@ _UNIFIED = Line(
 )
 _JIT = Line(
     ',\n{"ph":"i","s":"t","cat":"jit","name":<blob name><blob where>,"ts":<us start>,'
-    '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,"device":<int device>}}'
+    '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,'
+    '"device":<int device>}}'
 )
 _ALLOCATIONS = {1: "allocate", 2: "release"}
 _POOLS = {1: "memory pool created", 2: "memory pool destroyed", 3: "memory pool trimmed"}

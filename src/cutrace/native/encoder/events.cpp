@@ -567,10 +567,13 @@ Read EventScanner::text_of(const char*& p, std::uint32_t& id) {
 
 Read EventScanner::id_of(const char*& p, Id& id) {
   const std::string_view text = json::word(p);
-  if (!text.empty() && text.data() + text.size() < end() && json::is_number(text) && json::integer(text, id.value)) {
-    id.kind = Id::kInteger;
-    p += text.size();
-    return Read::kOk;
+  if (!text.empty() && text.data() + text.size() < end()) {
+    const bool number = json::is_number(text) && json::integer(text, id.value);
+    if (number || text == "null") {
+      id.kind = number ? Id::kInteger : Id::kAbsent;
+      p += text.size();
+      return Read::kOk;
+    }
   }
   id.kind = *p == '"' ? Id::kText : Id::kOther;
   std::uint32_t number = 0;

@@ -1,0 +1,303 @@
+"""Trace-event JSON of any program: what it becomes, and that it comes back as it was."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutrace
+from cutrace import Trace
+
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Trace]:
+    def load(*events: Event, **others: Any) -> Trace:
+        path = tmp_path / "made.json"
+        path.write_text(json.dumps({"traceEvents": events, **others} if others else events))
+        return cutrace.load(path)
+
+    return load
+
+
+def x(**keys: Any) -> Event:
+    return {"ph": "X", "pid": 1, "tid": 2, "ts": 10, "dur": 5, "name": "n", "cat": "c"} | keys
+
+
+def slices(trace: Trace) -> list[tuple[Any, ...]]:
+    """Name, begin and end (us of the file) of all slices; those that never ended have no end."""
+    rows = [*trace.host_slices, *trace.unknown("host_slices")]
+    offset = trace.processes[0].info["time_offset_ns"]
+    return sorted(
+        (
+            trace.strings[r["name"]],
+            (int(r["start"]) - offset) / 1000,
+            (int(r["end"]) - offset) / 1000 if r["end"] else None,
+        )
+        for r in rows
+    )
+
+
+class TestSlices:
+    def test_begins_and_ends(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            x(ph="B", name="outer", ts=0), x(ph="B", name="inner", ts=1), x(ph="E", ts=2), x(ph="B", name="other", ts=1, tid=3),
+            x(ph="E", ts=9), x(ph="E", ts=5, tid=3),
+        )  # fmt: skip
+        assert slices(trace) == [("inner", 1, 2), ("other", 1, 5), ("outer", 0, 9)]
+        assert set(trace.host_slices["flags"].tolist()) == {2}
+
+    def test_events_need_not_be_in_order(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="E", ts=2), x(ph="B", name="a", ts=1))
+        assert slices(trace) == [("a", 1, 2)]
+
+    def test_begins_without_end_and_ends_without_begin(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="E", ts=1), x(ph="B", name="open", ts=3))
+        assert slices(trace) == [("open", 3, None)]
+        (account,) = (a for a in trace.imports[0].accounts if a.lost)
+        assert (account.what, list(account.lost)) == ("E events", ["an end without a begin"])
+
+    def test_asynchronous_slices_go_by_id_and_category(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            x(ph="b", id=1, name="a", ts=1), x(ph="b", id=2, name="b", ts=2), x(ph="b", id=1, cat="d", name="c", ts=3),
+            x(ph="n", id=2, name="moment", ts=4), x(ph="e", id=1, ts=5, tid=9), x(ph="e", id=2, ts=6), x(ph="e", id=1, cat="d", ts=7),
+        )  # fmt: skip
+        assert slices(trace) == [("a", 1, 5), ("b", 2, 6), ("c", 3, 7)]
+        assert set(trace.host_slices["kind"].tolist()) == {5}
+        assert trace.strings.take(trace.host_slices["track"]).tolist() == ["1", "2", "1"]
+        assert trace.strings[trace.instants["track"][0]] == "2"
+
+    def test_ids_of_a_process_are_its_own(self, load: Callable[..., Trace]) -> None:
+        local = {"local": "0x1"}
+        trace = load(
+            x(ph="b", id2=local, name="a", ts=1), x(ph="b", id2=local, name="b", ts=2, pid=5), x(ph="e", id2=local, ts=3),
+            x(ph="e", id2=local, ts=4, pid=5),
+        )  # fmt: skip
+        assert slices(trace) == [("a", 1, 3), ("b", 2, 4)]
+
+    def test_the_arguments_of_both_events_stay(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="B", args={"a": 1}), x(ph="E", ts=11, args={"b": 2}))
+        assert json.loads(trace.strings[trace.host_slices["arguments"][0]]) == {
+            "a": 1,
+            "trace_event": {"end": {"b": 2}},
+        }
+
+
+class TestOthers:
+    def test_counters(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            x(ph="C", name="memory", args={"used": 1, "free": 2.5, "note": "x"}), x(ph="C", name="memory", id=7, args={"used": 3}),
+            x(ph="C", name="none", args={"text": "only"}),
+        )  # fmt: skip
+        texts = [trace.strings.take(trace.counters[name]).tolist() for name in ("name", "series")]
+        assert list(zip(*texts, trace.counters["value"].tolist(), strict=True)) == [
+            ("memory", "used", 1.0), ("memory", "free", 2.5), ("memory[7]", "used", 3.0),
+        ]  # fmt: skip
+        accounts = {a.what: a for a in trace.imports[0].accounts}
+        assert list(accounts["C events"].lost) == ["no value is a number"]
+        assert accounts["argument note of C events"].seen.count == 1
+
+    def test_instants_have_scopes(self, load: Callable[..., Trace]) -> None:
+        trace = load(*(x(ph="i", s=s) for s in "tpgz"), x(ph="I"), x(ph="R", name="mark"))
+        assert trace.instants["scope"].tolist() == [0, 1, 2, 0, 0, 0]
+
+    def test_arrows(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ph="s", id=4), x(ph="t", id=4), x(ph="f", id=4, bp="e"), x(ph="s", id="0xffffffffffffffff"))
+        rows = trace.flows[["id", "phase", "flags"]].tolist()
+        assert rows == [(4, ord("s"), 0), (4, ord("t"), 0), (4, ord("f"), 1), (0, ord("s"), 0)]
+        assert trace.strings[trace.flows["text"][3]] == "0xffffffffffffffff"
+
+    def test_phases_that_a_capture_has_nothing_like(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(), *(x(ph=ph) for ph in "NODPcvV("))
+        left = {a.what: t.count for a in trace.imports[0].accounts for t in a.left.values()}
+        assert left == {f"{ph} events": 1 for ph in "NODPcvV("}
+
+    def test_processes_and_threads_of_any_id(self, load: Callable[..., Trace]) -> None:
+        pids = [1, "name", None, -1, 2**40, 3_000_000_000]
+        trace = load(*(x(pid=pid, tid=pid) for pid in pids))
+        told = [p.info.get("source_pid", p.pid) for p in trace.processes]
+        assert told == pids
+        assert len({p.pid for p in trace.processes}) == len(pids)
+        assert all(0 <= p.pid < 2**31 for p in trace.processes)
+        assert len(set(trace.host_slices[["process", "thread"]].tolist())) == len(pids)
+
+    def test_names_of_processes_and_threads(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "first"}},
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "worker"}},
+            {"ph": "M", "name": "process_name", "pid": 8, "args": {"name": "silent"}},
+            x(),
+        )
+        assert [p.name for p in trace.processes] == ["first", "silent"]
+        assert trace.strings[trace.threads["name"][0]] == "worker"
+
+    def test_times_near_zero_and_below_are_shifted(self, load: Callable[..., Trace]) -> None:
+        trace = load(x(ts=0), x(ts=-5.5))
+        offset = trace.processes[0].info["time_offset_ns"]
+        assert offset % 10**15 == 0
+        assert [int(t) - offset for t in trace.host_slices["start"]] == [0, -5500]
+        assert load(x(ts=2e6)).host_slices["start"][0] == 2 * 10**9
+
+
+class TestTruncation:
+    def test_an_array_without_its_end(self, tmp_path: Path) -> None:
+        path = tmp_path / "cut.json"
+        whole = json.dumps([x(name=str(i)) for i in range(5)])
+        for end, kept in ((len(whole) - 1, 5), (len(whole) - 20, 4)):
+            path.write_text(whole[:end])
+            trace = cutrace.load(path)
+            assert trace.count("host_slices") == kept
+            assert any("cut off" in note for note in trace.quality.notes)
+            assert trace.imports[0].lost == 5 - kept
+
+    def test_damage_in_the_middle(self, tmp_path: Path) -> None:
+        path = tmp_path / "damaged.json"
+        good = [json.dumps(x(name=str(i))) for i in range(4)]
+        path.write_text(f'[{good[0]}, {{"ph":"X","name":"broken, {good[1]}, {good[2]}, {good[3]}]')
+        trace = cutrace.load(path)
+        assert [name for name, *_ in slices(trace)][-2:] == ["2", "3"]
+        (account,) = (a for a in trace.imports[0].accounts if a.what == "events")
+        assert account.lost
+
+
+EVERYTHING: list[Event] = [
+    x(
+        tdur=3,
+        tts=7,
+        cname="good",
+        weird={"k": [1, None]},
+        args={"x": 1, "y": [1, 2, {"z": None}], "é": "\U0001f600\n"},
+    ),
+    {"ph": "X", "name": "no duration", "cat": "c", "pid": 1, "tid": 2, "ts": 100},
+    {"ph": "X", "name": "no category", "pid": 1, "tid": 2, "ts": 101.001, "dur": 0, "args": {}},
+    {"ph": "X", "name": "no thread", "pid": 1, "ts": 102, "dur": 1},
+    {"ph": "X", "name": "no process", "ts": 102, "dur": 1},
+    x(ph="B", name="outer", ts=0, args={"b": 1}) | {"dur": None},
+    x(ph="B", name="inner", ts=0),
+    x(ph="B", name="empty", ts=5),
+    x(ph="E", name="empty", ts=5),
+    x(ph="E", name="inner", ts=10),
+    x(ph="E", name="outer", ts=10, args={"e": 2}),
+    x(ph="B", name="next", ts=10),
+    x(ph="E", name="next", ts=12),
+    x(ph="B", name="open", ts=13),
+    x(ph="i", s="g", ts=1.001, args={"u": "\u00e9"}),
+    x(ph="i", s="p", ts=1.002, cname="bad"),
+    x(ph="I", s="t", ts=1.003),
+    x(ph="C", name="counter", tid=0, ts=2, args={"a": 1, "b": 2.5}),
+    x(ph="C", name="counter", tid=0, ts=3, args={"b": 3.5, "a": 2}),
+    x(ph="C", name="counter", tid=0, ts=3, args={"a": 2, "b": 3.5}),
+    x(ph="b", id="0x10", ts=20, args={"q": 1}),
+    x(ph="n", name="step", id="0x10", ts=21),
+    x(ph="e", id="0x10", ts=22, args={"r": 1}),
+    x(ph="b", id=16, ts=20),
+    x(ph="e", id=16, ts=29),
+    x(ph="b", id2={"local": "0x10"}, pid="P", tid="T one", ts=20),
+    x(ph="e", id2={"local": "0x10"}, pid="P", tid="T one", ts=22),
+    x(ph="S", name="old", id="5a", ts=30, args={"k": 1}),
+    x(ph="T", name="old", id="5a", ts=31, args={"step": "x"}),
+    x(ph="F", name="old", id="5a", ts=32),
+    x(ph="s", id=7, ts=1),
+    x(ph="t", id=7, ts=11),
+    x(ph="f", id=7, ts=12, bp="e"),
+    x(ph="s", id="0xdeadbeefdeadbeef", ts=1),
+    {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "process"}},
+    {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "thread"}},
+    {"ph": "M", "name": "thread_sort_index", "pid": 1, "tid": 2, "args": {"sort_index": -5}},
+    {"ph": "M", "name": "num_cpus", "pid": 1, "tid": 0, "args": {"number": 8}},
+]
+EVERYTHING = [{k: v for k, v in e.items() if e["ph"] == "X" or k != "dur"} for e in EVERYTHING]
+
+
+def round_trip(events: list[Event], folder: Path, **others: Any) -> dict[str, Any]:
+    source, written = folder / "source.json", folder / "written.json"
+    source.write_text(json.dumps({"traceEvents": events, **others}))
+    cutrace.convert(source, written)
+    document: dict[str, Any] = json.loads(written.read_text())
+    return document
+
+
+def counted(events: list[Event]) -> Counter[str]:
+    def plain(value: Any) -> Any:
+        """Whole numbers alike, however they are written."""
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [plain(v) for v in value]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    return Counter(json.dumps(plain(e), sort_keys=True) for e in events)
+
+
+class TestRoundTrip:
+    def test_every_kind_of_event_comes_back(self, tmp_path: Path) -> None:
+        others = {"displayTimeUnit": "ns", "otherData": {"version": "1", "list": [1, {"a": None}]}, "stackFrames": {}}
+        document = round_trip(EVERYTHING, tmp_path, **others)
+        assert counted(document["traceEvents"]) == counted(EVERYTHING)
+        assert {key: document[key] for key in others} == others
+
+    def test_twice_is_the_same_as_once(self, tmp_path: Path) -> None:
+        once = round_trip(EVERYTHING, tmp_path)
+        (tmp_path / "source.json").write_text(json.dumps(once))
+        cutrace.convert(tmp_path / "source.json", tmp_path / "written.json")
+        assert counted(json.loads((tmp_path / "written.json").read_text())["traceEvents"]) == counted(
+            once["traceEvents"]
+        )
+
+    @pytest.mark.parametrize("seed", range(15))
+    def test_any_trees_of_slices(self, tmp_path: Path, seed: int) -> None:
+        """Many begin and end at one moment, and empty ones are among them."""
+        rng = random.Random(seed)
+        events: list[Event] = []
+
+        def tree(thread: int, start: int, end: int, depth: int) -> None:
+            name = f"{thread} {start} {end} {depth}"
+            common = {"name": name, "cat": "c", "pid": 1, "tid": thread}
+            events.append({"ph": "B", "ts": start, "args": {"depth": depth}, **common})
+            at = start
+            while depth < 4 and at < end and rng.random() < 0.7:
+                inner = sorted((rng.randrange(at, end + 1), rng.randrange(at, end + 1)))
+                if inner[1] > inner[0]:
+                    tree(thread, *inner, depth + 1)
+                at = max(inner[1], at + 1)
+            events.append({"ph": "E", "ts": end, "args": {"end": depth}, **common})
+
+        for thread in range(3):
+            tree(thread, 0, rng.choice((1, 3, 20)), 0)
+            events.append({"ph": "B", "ts": 30, "name": "z", "cat": "c", "pid": 1, "tid": thread})
+            events.append({"ph": "E", "ts": 30, "name": "z", "cat": "c", "pid": 1, "tid": thread})
+        document = round_trip(events, tmp_path)
+        written = [e for e in document["traceEvents"] if e["ph"] != "M"]
+        assert counted(written) == counted(events)
+
+    def test_many_counters_at_one_moment(self, tmp_path: Path) -> None:
+        """Events are put together across the blocks of a capture."""
+        events = [x(ph="C", tid=0, ts=1000 + i // 50, args={"a": i, "b": -i}) for i in range(30_000)]
+        events = [{k: v for k, v in e.items() if k != "dur"} for e in events]
+        document = round_trip(events, tmp_path)
+        assert counted([e for e in document["traceEvents"] if e["ph"] == "C"]) == counted(events)
+
+
+def test_files_are_found_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "any.txt"
+    for text in (
+        "[]",
+        " [ ]",
+        json.dumps([x()]),
+        '{"traceEvents":[]}',
+        '{"displayTimeUnit":"ns","otherData":{},"traceEvents":[]}',
+        "[",
+    ):
+        path.write_text(text)
+        assert cutrace.load(path).imports[0].format == "chrome"
+    for text in ('{"a": 1}', "[1, 2]", "{}", "5"):
+        path.write_text(text)
+        with pytest.raises(cutrace.CutraceError):
+            cutrace.load(path)

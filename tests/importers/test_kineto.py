@@ -1,0 +1,497 @@
+"""torch.profiler's files: what is in the Trace is what is in the JSON, and every event of it is accounted for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import resource
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutrace
+from cutrace import BadCapture, Trace
+from cutrace.trace.imported import Tally
+
+DATA = Path(__file__).parents[1] / "data"
+FILES = sorted(DATA.glob("kineto*.json.gz"))
+
+Event = dict[str, Any]
+
+
+def ns(microseconds: object) -> int:
+    return int(Decimal(str(microseconds)) * 1000)
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name.split(".json")[0])
+def pair(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Trace]:
+    """A file as JSON with exact numbers, and as a trace."""
+    with gzip.open(request.param) as file:
+        return json.load(file, parse_float=Decimal), cutrace.load(request.param)
+
+
+def events(document: dict[str, Any], *categories: str, phase: str = "X") -> list[Event]:
+    return [e for e in document["traceEvents"] if e["ph"] == phase and e.get("cat") in categories]
+
+
+def same(found: list[Any], expected: list[Any]) -> None:
+    assert Counter(found) == Counter(expected)
+    assert expected
+
+
+def args(event: Event, *names: str, default: int = 0) -> tuple[Any, ...]:
+    return tuple(event["args"].get(name, default) for name in names)
+
+
+def span(event: Event) -> tuple[int, int]:
+    return ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])
+
+
+def external_ids(trace: Trace) -> dict[int, set[int]]:
+    out: dict[int, set[int]] = {}
+    for external, correlation, kind in trace.external_correlations[["external", "correlation", "kind"]].tolist():
+        assert kind == 0xFFFF
+        out.setdefault(correlation, set()).add(external)
+    return out
+
+
+class TestTruth:
+    """Each test compares all events of a kind with all rows, both ways."""
+
+    def test_kernels(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        launches = trace.launches[trace.kernels["launch"]]
+        shape = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
+        rows = trace.kernels[["start", "end", "correlation", "stream", "context", "device"]].tolist()
+        configurations = launches[["registers", "dynamic_shared", "graph", "graph_node", *shape]].tolist()
+        names = trace.strings.take(launches["name"]).tolist()
+        same(
+            list(zip(rows, configurations, names, strict=True)),
+            [
+                (
+                    (*span(e), *args(e, "correlation", "stream", "context", "device")),
+                    (
+                        *args(e, "registers per thread", "shared memory", "graph id", "graph node id"),
+                        *e["args"]["grid"],
+                        *e["args"]["block"],
+                    ),
+                    e["name"],
+                )
+                for e in events(document, "kernel")
+            ],
+        )
+
+    def test_copies(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        kinds = {1: "HtoD", 2: "DtoH", 8: "DtoD"}
+        memory = {1: "Pageable", 2: "Pinned", 3: "Device"}
+        fields = ["start", "end", "bytes", "correlation", "stream", "context", "device", "source_device"]
+        rows = trace.memcpys[[*fields, "kind", "source_memory", "destination_memory"]].tolist()
+        same(
+            [(*row[:-3], f"Memcpy {kinds[row[-3]]} ({memory[row[-2]]} -> {memory[row[-1]]})") for row in rows],
+            [
+                (*span(e), *args(e, "bytes", "correlation", "stream", "context", "device", "device"), e["name"])
+                for e in events(document, "gpu_memcpy")
+            ],
+        )
+
+    def test_fills(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        rows = trace.memsets[["start", "end", "bytes", "correlation", "stream", "context", "device", "memory"]].tolist()
+        same(
+            [(*row[:-1], {3: "Memset (Device)"}[row[-1]]) for row in rows],
+            [
+                (*span(e), *args(e, "bytes", "correlation", "stream", "context", "device"), e["name"])
+                for e in events(document, "gpu_memset")
+            ],
+        )
+
+    def test_calls(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        functions = trace.functions[trace.api_calls["function"]]
+        pids = [p.pid for p in trace.processes]
+        rows = trace.api_calls[["start", "end", "correlation", "thread", "process"]].tolist()
+        names = trace.strings.take(functions["name"]).tolist()
+        of_functions = functions[["domain", "callback", "status"]].tolist()
+        same(
+            [(*row[:-1], pids[row[-1]], *f, name) for row, f, name in zip(rows, of_functions, names, strict=True)],
+            [
+                (
+                    *span(e), *args(e, "correlation"), e["tid"], e["pid"], {"cuda_driver": 1, "cuda_runtime": 2}[e["cat"]],
+                    *args(e, "cbid"), 0, e["name"],
+                )
+                for e in events(document, "cuda_runtime", "cuda_driver")
+            ],
+        )  # fmt: skip
+
+    def test_external_ids(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        known = external_ids(trace)
+        told: dict[int, set[int]] = {}
+        for event in events(document, "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"):
+            if "External id" in event["args"]:
+                told.setdefault(event["args"]["correlation"], set()).add(event["args"]["External id"])
+        assert known == told
+
+    @pytest.mark.parametrize(
+        ("category", "kind", "without"),
+        [
+            ("cpu_op", 1, {"External id", "Ev Idx", "Record function id"}),
+            ("user_annotation", 2, {"External id", "Ev Idx", "Record function id"}),
+            ("python_function", 3, {"Ev Idx", "Python id", "Python parent id", "Python module id"}),
+            ("Trace", 0, set()),
+        ],
+    )
+    def test_slices_of_the_host(
+        self, pair: tuple[dict[str, Any], Trace], category: str, kind: int, without: set[str]
+    ) -> None:
+        document, trace = pair
+        rows = trace.host_slices[trace.host_slices["kind"] == kind]
+        assert set(trace.strings.take(rows["category"]).tolist()) == {category}
+        texts = [trace.strings.take(rows[name]).tolist() for name in ("name", "arguments")]
+        numbers = rows[["start", "end", "external"]].tolist()
+        same(
+            [(*n, name, canonical(a)) for n, name, a in zip(numbers, *texts, strict=True)],
+            [
+                (
+                    *span(e), *args(e, "External id"), e["name"],
+                    canonical({k: v for k, v in e["args"].items() if k not in without}),
+                )
+                for e in events(document, category)
+            ],
+        )  # fmt: skip
+
+    def test_annotations_on_the_gpu(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        names = trace.strings.take(trace.gpu_slices["name"]).tolist()
+        rows = trace.gpu_slices[["start", "end", "device", "stream", "kind"]].tolist()
+        same(
+            list(zip(rows, names, strict=True)),
+            [((*span(e), e["pid"], e["tid"], 1), e["name"]) for e in events(document, "gpu_user_annotation")],
+        )
+
+    def test_memory(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        told = [e for e in events(document, "cpu_instant_event", phase="i") if e["name"] == "[memory]"]
+        counters = trace.counters
+        names = trace.strings.take(counters["name"]).tolist()
+        same(
+            list(zip(counters[["time", "value", "device"]].tolist(), names, strict=True)),
+            [
+                (
+                    (
+                        ns(e["ts"]),
+                        float(e["args"][name]),
+                        e["args"]["Device Id"] if e["args"]["Device Type"] else 0xFFFF,
+                    ),
+                    name,
+                )
+                for e in told
+                for name in ("Total Allocated", "Total Reserved")
+            ],
+        )
+        instants = trace.instants
+        texts = [trace.strings.take(instants[name]).tolist() for name in ("name", "arguments")]
+        moments = zip(instants["time"].tolist(), *texts, strict=True)
+        same(
+            [(time, canonical(a)) for time, name, a in moments if name == "[memory]"],
+            [(ns(e["ts"]), canonical({k: e["args"][k] for k in ("Bytes", "Addr")})) for e in told],
+        )
+
+    def test_flows(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        rows = trace.flows[["time", "id", "thread", "phase", "flags"]].tolist()
+        same(
+            rows,
+            [
+                (ns(e["ts"]), e["id"], e["tid"], ord(phase), int(e.get("bp") == "e"))
+                for phase in "sf"
+                for e in events(document, "fwdbwd", phase=phase)
+            ],
+        )
+
+    def test_devices_and_clocks(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        (told,) = document["deviceProperties"]
+        device = trace.devices[0]
+        assert trace.strings[device["name"]] == told["name"]
+        assert (device["memory"], device["multiprocessors"]) == (told["totalGlobalMem"], told["numSms"])
+        assert device["max_warps_per_multiprocessor"] == told["maxThreadsPerMultiprocessor"] // told["warpSize"]
+        clocks = trace.clocks
+        assert set((clocks["realtime"] - clocks["boottime"]).tolist()) == {document["baseTimeNanoseconds"]}
+
+    def test_processes_and_threads(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        host = next(e["pid"] for e in events(document, "cuda_runtime"))
+        process = next(p for p in trace.processes if p.pid == host)
+        assert process.name == "python3"
+        assert process.info["driver_version"] == document["cuda_driver_version"]
+        assert process.info["trace_metadata"]["traceName"] == document["traceName"]
+        named = {
+            (trace.processes[p].pid, thread): trace.strings[name]
+            for thread, name, p in trace.threads[["thread", "name", "process"]].tolist()
+        }
+        told = [
+            e for e in document["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == host
+        ]
+        # The last name of a thread holds.
+        expected = {(host, e["tid"]): e["args"]["name"] for e in told}
+        assert {key: name for key, name in named.items() if key[0] == host} == expected
+        assert {p.info.get("source_pid") for p in trace.processes} == {None, "Spans", "Traces", ""}
+
+
+def canonical(arguments: str | dict[str, Any]) -> str:
+    value = (json.loads(arguments) if arguments else {}) if isinstance(arguments, str) else arguments
+    return json.dumps(value, sort_keys=True, default=float)
+
+
+class TestAccount:
+    def test_every_event_is_accounted_for(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        expected: dict[str, list[int]] = {}
+        for event in document["traceEvents"]:
+            category, phase = event.get("cat", ""), event["ph"]
+            what = (category if phase == "X" else f"{category} ({phase})") if category else f"{phase} events"
+            tally = expected.setdefault(what, [0, 0])
+            tally[0] += 1
+            tally[1] += ns(event.get("dur", 0))
+        (imported,) = trace.imports
+        assert (imported.format, imported.lost) == ("kineto", 0)
+        assert all(account.balanced for account in imported.accounts)
+        found = {a.what: [a.seen.count, a.seen.duration_ns] for a in imported.accounts if " of " not in a.what}
+        assert found == expected
+
+    def test_what_is_left_is_named(self, pair: tuple[dict[str, Any], Trace]) -> None:
+        document, trace = pair
+        accounts = {a.what: a for a in trace.imports[0].accounts}
+        kernels = events(document, "kernel")
+        assert accounts["argument queued of kernel"].seen == Tally(len(kernels), 0)
+        told = Counter(key for e in events(document, "kernel") for key in e["args"])
+        kept = {"External id", "device", "context", "stream", "correlation", "registers per thread", "shared memory", "grid", "block",
+                "graph id", "graph node id", "priority"}  # fmt: skip
+        left = {
+            name: account.seen.count
+            for what, account in accounts.items()
+            if (match := re.fullmatch("argument (.*) of kernel", what)) and (name := match[1])
+        }
+        assert left == {name: count for name, count in told.items() if name not in kept}
+        arrows = sum(e.get("cat") == "ac2g" for e in document["traceEvents"])
+        assert sum(sum(t.count for t in accounts[f"ac2g ({p})"].left.values()) for p in "sf") == arrows
+
+
+# Files made here
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Trace]:
+    def load(*events: Event | str, **others: Any) -> Trace:
+        texts = [e if isinstance(e, str) else json.dumps(e) for e in events]
+        head = json.dumps({"schemaVersion": 1, **others})[:-1]
+        path = tmp_path / "made.json"
+        path.write_text(f'{head}, "traceEvents": [{",".join(texts)}]}}')
+        return cutrace.load(path)
+
+    return load
+
+
+CALL = {
+    "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 10, "tid": 11, "ts": 2e9, "dur": 2,
+    "args": {"cbid": 211, "correlation": 5, "External id": 3},
+}  # fmt: skip
+KERNEL = {
+    "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 2e9 + 3, "dur": 4.125,
+    "args": {"device": 0, "context": 1, "stream": 7, "correlation": 5, "grid": [1, 2, 3], "block": [4, 5, 6]},
+}  # fmt: skip
+
+
+def changed(event: Event, **keys: Any) -> Event:
+    arguments = event.get("args", {}) | keys.pop("args", {})
+    return {key: value for key, value in (event | keys | {"args": arguments}).items() if value is not None}
+
+
+class TestRecords:
+    def test_work_on_a_gpu_is_of_the_profiled_process(self, load: Callable[..., Trace]) -> None:
+        trace = load(KERNEL, CALL)
+        assert [p.pid for p in trace.processes] == [10]
+        assert trace.kernels["correlation"] == trace.api_calls["correlation"] == 5
+
+    def test_waits(self, load: Callable[..., Trace]) -> None:
+        wait = {"ph": "X", "cat": "cuda_sync", "pid": 0, "tid": 7, "ts": 2e9, "dur": 1}
+        common = {"stream": 7, "correlation": 9, "device": 0, "context": 1}
+        event = {"wait_on_stream": 13, "wait_on_cuda_event_record_corr_id": 8, "wait_on_cuda_event_id": 4}
+        trace = load(
+            CALL,
+            wait | {"name": "Stream Wait Event", "args": common | event},
+            wait | {"name": "Event Sync", "args": common | event | {"stream": -1}},
+            wait | {"name": "Stream Sync", "args": common},
+            wait | {"name": "Context Sync", "args": common | {"stream": -1, "cuda_sync_kind": "Context Sync"}},
+        )
+        rows = trace.synchronizations[["type", "stream", "event", "event_record"]].tolist()
+        assert rows == [(2, 7, 4, 8), (1, 2**32 - 1, 4, 8), (3, 7, 0, 0), (4, 2**32 - 1, 0, 0)]
+        # What the waits say of the event that they wait for.
+        assert trace.cuda_events[["event", "event_record", "stream", "correlation"]].tolist() == [(4, 8, 13, 8)]
+
+    def test_a_copy_between_devices(self, load: Callable[..., Trace]) -> None:
+        arguments = {"fromDevice": 1, "inDevice": 0, "toDevice": 0, "fromContext": 5, "inContext": 4, "toContext": 4}
+        copy = changed(KERNEL, cat="gpu_memcpy", name="Memcpy PtoP (Device -> Device)", args=arguments | {"bytes": 8})
+        row = load(CALL, copy).memcpys[0]
+        names = ("kind", "device", "context", "source_device", "destination_device", "peer_context", "bytes")
+        assert tuple(row[list(names)].tolist()) == (10, 0, 4, 1, 0, 5, 8)
+
+    def test_kernels_of_graphs(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            CALL, *(changed(KERNEL, args={"graph id": 3, "graph node id": n, "priority": -1}) for n in (7, 8, 7))
+        )
+        assert trace.launches[trace.kernels["launch"]][["graph", "graph_node"]].tolist() == [(3, 7), (3, 8), (3, 7)]
+        assert trace.streams[["stream", "priority"]].tolist() == [(7, -1)]
+
+    def test_names_that_say_too_little(self, load: Callable[..., Trace]) -> None:
+        trace = load(CALL, changed(KERNEL, cat="gpu_memcpy", name="copy"), changed(KERNEL, cat="gpu_memset", name=5))
+        assert (trace.memcpys["kind"][0], trace.memsets["memory"][0]) == (0, 0)
+        assert {"names of copies", "names of memory fills"} <= {a.what for a in trace.imports[0].accounts}
+
+    def test_files_of_old_releases(self, load: Callable[..., Trace]) -> None:
+        trace = load(
+            changed(CALL, cat="Runtime"), changed(KERNEL, cat="Kernel", tid="stream 9", args={"stream": None, "external id": 6}),
+            changed(KERNEL, cat="Operator", pid=10, tid=11, args={"external id": 6}),
+        )  # fmt: skip
+        assert trace.count("api_calls") == trace.count("kernels") == 1
+        assert trace.kernels["stream"][0] == 9
+        assert (trace.host_slices["kind"][0], trace.host_slices["external"][0]) == (1, 6)
+
+    def test_overheads(self, load: Callable[..., Trace]) -> None:
+        overhead = {"ph": "X", "cat": "overhead", "pid": -1, "tid": 3, "ts": 2e9, "dur": 1}
+        trace = load(CALL, overhead | {"name": "Buffer Flush"}, overhead | {"name": "Something new"})
+        assert trace.overheads[["kind", "thread"]].tolist() == [(1 << 16, 3)]
+        assert trace.strings.take(trace.host_slices["name"]).tolist() == ["Something new"]
+
+    def test_what_is_not_known_is_generic(self, load: Callable[..., Trace]) -> None:
+        trace = load(CALL, changed(CALL, cat="mtia_runtime", args={"odd": [1]}), changed(CALL, ph="Q"))
+        assert json.loads(trace.strings[trace.host_slices["arguments"][0]])["odd"] == [1]
+        assert [a.what for a in trace.imports[0].accounts if a.left and " of " not in a.what] == ["cuda_runtime (Q)"]
+
+    def test_metadata_stays(self, load: Callable[..., Trace]) -> None:
+        distributed = {"backend": "nccl", "rank": 3, "world_size": 8}
+        info = load(CALL, distributedInfo=distributed, traceName="x").processes[0].info
+        assert (info["rank"], info["trace_metadata"]["distributedInfo"]) == (3, distributed)
+
+    def test_more_functions_than_a_capture_tells_apart(self, load: Callable[..., Trace]) -> None:
+        trace = load(*(changed(CALL, name=f"f{i}") for i in range(66_000)))
+        assert trace.count("api_calls") == 65_535
+        assert trace.imports[0].lost == 66_000 - 65_535
+        names = trace.strings.take(trace.functions["name"][trace.api_calls["function"]])
+        assert names[-1] == "f65534"
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("keys", "why"),
+        [
+            ('"dur":1', "no time"), ('"ts":NaN,"dur":1', "the time is no number"), ('"ts":[],"dur":1', "the time is no number"),
+            ('"ts":1,"dur":-0.001', "the duration is negative"), ('"ts":1,"dur":"x"', "the duration is no number"),
+            ('"ts":9223372036854775,"dur":9223372036854775', "the time is beyond 64 bits"),
+            ('"ts":-9223372036854775,"dur":1', "the time is beyond 64 bits"), ('"ts":1e30,"dur":1', "the time is no number"),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "cpu_op", "gpu_memcpy", "overhead", "other"])
+    def test_times_that_cannot_be_used(self, load: Callable[..., Trace], keys: str, why: str, category: str) -> None:
+        trace = load(CALL, f'{{"ph":"X","cat":"{category}","name":"n","pid":1,"tid":1,{keys}}}')
+        assert trace.imports[0].lost == 1
+        assert [why for a in trace.imports[0].accounts for why in a.lost] == [why]
+        assert all(a.balanced for a in trace.imports[0].accounts)
+        assert [loss.reason for loss in trace.named_losses] == ["unreadable"]
+        assert sum(trace.count(n) for n in ("kernels", "memcpys", "api_calls", "host_slices", "overheads")) == 1
+
+    @pytest.mark.parametrize(
+        "value", ["null", '"x"', "[]", "{}", "-1", "1e300", "18446744073709551615", "-9223372036854775808", "NaN"]
+    )
+    def test_arguments_of_any_type(self, load: Callable[..., Trace], value: str) -> None:
+        names = [
+            "External id", "device", "context", "stream", "correlation", "bytes", "grid", "block", "registers per thread",
+            "shared memory", "graph id", "graph node id", "cbid", "cutrace", "priority", "event_id", "Total Allocated", "Device Id",
+            "Device Type", "fromDevice", "inDevice", "toDevice", "wait_on_cuda_event_id", "wait_on_stream",
+            "wait_on_cuda_event_record_corr_id", "payload", "domain", "color",
+        ]  # fmt: skip
+        arguments = ",".join(f'"{name}":{value}' for name in names)
+        categories = ["kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_sync", "cuda_event", "overhead", "nvtx",
+                      "gpu_user_annotation", "cpu_op", "graph_launch"]  # fmt: skip
+        made = [
+            f'{{"ph":"{phase}","cat":"{c}","name":"[memory]","id":{value},"pid":{value},"tid":{value},"ts":{value},"s":{value},'
+            f'"dur":1,"args":{{{arguments}}}}},{{"ph":"{phase}","cat":"{c}","name":"n","pid":1,"tid":{value},"ts":5,"dur":1,'
+            f'"args":{{{arguments}}}}}'
+            for c in [*categories, "cpu_instant_event"]
+            for phase in "XibeBEsC"
+        ]  # fmt: skip
+        trace = load(
+            CALL, *made, deviceProperties=json.loads(value.replace("NaN", "0")), baseTimeNanoseconds=json.loads(value)
+        )
+        assert all(a.balanced for a in trace.imports[0].accounts)
+        for name in cutrace.runbin.TABLES:
+            trace.table(name)
+
+    def test_cut_anywhere(self, tmp_path: Path) -> None:
+        with gzip.open(FILES[0]) as file:
+            data = file.read()
+        first = data.index(b'"traceEvents"')
+        whole, path = cutrace.load(FILES[0]), tmp_path / "cut.json"
+        for at in np.linspace(first + 2000, len(data) - 2, 40).astype(int).tolist():
+            path.write_bytes(data[:at])
+            trace = cutrace.load(path)
+            (imported,) = trace.imports
+            assert imported.lost <= 1
+            assert all(a.balanced for a in imported.accounts)
+            assert "cut off" in " ".join(trace.quality.notes)
+            kernels = trace.kernels
+            assert np.array_equal(kernels["start"], whole.kernels["start"][: len(kernels)])
+
+    def test_a_compressed_file_that_is_cut(self, tmp_path: Path) -> None:
+        path = tmp_path / "cut.json.gz"
+        path.write_bytes(FILES[0].read_bytes()[:60_000])
+        trace = cutrace.load(path)
+        assert trace.count("host_slices") > 1000
+        assert any("compressed file is damaged" in note for note in trace.quality.notes)
+
+    def test_nothing_that_can_be_used(self, tmp_path: Path) -> None:
+        for text in (
+            '{"schemaVersion": 1}',
+            '{"schemaVersion": 1, "traceEvents": 5}',
+            '{"schemaVersion":1,"traceEvents":[1,2]}',
+        ):
+            path = tmp_path / "no.json"
+            path.write_text(text)
+            with pytest.raises(BadCapture):
+                cutrace.load(path)
+
+    def test_a_file_without_events_is_an_empty_capture(self, load: Callable[..., Trace]) -> None:
+        assert load().imports[0].accounts == ()
+
+    def test_a_bomb_takes_no_memory(self, tmp_path: Path) -> None:
+        path = tmp_path / "bomb.json.gz"
+        with gzip.open(path, "wb", 1) as file:
+            file.write(
+                b'{"schemaVersion":1,"traceEvents":[' + json.dumps(KERNEL).encode() + b',{"ph":"X","args":{"a":"'
+            )
+            for _ in range(300):
+                file.write(bytes([120]) * (1 << 20))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        trace = cutrace.load(path)
+        assert trace.count("kernels") == 1
+        assert trace.imports[0].lost == 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150 << 10
+
+
+def test_files_are_found_by_content(tmp_path: Path) -> None:
+    for text in (
+        '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":1}]}',
+        '[{"ph":"X","cat":"cuda_runtime","name":"k","pid":0,"tid":7,"ts":1,"dur":1}]',
+        '{"baseTimeNanoseconds": 5, "traceEvents": []}',
+    ):
+        path = tmp_path / "name.txt"
+        path.write_text(text)
+        assert cutrace.load(path).imports[0].format == "kineto"
