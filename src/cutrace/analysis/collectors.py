@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -587,17 +588,20 @@ class Memory(Collector):
         if not rows:
             return
         group, sizes = self._groups.of(rows["device"], rows["memory"]), _sizes(rows["bytes"])
-        taken, given = rows["operation"] == _ALLOCATE, rows["operation"] == _RELEASE
-        change = np.where(taken, sizes, np.where(given, -sizes, 0))
         self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
-        for number in np.flatnonzero(np.bincount(group)).tolist():
-            at = group == number
-            sums = self._numbers[number]
-            level = sums[5] + np.cumsum(change[at])
-            sums[4], sums[5] = max(sums[4], int(level.max())), int(level[-1])
-            for place, mask in ((0, taken & at), (2, given & at)):
-                sums[place] += int(np.count_nonzero(mask))
-                sums[place + 1] += int(sizes[mask].sum())
+        # Group by group, each in the order of time: then a group is a stretch of the arrays.
+        order = np.argsort(group.astype(np.uint16), kind="stable")
+        sizes, operation = sizes.take(order), rows["operation"].take(order)
+        taken, given = (np.where(operation == which, sizes, 0) for which in (_ALLOCATE, _RELEASE))
+        level = np.cumsum(taken - given)
+        edges = np.append(0, np.cumsum(np.bincount(group))).tolist()
+        for sums, (begin, end) in zip(self._numbers, pairwise(edges), strict=False):
+            if begin < end:
+                before = sums[5] - (int(level[begin - 1]) if begin else 0)
+                sums[4], sums[5] = max(sums[4], before + int(level[begin:end].max())), before + int(level[end - 1])
+                for place, which, moved in ((0, _ALLOCATE, taken), (2, _RELEASE, given)):
+                    sums[place] += int(np.count_nonzero(operation[begin:end] == which))
+                    sums[place + 1] += int(moved[begin:end].sum())
 
     def end(self, process: int, streams: list[Stream]) -> None:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
