@@ -116,12 +116,16 @@ class _Reader:
             if not chunk:
                 return "it is cut off" if rest else ""
             data = memoryview(rest + chunk if rest else chunk)
-            packets = unpack(self._plan, data)
-            self._bad += packets.bad
-            use(packets)
-            rest = bytes(data[packets.consumed :])
-            if packets.broken:
-                return "what follows is no packet"
+            while True:
+                packets = unpack(self._plan, data)
+                self._bad += packets.bad
+                use(packets)
+                if packets.broken:
+                    return "what follows is no packet"
+                if not packets.consumed:
+                    break
+                data = data[packets.consumed :]
+            rest = bytes(data)
 
     def _packets(self, packets: Packets) -> None:
         self._inner_packets(packets)

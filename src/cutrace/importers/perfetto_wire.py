@@ -24,7 +24,7 @@ DEBUG_NAMES, KERNELS, ARGUMENT_NAMES = 3, 1000, 1001
 SLICE_BEGIN, SLICE_END, INSTANT = 1, 2, 3
 INCREMENTAL_CLOCK = 64
 #: Fields of a row that a style may have, from this number on.
-FIRST_FIELD, MOST_FIELDS = 5, 60
+FIRST_FIELD, MOST_FIELDS = 5, 32
 
 _NUMBER, _ENTER, _EACH, _REPORT = range(4)
 _COLUMNS = ("time", "sequence", "clock", "type", "name", "track", "duration", "correlation", "kernel")
@@ -139,7 +139,7 @@ class Packets:
 
 
 def unpack(unpacker: Unpacker, data: memoryview) -> Packets:
-    """The whole packets at the begin of ``data``."""
+    """Whole packets at the begin of ``data``: not all when there are very many, and none when no whole one is left."""
     consumed, broken, bad, columns, groups, begins, sizes, before = unpacker.read(data)
     places = zip(begins.tolist(), sizes.tolist(), before.tolist(), strict=True)
     annotations, arguments, kernels, rows = groups

@@ -20,7 +20,7 @@ VARINT, ZIGZAG, FIXED32, FIXED64, BYTES, MESSAGE = "varint", "zigzag", "fixed32"
 _WIRE_TYPES = {VARINT: 0, ZIGZAG: 0, FIXED64: 1, BYTES: 2, MESSAGE: 2, FIXED32: 5}
 
 #: Fields that a row of a table may have at most.
-MOST_FIELDS = 60
+MOST_FIELDS = 32
 
 #: By message, its fields: number, name, and the coding or, for a nested message, the name of that. ``double`` is a
 #: fixed64 that holds a floating-point number.

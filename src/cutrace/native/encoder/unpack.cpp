@@ -49,6 +49,7 @@ struct Unpacker::Message {
   std::vector<std::uint64_t>& row;
   bool is_row = false;
   bool reported = false;
+  std::size_t entries = 0;
 };
 
 Unpacker::Unpacker(std::vector<MessagePlan> nodes, std::size_t columns, std::vector<std::size_t> group_columns)
@@ -122,6 +123,7 @@ bool Unpacker::read_message(Message& message, std::size_t node, const std::uint8
       case Act::kReport: message.reported = true; break;
       case Act::kEach: {
         Entries& entries = message.out.groups[static_cast<std::size_t>(nodes_[rule->target].group)];
+        if (++message.entries > kMostEntries) return false;
         entries.rows.push_back(static_cast<std::uint32_t>(message.out.columns[0].size()));
         for (auto& column : entries.columns) column.push_back(0);
         [[fallthrough]];
@@ -143,7 +145,8 @@ Unpacked Unpacker::read(const std::uint8_t* data, std::size_t size) const {
   }
   std::vector<std::uint64_t> row(out.columns.size());
   const std::uint8_t *at = data, *const end = data + size;
-  while (at < end) {
+  std::size_t entries = 0;
+  while (at < end && entries < kEnough && out.columns[0].size() < kEnough) {
     if (*at != kMessageTag) {
       out.broken = true;
       break;
@@ -178,6 +181,7 @@ Unpacked Unpacker::read(const std::uint8_t* data, std::size_t size) const {
         }
       }
     }
+    entries += message.entries;
     out.bad += !sound;
     at = body + length;
     out.consumed = static_cast<std::size_t>(at - data);

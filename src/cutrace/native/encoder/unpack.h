@@ -1,6 +1,6 @@
 // Columns from protobuf, the way back of encoder.h: messages of a stream become rows of numbers, as a plan says that
 // was made in Python. Nothing here knows which messages these are. What is not as the wire format has it is counted and
-// left out; no input makes more memory than a small multiple of its size.
+// left out, and what one call returns is bounded.
 #pragma once
 
 #include <cstddef>
@@ -52,11 +52,14 @@ class Unpacker {
  public:
   // A message may not be longer than this.
   static constexpr std::size_t kLongest = std::size_t{64} << 20;
+  // Nor have more entries than this, and reading stops behind a message when there are more rows or entries than that.
+  static constexpr std::size_t kMostEntries = std::size_t{1} << 20, kEnough = std::size_t{1} << 18;
 
   // Throws std::invalid_argument for a plan that names what is not there, or nests without end.
   Unpacker(std::vector<MessagePlan> nodes, std::size_t columns, std::vector<std::size_t> group_columns);
 
-  // Reads messages of a stream, each of which stands behind the tag of field 1 and its length.
+  // Reads messages of a stream, each of which stands behind the tag of field 1 and its length: as many as there are, or
+  // enough.
   Unpacked read(const std::uint8_t* data, std::size_t size) const;
 
  private:
