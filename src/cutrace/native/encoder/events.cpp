@@ -66,7 +66,7 @@ Texts::Place Texts::store(std::string_view text) {
   }
   const Place place{static_cast<std::uint32_t>(pages_.size() - 1), static_cast<std::uint32_t>(page_used_),
                     static_cast<std::uint32_t>(text.size())};
-  std::memcpy(pages_.back().get() + page_used_, text.data(), text.size());
+  if (!text.empty()) std::memcpy(pages_.back().get() + page_used_, text.data(), text.size());
   page_used_ += text.size();
   return place;
 }
@@ -171,7 +171,7 @@ void EventScanner::feed(const char* data, std::size_t size) {
     if (size_ > 0) std::memcpy(larger.get(), buffer_.get(), size_);
     buffer_ = std::move(larger);
   }
-  std::memcpy(buffer_.get() + size_, data, size);
+  if (size > 0) std::memcpy(buffer_.get() + size_, data, size);
   size_ += size;
   std::memset(buffer_.get() + size_, 0, json::kPadding);
   if (size_ >= next_try_) run(false);
