@@ -1,0 +1,109 @@
+"""How long `cutrace stats`, `cutrace slice` and `cutrace diff` take on a large capture, and how much memory.
+
+    python benchmarks/stats.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
+
+Tiles a capture to that many rows as benchmarks/convert.py does. Each round runs each verb in a fresh process, as a user
+does: ``stats`` with its usual reports; ``slice`` of the middle half of the time, into a capture; ``diff`` of the
+capture with another tile of it with as many rows, so that it reads twice as many. ``stats`` and ``slice`` are pinned to
+one core; ``diff`` may use two. ``seconds`` is from the start of the process to its end, the interpreter's start and all
+imports included; it is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is
+the most memory that the process had in any round. Files are in the page cache, in the folder that TMPDIR names. One
+round before the others is not counted.
+
+The targets are less than 2 s and less than 500 MiB each. Prints one JSON line; ``--out`` adds it to the results in a
+file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cutrace
+from convert import add_result, default_capture, hardware, tile
+
+SECONDS, MEMORY_MIB = 2.0, 500
+
+
+def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
+    """One verb in a fresh process; status 0 and 1 are those of verbs that did their work."""
+    # Modules that are installed lie there compiled; those of a checkout are compiled by the first round.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
+    chosen = sorted(os.sched_getaffinity(0))[-cores:]
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cutrace", *arguments],
+        stdout=subprocess.DEVNULL,
+        env=environment,
+        preexec_fn=lambda: os.sched_setaffinity(0, chosen),
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"cutrace {' '.join(arguments)} ended with status {process.returncode}")
+    return {
+        "seconds": seconds,
+        "user_seconds": usage.ru_utime,
+        "system_seconds": usage.ru_stime,
+        "peak_rss_mib": usage.ru_maxrss / 1024,
+    }
+
+
+def verbs(source: Path, other: Path, folder: Path) -> dict[str, tuple[list[str], int]]:
+    """The command lines, and on how many cores each may run."""
+    with cutrace.load(source) as trace:
+        span = trace.end - trace.start
+    half = ["--start", f"{span // 4}ns", "--end", f"{3 * span // 4}ns", "-q", "-o", str(folder / "half.bin")]
+    return {
+        "stats": (["stats", str(source)], 1),
+        "slice": (["slice", str(source), *half], 1),
+        "diff": (["diff", str(source), str(other)], 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000, help="rows of the capture (10000000)")
+    parser.add_argument("--capture", type=Path, help="the capture to tile (the largest of tests/data)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each verb, of which the median counts (5)")
+    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
+        folder = Path(name)
+        capture = args.capture or default_capture(folder)
+        source, other = folder / "tiled.bin", folder / "other.bin"
+        events = tile(capture, source, args.events)
+        tile(capture, other, args.events)
+        os.sync()  # the system would write the captures to the disk while they are read
+        result: dict[str, Any] = {
+            "benchmark": "stats",
+            "capture": capture.name,
+            "events": events,
+            "capture_bytes": source.stat().st_size,
+        }
+        met = True
+        for verb, (arguments, cores) in verbs(source, other, folder).items():
+            rounds = [run(arguments, folder, cores=cores) for _ in range(args.rounds + 1)][1:]
+            found = {key: round(float(np.median([r[key] for r in rounds])), 3) for key in rounds[0]}
+            found["peak_rss_mib"] = round(max(r["peak_rss_mib"] for r in rounds), 1)
+            result[verb] = {**found, "seconds_all": [round(r["seconds"], 3) for r in rounds]}
+            met = met and found["seconds"] < SECONDS and found["peak_rss_mib"] < MEMORY_MIB
+        result |= {"targets_met": met, "hardware": hardware() | {"cores_used": 2}}
+    print(json.dumps(result))
+    if args.out:
+        add_result(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
