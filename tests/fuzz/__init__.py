@@ -1,1 +1,10 @@
 """Fuzzing: see docs/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the targets that are written in Python."""
+
+from __future__ import annotations
+
+from .imports import Databases, Folders, Json, Traces
+from .targets import Captures, GoldenFiles, Marks, Reading, Target
+
+TARGETS: dict[str, type[Target]] = {
+    target.name: target for target in (Captures, Reading, Json, Databases, Traces, Folders, GoldenFiles, Marks)
+}

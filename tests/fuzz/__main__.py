@@ -16,7 +16,8 @@ import traceback
 from hashlib import sha256
 from pathlib import Path
 
-from .targets import TARGETS, Target
+from . import TARGETS
+from .targets import Target
 
 #: A hang ends the process after so many seconds, with the stacks of all threads.
 PATIENCE = 60

@@ -52,6 +52,10 @@ class Target(ABC):
 
     name: ClassVar[str]
 
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(dir=folder)
+        self.folder = Path(self._temporary.name)
+
     @abstractmethod
     def make(self, rng: random.Random) -> bytes: ...
 
@@ -74,6 +78,18 @@ class Target(ABC):
         assert peak < BYTES + BYTES_A_BYTE * len(data), f"{peak:,} bytes of memory for {len(data):,} bytes"
 
 
+def in_range(trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
+    """What rows refer to is there."""
+    if not len(rows):
+        return
+    sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
+    for f in table.fields:
+        if f.type in sizes:
+            assert int(rows[f.name].max()) < sizes[f.type]
+    if "process" in table.offsets:
+        assert int(rows["process"].max()) < len(trace.processes)
+
+
 class Captures(Target):
     """Any bytes as a capture: every table, the quality, the figures, the windows and their metrics, the conversion, and
     the commands that print them."""
@@ -81,9 +97,8 @@ class Captures(Target):
     name = "capture"
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(dir=folder)
-        self._folder = Path(self._temporary.name)
-        made = self._folder / "seed.bin"
+        super().__init__(folder)
+        made = self.folder / "seed.bin"
         seeds = [path.read_bytes() for path in sorted(DATA.glob("*.bin"))]
         seeds += [training_steps(made, steps=1, layers=1).read_bytes()]
         seeds += [awkward(made).read_bytes() for _ in range(6)]  # small, and everything is in it
@@ -94,7 +109,7 @@ class Captures(Target):
 
     def check(self, data: bytes) -> None:
         rng = random.Random(len(data))
-        path, converted = self._folder / "fuzzed.bin", self._folder / "fuzzed.pftrace"
+        path, converted = self.folder / "fuzzed.bin", self.folder / "fuzzed.pftrace"
         path.write_bytes(data)
         with contextlib.suppress(CutraceError), cutrace.load(path) as trace:
             self._read(trace)
@@ -106,22 +121,11 @@ class Captures(Target):
         if rng.random() < 0.1:
             self._print(path)
 
-    def _in_range(self, trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
-        """What rows refer to is there."""
-        if not len(rows):
-            return
-        sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
-        for f in table.fields:
-            if f.type in sizes:
-                assert int(rows[f.name].max()) < sizes[f.type]
-        if "process" in table.offsets:
-            assert int(rows["process"].max()) < len(trace.processes)
-
     def _read(self, trace: cutrace.Trace) -> None:
         for name, table in TABLES.items():
             rows = trace.table(name)
             assert rows.dtype == table.dtype
-            self._in_range(trace, table, rows)
+            in_range(trace, table, rows)
             list(trace.blocks(name, trace.start, trace.end))
         assert all(isinstance(sentence, str) for sentence in trace.quality.sentences())
         assert trace.start <= trace.end
@@ -148,7 +152,7 @@ class Reading(Captures):
         self._seeds = [seed for seed in self._seeds if sum(len(block.payload) for block in seed) < _SMALL]
 
     def check(self, data: bytes) -> None:
-        path = self._folder / "fuzzed.bin"
+        path = self.folder / "fuzzed.bin"
         path.write_bytes(data)
         with contextlib.suppress(CutraceError), cutrace.load(path) as trace:
             for kind in np.unique(trace._reader.headers["kind"]).tolist():
@@ -158,7 +162,7 @@ class Reading(Captures):
                     assert rows.dtype == unknown.dtype == table.dtype
                     # Of launches and functions equal ones are there once, and row 0 stands for none.
                     assert len(rows) + len(unknown) <= trace.count(table.name) + ("id" in table.offsets)
-                    self._in_range(trace, table, rows)
+                    in_range(trace, table, rows)
             assert trace.start <= trace.end
             assert len(trace.processes) >= 1
 
@@ -176,8 +180,8 @@ class GoldenFiles(Target):
     name = "golden"
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(dir=folder)
-        self._path = Path(self._temporary.name) / "fuzzed.toml"
+        super().__init__(folder)
+        self._path = self.folder / "fuzzed.toml"
 
     _SEED = """\
 # Written by `pytest --cutrace --cutrace-update`. Review it like code.
@@ -284,6 +288,3 @@ class Marks(Target):
     def _hold(self, window: Window, around: Any) -> None:
         assert around.start <= window.start <= window.end <= around.end or window.start >= around.end
         assert all(s < window.end and e > window.start for s, e in window.tool)
-
-
-TARGETS: dict[str, type[Target]] = {target.name: target for target in (Captures, Reading, GoldenFiles, Marks)}

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from .targets import TARGETS, Captures
+from . import TARGETS
+from .targets import Captures
 
 INPUTS = sorted(Path(__file__).with_name("inputs").glob("capture-*.bin"))
-ROUNDS = {"capture": 60, "golden": 300, "marks": 500}
+ROUNDS = {
+    "capture": 60, "reader": 300, "json": 300, "database": 60, "pftrace": 150, "parquet": 40, "golden": 300,
+    "marks": 500,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TARGETS)
