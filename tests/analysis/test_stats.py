@@ -15,8 +15,12 @@ from captures import ORIGIN, Capture, awkward, join, training_steps
 from cutrace.analysis import overlap, projection, sweep
 from cutrace.analysis.calls import plain_name
 from cutrace.analysis.names import normalize_kernel
+from cutrace.analysis.reports import REPORTS, tables
 from cutrace.analysis.stats import Options, collect
 from cutrace.errors import CutraceError
+from cutrace.golden.captures import PARTS, compare_captures
+from cutrace.reports.tables import FORMATS, render
+from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 from support import plain_stats as plain
 
@@ -518,3 +522,42 @@ def test_a_capture_without_rows_has_no_statistics(tmp_path):
         pass
     with cutrace.load(tmp_path / "a.bin") as trace:
         assert not any(value for value in vars(collect(trace)).values() if isinstance(value, tuple))
+
+
+def hostile(path: Path, random: np.random.Generator) -> Path:
+    """A capture whose rows hold whatever fits into them."""
+
+    def numbers(dtype: np.dtype, count: int) -> np.ndarray:
+        if dtype.kind == "f":
+            return random.choice([np.nan, np.inf, -1e308, 1e308, 0.0], count)
+        most = np.iinfo(dtype).max
+        small = random.integers(0, min(most, int(random.choice([8, 1 << 20]))), count)
+        return random.choice(np.array([0, 1, most], dtype), count) if random.integers(3) == 0 else small
+
+    with Writer(path, pid=1) as writer:
+        for text in ("a", "_Z3foov", "nccl", "\x1b[m", "x" * 300):
+            writer.string(text)
+        for name in random.permutation(list(TABLES)):
+            for _ in range(int(random.integers(4))):
+                rows = np.zeros(int(random.integers(1, 20)), TABLES[name].dtype)
+                for field in rows.dtype.names:
+                    if rows.dtype[field].kind != "V":
+                        rows[field] = numbers(rows.dtype[field], len(rows))
+                if name in ("launches", "functions"):
+                    rows["id"] = random.integers(0, 8, len(rows))
+                writer.rows(name, rows)
+    return path
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_hold_anything_are_counted_and_shown(tmp_path, monkeypatch, seed):
+    random = np.random.default_rng(seed)
+    monkeypatch.setattr(sweep, "_WINDOW_ROWS", int(random.choice([1, 10, 1000])))
+    monkeypatch.setattr(sweep, "_KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
+    with cutrace.load(hostile(tmp_path / "a.bin", random)) as trace:
+        for form in FORMATS:
+            for table in tables(trace, list(REPORTS)):
+                assert "".join(render([table], form, limit=3, width=80))
+        found = collect(trace, PARTS)
+        assert not compare_captures(found, found).changes

@@ -553,7 +553,8 @@ class Counters(Collector):
         for name, nothing in (("_count", 0.0), ("_sum", 0.0), ("_min", np.inf), ("_max", -np.inf)):
             setattr(self, name, np.append(getattr(self, name), np.full(more, nothing)))
         self._count += np.bincount(group, minlength=len(self._count))
-        self._sum += np.bincount(group, weights=value, minlength=len(self._count))
+        with np.errstate(over="ignore", invalid="ignore"):  # a counter may be at the ends of floating point
+            self._sum += np.bincount(group, weights=value, minlength=len(self._count))
         np.minimum.at(self._min, group, value)
         np.maximum.at(self._max, group, value)
 
