@@ -36,7 +36,7 @@ from .restoring import Restoring, duration_of
 
 #: Slices that may be open at one time.
 _MOST_OPEN = 1 << 20
-_UNEXPLAINED = "events that no record of the capture stands for"
+_UNEXPLAINED = "notices, and what was computed from records"
 #: Types of NVTX payloads (nvtxPayloadType_t).
 _U32, _I32, _F32 = 4, 5, 6
 
