@@ -146,6 +146,14 @@ def _label(phase: str, category: str) -> str:
 
 
 @dataclass(frozen=True)
+class _Gpu:
+    """Whose a process id is that is none: the id of the process, and whether it stands for one of its devices."""
+
+    process: int | bytes
+    device: bool
+
+
+@dataclass(frozen=True)
 class _Ranges:
     """Begins and ends of NVTX ranges that wait for each other; ``rows`` have the time of each as their start."""
 
@@ -163,7 +171,7 @@ class _Kineto:
 
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
-        self._gpus: dict[Any, Any] | None = None
+        self._gpus: dict[int, _Gpu] | None = None
         self._launches = Keys(13)
         self._functions = Keys(5)
         self._externals = Keys(3)
@@ -374,9 +382,12 @@ class _Kineto:
             return np.full(len(events), self._home, np.int64)
         which, inverse = np.unique(events.threads, return_inverse=True)
         known = self._timeline.reader.threads
-        pids = [self._gpus.get(known[i][0]) for i in which.tolist()]
-        homes = [self._home if pid is None else self._timeline.process_index(pid) for pid in pids]
-        return np.array(homes, np.int64)[inverse]
+        return np.array([self._home_of(known[i][0]) for i in which.tolist()], np.int64)[inverse]
+
+    def _home_of(self, pid: Any) -> int:
+        """The process that a device, or what the profiler cost, is of."""
+        gpu = (self._gpus or {}).get(pid)
+        return self._home if gpu is None else self._timeline.process_index(gpu.process)
 
     def _write_contexts(self, home: np.ndarray, device: np.ndarray, context: np.ndarray) -> None:
         """Which device a context is on."""
@@ -501,12 +512,8 @@ class _Kineto:
         known = self._timeline.reader.threads
         places = []
         for pid, tid in (known[i] for i in which.tolist()):
-            if isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {})):
-                process = (
-                    self._timeline.process_index(self._gpus[pid]) if self._gpus and pid in self._gpus else self._home
-                )
-            else:
-                process = self._timeline.process_index(pid)
+            own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
+            process = self._home_of(pid) if own else self._timeline.process_index(pid)
             places.append((process, self._timeline.thread_number(process, tid)))
         columns = np.array(places, np.int64).reshape(-1, 2)[inverse]
         return columns[:, 0], columns[:, 1]
@@ -639,7 +646,8 @@ class _Kineto:
             if row["warp_size"][0]:
                 row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
             rows.append(row)
-        homes = {self._home, *(self._timeline.process_index(pid) for pid in (self._gpus or {}).values())}
+        told_of = (gpu.process for gpu in (self._gpus or {}).values() if gpu.device)
+        homes = {self._home, *map(self._timeline.process_index, told_of)}
         for home in sorted(homes) if rows else ():
             self._timeline.put("devices", np.full(len(rows), home, np.int64), np.concatenate(rows))
 
@@ -723,16 +731,16 @@ class _Kineto:
         return np.array([v if isinstance(v, int) and 0 <= v < 2**32 else 0 for v in values], np.int64)[inverse]
 
 
-def _gpus(told: bytes | None) -> dict[Any, Any]:
-    """The process ids that stand for devices, with the ids of the processes whose work is on them, as cutrace writes
-    them."""
+def _gpus(told: bytes | None) -> dict[int, _Gpu]:
+    """The process ids that stand for devices, as cutrace writes them."""
     value = value_of(told or b"")
     gpus = value.get("gpus") if isinstance(value, dict) else None
     out = {}
     for gpu in gpus if isinstance(gpus, list) else ():
         if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
             process = gpu["process"]
-            out[gpu["pid"]] = process.encode("utf-8", "replace") if isinstance(process, str) else process
+            pid = process.encode("utf-8", "replace") if isinstance(process, str) else process
+            out[gpu["pid"]] = _Gpu(pid, "device" in gpu)
     return out
 
 

@@ -105,9 +105,12 @@ def _gpus(trace: Trace, places: Places) -> list[dict[str, Any]]:
     for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices", "contexts", "devices"):
         for rows in trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]:
             found |= dict.fromkeys(_pairs(rows))
-    gpus = [(places.device(process, device), process) for process, device in sorted(found) if process]
-    gpus += [(places.overhead(process.index), process.index) for process in trace.processes[1:]]
-    return [{"pid": pid, "process": places.pid(process)} for pid, process in gpus]
+    gpus: list[dict[str, Any]] = [
+        {"pid": places.device(process, device), "process": places.pid(process), "device": device}
+        for process, device in sorted(found)
+        if process
+    ]
+    return gpus + [{"pid": places.overhead(p.index), "process": places.pid(p.index)} for p in trace.processes[1:]]
 
 
 def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
