@@ -149,6 +149,16 @@ def test_a_name_cannot_steer_the_terminal(tmp_path):
         assert not {"\x1b", "\x07"} & set(stats(tmp_path / "a.bin", "--format", form))
 
 
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    path = training_steps(tmp_path / "a.bin", steps=200)
+    command = [sys.executable, "-m", "cutrace", "stats", path, "--report", "cuda_gpu_trace", "--format", "csv"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b"start_ns,")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("columns", [80, 120, 160])
 def test_lines_fit_the_terminal(columns):
     control, terminal = pty.openpty()

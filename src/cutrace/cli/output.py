@@ -13,10 +13,14 @@ from ..outputs import create, unwritable
 
 
 def put(pieces: Iterable[str], output: Path | None) -> None:
-    """Write text in pieces. What UTF-8 cannot hold is escaped."""
+    """Write text in pieces. What UTF-8 cannot hold is escaped. Who reads stdout may stop when they have enough."""
     if output is None:
-        for piece in pieces:
-            click.echo(piece, nl=False)
+        try:
+            for piece in pieces:
+                click.echo(piece, nl=False)
+        except BrokenPipeError:
+            # Python would complain once more when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     temporary = output.with_name(f".{output.name[:100]}.{os.urandom(4).hex()}.part")
     try:
