@@ -26,7 +26,8 @@ Event = dict[str, Any]
 
 #: Tables whose rows come back, and fields that the format does not have.
 WHOLE: dict[str, tuple[str, ...]] = {
-    "kernels": (), "memcpys": (), "memsets": (), "api_calls": (), "synchronizations": ("event_record",), "overheads": (),
+    "kernels": (), "memcpys": (), "memsets": (), "api_calls": (), "synchronizations": ("event_record",),
+    "overheads": (),
     "nvtx_ranges": (), "nvtx_marks": (), "graph_launches": (), "gpu_slices": (), "host_slices": (), "counters": (),
     "flows": (), "external_correlations": (), "devices": (), "contexts": ("null_stream",),
 }  # fmt: skip
@@ -95,11 +96,14 @@ class TestMadeByHand:
                 cluster_x=2, local_total=2**40, carveout=3, launch_type=1, graph=4, graph_node=2**33,
             )  # fmt: skip
             c.kernel(kernel, start + 1, start + 2**40 + 3, stream=7, correlation=2**32 - 1)
-            c.add("memcpys", start=start, end=start, bytes=2**40, kind=10, source_memory=3, destination_memory=3, device=1,
-                  source_device=2, destination_device=1, context=5, peer_context=6, stream=8, flags=1, graph=3, graph_node=9)  # fmt: skip
+            c.add("memcpys", start=start, end=start, bytes=2**40, kind=10, source_memory=3, destination_memory=3,
+                  device=1,
+                  source_device=2, destination_device=1, context=5, peer_context=6, stream=8, flags=1, graph=3,
+                  graph_node=9)  # fmt: skip
             c.add("memsets", start=start, end=start + 1, bytes=1, value=2**32 - 1, memory=5, flags=1, stream=2**32 - 1)
             name = 'quotes " \\ \x01 \u2028 \U0001f600'
-            c.add("nvtx_ranges", start=start, end=start + 9, name=name, domain="d", payload=2**64 - 1, payload_type=1, color=2**32 - 1,
+            c.add("nvtx_ranges", start=start, end=start + 9, name=name, domain="d", payload=2**64 - 1, payload_type=1,
+                  color=2**32 - 1,
                   category=3, thread=5, end_thread=5, depth=2)  # fmt: skip
             c.add("nvtx_ranges", start=start, end=start + 9, name=name, kind=1, range_id=2**63, thread=5, end_thread=6)
             c.add("nvtx_ranges", start=start + 4, end=0, name=name, kind=1, range_id=8, thread=5, flags=1)
@@ -111,7 +115,8 @@ class TestMadeByHand:
                 start=start,
                 end=start + 5,
                 name=name,
-                arguments=json.dumps({name: [name]}, ensure_ascii=False, separators=(",", ":")), category="cpu_op",
+                arguments=json.dumps({name: [name]}, ensure_ascii=False, separators=(",", ":")),
+                category="cpu_op",
                 kind=1,
                 external=2**60,
             )
@@ -153,7 +158,7 @@ class TestWhatToolsLookFor:
         assert [d["name"] for d in told["deviceProperties"]] == ["NVIDIA H200"]
         assert told["deviceProperties"][0]["numSms"] == 132
         kernel = events(told, "kernel")[0]
-        wall = told["baseTimeNanoseconds"] + int(round(kernel["ts"] * 1000))
+        wall = told["baseTimeNanoseconds"] + round(kernel["ts"] * 1000)
         clock = trace.clocks[0]
         assert abs(wall - (int(trace.kernels["start"][0]) + int(clock["realtime"]) - int(clock["boottime"]))) < 10**6
 
@@ -161,9 +166,11 @@ class TestWhatToolsLookFor:
         told, trace = step
         domains = trace.functions[trace.api_calls["function"]]["domain"]
         expected = {
-            "kernel": trace.count("kernels"), "gpu_memcpy": trace.count("memcpys"), "gpu_memset": trace.count("memsets"),
+            "kernel": trace.count("kernels"), "gpu_memcpy": trace.count("memcpys"),
+            "gpu_memset": trace.count("memsets"),
             "cuda_sync": trace.count("synchronizations"), "cuda_driver": int((domains == 1).sum()),
-            "cuda_runtime": int((domains == 2).sum()), "overhead": trace.count("overheads"), "nvtx": trace.count("nvtx_ranges"),
+            "cuda_runtime": int((domains == 2).sum()), "overhead": trace.count("overheads"),
+            "nvtx": trace.count("nvtx_ranges"),
         }  # fmt: skip
         found = Counter(e["cat"] for e in told["traceEvents"] if e["ph"] == "X")
         assert dict(found) == {kind: count for kind, count in expected.items() if count}

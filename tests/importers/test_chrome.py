@@ -48,7 +48,8 @@ def slices(trace: Trace) -> list[tuple[Any, ...]]:
 class TestSlices:
     def test_begins_and_ends(self, load: Callable[..., Trace]) -> None:
         trace = load(
-            x(ph="B", name="outer", ts=0), x(ph="B", name="inner", ts=1), x(ph="E", ts=2), x(ph="B", name="other", ts=1, tid=3),
+            x(ph="B", name="outer", ts=0), x(ph="B", name="inner", ts=1), x(ph="E", ts=2), x(ph="B", name="other",
+            ts=1, tid=3),
             x(ph="E", ts=9), x(ph="E", ts=5, tid=3),
         )  # fmt: skip
         assert slices(trace) == [("inner", 1, 2), ("other", 1, 5), ("outer", 0, 9)]
@@ -67,7 +68,8 @@ class TestSlices:
     def test_asynchronous_slices_go_by_id_and_category(self, load: Callable[..., Trace]) -> None:
         trace = load(
             x(ph="b", id=1, name="a", ts=1), x(ph="b", id=2, name="b", ts=2), x(ph="b", id=1, cat="d", name="c", ts=3),
-            x(ph="n", id=2, name="moment", ts=4), x(ph="e", id=1, ts=5, tid=9), x(ph="e", id=2, ts=6), x(ph="e", id=1, cat="d", ts=7),
+            x(ph="n", id=2, name="moment", ts=4), x(ph="e", id=1, ts=5, tid=9), x(ph="e", id=2, ts=6), x(ph="e", id=1,
+            cat="d", ts=7),
         )  # fmt: skip
         assert slices(trace) == [("a", 1, 5), ("b", 2, 6), ("c", 3, 7)]
         assert set(trace.host_slices["kind"].tolist()) == {5}
@@ -77,7 +79,8 @@ class TestSlices:
     def test_ids_of_a_process_are_its_own(self, load: Callable[..., Trace]) -> None:
         local = {"local": "0x1"}
         trace = load(
-            x(ph="b", id2=local, name="a", ts=1), x(ph="b", id2=local, name="b", ts=2, pid=5), x(ph="e", id2=local, ts=3),
+            x(ph="b", id2=local, name="a", ts=1), x(ph="b", id2=local, name="b", ts=2, pid=5), x(ph="e", id2=local,
+            ts=3),
             x(ph="e", id2=local, ts=4, pid=5),
         )  # fmt: skip
         assert slices(trace) == [("a", 1, 3), ("b", 2, 4)]
@@ -93,7 +96,8 @@ class TestSlices:
 class TestOthers:
     def test_counters(self, load: Callable[..., Trace]) -> None:
         trace = load(
-            x(ph="C", name="memory", args={"used": 1, "free": 2.5, "note": "x"}), x(ph="C", name="memory", id=7, args={"used": 3}),
+            x(ph="C", name="memory", args={"used": 1, "free": 2.5, "note": "x"}), x(ph="C", name="memory", id=7,
+            args={"used": 3}),
             x(ph="C", name="none", args={"text": "only"}),
         )  # fmt: skip
         texts = [trace.strings.take(trace.counters[name]).tolist() for name in ("name", "series")]

@@ -123,7 +123,8 @@ class TestTruth:
             [(*row[:-1], pids[row[-1]], *f, name) for row, f, name in zip(rows, of_functions, names, strict=True)],
             [
                 (
-                    *span(e), *args(e, "correlation"), e["tid"], e["pid"], {"cuda_driver": 1, "cuda_runtime": 2}[e["cat"]],
+                    *span(e), *args(e, "correlation"), e["tid"], e["pid"], {"cuda_driver": 1,
+                    "cuda_runtime": 2}[e["cat"]],
                     *args(e, "cbid"), 0, e["name"],
                 )
                 for e in events(document, "cuda_runtime", "cuda_driver")
@@ -273,7 +274,8 @@ class TestAccount:
         kernels = events(document, "kernel")
         assert accounts["argument queued of kernel"].seen == Tally(len(kernels), 0)
         told = Counter(key for e in events(document, "kernel") for key in e["args"])
-        kept = {"External id", "device", "context", "stream", "correlation", "registers per thread", "shared memory", "grid", "block",
+        kept = {"External id", "device", "context", "stream", "correlation", "registers per thread", "shared memory",
+                "grid", "block",
                 "graph id", "graph node id", "priority"}  # fmt: skip
         left = {
             name: account.seen.count
@@ -358,7 +360,8 @@ class TestRecords:
 
     def test_files_of_old_releases(self, load: Callable[..., Trace]) -> None:
         trace = load(
-            changed(CALL, cat="Runtime"), changed(KERNEL, cat="Kernel", tid="stream 9", args={"stream": None, "external id": 6}),
+            changed(CALL, cat="Runtime"), changed(KERNEL, cat="Kernel", tid="stream 9", args={"stream": None,
+            "external id": 6}),
             changed(KERNEL, cat="Operator", pid=10, tid=11, args={"external id": 6}),
         )  # fmt: skip
         assert trace.count("api_calls") == trace.count("kernels") == 1
@@ -393,10 +396,12 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keys", "why"),
         [
-            ('"dur":1', "no time"), ('"ts":NaN,"dur":1', "the time is no number"), ('"ts":[],"dur":1', "the time is no number"),
+            ('"dur":1', "no time"), ('"ts":NaN,"dur":1', "the time is no number"),
+            ('"ts":[],"dur":1', "the time is no number"),
             ('"ts":1,"dur":-0.001', "the duration is negative"), ('"ts":1,"dur":"x"', "the duration is no number"),
             ('"ts":9223372036854775,"dur":9223372036854775', "the time is beyond 64 bits"),
-            ('"ts":-9223372036854775,"dur":1', "the time is beyond 64 bits"), ('"ts":1e30,"dur":1', "the time is no number"),
+            ('"ts":-9223372036854775,"dur":1', "the time is beyond 64 bits"),
+            ('"ts":1e30,"dur":1', "the time is no number"),
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "cpu_op", "gpu_memcpy", "overhead", "other"])
@@ -413,13 +418,16 @@ class TestBadInput:
     )
     def test_arguments_of_any_type(self, load: Callable[..., Trace], value: str) -> None:
         names = [
-            "External id", "device", "context", "stream", "correlation", "bytes", "grid", "block", "registers per thread",
-            "shared memory", "graph id", "graph node id", "cbid", "cutrace", "priority", "event_id", "Total Allocated", "Device Id",
+            "External id", "device", "context", "stream", "correlation", "bytes", "grid", "block",
+            "registers per thread",
+            "shared memory", "graph id", "graph node id", "cbid", "cutrace", "priority", "event_id",
+            "Total Allocated", "Device Id",
             "Device Type", "fromDevice", "inDevice", "toDevice", "wait_on_cuda_event_id", "wait_on_stream",
             "wait_on_cuda_event_record_corr_id", "payload", "domain", "color",
         ]  # fmt: skip
         arguments = ",".join(f'"{name}":{value}' for name in names)
-        categories = ["kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_sync", "cuda_event", "overhead", "nvtx",
+        categories = ["kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_sync", "cuda_event", "overhead",
+                      "nvtx",
                       "gpu_user_annotation", "cpu_op", "graph_launch"]  # fmt: skip
         made = [
             f'{{"ph":"{phase}","cat":"{c}","name":"[memory]","id":{value},"pid":{value},"tid":{value},"ts":{value},"s":{value},'
