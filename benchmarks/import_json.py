@@ -1,0 +1,120 @@
+"""How fast torch.profiler's JSON becomes a trace, how much memory that takes, and how small the Perfetto trace is.
+
+    python benchmarks/make_kineto.py kineto.json.gz --megabytes 100      (needs an NVIDIA GPU and PyTorch)
+    python benchmarks/import_json.py kineto.json.gz [--rounds 5] [--out results.json]
+
+The import is all of it: reading the file, building the tables, writing the temporary capture (run.bin). Each round runs
+in a fresh process that is pinned to one core, on the unpacked file in the page cache. ``mb_per_second`` counts bytes of
+JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules; ``peak_mib`` is what
+the process had at most beyond what it had before the import, and ``table_mib`` the size of the capture. ``packed`` is the
+same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for Perfetto, plain and as .gz. Prints
+one JSON line; ``--out`` adds it to the results in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cutrace
+
+#: Runs in a process of its own: import, then say how long it took and how much memory it had at most.
+CHILD = """
+import json, sys, tempfile, time
+from pathlib import Path
+from cutrace.importers.base import Source, read
+from cutrace.importers.registry import find
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+
+source = Source.at(Path(sys.argv[1]))
+importer = find(source)
+before = peak()
+with tempfile.TemporaryDirectory() as folder:
+    wall, cpu = time.perf_counter(), time.process_time()
+    capture = read(importer, source, Path(folder))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    told = {"seconds": wall, "cpu_seconds": cpu, "peak_mib": peak() - before, "process_mib": peak()}
+    print(json.dumps(told | {"table_mib": capture.stat().st_size / 2**20, "format": importer.name}))
+"""
+
+
+def measured(path: Path, size: int, rounds: int) -> dict[str, Any]:
+    """Figures of imports of a file with so many bytes of JSON; the first round is not counted."""
+    told = [json.loads(_run(path)) for _ in range(rounds + 1)][1:]
+    rates = [size / 1e6 / one["seconds"] for one in told]
+    return {
+        "mb_per_second": {"best": round(max(rates), 1), "median": round(statistics.median(rates), 1)},
+        "seconds": round(statistics.median(one["seconds"] for one in told), 3),
+        "cpu_seconds": round(statistics.median(one["cpu_seconds"] for one in told), 3),
+        "peak_mib": round(max(one["peak_mib"] for one in told), 1),
+        "process_mib": round(max(one["process_mib"] for one in told), 1),
+        "table_mib": round(told[0]["table_mib"], 1),
+        "format": told[0]["format"],
+    }
+
+
+def _run(path: Path) -> str:
+    def pin() -> None:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+    command = [sys.executable, "-c", CHILD, str(path)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, preexec_fn=pin).stdout
+
+
+def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
+    """How large the trace for Perfetto is, plain and compressed."""
+    out: dict[str, Any] = {}
+    for name, suffix in (("pftrace", ".pftrace"), ("pftrace_gz", ".pftrace.gz")):
+        destination = folder / f"trace{suffix}"
+        cutrace.convert(path, destination)
+        written = destination.stat().st_size
+        out[name] = {"bytes": written, "ratio": round(size / written, 1)}
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="trace events as JSON, gzipped or not")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="add the result to this file")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain = folder / "plain.json"
+        packed = chosen.file.name.endswith(".gz")
+        with (gzip.open if packed else open)(chosen.file, "rb") as source, plain.open("wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+        size = plain.stat().st_size
+        result: dict[str, Any] = {
+            "benchmark": "import_json", "version": cutrace.__version__, "machine": _machine(), "file": chosen.file.name,
+            "json_bytes": size, "rounds": chosen.rounds, **measured(plain, size, chosen.rounds),
+        }  # fmt: skip
+        if packed:
+            result["packed"] = measured(chosen.file, size, chosen.rounds)
+        result |= sizes(plain, size, folder)
+    print(json.dumps(result))
+    if chosen.out:
+        known = json.loads(chosen.out.read_text()) if chosen.out.exists() else []
+        chosen.out.write_text(json.dumps([*known, result], indent=2) + "\n")
+
+
+def _machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    main()
