@@ -3,12 +3,12 @@
     python benchmarks/make_kineto.py kineto.json.gz --megabytes 100      (needs an NVIDIA GPU and PyTorch)
     python benchmarks/import_json.py kineto.json.gz [--rounds 5] [--out results.json]
 
-The import is all of it: reading the file, building the tables, writing the temporary capture (run.bin). Each round runs
-in a fresh process that is pinned to one core, on the unpacked file in the page cache. ``mb_per_second`` counts bytes of
-JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules; ``peak_mib`` is what
-the process had at most beyond what it had before the import, and ``table_mib`` the size of the capture. ``packed`` is the
-same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for Perfetto, plain and as .gz. Prints
-one JSON line; ``--out`` adds it to the results in a file.
+The import is all of it: reading the file, building the tables, writing the temporary capture (run.bin). Each round
+runs in a fresh process that is pinned to one core, on the unpacked file in the page cache. ``mb_per_second`` counts
+bytes of JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules;
+``peak_mib`` is what the process had at most beyond what it had before the import, and ``table_mib`` the size of the
+capture. ``packed`` is the same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for
+Perfetto, plain and as .gz. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
