@@ -141,6 +141,37 @@ def test_a_file_that_is_damaged_is_lost_and_the_others_are_not(folder):
         assert len(trace.api_calls)
 
 
+def test_rows_of_a_damaged_page_are_lost(folder):
+    path = folder / "kernels.parquet"
+    data = bytearray(path.read_bytes())
+    column = pq.read_metadata(path).row_group(0).column(0)
+    data[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+    path.write_bytes(data)
+    with cutrace.load(folder) as trace, cutrace.load(folder.with_name("run.bin")) as before:
+        assert sum(lost(trace).values()) == len(before.kernels)
+        assert len(trace.kernels) == 0
+        assert len(trace.api_calls) == len(before.api_calls)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.randoms(use_true_random=False))
+def test_damaged_bytes_lose_what_they_are_part_of(folder, random: Random):
+    path = random.choice(sorted(folder.rglob("*.parquet")))
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    for _ in range(random.choice((1, 3, 9))):
+        data[random.randrange(len(data))] = random.randrange(256)
+    path.write_bytes(data)
+    try:
+        with cutrace.load(folder) as trace:
+            contents(trace)
+            lost(trace)
+    except BadCapture:
+        assert path.stem == "processes"
+    finally:
+        path.write_bytes(whole)
+
+
 def test_a_folder_without_its_processes_is_no_trace(folder):
     processes = folder / "processes.parquet"
     whole = processes.read_bytes()

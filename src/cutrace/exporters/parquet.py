@@ -178,6 +178,7 @@ class _File:
                 self._raw,
                 self._schema,
                 compression="zstd",
+                write_page_checksum=True,
                 use_dictionary=[name for name in self._schema.names if name not in rising],
                 column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") or None,
             )
@@ -236,7 +237,7 @@ def _write_processes(trace: Trace, folder: Path) -> None:
     }
     table = pa.table(columns).replace_schema_metadata(_metadata("processes", doc))
     with os.fdopen(create(folder / "processes.parquet"), "wb") as file:
-        parquet.write_table(table, file, compression="zstd")
+        parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def _damage(trace: Trace) -> dict[str, list[Any]]:

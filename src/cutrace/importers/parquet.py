@@ -77,14 +77,14 @@ class _Folder:
         self._restoring.finish()
 
     def _processes(self) -> list[Described]:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import parquet
 
         path = self._path / _PROCESSES
         try:
-            table = parquet.read_table(path)
+            table = parquet.read_table(path, page_checksum_verification=True)
             version = (table.schema.metadata or {}).get(b"cutrace.schema", b"?").decode("utf-8", "replace")
             columns = table.select(["pid", "clock_offset", "description"]).to_pydict()
-        except (ArrowException, OSError, KeyError) as error:
+        except _damaged() as error:
             raise BadCapture(f"cannot read {path}: {error}. Convert the capture again.") from None
         if version != _SCHEMA:
             raise BadCapture(
@@ -101,31 +101,35 @@ class _Folder:
 
     def _rows(self, name: str, path: Path, what: str) -> Iterator[np.ndarray]:
         """The rows of a file in pieces, with ids of the trace. What cannot be read is told."""
-        from pyarrow import ArrowException, parquet
+        from pyarrow import parquet
 
         if not path.exists():
             return
         try:
-            file = parquet.ParquetFile(path)
-        except (ArrowException, OSError) as error:
-            self._out.seen(what, 1)
-            self._out.lost(what, 1, why=f"the file cannot be read: {_sentence(error)}")
+            file = parquet.ParquetFile(path, page_checksum_verification=True)
+        except _damaged() as error:
+            self._unreadable(what, 1, f"the file cannot be read: {_sentence(error)}")
             return
         with file:
             for group in range(file.num_row_groups):
-                left = file.metadata.row_group(group).num_rows
-                self._out.seen(what, left)
+                left = 1
                 try:
+                    left = file.metadata.row_group(group).num_rows
                     for batch in file.iter_batches(_ROWS, row_groups=[group]):
                         rows = self._converted(name, batch)
+                        self._out.seen(what, len(rows))
                         left -= len(rows)
                         yield rows
-                except (ArrowException, OSError, ValueError) as error:
-                    left = max(left, 0)
-                    self._out.lost(what, left, why=f"unreadable: {_sentence(error)}")
+                except _damaged() as error:
+                    self._unreadable(what, max(left, 1), f"unreadable: {_sentence(error)}")
+
+    def _unreadable(self, what: str, count: int, why: str) -> None:
+        self._out.seen(what, count)
+        self._out.lost(what, count, why=why)
 
     def _converted(self, name: str, batch: Any) -> np.ndarray:
         """The rows of a batch. Raises ValueError for a column of another type, or values that do not fit."""
+        batch.validate(full=True)
         rows = np.zeros(batch.num_rows, TABLES[name].dtype)
         for field in TABLES[name].fields:
             at = batch.schema.get_field_index(field.name)
@@ -167,6 +171,13 @@ class _Folder:
             known = self._ids[key] = len(self._restoring.texts)
             self._restoring.texts.append(key.encode("utf-8", "replace"))
         return known
+
+
+def _damaged() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for files that are damaged, and this module for columns that cannot be."""
+    from pyarrow import ArrowException
+
+    return ArrowException, OSError, ValueError, LookupError, OverflowError
 
 
 def _object(text: object) -> object:
