@@ -106,18 +106,28 @@ class EventScanner:
 class Calls:
     def __init__(self, bits: int) -> None: ...
     def add(self, correlations: np.ndarray, starts: np.ndarray, threads: np.ndarray) -> None: ...
-    def find(self, correlations: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def launch(
+        self,
+        correlations: np.ndarray,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        queues: np.ndarray,
+        tally: Tally,
+        series: np.ndarray,
+        wanted: bool,
+    ) -> None: ...
+    @property
+    def noted(self) -> int: ...
+    def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]: ...
 
 class Tally:
     MOST: int
     def __init__(self, first: int, last: int, bits: int, exact: int) -> None: ...
     def add(
-        self,
-        keys: np.ndarray,
-        series: np.ndarray,
-        factors: np.ndarray,
-        times: np.ndarray,
-        amounts: np.ndarray | None = None,
+        self, keys: np.ndarray, series: np.ndarray, factors: np.ndarray, times: np.ndarray, amounts: np.ndarray
+    ) -> None: ...
+    def add_stretches(
+        self, keys: np.ndarray, series: np.ndarray, begins: np.ndarray, ends: np.ndarray, amounts: np.ndarray
     ) -> None: ...
     def values(self, series: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]: ...
 

@@ -1,0 +1,116 @@
+// Counters from what changes them: memory taken and given back, work launched and finished. Changes may come in any
+// order. As long as there are few, each is kept, so that a counter has all its values; when there are more, what is kept
+// is how much a counter changed in each of many equal parts of the time, and the changes' share of the part, which gives
+// the exact mean over it. So memory does not grow with the capture.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace cutrace {
+
+class Tally {
+ public:
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  static constexpr std::uint32_t kMostSeries = 256;
+
+  Tally(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact);
+  Tally(const Tally&) = delete;
+  Tally& operator=(const Tally&) = delete;
+
+  // A counter changes at a moment. Sums wrap around as those of unsigned numbers do: a damaged capture does no harm.
+  void change(std::uint32_t series, std::uint64_t time, std::int64_t by) {
+    if (series_.empty()) {
+      keep({series, time, by});
+      return;
+    }
+    Series& counter = of(series);
+    Part& part = share(counter, time, by);
+    part.by = sum(part.by, by);
+    counter.value = sum(counter.value, by);
+    part.highest = std::max(part.highest, counter.value);
+  }
+
+  // A counter is higher from a moment to another. Most such stretches are short, and lie in one part.
+  void stretch(std::uint32_t series, std::uint64_t begin, std::uint64_t end, std::int64_t by) {
+    if (series_.empty()) {
+      keep({series, begin, by});
+      keep({series, end, negative(by)});
+      return;
+    }
+    Series& counter = of(series);
+    const std::size_t at = place(begin);
+    if (at == place(end) && begin >= first_ && end >= begin && at + 1 < parts_) [[likely]] {
+      counter.parts[at].weighted += static_cast<double>(by) * static_cast<double>(end - begin);
+      return;
+    }
+    Part& from = share(counter, begin, by);
+    from.by = sum(from.by, by);
+    Part& to = share(counter, end, negative(by));
+    to.by = sum(to.by, negative(by));
+  }
+
+  // Whether every change is kept.
+  bool exact() const { return series_.empty(); }
+
+  // The values of a counter. Exact: each moment of change, with the value from then on. Else the begin of each part of
+  // the time, with the mean over it, and the highest value in it as far as changes came in the order of their times.
+  void values(std::uint32_t series, std::vector<std::uint64_t>& times, std::vector<double>& values,
+              std::vector<double>& highest);
+
+ private:
+  struct Change {
+    std::uint32_t series;
+    std::uint64_t time;
+    std::int64_t by;
+  };
+  struct Part {
+    std::int64_t by = 0;
+    double weighted = 0;  // sum of changes times what was left of the part
+    std::int64_t highest = std::numeric_limits<std::int64_t>::min();
+  };
+  struct Series {
+    std::int64_t value = 0;
+    std::vector<Part> parts;
+  };
+
+  static std::int64_t sum(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  }
+  static std::int64_t negative(std::int64_t a) {
+    return static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a));
+  }
+
+  std::size_t place(std::uint64_t time) const {
+    return time > first_ ? std::min(static_cast<std::size_t>((time - first_) >> shift_), parts_ - 1) : 0;
+  }
+
+  Series& of(std::uint32_t series) {
+    if (series >= series_.size() || series_[series].parts.empty()) open(series);
+    return series_[series];
+  }
+
+  Part& share(Series& counter, std::uint64_t time, std::int64_t by) {
+    const std::size_t at = place(time);
+    const std::uint64_t end = first_ + ((std::uint64_t{at} + 1) << shift_);
+    const std::uint64_t left = end > time ? std::min(end - time, std::uint64_t{1} << shift_) : 0;
+    counter.parts[at].weighted += static_cast<double>(by) * static_cast<double>(left);
+    return counter.parts[at];
+  }
+
+  void open(std::uint32_t series);
+  void keep(Change change);
+
+  std::uint64_t first_;
+  std::size_t exact_;
+  unsigned shift_ = 0;
+  std::size_t parts_ = 0;
+  std::vector<Change> changes_;
+  bool sorted_ = false;
+  std::vector<Series> series_;  // empty as long as all changes are kept
+};
+
+}  // namespace cutrace
