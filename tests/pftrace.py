@@ -19,6 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 CLEARED, NEEDS_STATE = 1, 2
+DERIVED = "cutrace.derived"
 
 
 def _extensions() -> dict[str, Any]:
@@ -64,6 +65,7 @@ class Slice:
     instant: bool = False
     gpu_api: int = 0
     submits: tuple[int, ...] = ()
+    waits: tuple[int, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -99,11 +101,45 @@ class GpuEvent:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     args: dict[str, Any]
+    waits: tuple[int, ...] = ()
+
+
+@dataclass
+class Sample:
+    """A value of a counter. ``track`` as for a slice."""
+
+    time: int
+    value: float
+    categories: tuple[str, ...]
+    track: Any
+    parents: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.track.name)
+
+
+@dataclass
+class Step:
+    """A step of an arrow on the track of a thread."""
+
+    time: int
+    phase: str
+    id: int
+    encloses: bool
+    name: str
+    categories: tuple[str, ...]
+    tid: int
 
 
 @dataclass
 class Decoded:
+    """``derived`` are slices that are no records, but follow from some."""
+
     slices: list[Slice] = field(default_factory=list)
+    derived: list[Slice] = field(default_factory=list)
+    counters: list[Sample] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     gpu: list[GpuEvent] = field(default_factory=list)
     tracks: dict[int, Any] = field(default_factory=dict)
     gpus: list[Any] = field(default_factory=list)
@@ -220,20 +256,32 @@ def _play(out: Decoded, events: list[Any]) -> None:
         while parent.parent_uuid:
             parent = out.tracks[parent.parent_uuid]
             parents.append(parent)
+        categories = (*(state["event_categories", i].name for i in event.category_iids), *event.categories)
+        if event.type == 4:
+            assert track.HasField("counter")
+            out.counters.append(Sample(time, event.double_counter_value, categories, track, tuple(parents)))
+            continue
+        name = state["event_names", event.name_iid].name if event.name_iid else event.name
+        if event.HasField("legacy_event"):
+            step = event.legacy_event
+            phase, tid = chr(step.phase), track.thread.tid
+            out.steps.append(Step(time, phase, step.unscoped_id, step.bind_to_enclosing, name, categories, tid))
+            continue
         correlation = event.Extensions[EXTENSIONS["gpu_correlation"]]
         s = Slice(
             time,
             time if event.type == 3 else None,
-            state["event_names", event.name_iid].name if event.name_iid else event.name,
-            (*(state["event_categories", i].name for i in event.category_iids), *event.categories),
+            name,
+            categories,
             {_name(a, state): _value(a, state) for a in event.debug_annotations},
             track,
             tuple(parents),
             event.type == 3,
             event.Extensions[EXTENSIONS["gpu_api"]],
             tuple(correlation.render_stage_submission_event_ids),
+            tuple(correlation.render_stage_wait_event_ids),
         )
-        out.slices.append(s)
+        (out.derived if DERIVED in categories else out.slices).append(s)
         if event.type == 1:
             open_slices[uuid].append(s)
     for stack in open_slices.values():
@@ -252,7 +300,7 @@ def _gpu_event(time: int, event: Any, state: dict[tuple[str, int], Any]) -> GpuE
     return GpuEvent(
         time, time + event.duration, event.event_id, state["event_names", event.name_iid].name, stage.name, queue.name,
         event.hw_queue_iid, stage.category, context.pid, context.api, event.gpu_id, event.submission_id, kernel,
-        dims[0], dims[1], args,
+        dims[0], dims[1], args, tuple(event.event_wait_ids),
     )  # fmt: skip
 
 
@@ -266,4 +314,8 @@ def _value(arg: Any, state: dict[tuple[str, int], Any]) -> Any:
     kind = arg.WhichOneof("value")
     if kind == "string_value_iid":
         return state["debug_annotation_string_values", arg.string_value_iid].str.decode()
+    if kind is None and getattr(arg, "array_values", None):
+        return [_value(item, state) for item in arg.array_values]
+    if kind is None:
+        return {_name(item, state): _value(item, state) for item in getattr(arg, "dict_entries", ())}
     return getattr(arg, kind)

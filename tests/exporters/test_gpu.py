@@ -6,12 +6,11 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.exporters.perfetto.gpu import GpuWriter
+from cutrace.exporters.perfetto.gpu import GpuWriter, Part
 from pftrace import decode
 
 LAUNCHES = 20_000
@@ -102,11 +101,11 @@ def test_memory_does_not_grow_with_each_configuration(many: Path, tmp_path: Path
 def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = GpuWriter.write
 
-    def halves(self: GpuWriter, rows: np.ndarray) -> None:
+    def halves(self: GpuWriter, part: Part, *more: object) -> None:
         # The second half comes first: the other one lies before the clock, and needs a sequence of its own.
-        middle = len(rows) // 2
-        write(self, rows[middle:])
-        write(self, rows[:middle])
+        middle = len(part) // 2
+        write(self, Part(part.block, middle, part.end), *more)
+        write(self, Part(part.block, part.begin, middle), *more)
 
     with Capture(tmp_path / "c.bin") as c:
         c.device()

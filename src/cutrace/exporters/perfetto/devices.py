@@ -107,19 +107,24 @@ class Devices:
         return Interned("graphics_contexts", self._contexts[key], {"pid": self._pids[process], "api": CUDA})
 
     def queue(self, process: int, device: int, context: int, stream: int) -> Interned:
-        """A stream as interned data. Queues with one name would share a track, so the name has what tells them
-        apart: the process when there are several, the context and the device when the process uses several."""
+        """A stream as interned data."""
         key = process, device, context, stream
         if key not in self._queues:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
+        name = self.queue_name(*key)
+        if len(self._trace.processes) > 1:
+            name = f"{process_label(self._trace.processes[process], self._pids[process])} {name}"
+        return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
+
+    def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
+        """What a stream is called within its process. Queues with one name would share a track, so the name has what
+        tells them apart: the context and the device when the process uses several."""
         given = self._stream_names.get((process, context, stream)) or self._stream_names.get((process, 0, stream))
         name = f"stream {stream} {given}" if given else f"stream {stream}"
         first = self._first_queues.setdefault(process, (device, context))
         if self._context_count.get(process, 0) > 1 or first != (device, context):
             name = f"device {device} context {context} {name}"
-        if len(self._trace.processes) > 1:
-            name = f"{process_label(self._trace.processes[process], self._pids[process])} {name}"
-        return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
+        return name
 
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data; only kernels count as compute."""

@@ -13,13 +13,19 @@ from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
 from ..base import Request
-from . import gpu, tracks
+from . import gpu, styles, tracks, work
 from .archive import Archive
 from .devices import Devices
+from .gauges import CounterTracks, MemoryGauge, WorkGauges
 from .header import Header
+from .launched import Launches
 from .naming import Names, Numbers, ThreadNames, lost_sentences, pids
+from .numbered import Numbered
 from .output import Output
-from .sweep import Sweep, never_ended
+from .projection import Projection
+from .spool import Spool
+from .sweep import Sweep
+from .waits import Waits
 
 #: Bytes of freed blocks that may stay with the process.
 KEPT_FREE = 16 << 20
@@ -27,8 +33,9 @@ KEPT_FREE = 16 << 20
 #: Ids of GPU work that are kept for the first correlations of a process: up to here, an id takes three bytes.
 NEAR_IDS = 1 << 21
 
-_HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES))
+_HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES if not t.derived_layout))
 _GPU_TABLES = tuple(t.name for t in gpu.TABLES)
+_READ_BACK = frozenset((*_GPU_TABLES, *(t.name for t in tracks.TABLES if t.read_back)))
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -79,44 +86,68 @@ class _Export:
         header = Header(self._trace, self._output, self._pids)
         uuids = [self._numbers.uuid() for _ in self._trace.processes]
         header.begin(self._devices, uuids)
-        archive = Archive(self._trace, self._output, self._infos)
+        archive = Archive(self._trace, self._output, _READ_BACK)
         archive.begin()
-        spilled, free_id = 0, 0
+        self._spilled, self._unsought, free_id = 0, 0, 0
         for process in self._trace.processes:
             rows = sum(info.rows for name in self._infos for info in self._of(name, process.index))
             submissions = Submissions(free_id, min(rows, NEAR_IDS))
-            self._write_gpu(process.index, submissions)
+            self._write(process.index, uuids[process.index], submissions)
             free_id = submissions.end
-            spilled += self._write_host(process.index, uuids[process.index], submissions)
         archive.undrawn(self._request.start, self._request.end)
         for info in self._apart if self._whole else ():
             unknown = self._trace.block(info)[1]
-            archive.rows(TABLES[info.table or ""], unknown[~never_ended(info.table or "", unknown)])
-        header.finish(list(lost_sentences(self._trace, self._unknown, spilled)), self._numbers)
+            archive.rows(TABLES[info.table or ""], unknown[~tracks.never_ended(info.table or "", unknown)])
+        lost = lost_sentences(self._trace, self._unknown, self._spilled, self._unsought)
+        header.finish(list(lost), self._numbers)
 
     def _of(self, name: str, process: int) -> list[BlockInfo]:
         """The blocks of a table and process in rising time."""
         return self._blocks.get((name, process), [])
 
-    def _write_gpu(self, process: int, submissions: Submissions) -> None:
-        names = gpu.GpuNames(self._trace, self._devices, self._names, process)
-        for table in gpu.TABLES:
-            infos = self._of(table.name, process)
-            writer = gpu.GpuWriter(table, names, submissions, self._numbers, self._output) if infos else None
-            for info in infos:
-                rows, unknown = self._trace.block(info)
-                rows = self._cut(rows, table.name)
-                if writer and len(rows):
-                    writer.write(rows)
-                self._advance(info, len(unknown))
+    def _write(self, process: int, uuid: int, submissions: Submissions) -> None:
+        """Write what one process did."""
+        first = max(self._start, self._trace.start)
+        span = first, max(first, min(self._end, self._trace.end))
+        queues, memory = Numbered(*styles.QUEUE_FIELDS), MemoryGauge(*span)
+        launches = Launches(self._trace, process, self._of("api_calls", process))
+        waits = Waits(self._trace, process, queues)
+        gauges = WorkGauges(process, self._devices, queues, *span)
+        with Spool(tracks.PROJECTED) as spool:
+            projection = Projection(self._trace, process, self._of("nvtx_ranges", process), launches, queues, spool)
+            self._write_gpu(process, submissions, work.Work(queues, launches, projection, waits, gauges))
 
-    def _write_host(self, process: int, uuid: int, submissions: Submissions) -> int:
-        sweep = Sweep(
-            self._trace, process, self._pids[process], uuid, names=self._names, numbers=self._numbers,
-            threads=self._threads, submissions=submissions, output=self._output, cut=self._cut, advance=self._advance,
-        )  # fmt: skip
-        sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)])
-        return sweep.spilled
+            def advance(info: BlockInfo, rows: np.ndarray, unknown: int) -> None:
+                if info.table == "allocations":
+                    memory.add(rows)
+                self._advance(info, unknown)
+
+            sweep = Sweep(
+                self._trace, process, self._pids[process], uuid, names=self._names, numbers=self._numbers,
+                threads=self._threads, devices=self._devices, submissions=submissions, waits=waits.of_calls(),
+                output=self._output, cut=self._cut, advance=advance,
+            )  # fmt: skip
+            sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
+        self._spilled += sweep.spilled
+        self._unsought += waits.dropped
+        counters = CounterTracks(uuid, self._names, self._numbers, self._output)
+        gauges.write(counters)
+        memory.write(counters)
+
+    def _write_gpu(self, process: int, submissions: Submissions, to: work.Work) -> None:
+        names = gpu.GpuNames(self._trace, self._devices, self._names, process)
+        writers = {
+            table.name: gpu.GpuWriter(table, names, submissions, self._numbers, self._output) for table in gpu.TABLES
+        }
+        infos = [info for table in gpu.TABLES for info in self._of(table.name, process)]
+        shift = self._trace.processes[process].clock_offset
+        for until, parts in work.windows(infos, writers, self._read, shift):
+            to.write(until, parts)
+
+    def _read(self, info: BlockInfo) -> np.ndarray:
+        rows, unknown = self._trace.block(info)
+        self._advance(info, len(unknown))
+        return self._cut(rows, info.table or "")
 
     def _cut(self, rows: np.ndarray, name: str) -> np.ndarray:
         """The rows that touch the chosen time."""
@@ -127,7 +158,7 @@ class _Export:
 
     def _advance(self, info: BlockInfo, unknown: int) -> None:
         """Note that a block was written, and how many of its rows have no known times."""
-        if unknown:
+        if unknown and info.table in _READ_BACK:
             self._apart.append(info)
         self._unknown[info.table or ""] += unknown
         self._done += info.rows

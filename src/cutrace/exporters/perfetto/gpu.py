@@ -4,6 +4,8 @@ work shows; what many events share is encoded once (:mod:`.styles`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,15 @@ from .labels import LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from .naming import Needs, Numbers
 from .output import Output
 from .sequence import Sequence
-from .styles import ABSENT, QUEUE_FIELDS, GpuNames, GpuTable, Part, Styles, present
-from .template import Column, Columns, Delta, Given, Pieces, Template, When
+from .styles import ABSENT, QUEUE_FIELDS, GpuNames, GpuTable, Share, Styles, present
+from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
 
-__all__ = ["TABLES", "GpuNames", "GpuWriter"]
+__all__ = ["TABLES", "Block", "GpuNames", "GpuWriter", "Part"]
 
 GRAPH_FIELDS = ("graph", "graph_node")
 
 
-def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
+def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     """A kernel on one stream, with what else of its launch configuration is text."""
     launch = names.trace.launches[int(row["launch"])]
     mangled = names.trace.strings[int(launch["name"])]
@@ -43,7 +45,7 @@ def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
         "arch": names.devices.architecture(names.process, device),
         "args": args,
     }
-    return Part(names.placed(row, "Kernel", plain, needs), kernel)
+    return Share(names.placed(row, "Kernel", plain, needs), kernel)
 
 
 #: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
@@ -106,7 +108,7 @@ def no_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
     return {}
 
 
-def memcpy_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
+def memcpy_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     """A kind of copy on one stream."""
     kind, source, destination = (int(row[f]) for f in ("kind", "source_memory", "destination_memory"))
     peer = kind == 10 or row["source_device"] != row["destination_device"]
@@ -121,10 +123,10 @@ def memcpy_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
         peer_context=int(row["peer_context"]) if peer else None,
     )
     event = names.placed(row, "Memcpy", f"Memcpy {label(MEMCPY_KINDS, kind)}", needs)
-    return Part(event, {"args": args})
+    return Share(event, {"args": args})
 
 
-def memset_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
+def memset_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     """A kind of fill on one stream."""
     args = needs.compute_args(
         **{f: int(row[f]) for f in QUEUE_FIELDS},
@@ -132,15 +134,15 @@ def memset_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
         memory=label(MEMORY_KINDS, int(row["memory"])),
         asynchronous=int(row["flags"]) & 1 or None,
     )
-    return Part(names.placed(row, "Memset", "Memset", needs), {"args": args})
+    return Share(names.placed(row, "Memset", "Memset", needs), {"args": args})
 
 
-def graph_part(names: GpuNames, row: np.void, needs: Needs) -> Part:
+def graph_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     """A graph traced as a whole, on the stream it was launched into."""
     graph = int(row["graph"])
     args = needs.compute_args(**{f: int(row[f]) for f in QUEUE_FIELDS}, graph=graph)
     event = names.placed(row, "CUDA graph", f"CUDA graph {graph}", needs)
-    return Part(event, {"args": args})
+    return Share(event, {"args": args})
 
 
 COPY_FIELDS = (
@@ -165,22 +167,94 @@ TABLES = (
 )  # fmt: skip
 
 
+@dataclass
+class Block:
+    """A block of GPU work on its way: its rows in the order of their begin (None: they lie in it), how many of them are
+    written, and by row the style, the id of the event (once it is part of a :class:`Part`), and what is computed."""
+
+    writer: GpuWriter
+    rows: np.ndarray
+    order: np.ndarray | None
+    starts: np.ndarray
+    styles: np.ndarray
+    ids: np.ndarray
+    computed: dict[str, np.ndarray]
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a block from ``begin`` to ``end``, in the order of their begin. Columns have any order, the same for
+    all."""
+
+    block: Block
+    begin: int
+    end: int
+
+    @cached_property
+    def _rows(self) -> slice | np.ndarray:
+        order = self.block.order
+        if order is None:
+            return slice(self.begin, self.end)
+        return slice(None) if len(self) == len(order) else order[self.begin : self.end]
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def field(self, name: str) -> np.ndarray:
+        """A field of the rows."""
+        return self.block.rows[name][self._rows]
+
+    def column(self, values: np.ndarray) -> np.ndarray:
+        """An array by row of the block, for these rows."""
+        return values[self._rows]
+
+    @property
+    def styles(self) -> np.ndarray:
+        return self.block.styles[self._rows]
+
+    @property
+    def ids(self) -> np.ndarray:
+        return self.block.ids[self._rows]
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The number of each row in its block."""
+        rows = self._rows
+        return np.arange(rows.start or 0, rows.stop or len(self)) if isinstance(rows, slice) else rows
+
+    @property
+    def order(self) -> np.ndarray | None:
+        """The numbers of the rows in the order of their begin, None for those of the whole block as they lie in it."""
+        if self.block.order is not None:
+            return self.block.order[self.begin : self.end]
+        if len(self) == len(self.block.rows):
+            return None
+        return np.arange(self.begin, self.end, dtype=np.uint32)
+
+
 class GpuWriter:
-    """Writes the rows of one table of one process, block by block in rising order of their first times."""
+    """Writes the rows of one table of one process, part by part."""
 
     def __init__(
         self, table: GpuTable, names: GpuNames, submissions: Submissions, numbers: Numbers, output: Output
     ) -> None:
-        self._table, self._submissions = table, submissions
+        self.table, self._submissions = table, submissions
         self._numbers, self._output = numbers, output
-        self._styles = Styles(table, names, output)
-        self._common = self._styles.common
-        self._template = self._describe()
+        self.styles = Styles(table, names, output)
+        self._common = self.styles.common
+        self._templates: dict[bool, Template] = {}
+        self._template(waits=False)  # tells the common part what it refers to
         self._open()
 
-    def _describe(self) -> Template:
+    def _template(self, *, waits: bool) -> Template:
+        if waits not in self._templates:
+            self._templates[waits] = self._describe(waits)
+        return self._templates[waits]
+
+    def _describe(self, waits: bool) -> Template:
         launch: dict[str, Any] = {"args": []}
-        for name in self._table.arguments:
+        for name in self.table.arguments:
             arg = {"name_iid": self._common.name("compute_arg_names", name), "uint_value": Column(name)}
             launch["args"].append(When(name, arg))
         event: dict[str, Any] = {
@@ -189,7 +263,9 @@ class GpuWriter:
             "submission_id": Column("correlation", omit=0),
             "pieces": Pieces("style", "event_pieces"),
         }
-        if self._table.arguments:
+        if waits:
+            event["event_wait_ids"] = Each("wait_offsets", "waits")
+        if self.table.arguments:
             event["launch"] = launch
         packet = {
             "sequence": Given("prefixes"),
@@ -198,10 +274,29 @@ class GpuWriter:
         }
         return Template("Trace", {"packet": packet})
 
-    def write(self, rows: np.ndarray) -> None:
-        """Write the rows of a block."""
-        order = time_order(rows["start"])
-        first = int(rows["start"][0 if order is None else order[0]])
+    def block(self, rows: np.ndarray) -> Block:
+        """A block, ready to be taken apart."""
+        order, starts = time_order(rows["start"]), np.ascontiguousarray(rows["start"])
+        if order is not None:
+            starts = starts[order]
+        computed = {"duration": rows["end"] - rows["start"]}
+        if "bandwidth" in self.table.arguments:
+            computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
+        return Block(self, rows, order, starts, self.styles.ids(rows), np.empty(len(rows), np.uint64), computed)
+
+    def part(self, block: Block, until: int) -> Part:
+        """The rows of a block that begin before a moment and were not in a part yet. Their events get ids."""
+        end = int(np.searchsorted(block.starts, np.uint64(until))) if block.starts[-1] >= until else len(block.rows)
+        part = Part(block, block.written, end)
+        block.written = end
+        if len(part):
+            block.ids[part._rows] = self._submissions.assign(part.field("correlation"))
+        return part
+
+    def write(self, part: Part, waits: tuple[np.ndarray, np.ndarray] | None = None) -> None:
+        """Write a part. ``waits`` are ids of the events that each row of its block waited for, as (offsets, ids)."""
+        block, rows, order = part.block, part.block.rows, part.order
+        first = int(block.starts[part.begin])
         if first < self._sequence.anchored:
             # Blocks come in the order of their first times; this one's header did not tell the truth.
             self._open()
@@ -209,27 +304,27 @@ class GpuWriter:
         self._sequence.anchor(first)
         if fresh:
             self._sequence.intern(self._common)
-        styles = self._styles.ids(rows)
-        self._sent.resize(len(self._styles), refcheck=False)
-        used = np.bincount(styles, minlength=len(self._styles)) > 0
+        self._sent.resize(len(self.styles), refcheck=False)
+        used = np.bincount(part.styles, minlength=len(self.styles)) > 0
         unsent = np.flatnonzero(used & ~self._sent)
         if len(unsent):
-            self._styles.intern(unsent, self._sequence, self._sent_parts)
+            self.styles.intern(unsent, self._sequence, self._sent_parts)
             self._sent |= used
         columns: Columns = {
             "start": rows["start"],
-            "event_id": self._submissions.assign(rows["correlation"]),
-            "duration": rows["end"] - rows["start"],
+            "event_id": block.ids,
             "correlation": rows["correlation"],
-            "style": styles,
-            "event_pieces": self._styles.events,
+            "style": block.styles,
+            "event_pieces": self.styles.events,
             "prefixes": self._output.prefixes,
         }
-        for name in self._table.arguments:
-            columns[name] = _bandwidth(rows) if name == "bandwidth" else rows[name]
-        offsets, clock = np.array([0, len(rows)], np.uint32), np.array([first], np.uint64)
+        columns |= {name: rows[name] for name in self.table.arguments if name not in block.computed} | block.computed
+        if waits:
+            columns["wait_offsets"], columns["waits"] = waits
+        offsets, clock = np.array([0, len(part)], np.uint32), np.array([first], np.uint64)
         pieces = np.array([self._sequence.piece], np.uint32)
-        self._output.events([self._template.bind(columns)], offsets, pieces, clock, rows=order)
+        template = self._template(waits=waits is not None)
+        self._output.events([template.bind(columns)], offsets, pieces, clock, rows=order)
         self._sequence.time = int(clock[0])
 
     def _open(self) -> None:
@@ -238,11 +333,10 @@ class GpuWriter:
         self._sent, self._sent_parts = np.zeros(0, bool), np.zeros(0, bool)
 
 
-def _bandwidth(rows: np.ndarray) -> np.ndarray:
+def _bandwidth(size: np.ndarray, duration: np.ndarray) -> np.ndarray:
     """Bytes a second of each copy; 0, which is not shown, for a copy without duration."""
-    duration = (rows["end"] - rows["start"]).astype(np.float64)
-    out = np.zeros(len(rows))
-    np.divide(rows["bytes"] * 1e9, duration, out=out, where=duration > 0)
+    out = np.zeros(len(size))
+    np.divide(size * 1e9, duration, out=out, where=duration > 0)
     return np.rint(np.minimum(out, 2.0**63), out).astype(np.uint64)
 
 

@@ -18,6 +18,9 @@ from .sequence import Interned
 #: Values of InternedGraphicsContext.Api and of GpuApi.
 CUDA = 4
 
+#: The category of events that are no records themselves, but follow from records.
+DERIVED = "cutrace.derived"
+
 
 #: The field that holds the text of an entry, where it is not ``name``.
 _TEXT = {"debug_annotation_string_values": "str"}
@@ -121,7 +124,7 @@ def process_label(process: Process, pid: int) -> str:
     return f"{process.name} ({pid})"
 
 
-def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int) -> Iterator[tuple[str, int]]:
+def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int, unsought: int) -> Iterator[tuple[str, int]]:
     """What is missing or was moved, as (sentence, count), for the notices of the trace."""
     losses: Counter[tuple[str, str]] = Counter()
     for loss in trace.named_losses:
@@ -141,3 +144,5 @@ def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int) -> Itera
             yield str(note), 0
     if spilled:
         yield "slices that overlap others of their thread, shown on a track of their own", spilled
+    if unsought:
+        yield "synchronizations, too many to look for what they waited for", unsought

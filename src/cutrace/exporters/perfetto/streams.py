@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ..._native import Blobs, Keys, Submissions
-from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from . import archive, schema
+from .arguments import arguments
 from .naming import Names, Needs
 from .sequence import Interned
 from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
 from .tracks import TrackTable
+from .waits import CallWaits
 
-SLICE_BEGIN, SLICE_END, INSTANT = 1, 2, 3
+SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
 
 #: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
 _PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
+
+#: Where ids of arrows begin that are texts in the source.
+_TEXT_IDS = np.uint64(1 << 63)
 
 #: Arguments that viewers are to show as addresses.
 _POINTERS = frozenset(("address", "pool"))
@@ -51,30 +55,31 @@ class Stream:
     """
 
     def __init__(
-        self, table: TrackTable, trace: Trace, names: Names, track_of: Callable[[int, int, list[Interned]], int]
+        self, table: TrackTable, trace: Trace, names: Names, track_of: Callable[[int, Hashable, list[Interned]], int]
     ) -> None:
         self.table, self._trace, self._names, self._track_of = table, trace, names, track_of
-        layout = LAYOUT[table.name]
+        layout = table.layout
         self.instant = "end" not in layout.offsets
         self.start_field = layout.start_field or ""
         self.pieces = Blobs()
         # What neither the style nor the arguments show makes styles differ too: so each row can be read back.
         shown = (*table.style_fields, *table.arguments, table.track_field, *(("payload",) if table.payload else ()))
-        self._fields = (*table.style_fields, *archive.unshown(table.name, shown))
+        unshown = archive.unshown(table.name, shown) if table.read_back else ()
+        self._fields = (*table.style_fields, *unshown)
         self._keys = Keys(1 + len(self._fields))
         self._groups: list[int] = []
         self._group_of = np.zeros(0, np.uint32)
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = Needs(names)
-        self._templates: dict[tuple[bool, bool], Template] = {}
+        self._templates: dict[tuple[bool, bool, bool], Template] = {}
         # Entries of interned data are known before the first row, whichever template it takes.
-        self.template(payload=table.payload, lanes=False)
+        self.template(payload=table.payload, waits=False, lanes=False)
 
-    def template(self, *, payload: bool, lanes: bool) -> Template:
-        """The template for rows of which some have payloads, or some are on another lane than the first."""
-        key = payload, lanes
+    def template(self, *, payload: bool, waits: bool, lanes: bool) -> Template:
+        """The template for rows of which some have payloads, waited for work, or are on another lane than the first."""
+        key = payload, waits, lanes
         if key not in self._templates:
-            self._templates[key] = self._describe(payload, lanes)
+            self._templates[key] = self._describe(payload, waits, lanes)
         return self._templates[key]
 
     @property
@@ -84,67 +89,103 @@ class Stream:
             self._group_of = np.array(self._groups, np.uint32)
         return self._group_of
 
-    def _describe(self, payload: bool, lanes: bool) -> Template:
+    def _describe(self, payload: bool, waits: bool, lanes: bool) -> Template:
+        if self.table.kind == "counter":
+            value = {
+                "type": COUNTER,
+                "pieces": Pieces("combination", "pieces"),
+                "double_counter_value": Column("value"),
+            }
+            return Template("Trace", {"packet": packet(value)})
         annotations: list[Any] = []
         for name in self.table.arguments:
             iid = self._common.name("debug_annotation_names", name)
-            value = "pointer_value" if name in _POINTERS else "uint_value"
-            annotations.append(When(name, {"name_iid": iid, value: Column(name)}))
+            kind = "pointer_value" if name in _POINTERS else "uint_value"
+            annotations.append(When(name, {"name_iid": iid, kind: Column(name)}))
         if payload:
             iid = self._common.name("debug_annotation_names", "payload")
-            for kind, value in _PAYLOADS.items():
-                annotations.append(When(f"is_{kind}", {"name_iid": iid, value: Column(kind)}))
+            for column, kind in _PAYLOADS.items():
+                annotations.append(When(f"is_{column}", {"name_iid": iid, kind: Column(column)}))
         event: dict[str, Any] = {
             "type": INSTANT if self.instant else SLICE_BEGIN,
             **_track(lanes),
             "pieces": Pieces("combination", "pieces"),
             "debug_annotations": annotations,
         }
+        if self.table.kind == "flow":
+            # A step of an arrow is no event of its own: viewers attach it to a slice around it, or to the next one.
+            bind = Column("bind_to_enclosing", omit=0)
+            event["type"] = None
+            event["legacy_event"] = {"phase": Column("phase"), "unscoped_id": Column("id"), "bind_to_enclosing": bind}
+        if self.table.text:
+            event["text"] = Pieces("text", "texts")
         if self.table.submits:
             ids = {"render_stage_submission_event_ids": Each("submission_offsets", "submissions")}
-            event["gpu_correlation"] = When("submission_count", ids)
+            if waits:
+                ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
+            event["gpu_correlation"] = When("correlated", ids)
         return Template("Trace", {"packet": packet(event)})
 
-    def chunk(self, rows: np.ndarray, submissions: Submissions) -> Chunk:
+    def chunk(self, rows: np.ndarray, submissions: Submissions, waits: CallWaits) -> Chunk:
         """Rows, ready to be laid out and encoded. Their columns are views of ``rows`` where possible."""
-        number = rows[self.table.track_field] if self.table.track_field else np.broadcast_to(np.uint32(0), len(rows))
+        table = self.table
+        number = rows[table.track_field] if table.track_field else np.broadcast_to(np.uint32(0), len(rows))
         combinations, new = self._keys.ids([number, *(rows[f] for f in self._fields)])
         for row, track in zip(rows[new], number[new].tolist(), strict=True):
             self._combine(row, track)
-        payload = bool(self.table.payload and rows["payload_type"].any())
-        columns: Columns = {name: rows[name] for name in self.table.arguments}
+        payload = bool(table.payload and rows["payload_type"].any())
+        columns: Columns = {name: rows[name] for name in table.arguments}
         columns["combination"], columns["pieces"] = combinations, self.pieces
         if payload:
             columns |= _payload_columns(rows)
-        if self.table.submits:
+        if table.value:
+            columns["value"] = table.value(rows)
+        if table.kind == "flow":
+            columns |= _flow_columns(rows)
+        if table.text:
+            columns["text"], columns["texts"] = arguments(self._trace.strings, rows[table.text])
+        waited = waits.lists(rows["correlation"]) if table.submits else None
+        if table.submits:
             offsets, ids = submissions.lists(rows["correlation"])
-            columns |= {"submission_offsets": offsets, "submissions": ids, "submission_count": np.diff(offsets)}
-        return Chunk(self, payload, columns, combinations, rows)
+            columns |= {"submission_offsets": offsets, "submissions": ids, "correlated": np.diff(offsets)}
+        if waited:
+            columns["wait_offsets"], columns["waits"] = waited
+            columns["correlated"] = np.diff(offsets) | np.diff(waited[0])
+        return Chunk(self, payload, waited is not None, columns, combinations, rows)
 
     def _combine(self, row: np.void, track: int) -> None:
         key = tuple(row[f].item() for f in self._fields)
         known = self._styles.get(key)
         if known is None:
             table = self.table
-            needs = Needs(self._names, (table.name, table.track, table.arguments, key))
+            style = (table.name, table.track, table.arguments, key) if table.read_back else None
+            needs = Needs(self._names, style)
             event = table.style(self._trace, row, needs)
-            arguments = (*table.arguments, *(("payload",) if table.payload else ()))
-            read_back = archive.row(table.name, row, self._fields, arguments, table.track_field)
-            needs.append(Interned("cutrace_rows", event["name_iid"], read_back))
+            if table.read_back:
+                shown = (*table.arguments, *(("payload",) if table.payload else ()))
+                read_back = archive.row(table.name, row, self._fields, shown, table.track_field)
+                needs.append(Interned("cutrace_rows", event["name_iid"], read_back))
             known = self._styles[key] = schema.encode("TrackEvent", event), [*self._common, *needs]
         piece, entries = known
         self.pieces.add(piece)
-        self._groups.append(self._track_of(self.table.track, track, entries))
+        key_of = self.table.track_key
+        self._groups.append(self._track_of(self.table.track, key_of(row) if key_of else track, entries))
 
 
 class Chunk:
     """Some rows of a stream, each with the number of its combination."""
 
     def __init__(
-        self, stream: Stream, payload: bool, columns: Columns, combinations: np.ndarray, rows: np.ndarray
+        self,
+        stream: Stream,
+        payload: bool,
+        waits: bool,
+        columns: Columns,
+        combinations: np.ndarray,
+        rows: np.ndarray,
     ) -> None:
         self.stream, self.combinations, self.rows = stream, combinations, rows
-        self._payload, self._columns = payload, columns
+        self._payload, self._waits, self._columns = payload, waits, columns
 
     @property
     def start(self) -> np.ndarray:
@@ -156,7 +197,7 @@ class Chunk:
 
     def bind(self, by_event: Columns) -> Any:
         """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
-        template = self.stream.template(payload=self._payload, lanes="track" in by_event)
+        template = self.stream.template(payload=self._payload, waits=self._waits, lanes="track" in by_event)
         return template.bind(self._columns | by_event)
 
 
@@ -173,4 +214,14 @@ def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
         "unsigned": np.where(kind == 4, low, bits),
         "signed": np.where(kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)),
         "float": np.where(kind == 6, single, bits.view(np.float64)),
+    }
+
+
+def _flow_columns(rows: np.ndarray) -> Columns:
+    """The steps of arrows: their phase, and an id that is a number also where the source has a text."""
+    texts = rows["text"].astype(np.uint64) | _TEXT_IDS
+    return {
+        "phase": rows["phase"],
+        "id": np.where(rows["text"] > 0, texts, rows["id"]),
+        "bind_to_enclosing": rows["flags"] & 1,
     }

@@ -33,7 +33,7 @@ ABSENT = (1 << 64) - 1  # stands for a number that a style does not have
 
 
 @dataclass(frozen=True)
-class Part:
+class Share:
     """What styles of one part share: fields of the event, and fields of the interned kernel it refers to, whose
     arguments count as the event's own. Copies and fills have one too, for the arguments: without a name, and not
     among the kernels, which is what their stage says."""
@@ -51,7 +51,7 @@ class GpuTable:
     name: str
     style_fields: tuple[str, ...]
     part_fields: tuple[str, ...]
-    part: Callable[[GpuNames, np.void, Needs], Part]
+    part: Callable[[GpuNames, np.void, Needs], Share]
     numbers: Callable[[GpuNames, np.ndarray], dict[str, np.ndarray]]
     counts: tuple[str, ...] = ()
     ratios: tuple[str, ...] = ()
@@ -100,6 +100,11 @@ class Styles:
 
     def __len__(self) -> int:
         return len(self._parts)
+
+    def field(self, name: str) -> np.ndarray:
+        """One of the fields that styles depend on, by style."""
+        assert self._rows is not None
+        return self._rows[name]
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
         """The style of each row."""

@@ -10,23 +10,25 @@ time comes, so memory is bounded by the window and not by the capture.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..._native import Lanes, Submissions
 from ...runbin import BlockInfo
-from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
+from .devices import Devices
 from .naming import Names, Numbers, ThreadNames
 from .output import Output
 from .sequence import Interned, Sequence
+from .spool import SpoolBlock
 from .streams import Chunk, Stream, end_template
 from .template import Columns
-from .tracks import OPEN_RANGES, TABLES, THREAD, track_name
+from .tracks import OPEN, TABLES, THREAD, described, never_ended
+from .waits import CallWaits
 
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
 WINDOW_BYTES = 3 << 20
@@ -37,21 +39,13 @@ _CHUNKS = 200
 _NEVER = (1 << 64) - 1
 
 
-def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
-    """Which rows without known times are NVTX ranges that never ended: these are events."""
-    if name != "nvtx_ranges":
-        return np.zeros(len(unknown), bool)
-    begun: np.ndarray = (unknown["start"] > 0) & (unknown["end"] == 0)
-    return begun
-
-
 @dataclass(order=True)
 class _Pending:
     """A block with rows that begin at ``time`` or later; those that begin before ``written`` were written."""
 
     time: int
     order: int
-    info: BlockInfo = field(compare=False)
+    info: BlockInfo | SpoolBlock = field(compare=False)
     written: int = field(compare=False, default=0)
 
 
@@ -60,7 +54,7 @@ class _Live:
     """A block in memory, as one chunk for each stream that takes rows of it. ``next`` is the first moment at which
     rows begin that were not written."""
 
-    info: BlockInfo
+    info: BlockInfo | SpoolBlock
     chunks: list[Chunk]
     written: int
     next: int = 0
@@ -92,32 +86,37 @@ class Sweep:
         names: Names,
         numbers: Numbers,
         threads: ThreadNames,
+        devices: Devices,
         submissions: Submissions,
+        waits: CallWaits,
         output: Output,
         cut: Callable[[np.ndarray, str], np.ndarray],
-        advance: Callable[[BlockInfo, int], None],
+        advance: Callable[[BlockInfo, np.ndarray, int], None],
     ) -> None:
         self._trace, self._process, self._pid, self._uuid = trace, process, pid, uuid
-        self._names, self._numbers, self._threads = names, numbers, threads
-        self._submissions, self._output, self._cut, self._advance = submissions, output, cut, advance
+        self._names, self._numbers, self._threads, self._devices = names, numbers, threads, devices
+        self._submissions, self._waits = submissions, waits
+        self._output, self._cut, self._advance = output, cut, advance
         self._read: set[int] = set()
-        self._open_ranges: list[np.ndarray] = []
+        self._open: dict[str, list[np.ndarray]] = {}
         self._order = count()
         self.spilled = 0
 
-    def run(self, infos: list[BlockInfo]) -> None:
-        """Write the rows of these blocks, and the ranges among them that never ended."""
+    def run(self, infos: list[BlockInfo], derived: list[SpoolBlock]) -> None:
+        """Write the rows of these blocks, and the slices among them that never ended."""
         shift = self._trace.processes[self._process].clock_offset
         pending = [_Pending(max(info.first_time + shift, 0), next(self._order), info) for info in infos]
+        pending += [_Pending(block.first_time, next(self._order), block) for block in derived]
         while pending:
             pending = self._sweep(pending)
-        self._write_open_ranges()
+        for name, rows in self._open.items():
+            self._write_open(name, np.concatenate(rows))
 
     def _begin(self) -> None:
         """New tracks: those of an earlier pass are in use up to the end of the capture."""
         self._lanes = Lanes()
         self._tracks: list[_Track] = []
-        self._track_numbers: dict[tuple[int, int], int] = {}
+        self._track_numbers: dict[tuple[int, Hashable], int] = {}
         self._streams: dict[str, list[Stream]] = {}
         for table in TABLES:
             stream = Stream(table, self._trace, self._names, self._track_of)
@@ -155,20 +154,12 @@ class Sweep:
 
     def _load(self, block: _Pending, begin: int, late: list[_Pending]) -> list[Chunk]:
         """Read a block."""
-        rows, unknown = self._trace.block(block.info)
         name = block.info.table or ""
-        if block.info.offset not in self._read:
-            self._read.add(block.info.offset)
-            still_open = never_ended(name, unknown)
-            if still_open.any():
-                self._open_ranges.append(unknown[still_open])
-                unknown = unknown[~still_open]
-            self._advance(block.info, len(unknown))
-        rows = self._cut(rows, name)
+        rows = self._rows(block.info, name)
         if not len(rows):
             return []
         if not block.written and begin:
-            first = int(rows[LAYOUT[name].start_field].min())
+            first = int(rows[self._streams[name][0].start_field].min())
             if first < begin:
                 late.append(_Pending(first, next(self._order), block.info))
                 return []
@@ -177,8 +168,23 @@ class Sweep:
             chosen = stream.table.select(rows) if stream.table.select else None
             part = rows if chosen is None or chosen.all() else rows[chosen]
             if len(part):
-                chunks.append(stream.chunk(part, self._submissions))
+                chunks.append(stream.chunk(part, self._submissions, self._waits))
         return chunks
+
+    def _rows(self, info: BlockInfo | SpoolBlock, name: str) -> np.ndarray:
+        """The rows of a block that are to be written in the order of time."""
+        if isinstance(info, SpoolBlock):
+            return info.read()
+        rows, unknown = self._trace.block(info)
+        rows = self._cut(rows, name)
+        if info.offset not in self._read:
+            self._read.add(info.offset)
+            still_open = never_ended(name, unknown)
+            if still_open.any():
+                self._open.setdefault(name, []).append(unknown[still_open])
+                unknown = unknown[~still_open]
+            self._advance(info, rows, len(unknown))
+        return rows
 
     def _write(self, live: list[_Live], until: int) -> None:
         """Write the events of all blocks before a moment."""
@@ -210,25 +216,27 @@ class Sweep:
         for track, time in zip(tracks, clocks.tolist(), strict=True):
             track.sequence.time = time
 
-    def _track_of(self, kind: int, number: int, entries: list[Interned]) -> int:
-        """The track of this kind and number, made if it was not there; its sequence will be told ``entries``."""
-        known = self._track_numbers.get((kind, number))
+    def _track_of(self, kind: int, key: Hashable, entries: list[Interned]) -> int:
+        """The track of this kind and key, made if it was not there; its sequence will be told ``entries``."""
+        known = self._track_numbers.get((kind, key))
         if known is None:
-            known = self._track_numbers[kind, number] = len(self._tracks)
-            self._tracks.append(self._new_track(kind, number))
+            known = self._track_numbers[kind, key] = len(self._tracks)
+            self._tracks.append(self._new_track(kind, key))
         self._tracks[known].waiting += entries
         return known
 
-    def _new_track(self, kind: int, number: int) -> _Track:
+    def _new_track(self, kind: int, key: Hashable) -> _Track:
         uuid = self._numbers.uuid()
-        descriptor: dict[str, Any]
-        if kind == THREAD and number:
+        descriptor: dict[str, Any] = {"uuid": uuid}
+        if kind == THREAD and key:
             name = "overlapping slices"
-            thread = {"pid": self._pid, "tid": number, "thread_name": self._threads.get(self._process, number)}
-            descriptor = {"uuid": uuid, "thread": thread}
+            thread = self._threads.get(self._process, cast(int, key))
+            descriptor["thread"] = {"pid": self._pid, "tid": key, "thread_name": thread}
         else:
-            name = track_name(self._trace, kind, number)
-            descriptor = {"uuid": uuid, "parent_uuid": self._uuid, "name": name}
+            descriptor["parent_uuid"] = self._uuid
+            descriptor |= described(self._trace, self._devices, self._process, kind, key)
+            name = descriptor["name"]
+        number = key if isinstance(key, int) else None
         descriptor |= {"cutrace_number": number, "cutrace_process": self._process}
         defaults = {"track_event_defaults": {"track_uuid": uuid}}
         return _Track(uuid, kind, Sequence(self._numbers.sequence(), self._output, defaults), descriptor, name, [], [])
@@ -259,17 +267,18 @@ class Sweep:
         track.sequence.packet({"track_descriptor": {"uuid": uuid, "parent_uuid": parent, "name": track.name}})
         return uuid
 
-    def _write_open_ranges(self) -> None:
-        """Ranges that never ended begin on a track of their own: elsewhere, ends of others would close them."""
-        rows = np.concatenate(self._open_ranges) if self._open_ranges else np.zeros(0, LAYOUT["nvtx_ranges"].dtype)
-        rows = self._cut_open(rows)
+    def _write_open(self, name: str, rows: np.ndarray) -> None:
+        """Slices that never ended begin on a track of their own: elsewhere, ends of others would close them."""
+        rows = self._cut_open(rows, name)
         if not len(rows):
             return
         self._begin()
         rows = rows[np.lexsort((rows["start"], rows["thread"]))]
-        table = replace(self._streams["nvtx_ranges"][0].table, arguments=("range_id", "thread", "end_thread"))
-        stream = Stream(table, self._trace, self._names, lambda _, n, e: self._track_of(OPEN_RANGES, n, e))
-        chunk = stream.chunk(rows, self._submissions)
+        table = self._streams[name][0].table
+        if name == "nvtx_ranges":
+            table = replace(table, arguments=("range_id", "thread", "end_thread"))
+        stream = Stream(table, self._trace, self._names, lambda _, n, e: self._track_of(OPEN[name], n, e))
+        chunk = stream.chunk(rows, self._submissions, self._waits)
         groups, begins = np.unique(stream.group_of[chunk.combinations], return_index=True)
         order = np.argsort(begins)
         tracks = [self._tracks[group] for group in groups[order].tolist()]
@@ -281,10 +290,10 @@ class Sweep:
         pieces = np.array([track.sequence.piece for track in tracks], np.uint32)
         self._output.events([chunk.bind(by_event)], offsets, pieces, clocks)
 
-    def _cut_open(self, rows: np.ndarray) -> np.ndarray:
-        """The open ranges that touch the chosen time: as if they ended when the capture did."""
+    def _cut_open(self, rows: np.ndarray, name: str) -> np.ndarray:
+        """The open slices that touch the chosen time: as if they ended when the capture did."""
         ended = rows.copy()
         ended["end"] = np.maximum(rows["start"], np.uint64(self._trace.end))
-        kept = self._cut(ended, "nvtx_ranges")
+        kept = self._cut(ended, name)
         kept["end"] = 0
         return kept

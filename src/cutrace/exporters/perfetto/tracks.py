@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
+from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
+from .devices import Devices
 from .labels import (
     ALLOCATIONS,
     ENVIRONMENT,
@@ -22,22 +25,51 @@ from .labels import (
     UNIFIED_MEMORY,
     label,
 )
-from .naming import CUDA, Needs
+from .naming import CUDA, DERIVED, Needs
 
-#: Kinds of tracks. A track is (kind, number): the number is a thread id, a device, ... as the kind says.
-(THREAD, NVTX_RANGES, SYNCHRONIZATION, OVERHEAD, JIT, UNIFIED, MEMORY, POOLS, DEVICE_STATE, OPEN_RANGES) = range(10)
+#: Kinds of tracks. A track is (kind, key): the key is a thread id, a device, ... as the kind says.
+(
+    THREAD, NVTX_RANGES, SYNCHRONIZATION, OVERHEAD, JIT, UNIFIED, MEMORY, POOLS, DEVICE_STATE, OPEN_RANGES, NAMED,
+    OPEN_SLICES, MOMENTS, COUNTER, GPU_SLICES, PROJECTIONS, CLOCK,
+) = range(17)  # fmt: skip
+
+#: Units of Perfetto's counters.
+_UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
 _SUCCESS = 0
 
 
+#: An NVTX range as one stream saw it: fields of the range, and of the stream. No table of captures: it is derived.
+PROJECTED = Table(
+    "projected",
+    1,
+    "NVTX ranges projected onto the streams that their work ran on.",
+    (
+        Field("start", "u64", "ns", "begin of the first work"),
+        Field("end", "u64", "ns", "end of the last work"),
+        *(
+            field
+            for field in LAYOUT["nvtx_ranges"].fields
+            if field.name in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type")
+        ),
+        STREAM,
+        CONTEXT,
+        DEVICE,
+    ),
+)
+
+
 @dataclass(frozen=True)
 class TrackTable:
-    """How a table becomes slices (instants for a table without ends) on tracks.
+    """How a table becomes events on tracks.
 
-    ``track`` is the kind of track and ``track_field`` the field that numbers the tracks of that kind.
-    ``style`` gives the fields of the ``TrackEvent`` that all rows with the same ``style_fields`` share.
-    ``arguments`` are fields that become a debug annotation each, left out where they are 0. ``select`` chooses the
-    rows that this description is for.
+    ``track`` is the kind of track and ``track_field`` the field that is the key of the tracks of that kind; where more
+    than one field is, ``track_key`` makes the key out of a row, from fields that are among ``style_fields``. ``style``
+    gives the fields of the ``TrackEvent`` that all rows with the same ``style_fields`` share. ``arguments`` are fields
+    that become a debug annotation each, left out where they are 0, ``text`` the field with a JSON object of others.
+    ``select`` chooses the rows that this description is for. ``value`` gives what a counter is at each row. Not all
+    rows are ``read_back`` from events: derived ones are no rows of a capture, and of some, events do not show all.
+    ``derived_layout`` has the fields of derived rows.
     """
 
     name: str
@@ -49,6 +81,17 @@ class TrackTable:
     select: Callable[[np.ndarray], np.ndarray] | None = None
     payload: bool = False
     submits: bool = False
+    track_key: Callable[[np.void], Hashable] | None = None
+    text: str | None = None
+    kind: Literal["", "counter", "flow"] = ""
+    value: Callable[[np.ndarray], np.ndarray] | None = None
+    read_back: bool = True
+    derived_layout: Table | None = None
+
+    @property
+    def layout(self) -> Table:
+        """The fields of the rows."""
+        return self.derived_layout or LAYOUT[self.name]
 
 
 def _event(
@@ -153,6 +196,85 @@ def _environment(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     return _event(needs, kind, ("environment",), annotations)
 
 
+def _projected(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    event = _nvtx(trace, row, needs)
+    event["category_iids"] = [needs.name("event_categories", DERIVED), *event["category_iids"]]
+    return event
+
+
+def _text(trace: Trace, row: np.void, field: str, otherwise: str) -> str:
+    return trace.strings[int(row[field])] or otherwise
+
+
+def _host_slice(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    kind = HOST_SLICE_KINDS.get(int(row["kind"]), "other")
+    return _event(needs, _text(trace, row, "name", "(unnamed)"), (_text(trace, row, "category", kind),), [])
+
+
+def _instant(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    return _event(needs, _text(trace, row, "name", "(unnamed)"), (_text(trace, row, "category", "instant"),), [])
+
+
+def _gpu_slice(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    kind = {1: "gpu_user_annotation", 2: "nvtx"}.get(int(row["kind"]), "gpu_slice")
+    return _event(needs, _text(trace, row, "name", "(unnamed)"), (_text(trace, row, "category", kind),), [])
+
+
+def _counter(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    category = _text(trace, row, "category", "counter")
+    return {"category_iids": [needs.name("event_categories", category)]}
+
+
+def _flow(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    return _event(needs, _text(trace, row, "name", "flow"), (_text(trace, row, "category", "flow"),), [])
+
+
+def _reading(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
+    return {"category_iids": [needs.name("event_categories", c) for c in (DERIVED, "environment")]}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What an ``environment`` row of one kind says of its device: bits of ``values``, in a unit, times a factor."""
+
+    kind: int
+    name: str
+    unit: str
+    shift: int
+    bits: int
+    factor: float = 1.0
+
+    def value(self, rows: np.ndarray) -> np.ndarray:
+        bits = rows["values"] >> np.uint64(self.shift) & np.uint64((1 << self.bits) - 1)
+        values: np.ndarray = bits * self.factor
+        return values
+
+
+READINGS = (
+    Reading(1, "SM clock", "MHz", 0, 16),
+    Reading(1, "memory clock", "MHz", 16, 16),
+    Reading(2, "temperature", "°C", 0, 32),
+    Reading(3, "power", "W", 0, 32, 1e-3),
+    Reading(3, "power limit", "W", 32, 32, 1e-3),
+    Reading(4, "fan", "%", 0, 32),
+)
+
+
+def _reading_table(number: int, reading: Reading) -> TrackTable:
+    return TrackTable(
+        "environment",
+        CLOCK,
+        None,
+        ("device",),
+        _reading,
+        select=lambda rows: rows["kind"] == reading.kind,
+        track_key=lambda row: (number, int(row["device"])),
+        kind="counter",
+        value=reading.value,
+        read_back=False,
+    )
+
+
 _NVTX_STYLE = ("name", "domain", "category", "color", "process")
 
 TABLES = (
@@ -227,21 +349,146 @@ TABLES = (
         ("address", "size", "used", "release_threshold", "minimum", "correlation"),
     ),
     TrackTable("environment", DEVICE_STATE, "device", ("kind", "device", "flags"), _environment, ("values",)),
+    *(_reading_table(number, reading) for number, reading in enumerate(READINGS)),
+    TrackTable(
+        PROJECTED.name,
+        PROJECTIONS,
+        None,
+        (*_NVTX_STYLE, "device", "context", "stream"),
+        _projected,
+        ("thread",),
+        payload=True,
+        track_key=lambda row: tuple(int(row[f]) for f in ("device", "context", "stream", "domain")),
+        read_back=False,
+        derived_layout=PROJECTED,
+    ),
+    TrackTable(
+        "host_slices",
+        THREAD,
+        "thread",
+        ("name", "category", "kind"),
+        _host_slice,
+        ("external",),
+        select=lambda r: r["track"] == 0,
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable(
+        "host_slices",
+        NAMED,
+        "track",
+        ("name", "category", "kind"),
+        _host_slice,
+        ("external", "thread"),
+        select=lambda r: r["track"] != 0,
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable(
+        "instants",
+        THREAD,
+        "thread",
+        ("name", "category"),
+        _instant,
+        select=lambda r: (r["track"] == 0) & (r["scope"] == 0),
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable(
+        "instants",
+        NAMED,
+        "track",
+        ("name", "category"),
+        _instant,
+        ("thread",),
+        select=lambda r: r["track"] != 0,
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable(
+        "instants",
+        MOMENTS,
+        "scope",
+        ("name", "category"),
+        _instant,
+        ("thread",),
+        select=lambda r: (r["track"] == 0) & (r["scope"] != 0),
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable(
+        "counters",
+        COUNTER,
+        None,
+        ("name", "series", "category", "unit", "thread", "device"),
+        _counter,
+        track_key=lambda row: tuple(int(row[f]) for f in ("name", "series", "unit", "thread", "device")),
+        kind="counter",
+        value=lambda rows: rows["value"],
+        read_back=False,
+    ),
+    TrackTable(
+        "gpu_slices",
+        GPU_SLICES,
+        None,
+        ("name", "category", "kind", "device", "context", "stream"),
+        _gpu_slice,
+        ("correlation",),
+        track_key=lambda row: tuple(int(row[f]) for f in ("device", "context", "stream")),
+        text="arguments",
+        read_back=False,
+    ),
+    TrackTable("flows", THREAD, "thread", ("name", "category"), _flow, kind="flow", read_back=False),
 )
 
+#: Tables with rows that never ended, and the kind of track that these are on: elsewhere, ends of others would end them.
+OPEN = {"nvtx_ranges": OPEN_RANGES, "host_slices": OPEN_SLICES}
 
-def track_name(trace: Trace, kind: int, number: int) -> str:
-    """What a track other than a thread's is called."""
+
+def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
+    """Which rows without known times are slices that never ended: these are events."""
+    if name not in OPEN:
+        return np.zeros(len(unknown), bool)
+    begun: np.ndarray = (unknown["start"] > 0) & (unknown["end"] == 0)
+    return begun
+
+
+def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any) -> dict[str, Any]:
+    """What a track other than a thread's is: fields of its ``TrackDescriptor``."""
+    strings = trace.strings
+    if kind == COUNTER:
+        name, series, unit, thread, device = key
+        of = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
+        of.append(f"device {device}" if device != 0xFFFF else "")
+        return {"name": ", ".join(filter(None, of)), "counter": _unit(strings[unit])}
+    if kind == CLOCK:
+        reading = READINGS[key[0]]
+        return {"name": f"{reading.name}, device {key[1]}", "counter": _unit(reading.unit)}
+    if kind == PROJECTIONS:
+        domain = strings[key[3]]
+        name = f"NVTX {domain} on" if domain else "NVTX on"
+        return {"name": f"{name} {devices.queue_name(process, *key[:3])}"}
+    if kind == GPU_SLICES:
+        return {"name": f"annotations, {devices.queue_name(process, *key)}"}
     if kind == NVTX_RANGES:
-        return f"NVTX ranges {trace.strings[number]}" if number else "NVTX ranges"
-    return {
+        return {"name": f"NVTX ranges {strings[key]}" if key else "NVTX ranges"}
+    if kind == NAMED:
+        return {"name": strings[key] or "(unnamed)"}
+    name = {
         THREAD: "unknown thread",
-        OPEN_RANGES: f"NVTX ranges still open at the end, thread {number}",
-        SYNCHRONIZATION: f"synchronization, context {number}",
-        OVERHEAD: f"overhead, thread {number}" if number else "overhead",
-        JIT: f"JIT, thread {number}" if number else "JIT",
+        OPEN_RANGES: f"NVTX ranges still open at the end, thread {key}",
+        OPEN_SLICES: f"slices still open at the end, thread {key}",
+        SYNCHRONIZATION: f"synchronization, context {key}",
+        OVERHEAD: f"overhead, thread {key}" if key else "overhead",
+        JIT: f"JIT, thread {key}" if key else "JIT",
         UNIFIED: "unified memory",
-        MEMORY: f"memory, device {number}",
-        POOLS: f"memory pools, device {number}",
-        DEVICE_STATE: f"environment, device {number}",
+        MEMORY: f"memory, device {key}",
+        POOLS: f"memory pools, device {key}",
+        DEVICE_STATE: f"environment, device {key}",
+        MOMENTS: "moments of the process" if key == 1 else "moments of the trace",
     }[kind]
+    return {"name": name}
+
+
+def _unit(name: str) -> dict[str, Any]:
+    return {"unit": _UNITS[name]} if name in _UNITS else {"unit_name": name or None}

@@ -1,0 +1,151 @@
+"""Counters that are derived from records: what work and memory there was at each moment.
+
+* *launch queue* of a stream: work that was launched and is not finished;
+* *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
+* *memory* of a device, by kind: what was allocated since the capture began and is not released.
+
+Up to :data:`EXACT` changes, all values of the counters of one sort are in the trace. Beyond that, each counter has a
+value for each of up to ``2**BITS`` equal parts of the time: its mean, for memory its highest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..._native import Keys, Tally
+from .devices import Devices
+from .gpu import Part
+from .labels import MEMCPY_KINDS, MEMORY_KINDS, label
+from .naming import DERIVED, Names, Needs, Numbers
+from .numbered import Numbered
+from .output import Output
+from .sequence import Sequence
+from .template import Column, Columns, Delta, Given, Template
+
+BITS = 12
+EXACT = 1 << 16
+
+_NONE = (1 << 32) - 1
+_COUNTER = 4
+_BYTES, _UNSPECIFIED = 3, 0
+
+
+class Gauge:
+    """Counters of one sort, by number. ``name`` is what one is called; ``peaks`` chooses the highest values where not
+    all can be shown. Numbers beyond as many as a :class:`Tally` holds have no counter."""
+
+    def __init__(
+        self, first: int, last: int, name: Callable[[int], str], *, unit: int = _UNSPECIFIED, unit_name: str = "",
+        peaks: bool = False,
+    ) -> None:  # fmt: skip
+        self._name, self._unit, self._unit_name, self._peaks = name, unit, unit_name, peaks
+        self._counters = np.zeros(0, np.uint32)
+        self.tally = Tally(first, last, BITS, EXACT)
+
+    def counters(self, count: int) -> np.ndarray:
+        """By number, the counter of the tally (2**32 - 1: none), for numbers up to a count."""
+        if len(self._counters) < count:
+            numbers = np.arange(count, dtype=np.uint32)
+            self._counters = np.where(numbers < Tally.MOST, numbers, np.uint32(_NONE))
+        return self._counters
+
+    def write(self, tracks: CounterTracks) -> None:
+        """Write all counters."""
+        for number in range(min(len(self._counters), Tally.MOST)):
+            times, values, highest, exact = self.tally.values(number)
+            if not exact and len(times):
+                values = highest if self._peaks else values
+                # A value holds until the next one.
+                kept = np.append(values[0] != 0, values[1:] != values[:-1])
+                times, values = times[kept], values[kept]
+            if len(times):
+                tracks.write(self._name(number), self._unit, self._unit_name, times, values)
+
+
+class CounterTracks:
+    """Writes counters that are there as a whole, each on a track below its process."""
+
+    def __init__(self, uuid: int, names: Names, numbers: Numbers, output: Output) -> None:
+        self._uuid, self._numbers, self._output = uuid, numbers, output
+        self._needs = Needs(names)
+        self._category = self._needs.name("event_categories", DERIVED)
+        event = {"type": _COUNTER, "category_iids": self._category, "double_counter_value": Column("value")}
+        packet = {"sequence": Given("prefixes"), "timestamp": Delta("time"), "track_event": event}
+        self._template = Template("Trace", {"packet": packet})
+
+    def write(self, name: str, unit: int, unit_name: str, times: np.ndarray, values: np.ndarray) -> None:
+        """Write one counter: its values from moments (ns, rising) on."""
+        uuid = self._numbers.uuid()
+        sequence = Sequence(self._numbers.sequence(), self._output, {"track_event_defaults": {"track_uuid": uuid}})
+        sequence.anchor(int(times[0]))
+        counter = {"unit": unit} if not unit_name else {"unit_name": unit_name}
+        sequence.packet(
+            {"track_descriptor": {"uuid": uuid, "parent_uuid": self._uuid, "name": name, "counter": counter}}
+        )
+        sequence.intern(self._needs)
+        columns: Columns = {"time": times, "value": values, "prefixes": self._output.prefixes}
+        offsets, clock = np.array([0, len(times)], np.uint32), np.array([sequence.time], np.uint64)
+        self._output.events([self._template.bind(columns)], offsets, np.array([sequence.piece], np.uint32), clock)
+        sequence.time = int(clock[0])
+
+
+class WorkGauges:
+    """The counters of GPU work of one process. ``queues`` numbers its streams."""
+
+    def __init__(self, process: int, devices: Devices, queues: Numbered, first: int, last: int) -> None:
+        self._queues, self._copies = queues, Numbered("device", "kind")
+        self._depth = Gauge(first, last, lambda q: f"launch queue, {devices.queue_name(process, *queues.keys[q])}")
+        self._bandwidth = Gauge(first, last, self._name_of_copies, unit_name="bytes/s")
+
+    @property
+    def depth(self) -> tuple[Tally, np.ndarray]:
+        """What counts the work that was launched and is not finished, and its counter for each stream."""
+        return self._depth.tally, self._depth.counters(len(self._queues.keys))
+
+    def add(self, part: Part) -> None:
+        """Note work."""
+        bandwidth = part.block.computed.get("bandwidth")
+        if bandwidth is not None:
+            kinds = self._copies.of(part.block.writer.styles)[part.styles]
+            counters = self._bandwidth.counters(len(self._copies.keys))
+            times = (part.field("start"), part.field("end"))
+            self._bandwidth.tally.add_stretches(kinds, counters, *times, part.column(bandwidth))
+
+    def write(self, tracks: CounterTracks) -> None:
+        """Write all counters."""
+        self._depth.write(tracks)
+        self._bandwidth.write(tracks)
+
+    def _name_of_copies(self, number: int) -> str:
+        device, kind = self._copies.keys[number]
+        return f"copy bandwidth {label(MEMCPY_KINDS, kind)}, device {device}"
+
+
+class MemoryGauge:
+    """Memory that a process holds, by device and kind."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self._gauge = Gauge(first, last, self._name, unit=_BYTES, peaks=True)
+        self._keys = Keys(3)
+        self._held: dict[tuple[int, int], int] = {}
+        self._numbers, self._factors = np.zeros(0, np.uint32), np.zeros(0, np.int64)  # by key
+
+    def add(self, rows: np.ndarray) -> None:
+        """Note rows of ``allocations``."""
+        keys, new = self._keys.ids([rows[f] for f in ("device", "memory", "operation")])
+        for device, memory, operation in rows[["device", "memory", "operation"]][new].tolist():
+            number = self._held.setdefault((device, memory), len(self._held))
+            self._numbers = np.append(self._numbers, np.uint32(number))
+            self._factors = np.append(self._factors, {1: 1, 2: -1}.get(operation, 0))
+        counters = self._gauge.counters(len(self._held))[self._numbers]
+        self._gauge.tally.add(keys, counters, self._factors, rows["time"], rows["bytes"])
+
+    def write(self, tracks: CounterTracks) -> None:
+        """Write all counters."""
+        self._gauge.write(tracks)
+
+    def _name(self, number: int) -> str:
+        device, memory = list(self._held)[number]
+        return f"memory in use, {label(MEMORY_KINDS, memory)}, device {device}"

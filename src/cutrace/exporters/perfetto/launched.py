@@ -1,0 +1,78 @@
+"""When the work that the GPU reports was launched, and by which thread: the API call with its correlation id.
+
+Only the newest calls are remembered (:data:`CALLS`), so memory does not grow with the capture. Work waits for far fewer
+launches on a GPU, whose queues are full after some thousand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ..._native import Calls, Tally
+from ...runbin import BlockInfo
+from ...trace import Trace
+from .gpu import Part
+
+#: The number of calls that are remembered, as a power of two.
+CALL_BITS = 18
+
+
+class Launches:
+    """The API calls of one process, read along with the work that they launched. ``infos`` are the blocks of
+    ``api_calls``; without any, nothing is known of launches."""
+
+    def __init__(self, trace: Trace, process: int, infos: list[BlockInfo]) -> None:
+        self._trace = trace
+        self._shift = trace.processes[process].clock_offset
+        self._unread = deque(sorted(infos, key=lambda info: info.first_time))
+        self._calls = Calls(CALL_BITS)
+        # Of the calls that are remembered: when they began and their threads, by block.
+        self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
+        self._count = 0
+        #: Calls that began before this moment (ns) are forgotten.
+        self.horizon = 0
+        self.known = bool(infos)
+
+    def advance(self, until: int) -> None:
+        """Read the calls that begin before a moment."""
+        while self._unread and self._unread[0].first_time + self._shift < until:
+            rows = self._trace.block(self._unread.popleft())[0]
+            if not len(rows):
+                continue
+            self._calls.add(rows["correlation"], rows["start"], rows["thread"])
+            self._newest.append((rows["start"].copy(), rows["thread"].copy()))
+            self._count += len(rows)
+            while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
+                starts = self._newest.popleft()[0]
+                self._count -= len(starts)
+                self.horizon = max(self.horizon, int(starts.max()))
+
+    def note(self, part: Part, queue: np.ndarray, depth: Tally, counters: np.ndarray, *, wanted: bool) -> None:
+        """Note work, with the stream of each row: counter ``counters[stream]`` of a tally is higher by one from the
+        launch of each to its end. With ``wanted`` what each call launched is kept for :meth:`take`."""
+        correlation, start, end = (part.field(f) for f in ("correlation", "start", "end"))
+        self._calls.launch(correlation, start, end, queue, depth, counters, wanted)
+
+    @property
+    def noted(self) -> int:
+        """How much :meth:`take` gives."""
+        return self._calls.noted
+
+    def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]:
+        """What was launched by each thread into each stream: (thread, stream, launches, first begins, last ends), with
+        one entry a call."""
+        return self._calls.take()
+
+    def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Which of some stretches of time have a call by their thread in them that is remembered."""
+        found = np.zeros(len(threads), bool)
+        if not self._newest:
+            return found
+        times, owners = (np.concatenate(columns) for columns in zip(*self._newest, strict=True))
+        for thread in np.unique(threads).tolist():
+            calls = np.sort(times[owners == thread])
+            mine = threads == thread
+            found[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(calls, ends[mine], "right")
+        return found
