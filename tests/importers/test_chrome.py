@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import cutrace
 from cutrace import Trace
+from cutrace.importers.timeline import MOST_PROCESSES
 
 Event = dict[str, Any]
 
@@ -287,6 +289,39 @@ class TestRoundTrip:
         events = [{k: v for k, v in e.items() if k != "dur"} for e in events]
         document = round_trip(events, tmp_path)
         assert counted([e for e in document["traceEvents"] if e["ph"] == "C"]) == counted(events)
+
+
+class TestManyOfAKind:
+    def test_more_processes_than_are_told_apart(self, load: Callable[..., Trace]) -> None:
+        trace = load(*(x(pid=i, tid=tid) for i in range(MOST_PROCESSES + 50) for tid in (1, 2)))
+        assert len(trace.processes) == MOST_PROCESSES + 1
+        last = trace.host_slices[trace.host_slices["process"] == MOST_PROCESSES]
+        assert len(last) == len(set(last["thread"].tolist())) == 100
+        names = {t["thread"]: trace.strings[t["name"]] for t in trace.threads if t["process"] == MOST_PROCESSES}
+        assert names[last["thread"][0]] == f"{MOST_PROCESSES}/1"
+        assert any("more than" in note for note in trace.quality.notes)
+
+    @pytest.mark.parametrize(
+        "keys",
+        [
+            {"cat": "c{}"}, {"pid": "p{}"}, {"tid": "t{}"}, {"ph": "b", "id": "x{}"}, {"ph": "s", "id": "x{}"},
+            {"ph": "i", "s": "{}"}, {"ph": "C", "name": "{}", "id": "{}", "args": {"value": 1}}, {"ph": "B"},
+            {"ph": "M", "name": "{}"}, {"cat": "kernel", "name": "{}"}, {"cat": "gpu_memcpy", "name": "{}"},
+            {"cat": "cuda_runtime", "name": "{}"}, {"cat": "overhead", "name": "{}"}, {"cat": "nvtx", "name": "{}"},
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_time_is_linear(self, load: Callable[..., Trace], keys: Event) -> None:
+        """Whatever there is one of for each event."""
+
+        def seconds(count: int) -> float:
+            events = [x(**{k: v.format(i) if isinstance(v, str) else v for k, v in keys.items()}) for i in range(count)]
+            load(*events)
+            started = time.process_time()
+            load(*events)
+            return time.process_time() - started
+
+        assert seconds(32_000) < 16 * seconds(4_000) + 1
 
 
 def test_files_are_found_by_content(tmp_path: Path) -> None:

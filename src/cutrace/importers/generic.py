@@ -119,9 +119,7 @@ class Generic:
         rows["name"], rows["category"] = events.names[kept], events.categories[kept]
         arguments = self._with_phase(events.arguments, events.phases, ord("i"))
         rows["arguments"] = arguments[kept]
-        scopes = events.ids("s")
-        for scope in np.unique(scopes).tolist():
-            rows["scope"][scopes[kept] == scope] = {"g": 2, "p": 1}.get(self._timeline.one_text(scope), 0)
+        rows["scope"] = self._timeline.by_text(events.ids("s")[kept], lambda scope: {"g": 2, "p": 1}.get(scope, 0))
         self._timeline.put("instants", process, rows)
         return fate
 
@@ -148,20 +146,20 @@ class Generic:
 
     def _set_own(self, rows: np.ndarray, own: np.ndarray) -> None:
         """What a counter is about and its unit, as cutrace writes them beside the event."""
-        for text in np.unique(own[own > 0]).tolist():
-            told = value_of(self._timeline.one_text(text))
-            if not isinstance(told, dict):
-                continue
-            name, unit, device = told.get("name"), told.get("unit"), told.get("device")
-            which = own == text
+        if not own.any():
+            return
+        told = self._timeline.by_text(own, lambda text: value_of(text) if text else None, object)
+        which = np.flatnonzero([isinstance(value, dict) for value in told])
+        for row, value in zip(which.tolist(), told[which], strict=True):
+            name, unit, device = value.get("name"), value.get("unit"), value.get("device")
             if isinstance(name, str):
-                rows["name"][which] = self._timeline.text(name)
+                rows["name"][row] = self._timeline.text(name)
             if isinstance(unit, str):
-                rows["unit"][which] = self._timeline.text(unit)
+                rows["unit"][row] = self._timeline.text(unit)
             if isinstance(device, int) and 0 <= device < 0xFFFF:
-                rows["device"][which] = device
-            if told.get("single") is True:
-                rows["series"][which] = 0
+                rows["device"][row] = device
+            if value.get("single") is True:
+                rows["series"][row] = 0
 
     def _counter_names(self, events: Events) -> np.ndarray:
         """Names of counters; where they have an id, it tells those of one name apart."""
@@ -169,10 +167,12 @@ class Generic:
         if not ids.any():
             return events.names
         names: np.ndarray = events.names.copy()
-        for name, id_ in np.unique(np.stack((names, ids)), axis=1).T.tolist():
-            if id_:
-                text = f"{self._timeline.one_text(name)}[{self._timeline.one_text(id_)}]"
-                names[(events.names == name) & (ids == id_)] = self._timeline.text(text)
+        which = np.flatnonzero(ids)
+        pairs, inverse = np.unique(names[which].astype(np.uint64) << np.uint64(32) | ids[which], return_inverse=True)
+        texts = [
+            f"{self._timeline.one_text(p >> 32)}[{self._timeline.one_text(p & 0xFFFFFFFF)}]" for p in pairs.tolist()
+        ]
+        names[which] = np.array([self._timeline.text(text) for text in texts], np.uint32)[inverse]
         return names
 
     def _flows(self, events: Events) -> None:
@@ -192,10 +192,7 @@ class Generic:
         rows["id"] = events.integers("id").astype(np.uint64)[kept]
         texts = self._unquoted(events.ids("id text"))
         rows["text"] = texts[kept]
-        enclosing = events.ids("bp")
-        for text in np.unique(enclosing).tolist():
-            if self._timeline.one_text(text) == "e":
-                rows["flags"][enclosing[kept] == text] = 1
+        rows["flags"] = self._timeline.by_text(events.ids("bp")[kept], lambda text: text == "e")
         self._timeline.put("flows", process, rows)
         return fate
 
@@ -345,19 +342,16 @@ class Generic:
 
     def _unquoted(self, texts: np.ndarray) -> np.ndarray:
         """JSON strings as their texts; other JSON stays."""
-        out: np.ndarray = texts.copy()
-        ids = np.unique(texts[texts > 0])
-        for id_, text in zip(ids.tolist(), self._timeline.texts(ids), strict=True):
-            if text.startswith(b'"'):
-                value = value_of(text)
-                out[texts == id_] = self._timeline.text(value if isinstance(value, str) else text)
-        return out
+
+        def unquoted(text: str) -> int:
+            value = value_of(text) if text.startswith('"') else None
+            return self._timeline.text(value if isinstance(value, str) else text)
+
+        return self._timeline.by_text(texts, unquoted, np.uint32)
 
     def _which(self, texts: np.ndarray, test: Callable[[str], bool]) -> np.ndarray:
         """Which of the texts pass a test."""
-        ids, inverse = np.unique(texts, return_inverse=True)
-        passed = [test(text.decode("utf-8", "replace")) for text in self._timeline.texts(ids)]
-        return np.array(passed, bool)[inverse]
+        return self._timeline.by_text(texts, test, bool)
 
     def _with_phase(self, arguments: np.ndarray, phases: np.ndarray, usual: int) -> np.ndarray:
         """Arguments that say the phase of an event where it is another than usual."""

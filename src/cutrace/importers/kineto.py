@@ -243,17 +243,11 @@ class _Kineto:
         kept = fate == Fate.KEPT
         rows = self._gpu_rows("memcpys", events, start, end, kept)
         self._sized(events, rows, kept)
-        for text in np.unique(events.names[kept]).tolist():
-            of_name = events.names[kept] == text
-            found = _COPY.fullmatch(self._timeline.one_text(text))
-            words = found.groups() if found else ("", "", "")
-            rows["kind"][of_name] = MEMCPY_KINDS.get(words[0], 0)
-            rows["source_memory"][of_name] = MEMORY_KINDS.get(words[1], 0)
-            rows["destination_memory"][of_name] = MEMORY_KINDS.get(words[2], 0)
-            if not found:
-                self._timeline.leave(
-                    "names of copies", int(of_name.sum()), why="they do not say which kind of copy it is"
-                )
+        named = self._timeline.by_text(events.names[kept], _copy_named, object)
+        kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
+        rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
+        without = sum(name is None for name in named)
+        self._timeline.leave("names of copies", without, why="they do not say which kind of copy it is")
         device = rows["device"].astype(np.int64)
         peer = events.present("inDevice")[kept]
         rows["device"] = device = np.where(peer, _u16(events.integers("inDevice"))[kept], device)
@@ -276,14 +270,9 @@ class _Kineto:
         kept = fate == Fate.KEPT
         rows = self._gpu_rows("memsets", events, start, end, kept)
         self._sized(events, rows, kept)
-        for text in np.unique(events.names[kept]).tolist():
-            found = _FILL.fullmatch(self._timeline.one_text(text))
-            of_name = events.names[kept] == text
-            rows["memory"][of_name] = MEMORY_KINDS.get(found[1], 0) if found else 0
-            if not found:
-                self._timeline.leave(
-                    "names of memory fills", int(of_name.sum()), why="they do not say which memory it is"
-                )
+        memory = self._timeline.by_text(events.names[kept], _fill_named)
+        rows["memory"] = np.maximum(memory, 0)
+        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="they do not say which memory it is")
         self._set_own_rows(events, rows, "memsets", kept)
         self._timeline.put("memsets", self._homes(events)[kept], rows)
         self._gpu_left(events, fate, *_OF_COPIES)
@@ -293,8 +282,7 @@ class _Kineto:
         start, end, fate = self._timeline.spans(events)
         kept = fate == Fate.KEPT
         rows = self._gpu_rows("synchronizations", events, start, end, kept)
-        for text in np.unique(events.names[kept]).tolist():
-            rows["type"][events.names[kept] == text] = SYNCHRONIZATIONS.get(self._timeline.one_text(text), 0)
+        rows["type"] = self._timeline.by_text(events.names[kept], lambda name: SYNCHRONIZATIONS.get(name, 0))
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)[kept]
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id"))[kept], record
         self._set_own_rows(events, rows, "synchronizations", kept)
@@ -487,9 +475,7 @@ class _Kineto:
 
     def _overheads(self, events: Events) -> np.ndarray:
         start, end, fate = self._timeline.spans(events)
-        kinds = np.full(len(events), -1, np.int64)
-        for text in np.unique(events.names).tolist():
-            kinds[events.names == text] = OVERHEADS.get(self._timeline.one_text(text), -1)
+        kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
         process, thread = self._places_of_overheads(events)
         known = (fate == Fate.KEPT) & (kinds >= 0)
         rows = np.zeros(int(known.sum()), TABLES["overheads"].dtype)
@@ -514,7 +500,7 @@ class _Kineto:
         for pid, tid in (known[i] for i in which.tolist()):
             own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
             process = self._home_of(pid) if own else self._timeline.process_index(pid)
-            places.append((process, self._timeline.thread_number(process, tid)))
+            places.append((process, self._timeline.thread_number(process, tid, pid)))
         columns = np.array(places, np.int64).reshape(-1, 2)[inverse]
         return columns[:, 0], columns[:, 1]
 
@@ -721,8 +707,11 @@ class _Kineto:
 
     def _set_own_rows(self, events: Events, rows: np.ndarray, table: str, kept: np.ndarray) -> None:
         texts = events.ids(OWN)[kept]
-        for text in np.unique(texts[texts > 0]).tolist():
-            rows[texts == text] = self._set_own(rows[texts == text], table, text)
+        told = np.flatnonzero(texts)
+        if len(told):
+            told = told[np.argsort(texts[told], kind="stable")]
+            for part in np.split(told, np.flatnonzero(np.diff(texts[told])) + 1):
+                rows[part] = self._set_own(rows[part], table, int(texts[part[0]]))
 
     def _own_numbers(self, events: Events, name: str) -> np.ndarray:
         """One field of cutrace's own argument, 0 where there is none."""
@@ -742,6 +731,20 @@ def _gpus(told: bytes | None) -> dict[int, _Gpu]:
             pid = process.encode("utf-8", "replace") if isinstance(process, str) else process
             out[gpu["pid"]] = _Gpu(pid, "device" in gpu)
     return out
+
+
+def _copy_named(name: str) -> tuple[int, int, int] | None:
+    """Kind, source and destination of a copy by its name, None for a name that does not say."""
+    found = _COPY.fullmatch(name)
+    if not found:
+        return None
+    return MEMCPY_KINDS.get(found[1], 0), MEMORY_KINDS.get(found[2], 0), MEMORY_KINDS.get(found[3], 0)
+
+
+def _fill_named(name: str) -> int:
+    """The memory of a fill by its name, -1 for a name that does not say."""
+    found = _FILL.fullmatch(name)
+    return MEMORY_KINDS.get(found[1], 0) if found else -1
 
 
 def _number(id_: int | bytes | None) -> int:

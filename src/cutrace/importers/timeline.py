@@ -26,6 +26,8 @@ FIRST_MADE_UP = 2_000_000_000
 #: it, are shifted by a multiple of the second; those that begin before the third have something wrong with them.
 _EARLIEST, _SHIFT, _ABSURD = 10**9, 10**15, -(10**17)
 _LATEST = 2**63 - 1
+#: Processes of a file that are told apart: each has a file of its own while the capture is made.
+MOST_PROCESSES = 200
 #: Texts that are made here, and not by the reader, have ids from here on.
 _OWN_TEXTS = 1 << 31
 
@@ -66,9 +68,12 @@ _FATES: dict[Fate, tuple[str, str]] = {
 }
 
 
-def total(durations: np.ndarray) -> int:
-    """The exact sum of many int64, which may be beyond 64 bits."""
-    return (int((durations >> 32).sum()) << 32) + int((durations & 0xFFFFFFFF).sum())
+def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
+    """The exact sums of int64 by group (below ``count``), which may be beyond 64 bits."""
+    high, low = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(high, groups, values >> 32)
+    np.add.at(low, groups, values & 0xFFFFFFFF)
+    return [(h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)]
 
 
 def value_of(text: bytes | str) -> Any:
@@ -102,6 +107,7 @@ class Timeline:
         self._thread_id = np.zeros(0, np.uint32)
         self._own: list[bytes] = []
         self._own_ids: dict[bytes, int] = {}
+        self._shared: int | None = None
         self._offset: int | None = None
         self._first = 0
         self._leftovers: dict[str, dict[int, int]] = {}
@@ -110,7 +116,10 @@ class Timeline:
     # Processes and threads
 
     def process_index(self, pid: Any) -> int:
-        """The process with this id in the file: an int, bytes (a text) or None (an event without one)."""
+        """The process with this id in the file: an int, bytes (a text) or None (an event without one). Beyond the first
+        :data:`MOST_PROCESSES`, all are one, in which a thread is what a process and a thread of the file are."""
+        if pid not in self._index_of and len(self._processes) >= MOST_PROCESSES:
+            return self._others()
         if pid not in self._index_of:
             number = isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP
             index = self._index_of[pid] = len(self._processes)
@@ -126,6 +135,17 @@ class Timeline:
             self._processes.append(_Process(index, writer))
         return self._index_of[pid]
 
+    def _others(self) -> int:
+        if self._shared is None:
+            self._shared = len(self._processes)
+            writer = self.out.process(
+                ("timeline", self._shared), pid=FIRST_MADE_UP + self._shared, name="other processes",
+                time_offset_ns=self.offset, source_pid=None,
+            )  # fmt: skip
+            self._processes.append(_Process(self._shared, writer))
+            self.out.note(f"The file has more than {MOST_PROCESSES} processes: those beyond are shown as one.")
+        return self._shared
+
     def known_process(self, pid: Any) -> bool:
         """Whether there are rows of this process."""
         return pid in self._index_of
@@ -138,8 +158,11 @@ class Timeline:
     def process_count(self) -> int:
         return len(self._processes)
 
-    def thread_number(self, process: int, tid: Any) -> int:
-        """The number of a thread in the capture: its id where that is one, else one that is made up."""
+    def thread_number(self, process: int, tid: Any, pid: Any = None) -> int:
+        """The number of a thread in the capture: its id where that is one, else one that is made up. Where processes
+        are shown as one, ``pid`` belongs to it."""
+        if process == self._shared:
+            tid = b"%s/%s" % tuple(i if isinstance(i, bytes) else str(i).encode() for i in (pid, tid))
         if isinstance(tid, int) and 0 <= tid < FIRST_MADE_UP:
             return tid
         made_up = self._processes[process].made_up
@@ -164,7 +187,7 @@ class Timeline:
             pid, tid = known[index]
             process = self.process_index(pid)
             self._thread_process[index] = process
-            self._thread_id[index] = self.thread_number(process, tid)
+            self._thread_id[index] = self.thread_number(process, tid, pid)
 
     # Texts
 
@@ -186,6 +209,14 @@ class Timeline:
         theirs = iter(self.reader.texts(ids[~own]))
         return [self._own[i - _OWN_TEXTS] if i >= _OWN_TEXTS else next(theirs) for i in ids.tolist()]
 
+    def by_text(self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64) -> np.ndarray:
+        """What ``make`` makes of each text, once a text, as an array of type ``kind``."""
+        which, inverse = np.unique(ids, return_inverse=True)
+        made = np.empty(len(which), kind)
+        for i, text in enumerate(self.texts(which)):
+            made[i] = make(text.decode("utf-8", "replace"))
+        return made[inverse]
+
     def one_text(self, text: int) -> str:
         """The text with this id."""
         return self.texts(np.array([text], np.uint32))[0].decode("utf-8", "replace")
@@ -196,10 +227,12 @@ class Timeline:
         if own.any():
             out: np.ndarray = np.zeros(len(ids), np.uint32)
             out[~own] = self._written(process, ids[~own])
-            for text in np.unique(ids[own]).tolist():
-                if text not in process.own_texts:
-                    process.own_texts[text] = process.writer.string(self._own[text - _OWN_TEXTS])
-                out[ids == text] = process.own_texts[text]
+            known = process.own_texts
+            made, inverse = np.unique(ids[own], return_inverse=True)
+            for text in made.tolist():
+                if text not in known:
+                    known[text] = process.writer.string(self._own[text - _OWN_TEXTS])
+            out[own] = np.array([known[text] for text in made.tolist()], np.uint32)[inverse]
             return out
         if len(process.texts) < self.reader.text_count:
             more = max(self.reader.text_count, 2 * len(process.texts)) - len(process.texts)
@@ -262,11 +295,13 @@ class Timeline:
         """Write rows; their texts are ids of the reader (or of :meth:`text`), and ``processes`` says whose they are."""
         if not len(rows):
             return
-        layout = TABLES[table]
-        texts = [f.name for f in layout.fields if f.type == "string"]
-        for index in np.flatnonzero(np.bincount(processes)).tolist():
-            part = rows if index == processes[0] and (processes == index).all() else rows[processes == index]
-            process = self._processes[index]
+        texts = [f.name for f in TABLES[table].fields if f.type == "string"]
+        if (processes != processes[0]).any():
+            order = np.argsort(processes, kind="stable")
+            processes, rows = processes[order], rows[order]
+        cuts = np.flatnonzero(processes[1:] != processes[:-1]) + 1
+        for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
+            part, process = rows[begin:end], self._processes[int(processes[begin])]
             for name in texts:
                 part[name] = self._written(process, part[name])
             process.writer.rows(table, part)
@@ -283,10 +318,11 @@ class Timeline:
             | fates.astype(np.uint64)
         )
         which, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
-        for i, (kind, count) in enumerate(zip(which.tolist(), counts.tolist(), strict=True)):
+        totals = sums(durations, inverse, len(which))
+        for kind, count, duration in zip(which.tolist(), counts.tolist(), totals, strict=True):
             tally = self._fates.setdefault((kind >> 40, kind >> 8 & 0xFFFFFFFF, kind & 0xFF), [0, 0])
             tally[0] += count
-            tally[1] += total(durations[inverse == i])
+            tally[1] += duration
 
     def account_events(self, events: Events, fates: np.ndarray) -> None:
         """:meth:`account` for whole events."""

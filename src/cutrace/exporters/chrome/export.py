@@ -128,7 +128,9 @@ class _Export:
     # Names
 
     def _of_processes(self) -> Iterator[bytes]:
-        threads = self._trace.threads
+        threads: dict[int, list[tuple[int, int]]] = {}
+        for process_index, thread, text in self._trace.threads[["process", "thread", "name"]].tolist():
+            threads.setdefault(process_index, []).append((thread, text))
         for process in self._trace.processes:
             where = self._places.where(process.index)
             # The name of a process whose id is a text is that text, unless it has another one.
@@ -140,7 +142,7 @@ class _Export:
                     ids = where if tid is None else where + b',"tid":' + dumped(tid).encode()
                     yield _metadata(told["name"], ids, told.get("args"))
             made_up = _dict(process.info.get("source_threads"))
-            for thread, text in threads[threads["process"] == process.index][["thread", "name"]].tolist():
+            for thread, text in threads.get(process.index, ()):
                 # The name of a thread whose id is a text is that text, unless it has another one.
                 if made_up.get(str(thread)) != self._trace.strings[text]:
                     yield _metadata(
