@@ -121,6 +121,21 @@ class TestMadeByHand:
                 external=2**60,
             )
             c.add("host_slices", start=start, end=0, name="open", flags=3, kind=5, track="0x1", category="c")
+            c.add(
+                "gpu_slices",
+                start=start,
+                end=start + 5,
+                name=name,
+                category="gpu_user_annotation",
+                kind=1,
+                stream=7,
+                device=2,
+            )
+            c.add(
+                "gpu_slices", start=start, end=start + 5, name=name, category="gpu_slice", arguments='{"a":[1]}',
+                stream=7,
+                context=3, correlation=9, flags=1,
+            )  # fmt: skip
             c.add("counters", time=start, value=1e300, name="c", device=3, unit="bytes")
         return path
 
@@ -219,6 +234,11 @@ class TestWhatToolsLookFor:
         assert names["process_name", process.pid, None] == {"name": process.name}
         assert names["process_name", 0, None] == {"name": "GPU 0"}
         assert names["thread_name", 0, 7] == {"name": "stream 7"}
+
+    def test_annotations_are_not_taken_for_work(self, tmp_path: Path) -> None:
+        """Holistic Trace Analysis takes what has a stream among its arguments for a kernel."""
+        for event in events(document(KINETO[0], tmp_path), "gpu_user_annotation"):
+            assert "stream" not in event.get("args", {})
 
     def test_work_of_several_processes_is_told_apart(self, tmp_path: Path) -> None:
         told = document(DATA / "processes.bin", tmp_path)

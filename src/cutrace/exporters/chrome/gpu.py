@@ -36,10 +36,10 @@ _SYNC = Line(
     '<if event>"wait_on_stream":<int waited>,"wait_on_cuda_event_record_corr_id":<int record>,'
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
 )  # fmt: skip
+# Without a stream among its arguments: what has one is taken for GPU work.
 _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
-    "<blob beside>,"
-    '"args":{' + _WHERE + "<blob inside><blob own>}}"
+    '<blob beside><if args>,"args":{<blob inside><blob own>}<end>}'
 )
 _GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}')
 
@@ -80,7 +80,7 @@ class GpuLines:
         self._fills = Pieces(2, lambda value, flags: _own(value=value, flags=flags))
         self._waits = Pieces(1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync")))
         self._wait_own = Pieces(3, lambda record, status, flags: _own(event_record=record, status=status, flags=flags))
-        self._slice_own = Pieces(3, self._slice)
+        self._slice_own = Pieces(5, self._slice)
         self._categories = Pieces(2, self._category)
         events = trace.cuda_events
         self._recorded = {
@@ -145,10 +145,13 @@ class GpuLines:
 
     def gpu_slices(self, rows: np.ndarray) -> bytes:
         ids = self._arguments.ids(rows["arguments"])
+        fields = [np.where(rows["kind"] == 1, -1, rows["kind"].astype(np.int64))]
+        fields += [rows[name] for name in ("flags", "context", "correlation")]
+        told = (fields[0] >= 0) | np.any(fields[1:], axis=0)
+        there = self._arguments.there(ids)
         columns = self._columns(rows) | {
             "name": self._names.ids(rows["name"]), "category": self._categories.ids(rows["category"], rows["kind"]),
-            "beside": ids, "inside": 2 * ids + 1,
-            "own": self._slice_own.ids(rows["kind"] != 1, rows["kind"], rows["flags"]),
+            "beside": ids, "args": there | told, "inside": 2 * ids, "own": self._slice_own.ids(*fields, there),
         }  # fmt: skip
         return _SLICE.write(
             columns, len(rows), where=self._places.gpu.blobs, name=self._names.blobs, category=self._categories.blobs,
@@ -249,8 +252,11 @@ class GpuLines:
         return b"," + dumped(told)[1:-1].encode() + _own(flags=flags, peer_context=peer_context)
 
     @staticmethod
-    def _slice(other: int, kind: int, flags: int) -> bytes:
-        return b',"%s":{"kind":%d,"flags":%d}' % (OWN.encode(), kind, flags) if other or flags else b""
+    def _slice(kind: int, flags: int, context: int, correlation: int, behind: int) -> bytes:
+        """cutrace's own argument, with a comma before it if it comes ``behind`` another one."""
+        told = {"flags": flags, "context": context, "correlation": correlation}
+        told = {name: value for name, value in told.items() if value} | ({"kind": kind} if kind >= 0 else {})
+        return b"," * bool(behind) + dumped({OWN: told})[1:-1].encode() if told else b""
 
     def _category(self, category: int, kind: int) -> bytes:
         if kind == 1 or not category:
