@@ -3,6 +3,7 @@ the long runs, and of the native targets."""
 
 from __future__ import annotations
 
+import gzip
 import random
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from . import TARGETS
 from .targets import Captures
 
-INPUTS = sorted(Path(__file__).with_name("inputs").glob("capture-*.bin"))
+INPUTS = sorted(Path(__file__).with_name("inputs").iterdir())
 ROUNDS = {
     "capture": 60, "reader": 300, "json": 300, "database": 60, "pftrace": 150, "parquet": 40, "golden": 300,
     "marks": 500,
@@ -33,4 +34,5 @@ def test_memory_is_in_proportion_to_the_capture() -> None:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: path.stem)
 def test_inputs_that_failed_once_do_so_no_more(path: Path) -> None:
-    Captures().run(path.read_bytes())
+    data = path.read_bytes()
+    TARGETS[path.name.partition("-")[0]]().run(gzip.decompress(data) if path.suffix == ".gz" else data)

@@ -399,7 +399,7 @@ def _generic(reading: Reading, target: Target, made: Rows) -> None:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict) if text else False
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

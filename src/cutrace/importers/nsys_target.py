@@ -89,7 +89,7 @@ def description(reading: Reading, key: int) -> dict[str, Any]:
         if row["globalPid"] == key and isinstance(row["description"], str):
             try:
                 said = json.loads(row["description"])
-            except ValueError:
+            except (ValueError, RecursionError):
                 return {}
             said = said if isinstance(said, dict) else {}
             found = {name: value for name, value in said.items() if name not in _OF_THE_FILE}
@@ -150,7 +150,7 @@ def _threads(reading: Reading) -> None:
             if target:
                 made = np.zeros(1, TABLES["threads"].dtype)
                 made["thread"], made["name"] = thread & 0xFFFFFF, target.strings[np.array([name])][0]
-                made["source"] = row["source"] if row["source"] is not None else 1
+                made["source"] = _fitting(row["source"], 16) if row["source"] is not None else 1
                 target.writer.rows("threads", made)
 
 
@@ -193,8 +193,8 @@ def _contexts(reading: Reading) -> None:
         target = _owner(reading, row)
         if target:
             made = np.zeros(1, TABLES["contexts"].dtype)
-            api = row["computeApi"]
-            made["null_stream"], made["compute_api"] = _fitting(row["nullStreamId"], 32), api if api is not None else 1
+            made["null_stream"] = _fitting(row["nullStreamId"], 32)
+            made["compute_api"] = _fitting(row["computeApi"], 16) if row["computeApi"] is not None else 1
             made["context"], made["device"] = _fitting(row["contextId"], 16), _fitting(row["deviceId"], 16)
             target.writer.rows("contexts", made)
 
