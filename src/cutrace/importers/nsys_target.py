@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -161,9 +162,10 @@ def _devices(reading: Reading) -> None:
     )
     texts: dict[str, Kind] = {"name": "text", "busLocation": "text", "uuid": "text"}
     gpus = rows(reading.tables, "TARGET_INFO_GPU", numbers | texts)
-    ids = rows(reading.tables, "TARGET_INFO_GPU", {"uuid": "bytes"})
+    # Of a damaged table the one reading may give more rows than the other.
+    ids = itertools.chain(rows(reading.tables, "TARGET_INFO_GPU", {"uuid": "bytes"}), itertools.repeat({"uuid": None}))
     made = []
-    for gpu, raw in zip(gpus, ids, strict=True):
+    for gpu, raw in zip(gpus, ids, strict=False):
         if not isinstance(gpu["id"], int):
             continue
         row = np.zeros(1, TABLES["devices"].dtype)
