@@ -163,9 +163,9 @@ def _devices(reading: Reading) -> None:
     texts: dict[str, Kind] = {"name": "text", "busLocation": "text", "uuid": "text"}
     gpus = rows(reading.tables, "TARGET_INFO_GPU", numbers | texts)
     # Of a damaged table the one reading may give more rows than the other.
-    ids = itertools.chain(rows(reading.tables, "TARGET_INFO_GPU", {"uuid": "bytes"}), itertools.repeat({"uuid": None}))
+    ids = (row["uuid"] for row in rows(reading.tables, "TARGET_INFO_GPU", {"uuid": "bytes"}))
     made = []
-    for gpu, raw in zip(gpus, ids, strict=False):
+    for gpu, raw in zip(gpus, itertools.chain(ids, itertools.repeat(None)), strict=False):
         if not isinstance(gpu["id"], int):
             continue
         row = np.zeros(1, TABLES["devices"].dtype)
@@ -177,7 +177,7 @@ def _devices(reading: Reading) -> None:
         row["memory_clock"] = _fitting(gpu["memoryClockRate"], 64) // 1000 & 0xFFFFFFFF
         threads = int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0])
         row["max_threads_per_multiprocessor"] = _fitting(gpu["maxThreadsPerSm"], 32) or threads & 0xFFFFFFFF
-        row["uuid"] = np.void(_uuid(gpu["uuid"], raw["uuid"]))
+        row["uuid"] = np.void(_uuid(gpu["uuid"], raw))
         made.append((gpu["vmId"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
     machines = {machine for machine, *_ in made}
     for target in reading.targets.values():
