@@ -259,7 +259,7 @@ def _play(out: Decoded, events: list[Any]) -> None:
         categories = (*(state["event_categories", i].name for i in event.category_iids), *event.categories)
         if event.type == 4:
             assert track.HasField("counter")
-            out.counters.append(Sample(time, event.double_counter_value, categories, track, tuple(parents)))
+            out.counters.append(Sample(time, _counted(event), categories, track, tuple(parents)))
             continue
         name = state["event_names", event.name_iid].name if event.name_iid else event.name
         if event.HasField("legacy_event"):
@@ -308,6 +308,11 @@ def _name(annotation: Any, state: dict[tuple[str, int], Any]) -> str:
     if annotation.name_iid:
         return str(state["debug_annotation_names", annotation.name_iid].name)
     return str(annotation.name)
+
+
+def _counted(event: Any) -> float:
+    """The value of a counter, whichever field has it."""
+    return float(event.counter_value if event.HasField("counter_value") else event.double_counter_value)
 
 
 def _value(arg: Any, state: dict[tuple[str, int], Any]) -> Any:

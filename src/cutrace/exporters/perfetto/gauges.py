@@ -23,6 +23,7 @@ from .numbered import Numbered
 from .output import Output
 from .sequence import Sequence
 from .template import Column, Columns, Delta, Given, Template
+from .values import FIELDS, counted
 
 BITS = 12
 EXACT = 1 << 16
@@ -71,9 +72,12 @@ class CounterTracks:
         self._uuid, self._numbers, self._output = uuid, numbers, output
         self._needs = Needs(names)
         self._category = self._needs.name("event_categories", DERIVED)
-        event = {"type": _COUNTER, "category_iids": self._category, "double_counter_value": Column("value")}
+        self._templates = {whole: self._template(value) for whole, value in FIELDS.items()}
+
+    def _template(self, value: dict[str, Column]) -> Template:
+        event = {"type": _COUNTER, "category_iids": self._category, **value}
         packet = {"sequence": Given("prefixes"), "timestamp": Delta("time"), "track_event": event}
-        self._template = Template("Trace", {"packet": packet})
+        return Template("Trace", {"packet": packet})
 
     def write(self, name: str, unit: int, unit_name: str, times: np.ndarray, values: np.ndarray) -> None:
         """Write one counter: its values from moments (ns, rising) on."""
@@ -85,9 +89,12 @@ class CounterTracks:
             {"track_descriptor": {"uuid": uuid, "parent_uuid": self._uuid, "name": name, "counter": counter}}
         )
         sequence.intern(self._needs)
-        columns: Columns = {"time": times, "value": values, "prefixes": self._output.prefixes}
+        whole, values = counted(values)
+        columns: Columns = {"time": times, "value": values, **self._output.prefixed}
         offsets, clock = np.array([0, len(times)], np.uint32), np.array([sequence.time], np.uint64)
-        self._output.events([self._template.bind(columns)], offsets, np.array([sequence.piece], np.uint32), clock)
+        self._output.events(
+            [self._templates[whole].bind(columns)], offsets, np.array([sequence.piece], np.uint32), clock
+        )
         sequence.time = int(clock[0])
 
 

@@ -32,10 +32,16 @@ class Output:
         self._wrap = _wrapper(compress)
         self._group = np.empty(GROUP_SIZE, np.uint8)
         self._used = 0
-        #: What the packets of each sequence have in common, by the number that a sequence has here.
-        self.prefixes = Blobs()
+        # What the packets of each sequence have in common, by the number that a sequence has here: of those that refer
+        # to interned data, and of the others.
+        self.prefixes, self.bare_prefixes = Blobs(), Blobs()
         self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
+
+    @property
+    def prefixed(self) -> dict[str, Blobs]:
+        """The columns that templates of events begin with."""
+        return {"prefixes": self.prefixes, "bare_prefixes": self.bare_prefixes}
 
     def packet(self, values: Mapping[str, Any]) -> None:
         """One packet from values by field name (see :func:`schema.encode`)."""

@@ -34,7 +34,7 @@ class Sequence:
 
     ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened), ``anchored`` where it was last set:
     snapshots of a clock must not go back, while the packets behind one may lie ahead of the next. ``piece`` is the
-    number of what all its packets have in common in ``output.prefixes``.
+    number of what all its packets have in common in ``output.prefixes`` and ``bare_prefixes``.
     """
 
     id: int
@@ -46,7 +46,9 @@ class Sequence:
     _sent: set[tuple[str, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        fields = {"trusted_packet_sequence_id": self.id, "sequence_flags": NEEDS_STATE}
+        fields = {"trusted_packet_sequence_id": self.id}
+        self.output.bare_prefixes.add(schema.encode("TracePacket", fields))
+        fields["sequence_flags"] = NEEDS_STATE
         self.piece = self.output.prefixes.add(schema.encode("TracePacket", fields))
 
     def packet(self, values: dict[str, Any]) -> None:

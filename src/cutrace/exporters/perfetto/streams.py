@@ -11,11 +11,12 @@ import numpy as np
 from ..._native import Blobs, Keys, Submissions
 from ...trace import Trace
 from . import archive, schema
-from .arguments import arguments
+from .arguments import Arguments
 from .naming import Names, Needs
 from .sequence import Interned
 from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
 from .tracks import TrackTable
+from .values import FIELDS, counted
 from .waits import CallWaits
 
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -30,10 +31,11 @@ _TEXT_IDS = np.uint64(1 << 63)
 _POINTERS = frozenset(("address", "pool"))
 
 
-def packet(event: dict[str, Any]) -> dict[str, Any]:
-    """A packet of a track's sequence around a ``TrackEvent``."""
+def packet(event: dict[str, Any], *, refers: bool = True) -> dict[str, Any]:
+    """A packet of a track's sequence around a ``TrackEvent``, which ``refers`` to interned data or does not."""
     # What differs from packet to packet stands together, behind what does not: so it compresses best.
-    return {"sequence": Given("prefixes"), "timestamp": Delta("time", event=True), "track_event": event}
+    prefix = Given("prefixes" if refers else "bare_prefixes")
+    return {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}
 
 
 def _track(lanes: bool) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def _track(lanes: bool) -> dict[str, Any]:
 @cache
 def end_template(lanes: bool) -> Template:
     """The end of a slice, of whatever table."""
-    return Template("Trace", {"packet": packet({"type": SLICE_END, **_track(lanes)})})
+    return Template("Trace", {"packet": packet({"type": SLICE_END, **_track(lanes)}, refers=False)})
 
 
 class Stream:
@@ -66,20 +68,22 @@ class Stream:
         shown = (*table.style_fields, *table.arguments, table.track_field, *(("payload",) if table.payload else ()))
         unshown = archive.unshown(table.name, shown) if table.read_back else ()
         self._fields = (*table.style_fields, *unshown)
-        self._keys = Keys(1 + len(self._fields))
+        self._arguments = Arguments(trace.strings, names) if table.text else None
+        self._keys = Keys(1 + len(self._fields) + bool(table.text))
         self._groups: list[int] = []
         self._group_of = np.zeros(0, np.uint32)
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = Needs(names)
-        self._templates: dict[tuple[bool, bool, bool], Template] = {}
+        self._templates: dict[tuple[bool, bool, bool, bool], Template] = {}
         # Entries of interned data are known before the first row, whichever template it takes.
         self.template(payload=table.payload, waits=False, lanes=False)
 
-    def template(self, *, payload: bool, waits: bool, lanes: bool) -> Template:
-        """The template for rows of which some have payloads, waited for work, or are on another lane than the first."""
-        key = payload, waits, lanes
+    def template(self, *, payload: bool, waits: bool, lanes: bool, whole: bool = False) -> Template:
+        """The template for rows of which some have payloads, waited for work, or are on another lane than the first;
+        for counters, whether all values are whole."""
+        key = payload, waits, lanes, whole
         if key not in self._templates:
-            self._templates[key] = self._describe(payload, waits, lanes)
+            self._templates[key] = self._describe(*key)
         return self._templates[key]
 
     @property
@@ -89,13 +93,9 @@ class Stream:
             self._group_of = np.array(self._groups, np.uint32)
         return self._group_of
 
-    def _describe(self, payload: bool, waits: bool, lanes: bool) -> Template:
+    def _describe(self, payload: bool, waits: bool, lanes: bool, whole: bool) -> Template:
         if self.table.kind == "counter":
-            value = {
-                "type": COUNTER,
-                "pieces": Pieces("combination", "pieces"),
-                "double_counter_value": Column("value"),
-            }
+            value = {"type": COUNTER, "pieces": Pieces("combination", "pieces"), **FIELDS[whole]}
             return Template("Trace", {"packet": packet(value)})
         annotations: list[Any] = []
         for name in self.table.arguments:
@@ -130,20 +130,25 @@ class Stream:
         """Rows, ready to be laid out and encoded. Their columns are views of ``rows`` where possible."""
         table = self.table
         number = rows[table.track_field] if table.track_field else np.broadcast_to(np.uint32(0), len(rows))
-        combinations, new = self._keys.ids([number, *(rows[f] for f in self._fields)])
-        for row, track in zip(rows[new], number[new].tolist(), strict=True):
-            self._combine(row, track)
-        payload = bool(table.payload and rows["payload_type"].any())
         columns: Columns = {name: rows[name] for name in table.arguments}
+        keys = [number, *(rows[f] for f in self._fields)]
+        if self._arguments and table.text:
+            shared, columns["text"] = self._arguments.of(rows[table.text])
+            columns["texts"] = self._arguments.pieces
+            keys.append(shared)
+        combinations, new = self._keys.ids(keys)
+        common = keys[-1][new].tolist() if self._arguments else [0] * len(new)
+        for row, track, shares in zip(rows[new], number[new].tolist(), common, strict=True):
+            self._combine(row, track, shares)
+        payload = bool(table.payload and rows["payload_type"].any())
         columns["combination"], columns["pieces"] = combinations, self.pieces
         if payload:
             columns |= _payload_columns(rows)
+        whole = False
         if table.value:
-            columns["value"] = table.value(rows)
+            whole, columns["value"] = counted(table.value(rows))
         if table.kind == "flow":
             columns |= _flow_columns(rows)
-        if table.text:
-            columns["text"], columns["texts"] = arguments(self._trace.strings, rows[table.text])
         waited = waits.lists(rows["correlation"]) if table.submits else None
         if table.submits:
             offsets, ids = submissions.lists(rows["correlation"])
@@ -151,16 +156,18 @@ class Stream:
         if waited:
             columns["wait_offsets"], columns["waits"] = waited
             columns["correlated"] = np.diff(offsets) | np.diff(waited[0])
-        return Chunk(self, payload, waited is not None, columns, combinations, rows)
+        return Chunk(self, payload, waited is not None, whole, columns, combinations, rows)
 
-    def _combine(self, row: np.void, track: int) -> None:
-        key = tuple(row[f].item() for f in self._fields)
+    def _combine(self, row: np.void, track: int, shares: int) -> None:
+        key = (*(row[f].item() for f in self._fields), shares)
         known = self._styles.get(key)
         if known is None:
             table = self.table
             style = (table.name, table.track, table.arguments, key) if table.read_back else None
             needs = Needs(self._names, style)
             event = table.style(self._trace, row, needs)
+            if self._arguments and shares:
+                event["debug_annotations"] = [*event["debug_annotations"], *self._arguments.annotate(shares, needs)]
             if table.read_back:
                 shown = (*table.arguments, *(("payload",) if table.payload else ()))
                 read_back = archive.row(table.name, row, self._fields, shown, table.track_field)
@@ -180,12 +187,13 @@ class Chunk:
         stream: Stream,
         payload: bool,
         waits: bool,
+        whole: bool,
         columns: Columns,
         combinations: np.ndarray,
         rows: np.ndarray,
     ) -> None:
         self.stream, self.combinations, self.rows = stream, combinations, rows
-        self._payload, self._waits, self._columns = payload, waits, columns
+        self._payload, self._waits, self._whole, self._columns = payload, waits, whole, columns
 
     @property
     def start(self) -> np.ndarray:
@@ -197,7 +205,9 @@ class Chunk:
 
     def bind(self, by_event: Columns) -> Any:
         """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
-        template = self.stream.template(payload=self._payload, waits=self._waits, lanes="track" in by_event)
+        template = self.stream.template(
+            payload=self._payload, waits=self._waits, lanes="track" in by_event, whole=self._whole
+        )
         return template.bind(self._columns | by_event)
 
 

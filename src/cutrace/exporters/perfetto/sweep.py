@@ -204,7 +204,7 @@ class Sweep:
         tracks = [self._tracks[group] for group in groups.tolist()]
         for track, first in zip(tracks, offsets.tolist(), strict=False):
             self._prepare(track, int(times[first]))
-        by_event: Columns = {"time": times, "prefixes": self._output.prefixes}
+        by_event: Columns = {"time": times, **self._output.prefixed}
         if lanes.any():
             by_event["track"] = self._lane_uuids(tracks, offsets, lanes)
         streams = [chunk.bind(by_event) for chunk in bound]
@@ -285,7 +285,7 @@ class Sweep:
         offsets = np.append(begins[order], len(rows)).astype(np.uint32)
         for track, first in zip(tracks, offsets.tolist(), strict=False):
             self._prepare(track, int(rows["start"][first]))
-        by_event: Columns = {"time": rows["start"], "prefixes": self._output.prefixes}
+        by_event: Columns = {"time": rows["start"], **self._output.prefixed}
         clocks = np.array([track.sequence.time for track in tracks], np.uint64)
         pieces = np.array([track.sequence.piece for track in tracks], np.uint32)
         self._output.events([chunk.bind(by_event)], offsets, pieces, clocks)
