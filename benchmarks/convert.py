@@ -15,6 +15,8 @@ written to the page cache, in the folder that TMPDIR names. One round before the
 virtual machine may have to ask its host for memory that was not in use, which can take as long as the conversion and
 shows in ``system_seconds``: ``seconds_all`` has every round.
 
+``records_only`` is the same with ``--no-derived``: without what is no record but follows from them.
+
 ``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
 part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
@@ -42,10 +44,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Runs in a process of its own: convert, then say how long it took and how much memory it had at most.
 CHILD = """
 import json, resource, sys, time
-source, destination, compress = sys.argv[1:4]
+source, destination, compress, derived = sys.argv[1:5]
 begin = time.perf_counter()
 import cutrace
-cutrace.convert(source, destination, compress=compress or None)
+cutrace.convert(source, destination, compress=compress or None, derived=bool(derived))
 seconds = time.perf_counter() - begin
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -168,7 +170,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
     return total
 
 
-def convert(source: Path, destination: Path, compress: str = "") -> dict[str, Any]:
+def convert(source: Path, destination: Path, compress: str = "", *, derived: bool = True) -> dict[str, Any]:
     """Convert in a fresh process on one core."""
     core = max(os.sched_getaffinity(0))
     # Modules that are installed lie there compiled; those of a checkout are compiled by the first conversion.
@@ -176,7 +178,7 @@ def convert(source: Path, destination: Path, compress: str = "") -> dict[str, An
     environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(source), str(destination), compress],
+        [sys.executable, "-c", CHILD, str(source), str(destination), compress, "1" if derived else ""],
         capture_output=True,
         text=True,
         check=True,
@@ -295,12 +297,16 @@ def main() -> None:
         source = folder / "tiled.bin"
         events = tile(capture, source, args.events)
         os.sync()  # the system would write the capture to the disk while it is converted
-        plain = [convert(source, folder / "plain.pftrace") for _ in range(args.rounds + 1)][1:]
+        plain, records = [], []
+        for _ in range(args.rounds + 1):
+            plain.append(convert(source, folder / "plain.pftrace"))
+            records.append(convert(source, folder / "records.pftrace", derived=False))
+        plain, records = plain[1:], records[1:]
         packed = convert(source, folder / "packed.pftrace", "zstd")
         protobuf = through_protobuf(capture, folder / "protobuf.pftrace", args.sample)
 
-        def median(what: str) -> float:
-            return float(np.median([p[what] for p in plain]))
+        def median(what: str, rounds: list[dict[str, Any]] = plain) -> float:
+            return float(np.median([p[what] for p in rounds]))
 
         result = {
             "benchmark": "convert",
@@ -313,6 +319,12 @@ def main() -> None:
             "process_seconds": round(median("process_seconds"), 3),
             "user_seconds": round(median("user_seconds"), 3),
             "system_seconds": round(median("system_seconds"), 3),
+            "records_only": {
+                "events_per_second": round(events / median("seconds", records)),
+                "user_seconds": round(median("user_seconds", records), 3),
+                "system_seconds": round(median("system_seconds", records), 3),
+                "bytes_per_event": round(records[0]["bytes"] / events, 2),
+            },
             "peak_rss_mib": round(max(p["peak_rss_mib"] for p in plain), 1),
             "bytes_per_event": round(plain[0]["bytes"] / events, 2),
             "bytes_per_event_compressed": round(packed["bytes"] / events, 2),

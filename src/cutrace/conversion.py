@@ -22,6 +22,7 @@ def convert(
     compress: Compression = None,
     start: int | None = None,
     end: int | None = None,
+    derived: bool = True,
     table: str | None = None,
     redact: bool = False,
     progress: Progress | None = None,
@@ -30,6 +31,7 @@ def convert(
 
     The sources are captures or files that :func:`cutrace.load` reads. ``.pftrace`` is for ui.perfetto.dev; with ``.gz``
     behind it the whole file is compressed, ``compress`` packs groups of packets; docs/cli.md lists the other formats.
+    Without ``derived``, what is no record but follows from them is left out: it is what takes longest.
     ``start`` and ``end`` (ns, as in the tables of :class:`cutrace.Trace`) keep what touches that time. ``table`` is for
     formats that hold one. ``redact`` leaves out command lines, host names and paths. ``progress`` is called with the
     work done and the whole work, in any unit.
@@ -38,7 +40,7 @@ def convert(
     destination cannot be written; nothing is then left at the destination.
     """
     check_destination(Path(destination), listed(source))
-    request = Request(start=start, end=end, compress=compress, table=table, progress=progress)
+    request = Request(start=start, end=end, compress=compress, derived=derived, table=table, progress=progress)
     with opened(source, redacted=redact) as trace:
         write(trace, destination, request)
 

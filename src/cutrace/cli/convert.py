@@ -30,6 +30,9 @@ from ..units import format_size, parse_duration, printable
 @click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets; Perfetto reads both."
 )
+@click.option(
+    "--derived/--no-derived", default=True, help="Show what follows from records: NVTX on streams, counters, waits."
+)
 @click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
 @click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
 @click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
@@ -40,6 +43,7 @@ def convert(
     start: str | None,
     end: str | None,
     compress: Literal["zstd", "deflate"] | None,
+    derived: bool,
     table: str | None,
     lenient: bool,
     redact: bool,
@@ -68,6 +72,7 @@ def convert(
                 start=None if first is None else trace.start + first,
                 end=None if last is None else trace.start + last,
                 compress=compress,
+                derived=derived,
                 table=table,
                 progress=progress,
             )

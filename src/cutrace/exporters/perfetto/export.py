@@ -110,15 +110,18 @@ class _Export:
         first = max(self._start, self._trace.start)
         span = first, max(first, min(self._end, self._trace.end))
         queues, memory = Numbered(*styles.QUEUE_FIELDS), MemoryGauge(*span)
-        launches = Launches(self._trace, process, self._of("api_calls", process))
+        derived = self._request.derived
+        launches = Launches(self._trace, process, self._of("api_calls", process) if derived else [])
         waits = Waits(self._trace, process, queues)
         gauges = WorkGauges(process, self._devices, queues, *span)
         with Spool(tracks.PROJECTED) as spool:
-            projection = Projection(self._trace, process, self._of("nvtx_ranges", process), launches, queues, spool)
-            self._write_gpu(process, submissions, work.Work(queues, launches, projection, waits, gauges))
+            ranges = self._of("nvtx_ranges", process) if derived else []
+            projection = Projection(self._trace, process, ranges, launches, queues, spool)
+            follows = work.Work(queues, launches, projection, waits, gauges) if derived else None
+            self._write_gpu(process, submissions, follows)
 
             def advance(info: BlockInfo, rows: np.ndarray, unknown: int) -> None:
-                if info.table == "allocations":
+                if info.table == "allocations" and derived:
                     memory.add(rows)
                 self._advance(info, unknown)
 
@@ -134,7 +137,7 @@ class _Export:
         gauges.write(counters)
         memory.write(counters)
 
-    def _write_gpu(self, process: int, submissions: Submissions, to: work.Work) -> None:
+    def _write_gpu(self, process: int, submissions: Submissions, follows: work.Work | None) -> None:
         names = gpu.GpuNames(self._trace, self._devices, self._names, process)
         writers = {
             table.name: gpu.GpuWriter(table, names, submissions, self._numbers, self._output) for table in gpu.TABLES
@@ -142,7 +145,11 @@ class _Export:
         infos = [info for table in gpu.TABLES for info in self._of(table.name, process)]
         shift = self._trace.processes[process].clock_offset
         for until, parts in work.windows(infos, writers, self._read, shift):
-            to.write(until, parts)
+            if follows is not None:
+                follows.write(until, parts)
+            else:
+                for part in parts:
+                    part.block.writer.write(part, None)
 
     def _read(self, info: BlockInfo) -> np.ndarray:
         rows, unknown = self._trace.block(info)

@@ -1,0 +1,31 @@
+"""What follows from records can be left out of a Perfetto trace, and then nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from pftrace import decode
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize("name", ["torch_step", "cpp_streams", "cuda_graph"])
+def test_without_derived_tracks_the_records_are_the_same(name: str, tmp_path: Path) -> None:
+    whole, records = tmp_path / "whole.pftrace", tmp_path / "records.pftrace"
+    cutrace.convert(DATA / f"{name}.bin", whole)
+    cutrace.convert(DATA / f"{name}.bin", records, derived=False)
+    a, b = decode(whole), decode(records)
+    assert a.counters
+    assert not b.counters
+
+    def shown(slices):
+        return sorted((s.start, s.end, s.name) for s in slices if "cutrace.derived" not in s.categories)
+
+    assert shown(a.slices) == shown(b.slices)
+    assert not [s for s in b.slices if "cutrace.derived" in s.categories]
+    assert records.stat().st_size < whole.stat().st_size
+    with cutrace.load(whole) as one, cutrace.load(records) as other:
+        assert one.count("kernels") == other.count("kernels") > 0
