@@ -112,23 +112,17 @@ class _Export:
         queues, memory = Numbered(*styles.QUEUE_FIELDS), MemoryGauge(*span)
         derived = self._request.derived
         launches = Launches(self._trace, process, self._of("api_calls", process) if derived else [])
-        waits = Waits(self._trace, process, queues)
+        waits = Waits(self._trace if derived else None, process, queues)
         gauges = WorkGauges(process, self._devices, queues, *span)
         with Spool(tracks.PROJECTED) as spool:
             ranges = self._of("nvtx_ranges", process) if derived else []
             projection = Projection(self._trace, process, ranges, launches, queues, spool)
             follows = work.Work(queues, launches, projection, waits, gauges) if derived else None
-            self._write_gpu(process, submissions, follows)
-
-            def advance(info: BlockInfo, rows: np.ndarray, unknown: int) -> None:
-                if info.table == "allocations" and derived:
-                    memory.add(rows)
-                self._advance(info, unknown)
-
+            self._write_gpu(process, submissions, launches, follows)
             sweep = Sweep(
                 self._trace, process, self._pids[process], uuid, names=self._names, numbers=self._numbers,
                 threads=self._threads, devices=self._devices, submissions=submissions, waits=waits.of_calls(),
-                output=self._output, cut=self._cut, advance=advance,
+                output=self._output, cut=self._cut, advance=self._advance, memory=memory if derived else None,
             )  # fmt: skip
             sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
         self._spilled += sweep.spilled
@@ -137,14 +131,14 @@ class _Export:
         gauges.write(counters)
         memory.write(counters)
 
-    def _write_gpu(self, process: int, submissions: Submissions, follows: work.Work | None) -> None:
+    def _write_gpu(self, process: int, submissions: Submissions, launches: Launches, follows: work.Work | None) -> None:
         names = gpu.GpuNames(self._trace, self._devices, self._names, process)
         writers = {
             table.name: gpu.GpuWriter(table, names, submissions, self._numbers, self._output) for table in gpu.TABLES
         }
         infos = [info for table in gpu.TABLES for info in self._of(table.name, process)]
         shift = self._trace.processes[process].clock_offset
-        for until, parts in work.windows(infos, writers, self._read, shift):
+        for until, parts in work.windows(infos, writers, self._read, shift, launches.steps):
             if follows is not None:
                 follows.write(until, parts)
             else:

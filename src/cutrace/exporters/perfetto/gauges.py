@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..._native import Keys, Tally
+from ..._native import Tally
 from .devices import Devices
 from .gpu import Part
 from .labels import MEMCPY_KINDS, MEMORY_KINDS, label
@@ -22,6 +22,7 @@ from .naming import DERIVED, Names, Needs, Numbers
 from .numbered import Numbered
 from .output import Output
 from .sequence import Sequence
+from .streams import Chunk, Stream
 from .template import Column, Columns, Delta, Given, Template
 from .values import FIELDS, counted
 
@@ -113,12 +114,11 @@ class WorkGauges:
 
     def add(self, part: Part) -> None:
         """Note work."""
-        bandwidth = part.block.computed.get("bandwidth")
+        bandwidth = part.computed("bandwidth")
         if bandwidth is not None:
-            kinds = self._copies.of(part.block.writer.styles)[part.styles]
+            kinds = self._copies.of(part.block.writer.styles).take(part.styles)
             counters = self._bandwidth.counters(len(self._copies.keys))
-            times = (part.field("start"), part.field("end"))
-            self._bandwidth.tally.add_stretches(kinds, counters, *times, part.column(bandwidth))
+            self._bandwidth.tally.add_stretches(kinds, counters, part.rows["start"], part.rows["end"], bandwidth)
 
     def write(self, tracks: CounterTracks) -> None:
         """Write all counters."""
@@ -135,19 +135,21 @@ class MemoryGauge:
 
     def __init__(self, first: int, last: int) -> None:
         self._gauge = Gauge(first, last, self._name, unit=_BYTES, peaks=True)
-        self._keys = Keys(3)
         self._held: dict[tuple[int, int], int] = {}
-        self._numbers, self._factors = np.zeros(0, np.uint32), np.zeros(0, np.int64)  # by key
+        self._stream: Stream | None = None
+        self._numbers, self._factors = [0], [0]  # by combination of the stream
 
-    def add(self, rows: np.ndarray) -> None:
+    def add(self, chunk: Chunk) -> None:
         """Note rows of ``allocations``."""
-        keys, new = self._keys.ids([rows[f] for f in ("device", "memory", "operation")])
-        for device, memory, operation in rows[["device", "memory", "operation"]][new].tolist():
-            number = self._held.setdefault((device, memory), len(self._held))
-            self._numbers = np.append(self._numbers, np.uint32(number))
-            self._factors = np.append(self._factors, {1: 1, 2: -1}.get(operation, 0))
+        if chunk.stream is not self._stream:
+            self._stream, self._numbers, self._factors = chunk.stream, [], []
+        for key in chunk.stream.keys[len(self._numbers) :]:
+            held = key["device"], key["memory"]
+            self._numbers.append(self._held.setdefault(held, len(self._held)))
+            self._factors.append({1: 1, 2: -1}.get(key["operation"], 0))
         counters = self._gauge.counters(len(self._held))[self._numbers]
-        self._gauge.tally.add(keys, counters, self._factors, rows["time"], rows["bytes"])
+        factors = np.array(self._factors, np.int64)
+        self._gauge.tally.add(chunk.combinations, counters, factors, chunk.rows["time"], chunk.rows["bytes"])
 
     def write(self, tracks: CounterTracks) -> None:
         """Write all counters."""

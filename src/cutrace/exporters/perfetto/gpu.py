@@ -5,7 +5,6 @@ work shows; what many events share is encoded once (:mod:`.styles`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -169,13 +168,11 @@ TABLES = (
 
 @dataclass
 class Block:
-    """A block of GPU work on its way: its rows in the order of their begin (None: they lie in it), how many of them are
-    written, and by row the style, the id of the event (once it is part of a :class:`Part`), and what is computed."""
+    """A block of GPU work on its way: its rows in the order of their begin with, by row, their style, the id of the
+    event, and what is computed. ``written`` of them are in parts."""
 
     writer: GpuWriter
     rows: np.ndarray
-    order: np.ndarray | None
-    starts: np.ndarray
     styles: np.ndarray
     ids: np.ndarray
     computed: dict[str, np.ndarray]
@@ -184,53 +181,31 @@ class Block:
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of a block from ``begin`` to ``end``, in the order of their begin. Columns have any order, the same for
-    all."""
+    """The rows of a block from ``begin`` to ``end``."""
 
     block: Block
     begin: int
     end: int
 
-    @cached_property
-    def _rows(self) -> slice | np.ndarray:
-        order = self.block.order
-        if order is None:
-            return slice(self.begin, self.end)
-        return slice(None) if len(self) == len(order) else order[self.begin : self.end]
-
     def __len__(self) -> int:
         return self.end - self.begin
 
-    def field(self, name: str) -> np.ndarray:
-        """A field of the rows."""
-        return self.block.rows[name][self._rows]
-
-    def column(self, values: np.ndarray) -> np.ndarray:
-        """An array by row of the block, for these rows."""
-        return values[self._rows]
+    @property
+    def rows(self) -> np.ndarray:
+        return self.block.rows[self.begin : self.end]
 
     @property
     def styles(self) -> np.ndarray:
-        return self.block.styles[self._rows]
+        return self.block.styles[self.begin : self.end]
 
     @property
     def ids(self) -> np.ndarray:
-        return self.block.ids[self._rows]
+        return self.block.ids[self.begin : self.end]
 
-    @property
-    def numbers(self) -> np.ndarray:
-        """The number of each row in its block."""
-        rows = self._rows
-        return np.arange(rows.start or 0, rows.stop or len(self)) if isinstance(rows, slice) else rows
-
-    @property
-    def order(self) -> np.ndarray | None:
-        """The numbers of the rows in the order of their begin, None for those of the whole block as they lie in it."""
-        if self.block.order is not None:
-            return self.block.order[self.begin : self.end]
-        if len(self) == len(self.block.rows):
-            return None
-        return np.arange(self.begin, self.end, dtype=np.uint32)
+    def computed(self, column: str) -> np.ndarray | None:
+        """What was computed for the rows under this name, if it was."""
+        values = self.block.computed.get(column)
+        return None if values is None else values[self.begin : self.end]
 
 
 class GpuWriter:
@@ -275,28 +250,28 @@ class GpuWriter:
         return Template("Trace", {"packet": packet})
 
     def block(self, rows: np.ndarray) -> Block:
-        """A block, ready to be taken apart."""
-        order, starts = time_order(rows["start"]), np.ascontiguousarray(rows["start"])
+        """A block, ready to be taken apart. Its events get ids."""
+        order = time_order(rows["start"])
         if order is not None:
-            starts = starts[order]
+            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)  # whole rows, not field by field
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self.table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
-        return Block(self, rows, order, starts, self.styles.ids(rows), np.empty(len(rows), np.uint64), computed)
+        return Block(self, rows, self.styles.ids(rows), self._submissions.assign(rows["correlation"]), computed)
 
     def part(self, block: Block, until: int) -> Part:
-        """The rows of a block that begin before a moment and were not in a part yet. Their events get ids."""
-        end = int(np.searchsorted(block.starts, np.uint64(until))) if block.starts[-1] >= until else len(block.rows)
+        """The rows of a block that begin before a moment and were not in a part yet."""
+        starts, end = block.rows["start"], len(block.rows)
+        if starts[-1] >= until:
+            end = int(np.searchsorted(np.ascontiguousarray(starts), np.uint64(until)))
         part = Part(block, block.written, end)
         block.written = end
-        if len(part):
-            block.ids[part._rows] = self._submissions.assign(part.field("correlation"))
         return part
 
     def write(self, part: Part, waits: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         """Write a part. ``waits`` are ids of the events that each row of its block waited for, as (offsets, ids)."""
-        block, rows, order = part.block, part.block.rows, part.order
-        first = int(block.starts[part.begin])
+        block, rows = part.block, part.block.rows
+        first = int(rows["start"][part.begin])
         if first < self._sequence.anchored:
             # Blocks come in the order of their first times; this one's header did not tell the truth.
             self._open()
@@ -321,10 +296,10 @@ class GpuWriter:
         columns |= {name: rows[name] for name in self.table.arguments if name not in block.computed} | block.computed
         if waits:
             columns["wait_offsets"], columns["waits"] = waits
-        offsets, clock = np.array([0, len(part)], np.uint32), np.array([first], np.uint64)
+        offsets, clock = np.array([0, part.end], np.uint32), np.array([first], np.uint64)
         pieces = np.array([self._sequence.piece], np.uint32)
         template = self._template(waits=waits is not None)
-        self._output.events([template.bind(columns)], offsets, pieces, clock, rows=order)
+        self._output.events([template.bind(columns)], offsets, pieces, clock, first=part.begin)
         self._sequence.time = int(clock[0])
 
     def _open(self) -> None:

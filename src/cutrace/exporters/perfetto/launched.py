@@ -7,6 +7,7 @@ launches on a GPU, whose queues are full after some thousand.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from ...runbin import BlockInfo
 from ...trace import Trace
 from .gpu import Part
 
-#: The number of calls that are remembered, as a power of two.
-CALL_BITS = 18
+#: The number of calls that are remembered, as a power of two, and how many are read at a time.
+CALL_BITS = 17
+STEP = 1 << 16
 
 
 class Launches:
@@ -35,25 +37,35 @@ class Launches:
         self.horizon = 0
         self.known = bool(infos)
 
-    def advance(self, until: int) -> None:
-        """Read the calls that begin before a moment."""
+    def steps(self, until: int) -> Iterator[int]:
+        """Read the calls that begin before a moment. Stops at moments up to which work is to be noted before more calls
+        are read, the last one at ``until``."""
+        read = 0
         while self._unread and self._unread[0].first_time + self._shift < until:
-            rows = self._trace.block(self._unread.popleft())[0]
-            if not len(rows):
-                continue
-            self._calls.add(rows["correlation"], rows["start"], rows["thread"])
-            self._newest.append((rows["start"].copy(), rows["thread"].copy()))
-            self._count += len(rows)
-            while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
-                starts = self._newest.popleft()[0]
-                self._count -= len(starts)
-                self.horizon = max(self.horizon, int(starts.max()))
+            if read > STEP:
+                yield self._unread[0].first_time + self._shift
+                read = 0
+            read += self._read(self._unread.popleft())
+        yield until
+
+    def _read(self, info: BlockInfo) -> int:
+        rows = self._trace.block(info)[0]
+        if not len(rows):
+            return 0
+        self._calls.add(rows["correlation"], rows["start"], rows["thread"])
+        self._newest.append((rows["start"].copy(), rows["thread"].copy()))
+        self._count += len(rows)
+        while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
+            starts = self._newest.popleft()[0]
+            self._count -= len(starts)
+            self.horizon = max(self.horizon, int(starts.max()))
+        return len(rows)
 
     def note(self, part: Part, queue: np.ndarray, depth: Tally, counters: np.ndarray, *, wanted: bool) -> None:
         """Note work, with the stream of each row: counter ``counters[stream]`` of a tally is higher by one from the
         launch of each to its end. With ``wanted`` what each call launched is kept for :meth:`take`."""
-        correlation, start, end = (part.field(f) for f in ("correlation", "start", "end"))
-        self._calls.launch(correlation, start, end, queue, depth, counters, wanted)
+        rows = part.rows
+        self._calls.launch(rows["correlation"], rows["start"], rows["end"], queue, depth, counters, wanted)
 
     @property
     def noted(self) -> int:

@@ -56,9 +56,11 @@ class Output:
         *,
         which: np.ndarray | None = None,
         rows: np.ndarray | None = None,
+        first: int = 0,
     ) -> None:
-        """Encode events in segments (see ``cutrace._native.encode``); ``lasts`` is updated."""
-        event, stop = 0, int(offsets[-1])
+        """Encode events in segments (see ``cutrace._native.encode``), beginning with event ``first``; ``lasts`` is
+        updated."""
+        event, stop = first, int(offsets[-1])
         while event < stop:
             before = event
             self._used, event = encode(self._group, self._used, streams, offsets, pieces, lasts, event, which, rows)

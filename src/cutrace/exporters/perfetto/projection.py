@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
+from ...trace.rows import joined
 from .launched import Launches
 from .numbered import Numbered
 from .spool import Spool
@@ -25,10 +27,27 @@ _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and n
 
 #: How many calls are noted before it is looked in which ranges they are, and how many ranges there are before it is
 #: looked which of them can be forgotten.
-MANY_CALLS, MANY_RANGES = 1 << 16, 1 << 14
+MANY_CALLS, MANY_RANGES = 1 << 16, 1 << 13
 
-_SEEN = np.dtype([("range", "<i8"), ("queue", "<u4"), ("start", "<u8"), ("end", "<u8")])
 _LATEST = np.uint64((1 << 64) - 1)
+#: Rows of structured arrays are moved faster as plain bytes.
+_BYTES = f"V{_RANGE.row_size}"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen of ranges (numbers of rows) on streams: the first begin and the last end of work."""
+
+    ranges: np.ndarray
+    queues: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __getitem__(self, at: np.ndarray) -> _Seen:
+        return _Seen(*(getattr(self, f.name)[at] for f in fields(_Seen)))
 
 
 class Projection:
@@ -42,8 +61,9 @@ class Projection:
         self._shift = trace.processes[process].clock_offset
         self._unread = deque(sorted(infos, key=lambda info: info.first_time))
         self._ranges = np.zeros(0, _RANGE.dtype)
-        self._index()
-        self._seen: list[np.ndarray] = []  # their ranges are numbers of rows in _ranges
+        # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
+        self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._seen: list[_Seen] = []  # their ranges are numbers of rows in _ranges
         self._limit = MANY_RANGES
 
     @property
@@ -61,8 +81,7 @@ class Projection:
                 still_open["end"] = _LATEST
             read += [known, still_open]
         if len(read) > 1:
-            self._ranges = np.concatenate(read)
-            self._index()
+            self._ranges, self._threads = joined(_RANGE, read), {}
 
     def settle(self, until: int) -> None:
         """Pass on the ranges that no work can belong to any more, now that all work that begins before a moment is
@@ -76,23 +95,25 @@ class Projection:
         if len(self._ranges) + sum(map(len, self._seen)) > self._limit:
             self._look()
             over = self._ranges["end"] < self._launches.horizon
-            ended = ~over & (self._ranges["end"] < until)
-            ended[ended] = ~self._launches.any_in(*(self._ranges[f][ended] for f in ("thread", "start", "end")))
-            self._pass_on(over | ended)
+            if 2 * int(over.sum()) < len(over):
+                # Ranges without any call in them need not wait for the work of the calls that are remembered.
+                ended = ~over & (self._ranges["end"] < until)
+                over[ended] = ~self._launches.any_in(*(self._ranges[f][ended] for f in ("thread", "start", "end")))
+            self._pass_on(over)
             self._limit = 2 * (len(self._ranges) + len(self._seen[0])) + MANY_RANGES
 
     def _index(self) -> None:
         """Bring the ranges of each thread into the order of their begin."""
-        self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
-        threads = self._ranges["thread"]
+        threads, starts, ends = (np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end"))
         for thread in np.unique(threads).tolist():
             rows = np.flatnonzero(threads == thread)
-            rows = rows[np.argsort(self._ranges["start"][rows], kind="stable")]
-            ends = self._ranges["end"][rows]
-            self._threads[thread] = rows, self._ranges["start"][rows], ends, np.maximum.accumulate(ends)
+            rows = rows[np.argsort(starts[rows], kind="stable")]
+            self._threads[thread] = rows, starts[rows], ends[rows], np.maximum.accumulate(ends[rows])
 
     def _look(self) -> None:
         """Look in which ranges the work is that was noted."""
+        if not self._threads:
+            self._index()
         for thread, queue, launched, start, end in self._launches.take():
             if thread not in self._threads:
                 continue
@@ -108,41 +129,44 @@ class Projection:
                 continue
             # One entry more, so that an edge may lie behind the last.
             between = np.stack(edges, axis=1)[some].reshape(-1)
-            seen = np.empty(int(some.sum()), _SEEN)
-            seen["range"], seen["queue"] = rows[near][some], queue
-            seen["start"] = np.minimum.reduceat(np.append(start, _LATEST), between)[::2]
-            seen["end"] = np.maximum.reduceat(np.append(end, np.uint64(0)), between)[::2]
-            self._seen.append(seen)
+            first = np.minimum.reduceat(np.append(start, _LATEST), between)[::2]
+            last = np.maximum.reduceat(np.append(end, np.uint64(0)), between)[::2]
+            ranges = rows[near][some]
+            self._seen.append(_Seen(ranges, np.full(len(ranges), queue, np.uint32), first, last))
 
     def _pass_on(self, done: np.ndarray) -> None:
         """Put the slices of ranges into the spool, and forget the ranges."""
         seen = _merged(self._seen)
-        ready = done[seen["range"]]
-        chosen = seen[ready]
-        chosen = chosen[np.argsort(chosen["start"], kind="stable")]
+        ready = done[seen.ranges]
+        chosen = seen[np.flatnonzero(ready)]
+        chosen = chosen[np.argsort(chosen.starts, kind="stable")]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
-        ranges = self._ranges[chosen["range"]]
+        ranges = self._ranges.view(_BYTES).take(chosen.ranges).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
-        rows["start"], rows["end"] = chosen["start"], chosen["end"]
-        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32)[chosen["queue"]]
+        rows["start"], rows["end"] = chosen.starts, chosen.ends
+        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(chosen.queues, axis=0)
         for i, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, i]
         self._spool.add(rows)
-        kept = seen[~ready]
-        kept["range"] = (np.cumsum(~done) - 1)[kept["range"]]
-        self._seen, self._ranges = [kept], self._ranges[~done]
-        self._index()
+        kept = seen[np.flatnonzero(~ready)]
+        moved = (np.cumsum(~done) - 1)[kept.ranges]
+        self._seen = [_Seen(moved, kept.queues, kept.starts, kept.ends)]
+        self._ranges = self._ranges.view(_BYTES).compress(~done).view(_RANGE.dtype)
+        self._threads = {}
 
 
-def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _merged(parts: Sequence[_Seen]) -> _Seen:
     """What was seen of each range on each stream, as one row."""
-    seen = np.concatenate([np.zeros(0, _SEEN), *parts])
+    empty = np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    seen = _Seen(
+        *(np.concatenate([e, *(getattr(p, f.name) for p in parts)]) for e, f in zip(empty, fields(_Seen), strict=True))
+    )
     if not len(seen):
         return seen
-    seen = seen[np.lexsort((seen["queue"], seen["range"]))]
-    new = np.append(True, (seen["range"][1:] != seen["range"][:-1]) | (seen["queue"][1:] != seen["queue"][:-1]))
-    at = np.flatnonzero(new)
-    out = seen[at]
-    out["start"], out["end"] = np.minimum.reduceat(seen["start"], at), np.maximum.reduceat(seen["end"], at)
-    return out
+    key = seen.ranges << 32 | seen.queues
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    starts, ends = np.minimum.reduceat(seen.starts[order], at), np.maximum.reduceat(seen.ends[order], at)
+    return _Seen(key[at] >> 32, (key[at] & 0xFFFFFFFF).astype(np.uint32), starts, ends)

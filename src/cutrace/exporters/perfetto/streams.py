@@ -71,6 +71,8 @@ class Stream:
         self._arguments = Arguments(trace.strings, names) if table.text else None
         self._keys = Keys(1 + len(self._fields) + bool(table.text))
         self._groups: list[int] = []
+        #: By combination, the fields that its rows share.
+        self.keys: list[dict[str, int]] = []
         self._group_of = np.zeros(0, np.uint32)
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = Needs(names)
@@ -175,6 +177,7 @@ class Stream:
             known = self._styles[key] = schema.encode("TrackEvent", event), [*self._common, *needs]
         piece, entries = known
         self.pieces.add(piece)
+        self.keys.append(dict(zip(self._fields, key, strict=False)))
         key_of = self.table.track_key
         self._groups.append(self._track_of(self.table.track, key_of(row) if key_of else track, entries))
 

@@ -21,6 +21,7 @@ from ..._native import Lanes, Submissions
 from ...runbin import BlockInfo
 from ...trace import Trace
 from .devices import Devices
+from .gauges import MemoryGauge
 from .naming import Names, Numbers, ThreadNames
 from .output import Output
 from .sequence import Interned, Sequence
@@ -91,13 +92,15 @@ class Sweep:
         waits: CallWaits,
         output: Output,
         cut: Callable[[np.ndarray, str], np.ndarray],
-        advance: Callable[[BlockInfo, np.ndarray, int], None],
+        advance: Callable[[BlockInfo, int], None],
+        memory: MemoryGauge | None,
     ) -> None:
         self._trace, self._process, self._pid, self._uuid = trace, process, pid, uuid
         self._names, self._numbers, self._threads, self._devices = names, numbers, threads, devices
         self._submissions, self._waits = submissions, waits
-        self._output, self._cut, self._advance = output, cut, advance
+        self._output, self._cut, self._advance, self._memory = output, cut, advance, memory
         self._read: set[int] = set()
+        self._counted: set[BlockInfo | SpoolBlock] = set()  # blocks of allocations, which may be read again
         self._open: dict[str, list[np.ndarray]] = {}
         self._order = count()
         self.spilled = 0
@@ -163,12 +166,15 @@ class Sweep:
             if first < begin:
                 late.append(_Pending(first, next(self._order), block.info))
                 return []
-        chunks = []
+        chunks: list[Chunk] = []
         for stream in self._streams[name]:
             chosen = stream.table.select(rows) if stream.table.select else None
             part = rows if chosen is None or chosen.all() else rows[chosen]
             if len(part):
                 chunks.append(stream.chunk(part, self._submissions, self._waits))
+        if self._memory and name == "allocations" and block.info not in self._counted:
+            self._counted.add(block.info)
+            self._memory.add(chunks[0])
         return chunks
 
     def _rows(self, info: BlockInfo | SpoolBlock, name: str) -> np.ndarray:
@@ -183,7 +189,7 @@ class Sweep:
             if still_open.any():
                 self._open.setdefault(name, []).append(unknown[still_open])
                 unknown = unknown[~still_open]
-            self._advance(info, rows, len(unknown))
+            self._advance(info, len(unknown))
         return rows
 
     def _write(self, live: list[_Live], until: int) -> None:

@@ -28,8 +28,9 @@ from .numbered import Numbered
 MOST = 1 << 21
 
 _EVENT, _STREAM_EVENT, _STREAM, _CONTEXT = 1, 2, 3, 4
+_LOOKED_AT = ("correlation", "event_record", "stream", "event", "context", "type")
 
-Stream = tuple[int, ...]  # context and stream
+# A stream is named by its context and its id, in one number.
 Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 
 
@@ -77,7 +78,6 @@ class _Asked:
     """Waits, by row: the correlation id of what waits, and below which id the last work of which stream it awaits."""
 
     by: np.ndarray
-    context: np.ndarray
     stream: np.ndarray
     below: np.ndarray
 
@@ -85,20 +85,31 @@ class _Asked:
         return len(self.by)
 
     def __getitem__(self, at: np.ndarray | slice) -> _Asked:
-        return _Asked(self.by[at], self.context[at], self.stream[at], self.below[at])
+        return _Asked(self.by[at], self.stream[at], self.below[at])
 
-    def of(self, stream: Stream) -> np.ndarray:
-        """Which are for work of this stream."""
-        same: np.ndarray = (self.context == stream[0]) & (self.stream == stream[1])
-        return same
+    def by_stream(self) -> dict[int, _Asked]:
+        """Those for each stream, in their order."""
+        if not len(self):
+            return {}
+        order = np.argsort(self.stream, kind="stable")
+        streams, starts = np.unique(self.stream[order], return_index=True)
+        stops = np.append(starts[1:], len(order)).tolist()
+        return {
+            key: self[order[start:stop]]
+            for key, start, stop in zip(streams.tolist(), starts.tolist(), stops, strict=True)
+        }
 
 
+def _all(*asked: _Asked) -> _Asked:
+    return _Asked(*(np.concatenate([getattr(one, f.name) for one in asked]) for f in fields(_Asked)))
+
+
+@dataclass
 class _Waiting:
     """Waits of one stream for others, by ascending correlation id; ``done`` of them are answered."""
 
-    def __init__(self, asked: _Asked) -> None:
-        self.asked = asked[np.argsort(asked.by, kind="stable")]
-        self.done = 0
+    asked: _Asked
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,96 +123,107 @@ class _Work:
 
 
 class Waits:
-    """The waits of one process, read along with the work waited for. ``queues`` numbers its streams; ``dropped``
-    counts the waits that were too many to look for."""
+    """The waits of one process, read along with the work waited for; none without a trace. ``queues`` numbers its
+    streams; ``dropped`` counts the waits that were too many to look for."""
 
-    def __init__(self, trace: Trace, process: int, queues: Numbered) -> None:
+    def __init__(self, trace: Trace | None, process: int, queues: Numbered) -> None:
         self._queues, self.dropped = queues, 0
         syncs, records = (_rows(trace, table, process) for table in ("synchronizations", "cuda_events"))
         if len(syncs) + len(records) > MOST:
             self.dropped = len(syncs)
             syncs, records = syncs[:0], records[:0]
-        kind = syncs["type"]
-        self._whole = syncs[kind == _CONTEXT][["correlation", "context"]]  # waits for all streams of a context
-        streams = syncs[kind == _STREAM]
-        of_streams = _Asked(*(streams[f] for f in ("correlation", "context", "stream", "correlation")))
-        of_events = _recorded(syncs[kind == _EVENT], records)[1]
-        self._host = _Asked(
-            *(np.concatenate([getattr(of_streams, f.name), getattr(of_events, f.name)]) for f in fields(_Asked))
-        )
-        behind = syncs[kind == _STREAM_EVENT]
-        known, asked = _recorded(behind, records)
-        self._waiting: dict[Stream, _Waiting] = {}
-        for key in np.unique(behind[["context", "stream"]][known]).tolist():
-            mine = (behind["context"][known] == key[0]) & (behind["stream"][known] == key[1])
-            self._waiting[key] = _Waiting(asked[mine])
-        self._last: dict[Stream, _Last] = {}
-        self.active = bool(len(self._host) or len(self._whole) or self._waiting)
+        kind, stream = syncs["type"], _key(syncs["context"], syncs["stream"])
+        by = np.ascontiguousarray(syncs["correlation"])
+        whole = kind == _CONTEXT
+        #: By context the calls that wait for all its streams.
+        self._whole = {
+            c: np.sort(by[whole & (syncs["context"] == c)]) for c in np.unique(syncs["context"][whole]).tolist()
+        }
+        streams = kind == _STREAM
+        of_streams = _Asked(by[streams], stream[streams], by[streams])
+        self._host = _all(of_streams, _recorded(syncs[kind == _EVENT], records)[1]).by_stream()
+        behind = np.flatnonzero(kind == _STREAM_EVENT)
+        known, asked = _recorded(syncs[behind], records)
+        waiting = _Asked(asked.by, stream[behind[known]], np.arange(len(known))).by_stream()
+        #: By stream its waits for others.
+        self._waiting = {}
+        for key, waits in waiting.items():
+            self._waiting[key] = _Waiting(asked[waits.below[np.argsort(waits.by, kind="stable")]])
+        self._asked = _all(asked, *self._host.values()).by_stream()
+        self._last: dict[int, _Last] = {}
+        self.active = bool(self._host or self._whole or self._waiting)
 
     def window(self, parts: Sequence[Part], queues: Sequence[np.ndarray]) -> list[Lists | None]:
         """Note the work of a window; for each part what its rows waited for, None where that is nothing."""
         out: list[Lists | None] = [None] * len(parts)
         if not self.active:
             return out
-        waiting: dict[Stream, list[_Work]] = {}
+        waiting: dict[int, list[_Work]] = {}
         for number, (part, queue) in enumerate(zip(parts, queues, strict=True)):
+            correlations = np.ascontiguousarray(part.rows["correlation"])
             for one in np.flatnonzero(np.bincount(queue)).tolist():
-                stream = self._queues.keys[one][1:]
-                work = _work(number, part, np.flatnonzero(queue == one))
-                if len(work.work):
-                    self._last_of(stream).note(work.work, work.ids)
-                    if stream in self._waiting:
-                        waiting.setdefault(stream, []).append(work)
+                _, context, stream = self._queues.keys[one]
+                key = context << 32 | stream
+                if key in self._asked or context in self._whole or key in self._waiting:
+                    work = _work(number, part, correlations, np.flatnonzero(queue == one))
+                    if len(work.work):
+                        self._last_of(key).note(work.work, work.ids)
+                        if key in self._waiting:
+                            waiting.setdefault(key, []).append(work)
         found = [self._answer(self._waiting[stream], works) for stream, works in waiting.items()]
         if found:
             of, rows, ids = (np.concatenate(columns) for columns in zip(*found, strict=True))
             for number, part in enumerate(parts):
-                mine = np.unique(np.stack([rows[of == number], ids[of == number]], axis=1), axis=0)
-                if len(mine):
-                    counts = np.bincount(mine[:, 0].astype(np.int64), minlength=len(part.block.rows))
-                    offsets = np.append(0, np.cumsum(counts)).astype(np.uint32)
-                    out[number] = offsets, np.ascontiguousarray(mine[:, 1])
+                mine = of == number
+                if mine.any():
+                    out[number] = _lists(rows[mine], ids[mine], len(part.block.rows))
         return out
 
     def of_calls(self) -> CallWaits:
         """What calls of the host waited for, once all work was noted."""
         by, ids = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
+        nothing = np.zeros(0, np.uint32)
         for stream, last in self._last.items():
-            mine, whole = self._host[self._host.of(stream)], self._of_context(stream)
-            for calls, below in ((mine.by, mine.below), (whole, whole)):
+            mine, whole = self._host.get(stream), self._whole.get(stream >> 32, nothing)
+            for calls, below in ((whole, whole), *([(mine.by, mine.below)] if mine else [])):
                 events = last.below(below)
                 by.append(calls[events > 0])
                 ids.append(events[events > 0])
         return CallWaits(np.concatenate(by), np.concatenate(ids))
 
-    def _of_context(self, stream: Stream) -> np.ndarray:
-        calls: np.ndarray = self._whole["correlation"][self._whole["context"] == stream[0]]
-        return calls
-
-    def _last_of(self, stream: Stream) -> _Last:
+    def _last_of(self, stream: int) -> _Last:
         if stream not in self._last:
-            others = (self._host, *(waiting.asked for waiting in self._waiting.values()))
-            asked = [self._of_context(stream), *(w.below[w.of(stream)] for w in others)]
-            self._last[stream] = _Last(np.unique(np.concatenate(asked)))
+            asked = self._asked.get(stream)
+            whole = self._whole.get(stream >> 32, np.zeros(0, np.uint32))
+            self._last[stream] = _Last(np.unique(np.concatenate([whole, *([asked.below] if asked else [])])))
         return self._last[stream]
 
     def _answer(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The waits that end with work of this window: their parts, rows, and the events that were waited for."""
         work, rows = (np.concatenate([getattr(w, name) for w in works]) for name in ("work", "rows"))
-        parts = np.repeat([w.part for w in works], [len(w.work) for w in works]).astype(np.uint64)
+        parts = np.repeat([w.part for w in works], [len(w.work) for w in works])
         if len(works) > 1:
             order = np.argsort(work, kind="stable")
             work, rows, parts = work[order], rows[order], parts[order]
-        end = int(np.searchsorted(waiting.asked.by, work[-1]))
-        asked = waiting.asked[slice(waiting.done, max(end, waiting.done))]
-        waiting.done = max(end, waiting.done)
+        end = max(int(np.searchsorted(waiting.asked.by, work[-1])), waiting.done)
+        asked = waiting.asked[waiting.done : end]
+        waiting.done = end
         at = np.searchsorted(work, asked.by, "right")
         ids = np.zeros(len(asked), np.uint64)
-        for stream in np.unique(np.stack([asked.context, asked.stream], axis=1), axis=0).tolist():
-            mine = asked.of(tuple(stream))
-            ids[mine] = self._last_of(tuple(stream)).below(asked.below[mine])
+        for stream in np.unique(asked.stream).tolist():
+            mine = asked.stream == stream
+            ids[mine] = self._last_of(stream).below(asked.below[mine])
         known = ids > 0
-        return parts[at[known]], rows[at[known]].astype(np.uint64), ids[known]
+        return parts[at[known]], rows[at[known]], ids[known]
+
+
+def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
+    """Ids by row as lists, each once."""
+    order = np.lexsort((ids, rows))
+    rows, ids = rows[order], ids[order]
+    new = np.append(True, (rows[1:] != rows[:-1]) | (ids[1:] != ids[:-1]))
+    counts = np.bincount(rows[new], minlength=count)
+    return np.append(0, np.cumsum(counts)).astype(np.uint32), ids[new]
 
 
 class CallWaits:
@@ -239,59 +261,79 @@ class CallWaits:
         return offsets.astype(np.uint32), ids
 
 
-def _work(number: int, part: Part, rows: np.ndarray) -> _Work:
-    """Rows of one stream."""
-    work = part.field("correlation")[rows]
+def _work(number: int, part: Part, correlations: np.ndarray, at: np.ndarray) -> _Work:
+    """Work of one stream: some rows of a part."""
+    work = correlations[at]
     if (work[1:] < work[:-1]).any():
         order = np.argsort(work, kind="stable")
-        rows, work = rows[order], work[order]
+        at, work = at[order], work[order]
     known = int(np.searchsorted(work, 0, "right"))
-    rows = rows[known:]
-    return _Work(number, work[known:], part.ids[rows], part.numbers[rows])
+    rows = at[known:] + part.begin
+    return _Work(number, work[known:], part.block.ids[rows], rows)
 
 
-def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
-    """The rows of a table that belong to a process and to a call."""
-    parts = [np.zeros(0, TABLES[table].dtype)]
-    for info in trace.block_infos(table):
+def _rows(trace: Trace | None, table: str, process: int) -> np.ndarray:
+    """The rows of a table that belong to a process and to a call, and of them what is looked at."""
+    names = [f for f in _LOOKED_AT if f in TABLES[table].offsets]
+    dtype = np.dtype([(f, TABLES[table].dtype[f]) for f in names])
+    parts = [np.zeros(0, dtype)]
+    for info in trace.block_infos(table) if trace else ():
         if info.process == process and sum(map(len, parts)) <= MOST:
-            parts.append(trace.block(info)[0])
+            assert trace is not None
+            rows = trace.block(info)[0]
+            part = np.empty(len(rows), dtype)
+            for name in names:
+                part[name] = rows[name]
+            parts.append(part)
     rows = np.concatenate(parts)
-    kept: np.ndarray = rows[rows["correlation"] > 0]
-    return kept
+    known = rows["correlation"] > 0
+    return rows if known.all() else rows[known]
 
 
 def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, _Asked]:
     """Of waits for events those whose record is known, and what they are for."""
     at = np.full(len(syncs), -1)
-    if len(records):
-        events, of = np.unique(_event(records), return_inverse=True)
-        event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
-        known, named = events[event] == _event(syncs), syncs["event_record"] > 0
-        # The recording that CUPTI names; else the last one before the wait.
-        numbers = np.unique(records["event_record"])
-        have, want = (np.searchsorted(numbers, rows["event_record"]) for rows in (records, syncs))
-        found = _before(of, have, event, want + 1)
-        named &= records["event_record"][found] == syncs["event_record"]
-        at = np.where(known & named, found, at)
-        found = _before(of, records["correlation"], event, syncs["correlation"])
-        at = np.where(known & (syncs["event_record"] == 0), found, at)
+    named = syncs["event_record"] > 0
+    for which, find in ((np.flatnonzero(named), _named), (np.flatnonzero(~named), _newest)):
+        if len(which) and len(records):
+            at[which] = find(syncs[which], records)
     which = np.flatnonzero(at >= 0)
     chosen = records[at[which]]
-    by = syncs["correlation"][which]
-    return which, _Asked(by, chosen["context"], chosen["stream"], chosen["correlation"])
+    stream = _key(chosen["context"], chosen["stream"])
+    return which, _Asked(syncs["correlation"][which], stream, np.ascontiguousarray(chosen["correlation"]))
 
 
-def _before(of: np.ndarray, have: np.ndarray, event: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """For each event the row of ``of`` that is it, with the highest number in ``have`` below ``want``; -1 for none."""
-    high = np.uint64(32)
-    keys = of.astype(np.uint64) << high | have.astype(np.uint64)
+def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """The record with the number that each wait names, -1 where it is not known."""
+    events, of = np.unique(_event(records), return_inverse=True)
+    numbers, rank = np.unique(records["event_record"], return_inverse=True)
+    keys = rank.astype(np.uint64) << np.uint64(32) | of.astype(np.uint64)
     order = np.argsort(keys, kind="stable")
-    found = np.searchsorted(keys[order], event.astype(np.uint64) << high | want.astype(np.uint64)) - 1
-    row = order[np.maximum(found, 0)]
-    return np.where((found >= 0) & (of[row] == event), row, -1)
+    event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
+    number = np.minimum(np.searchsorted(numbers, syncs["event_record"]), len(numbers) - 1)
+    wanted = number.astype(np.uint64) << np.uint64(32) | event.astype(np.uint64)
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    row = order[place]
+    same = (_event(records[row]) == _event(syncs)) & (records["event_record"][row] == syncs["event_record"])
+    return np.where(same, row, -1)
+
+
+def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """The last record of the event before each wait, -1 where there is none."""
+    events, of = np.unique(_event(records), return_inverse=True)
+    event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
+    high = np.uint64(32)
+    keys = of.astype(np.uint64) << high | records["correlation"]
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys[order], event.astype(np.uint64) << high | syncs["correlation"]) - 1
+    row = order[np.maximum(place, 0)]
+    return np.where((events[event] == _event(syncs)) & (place >= 0) & (of[row] == event), row, -1)
 
 
 def _event(rows: np.ndarray) -> np.ndarray:
-    key: np.ndarray = rows["context"].astype(np.uint64) << np.uint64(32) | rows["event"]
+    return _key(rows["context"], rows["event"])
+
+
+def _key(context: np.ndarray, number: np.ndarray) -> np.ndarray:
+    key: np.ndarray = context.astype(np.uint64) << np.uint64(32) | number
     return key

@@ -7,7 +7,7 @@ bounded by the window and not by the capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .projection import Projection
 from .waits import Waits
 
 #: Bytes of rows that are read for a window, and that may wait for later ones.
-WINDOW_BYTES = 3 << 20
+WINDOW_BYTES = 1 << 20
 KEPT_BYTES = 32 << 20
 
 NEVER = (1 << 64) - 1
@@ -29,10 +29,14 @@ Writers = dict[str, GpuWriter]
 
 
 def windows(
-    infos: Iterable[BlockInfo], writers: Writers, read: Callable[[BlockInfo], np.ndarray], shift: int
-) -> Iterable[tuple[int, Sequence[Part]]]:
+    infos: Iterable[BlockInfo],
+    writers: Writers,
+    read: Callable[[BlockInfo], np.ndarray],
+    shift: int,
+    steps: Callable[[int], Iterator[int]],
+) -> Iterator[tuple[int, Sequence[Part]]]:
     """The work of a process in windows of rising time: (the moment that it begins before, rows by block). ``shift`` is
-    what times in the headers lack to the clock of the trace.
+    what times in the headers lack to the clock of the trace; ``steps`` gives moments before another at which to stop.
 
     Blocks that reach too far ahead are taken whole, in the window in which they are read.
     """
@@ -48,8 +52,10 @@ def windows(
         if size < WINDOW_BYTES and number < len(ordered):
             continue
         until = ordered[number].first_time + shift if number < len(ordered) and kept < KEPT_BYTES else NEVER
-        parts = [block.writer.part(block, until) for block in live]
-        yield until, [part for part in parts if len(part)]
+        for moment in steps(until):
+            parts = [block.writer.part(block, moment) for block in live if block.written < len(block.rows)]
+            yield moment, [part for part in parts if len(part)]
+            del parts  # they hold their blocks
         live = [block for block in live if block.written < len(block.rows)]
         size, kept = 0, sum(block.rows.nbytes for block in live)
 
@@ -65,8 +71,7 @@ class Work:
 
     def write(self, until: int, parts: Sequence[Part]) -> None:
         """Write one window."""
-        queues = [self._queues.of(part.block.writer.styles)[part.styles] for part in parts]
-        self._launches.advance(until)
+        queues = [self._queues.of(part.block.writer.styles).take(part.styles) for part in parts]
         self._projection.advance(until)
         for part, queue in zip(parts, queues, strict=True):
             self._gauges.add(part)

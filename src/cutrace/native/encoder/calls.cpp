@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "arrays.h"
 #include "encoder.h"
 #include "tally.h"
+#include "values.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -56,15 +58,18 @@ class Calls {
     check(end, Type::kU64, start.size());
     check(counter, Type::kU32, counter.size());
     nb::gil_scoped_release release;
-    for (std::size_t row = 0; row < start.size(); ++row) {
-      const auto id = correlation.get<std::uint32_t>(row);
-      const auto begin = start.get<std::uint64_t>(row);
-      const auto stop = end.get<std::uint64_t>(row);
-      const auto q = queue.get<std::uint32_t>(row);
-      const Call& call = calls_[id & mask_];
+    const Values<std::uint32_t> ids(correlation), queue_of(queue), counters(counter);
+    const Values<std::uint64_t> begins(start), ends_of(end);
+    const std::size_t rows = start.size(), known_queues = counter.size();
+    const std::uint32_t mask = mask_;
+    const Call* const calls = calls_.data();
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto id = ids[row], q = queue_of[row];
+      const auto begin = begins[row], stop = ends_of[row];
+      const Call call = calls[id & mask];
       const bool known = call.id == id && id != 0;
-      if (q >= counter.size()) throw std::out_of_range("no counter for a queue");
-      const auto s = counter.get<std::uint32_t>(q);
+      if (q >= known_queues) throw std::out_of_range("no counter for a queue");
+      const auto s = counters[q];
       if (s != Tally::kNone) tally.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
       if (known && wanted) note(call, q, begin, stop);
     }
@@ -77,14 +82,18 @@ class Calls {
   // one entry a call in the order in which work was noted.
   nb::list take() {
     nb::list out;
-    for (auto& [key, group] : groups_) {
-      if (group.launches.empty()) continue;
+    for (const auto& [key, group] : groups_) {
+      Array<std::uint64_t> launches(group.size()), begins(group.size()), ends(group.size());
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        launches[i] = group[i].launch;
+        begins[i] = group[i].begin;
+        ends[i] = group[i].end;
+      }
       out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key),
-                                to_array(std::move(group.launches)), to_array(std::move(group.begins)),
-                                to_array(std::move(group.ends))));
+                                to_array(std::move(launches)), to_array(std::move(begins)), to_array(std::move(ends))));
     }
     groups_.clear();
-    last_ = nullptr;
+    last_.fill({});
     noted_ = 0;
     return out;
   }
@@ -95,9 +104,15 @@ class Calls {
     std::uint32_t id = 0;
     std::uint32_t thread = 0;
   };
-  // What one thread launched into one queue. Work of a call (of a graph, say) that comes behind each other is one entry.
-  struct Group {
-    std::vector<std::uint64_t> launches, begins, ends;
+  // What a call launched into one queue. Work of a call (of a graph, say) that comes behind each other is one entry.
+  struct Entry {
+    std::uint64_t launch, begin, end;
+  };
+  using Group = std::vector<Entry>;  // of one thread and one queue
+
+  struct Last {
+    std::uint64_t key = 0;
+    Group* group = nullptr;
   };
 
   static void check(const View& view, Type type, std::size_t size) {
@@ -106,27 +121,24 @@ class Calls {
   }
 
   void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
+    Last& last = last_[queue % last_.size()];
     const std::uint64_t key = std::uint64_t{call.thread} << 32 | queue;
-    if (last_ == nullptr || key != last_key_) {
-      last_ = &groups_[key];  // stays where it is when others are added
-      last_key_ = key;
-    }
-    if (!last_->launches.empty() && last_->launches.back() == call.start) {
-      last_->begins.back() = std::min(last_->begins.back(), begin);
-      last_->ends.back() = std::max(last_->ends.back(), end);
+    if (last.group == nullptr || last.key != key) last = {key, &groups_[key]};  // stays there when others are added
+    Group& group = *last.group;
+    if (!group.empty() && group.back().launch == call.start) {
+      Entry& entry = group.back();
+      entry.begin = std::min(entry.begin, begin);
+      entry.end = std::max(entry.end, end);
       return;
     }
-    last_->launches.push_back(call.start);
-    last_->begins.push_back(begin);
-    last_->ends.push_back(end);
+    group.push_back({call.start, begin, end});
     ++noted_;
   }
 
   std::uint32_t mask_;
   std::vector<Call> calls_;
   std::unordered_map<std::uint64_t, Group> groups_;
-  Group* last_ = nullptr;
-  std::uint64_t last_key_ = 0;
+  std::array<Last, 16> last_;  // where the newest work went, by queue: work of several is mixed
   std::size_t noted_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "arrays.h"
 #include "encoder.h"
+#include "values.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -69,20 +70,25 @@ void Tally::values(std::uint32_t series, std::vector<std::uint64_t>& times, std:
 
 namespace {
 
-struct Keyed {
-  View key, counter;
-
-  Keyed(nb::handle keys, nb::handle series, std::size_t rows) : key(keys), counter(series) {
-    if (key.type() != Type::kU32 || counter.type() != Type::kU32)
+// The counter of each row.
+class Keyed {
+ public:
+  Keyed(const View& keys, const View& series, std::size_t rows) : keys_(keys), series_(series), size_(series.size()) {
+    if (keys.type() != Type::kU32 || series.type() != Type::kU32)
       throw std::invalid_argument("keys and series are uint32");
-    if (key.size() != rows) throw std::invalid_argument("columns of equal lengths are needed");
+    if (keys.size() != rows) throw std::invalid_argument("columns of equal lengths are needed");
   }
 
-  std::uint32_t operator[](std::size_t row) const {
-    const auto k = key.get<std::uint32_t>(row);
-    if (k >= counter.size()) throw std::out_of_range("no counter for a key");
-    return counter.get<std::uint32_t>(k);
+  std::uint32_t key(std::size_t row) const {
+    const auto k = keys_[row];
+    if (k >= size_) throw std::out_of_range("no counter for a key");
+    return k;
   }
+  std::uint32_t series(std::uint32_t key) const { return series_[key]; }
+
+ private:
+  Values<std::uint32_t> keys_, series_;
+  std::size_t size_;
 };
 
 void times(const View& view, std::size_t rows) {
@@ -91,34 +97,36 @@ void times(const View& view, std::size_t rows) {
 }
 
 void add(Tally& tally, nb::handle keys, nb::handle series, nb::handle factors, nb::handle when, nb::handle amounts) {
-  View time(when), amount(amounts), factor(factors);
-  Keyed of(keys, series, time.size());
-  times(time, time.size());
-  times(amount, time.size());
-  if (factor.type() != Type::kI64 || factor.size() != of.counter.size())
+  View time(when), amount(amounts), factor(factors), key(keys), counter(series);
+  const std::size_t rows = time.size();
+  const Keyed of(key, counter, rows);
+  times(time, rows);
+  times(amount, rows);
+  if (factor.type() != Type::kI64 || factor.size() != counter.size())
     throw std::invalid_argument("as many factors, int64, as series");
   nb::gil_scoped_release release;
-  for (std::size_t row = 0; row < time.size(); ++row) {
-    const auto s = of[row];
-    if (s == Tally::kNone) continue;
-    const auto by = factor.get<std::uint64_t>(of.key.get<std::uint32_t>(row));
-    tally.change(s, time.get<std::uint64_t>(row), static_cast<std::int64_t>(by * amount.get<std::uint64_t>(row)));
+  const Values<std::uint64_t> time_of(time), amount_of(amount), factor_of(factor);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto k = of.key(row), s = of.series(k);
+    if (s != Tally::kNone)
+      tally.change(s, time_of[row], static_cast<std::int64_t>(factor_of[k] * amount_of[row]));
   }
 }
 
 void add_stretches(Tally& tally, nb::handle keys, nb::handle series, nb::handle begins, nb::handle ends,
                    nb::handle amounts) {
-  View begin(begins), end(ends), amount(amounts);
-  Keyed of(keys, series, begin.size());
-  times(begin, begin.size());
-  times(end, begin.size());
-  times(amount, begin.size());
+  View begin(begins), end(ends), amount(amounts), key(keys), counter(series);
+  const std::size_t rows = begin.size();
+  const Keyed of(key, counter, rows);
+  times(begin, rows);
+  times(end, rows);
+  times(amount, rows);
   nb::gil_scoped_release release;
-  for (std::size_t row = 0; row < begin.size(); ++row) {
-    const auto s = of[row];
-    if (s == Tally::kNone) continue;
-    tally.stretch(s, begin.get<std::uint64_t>(row), end.get<std::uint64_t>(row),
-                  static_cast<std::int64_t>(amount.get<std::uint64_t>(row)));
+  const Values<std::uint64_t> begin_of(begin), end_of(end), amount_of(amount);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto s = of.series(of.key(row));
+    if (s != Tally::kNone)
+      tally.stretch(s, begin_of[row], end_of[row], static_cast<std::int64_t>(amount_of[row]));
   }
 }
 

@@ -42,15 +42,15 @@ class Tally {
       return;
     }
     Series& counter = of(series);
-    const std::size_t at = place(begin);
-    if (at == place(end) && begin >= first_ && end >= begin && at + 1 < parts_) [[likely]] {
-      counter.parts[at].weighted += static_cast<double>(by) * static_cast<double>(end - begin);
+    const std::uint64_t from = begin - first_, to = end - first_, part = from >> shift_;
+    if (begin >= first_ && begin <= end && part < parts_ && to >> shift_ == part) [[likely]] {
+      counter.parts[part].weighted += static_cast<double>(by) * static_cast<double>(to - from);
       return;
     }
-    Part& from = share(counter, begin, by);
-    from.by = sum(from.by, by);
-    Part& to = share(counter, end, negative(by));
-    to.by = sum(to.by, negative(by));
+    Part& up = share(counter, begin, by);
+    up.by = sum(up.by, by);
+    Part& down = share(counter, end, negative(by));
+    down.by = sum(down.by, negative(by));
   }
 
   // Whether every change is kept.
