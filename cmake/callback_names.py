@@ -11,9 +11,7 @@ from pathlib import Path
 def names(header: Path, domain: str) -> dict[int, str]:
     found = re.findall(rf"\bCUPTI_{domain}_TRACE_CBID_(\w+)\s*=\s*(\d+)\s*,", header.read_text())
     # Functions have a version behind their names, which says when they got their signature.
-    return {
-        int(number): re.sub(r"_v\d+$", "", name) for name, number in found if name not in ("INVALID", "SIZE")
-    }
+    return {int(number): re.sub(r"_v\d+$", "", name) for name, number in found if name not in ("INVALID", "SIZE")}
 
 
 def main() -> None:

@@ -14,7 +14,12 @@ ROWS = [
     for line in PAGE.splitlines()
     if re.match(r"\| (?!fault |ability |-)", line)
 ]
-NAMES = {"n": "tests/native/test_{}.cpp", "f": "tests/faults/test_{}.py", "g": "tests/gpu/test_{}.py", "t": "tests/test_{}.py"}
+NAMES = {
+    "n": "tests/native/test_{}.cpp",
+    "f": "tests/faults/test_{}.py",
+    "g": "tests/gpu/test_{}.py",
+    "t": "tests/test_{}.py",
+}
 
 
 def named_tests(row: list[str]) -> list[tuple[str, str]]:
