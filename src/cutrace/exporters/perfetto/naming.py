@@ -124,7 +124,9 @@ def process_label(process: Process, pid: int) -> str:
     return f"{process.name} ({pid})"
 
 
-def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int, unsought: int) -> Iterator[tuple[str, int]]:
+def lost_sentences(
+    trace: Trace, unknown: dict[str, int], spilled: int, detached: int, unsought: int
+) -> Iterator[tuple[str, int]]:
     """What is missing or was moved, as (sentence, count), for the notices of the trace."""
     losses: Counter[tuple[str, str]] = Counter()
     for loss in trace.named_losses:
@@ -144,5 +146,7 @@ def lost_sentences(trace: Trace, unknown: dict[str, int], spilled: int, unsought
             yield str(note), 0
     if spilled:
         yield "slices that overlap others of their thread, shown on a track of their own", spilled
+    if detached:
+        yield "steps of arrows that lie in no slice, not shown", detached
     if unsought:
         yield "synchronizations, too many to look for what they waited for", unsought

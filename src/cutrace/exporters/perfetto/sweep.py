@@ -72,10 +72,12 @@ class _Track:
     name: str
     waiting: list[Interned]  # what the sequence has to be told before its next event
     lanes: list[int]  # uuids of the tracks for what does not nest, from lane 1 on
+    open: int = 0  # slices that have not ended so far, on lane 0; only counted where there are arrows
 
 
 class Sweep:
-    """Writes the host's side of one process. ``spilled`` counts the slices of threads that did not nest."""
+    """Writes the host's side of one process. ``spilled`` counts the slices of threads that did not nest, ``detached``
+    the steps of arrows that lie in no slice, and are not written."""
 
     def __init__(
         self,
@@ -103,11 +105,13 @@ class Sweep:
         self._counted: set[BlockInfo | SpoolBlock] = set()  # blocks of allocations, which may be read again
         self._open: dict[str, list[np.ndarray]] = {}
         self._order = count()
-        self.spilled = 0
+        self._steps = False  # whether there are steps of arrows
+        self.spilled, self.detached = 0, 0
 
     def run(self, infos: list[BlockInfo], derived: list[SpoolBlock]) -> None:
         """Write the rows of these blocks, and the slices among them that never ended."""
         shift = self._trace.processes[self._process].clock_offset
+        self._steps = any(info.table == "flows" for info in infos)
         pending = [_Pending(max(info.first_time + shift, 0), next(self._order), info) for info in infos]
         pending += [_Pending(block.first_time, next(self._order), block) for block in derived]
         while pending:
@@ -210,6 +214,10 @@ class Sweep:
         tracks = [self._tracks[group] for group in groups.tolist()]
         for track, first in zip(tracks, offsets.tolist(), strict=False):
             self._prepare(track, int(times[first]))
+        if self._steps:
+            kept = self._attached(tracks, offsets, which, rows, lanes, bound)
+            offsets = np.append(0, np.cumsum(kept))[offsets].astype(np.uint32)
+            which, rows, times, lanes = which[kept], rows[kept], times[kept], lanes[kept]
         by_event: Columns = {"time": times, **self._output.prefixed}
         if lanes.any():
             by_event["track"] = self._lane_uuids(tracks, offsets, lanes)
@@ -221,6 +229,33 @@ class Sweep:
         self._output.events(streams, offsets, pieces, clocks, which=which, rows=rows)
         for track, time in zip(tracks, clocks.tolist(), strict=True):
             track.sequence.time = time
+
+    def _attached(
+        self,
+        tracks: list[_Track],
+        offsets: np.ndarray,
+        which: np.ndarray,
+        rows: np.ndarray,
+        lanes: np.ndarray,
+        bound: list[Chunk],
+    ) -> np.ndarray:
+        """Which events are no steps of arrows that lie in no slice: viewers have nothing to attach these to."""
+        of_slices = np.array([not chunk.stream.instant for chunk in bound] + [False])
+        change = np.where(which == Lanes.END, -1, of_slices[np.minimum(which, len(bound))]) * (lanes == 0)
+        depth = np.cumsum(change)
+        before = np.append(0, depth)[offsets]
+        depth += np.repeat([track.open for track in tracks] - before[:-1], offsets[1:] - offsets[:-1])
+        for track, change_here in zip(tracks, np.diff(before).tolist(), strict=True):
+            track.open += change_here
+        kept = np.ones(len(which), bool)
+        for number, chunk in enumerate(bound):
+            if chunk.stream.table.kind == "flow":
+                at = np.flatnonzero(which == number)
+                # The end of an arrow may be for the next slice.
+                inside = (chunk.rows["phase"] != ord("f")) | (chunk.rows["flags"] & 1 == 1)
+                kept[at] = (depth[at] > 0) | ~inside[rows[at]]
+        self.detached += int((~kept).sum())
+        return kept
 
     def _track_of(self, kind: int, key: Hashable, entries: list[Interned]) -> int:
         """The track of this kind and key, made if it was not there; its sequence will be told ``entries``."""

@@ -1,0 +1,90 @@
+"""What API calls launched: found by correlation id among the newest calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace._native import Calls, Tally
+
+CALLS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 50), st.integers(1, 3)), max_size=20)
+WORK = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 80), st.integers(0, 20), st.integers(0, 2)), max_size=30)
+
+
+def columns(rows: list[tuple[int, ...]], types: str) -> list[np.ndarray]:
+    return [np.array([row[i] for row in rows], f"<u{size}") for i, size in enumerate(types)]
+
+
+@given(CALLS, WORK)
+def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tuple[int, int, int, int]]) -> None:
+    known = Calls(6)
+    known.add(*columns(calls, "484"))
+    first: dict[int, tuple[int, int]] = {}
+    for id_, start, thread in calls:
+        if id_ and (id_ not in first or start < first[id_][0]):
+            first[id_] = start, thread
+    rows = [(id_, start, start + length, queue) for id_, start, length, queue in work]
+    tally, expected_tally = Tally(0, 200, 3, 1000), Tally(0, 200, 3, 1000)
+    known.launch(*columns(rows, "4884"), tally, np.arange(3, dtype=np.uint32), True)
+
+    expected: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+    for id_, begin, end, queue in rows:
+        launch = min(first[id_][0], begin) if id_ in first else begin
+        one = np.array([queue], np.uint32)
+        times = [np.array([t], np.uint64) for t in (launch, end, 1)]
+        expected_tally.add_stretches(one, np.arange(3, dtype=np.uint32), *times)
+        if id_ in first:
+            start, thread = first[id_]
+            spans = expected.setdefault((thread, queue), {})
+            before = spans.get(start, (begin, end))
+            spans[start] = min(before[0], begin), max(before[1], end)
+    for queue in range(3):
+        assert [x.tolist() for x in tally.values(queue)[:2]] == [x.tolist() for x in expected_tally.values(queue)[:2]]
+
+    found: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+    entries = 0
+    noted = known.noted
+    for thread, queue, launches, begins, ends in known.take():
+        entries += len(launches)
+        for launch, begin, end in zip(launches.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            spans = found.setdefault((thread, queue), {})
+            before = spans.get(launch, (begin, end))
+            spans[launch] = min(before[0], begin), max(before[1], end)
+    assert found == expected
+    assert entries == noted <= len(work)
+    assert known.noted == 0
+    assert known.take() == []
+
+
+def test_a_graph_is_one_entry_for_each_queue() -> None:
+    known = Calls(6)
+    known.add(*columns([(5, 10, 1)], "484"))
+    rows = [(5, 20 + i, 30 + i, i % 2) for i in range(100)]
+    known.launch(*columns(rows, "4884"), Tally(0, 200, 3, 1000), np.zeros(2, np.uint32), True)
+    assert known.noted == 2
+
+
+def test_a_call_that_was_forgotten_is_none() -> None:
+    known = Calls(2)
+    known.add(*columns([(1, 10, 7), (5, 20, 8)], "484"))
+    known.launch(*columns([(1, 30, 40, 0), (5, 30, 40, 0)], "4884"), Tally(0, 99, 3, 9), np.zeros(1, np.uint32), True)
+    assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
+
+
+def test_nothing_is_kept_that_is_not_wanted() -> None:
+    known = Calls(4)
+    known.add(*columns([(1, 10, 7)], "484"))
+    known.launch(*columns([(1, 30, 40, 0)], "4884"), Tally(0, 99, 3, 9), np.zeros(1, np.uint32), False)
+    assert known.take() == []
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    known, tally = Calls(4), Tally(0, 99, 3, 9)
+    with pytest.raises(ValueError, match="not remembered"):
+        Calls(25)
+    with pytest.raises(ValueError, match="equal lengths"):
+        known.add(*columns([(1, 10, 7)], "488"))
+    with pytest.raises(IndexError, match="queue"):
+        known.launch(*columns([(1, 30, 40, 1)], "4884"), tally, np.zeros(1, np.uint32), True)
