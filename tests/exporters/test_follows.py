@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import captures
 import cutrace
@@ -335,3 +337,17 @@ def test_too_many_waits_are_counted_and_not_looked_for(tmp_path: Path, monkeypat
     found = decode(tmp_path / "out.pftrace")
     assert not any(s.waits for s in found.slices)
     assert any("too many to look for" in str(v) for v in found.attributes.values())
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=60),
+    st.lists(st.tuples(st.integers(0, 59), st.integers(1, 60)), min_size=1, max_size=400),
+)
+def test_lowest_and_highest_values_of_stretches(values: list[int], stretches: list[tuple[int, int]]) -> None:
+    cut = [(min(at, len(values) - 1), at + length) for at, length in stretches]
+    cut = [(at, min(max(stop, at + 1), len(values))) for at, stop in cut]
+    begins, stops = (np.array([c[i] for c in cut]) for i in range(2))
+    array = np.array(values, np.uint64)
+    for choose, plain in ((np.minimum, min), (np.maximum, max)):
+        found = projection._extremes(choose, array, begins, stops)
+        assert found.tolist() == [plain(values[a:b]) for a, b in cut]

@@ -189,3 +189,63 @@ def test_a_row_cannot_name_a_process_that_is_not_there(tmp_path: Path) -> None:
         writer.rows("kernels", rows)
     with cutrace.load(tmp_path / "a.bin") as trace:
         assert trace.kernels["process"].tolist() == [0, 0, 0]
+
+
+def converted(path: Path, tables: dict[str, np.ndarray]) -> Callable[[], object]:
+    """A conversion of these rows."""
+    with Writer(path, pid=1) as writer:
+        function = writer.function(name="cudaLaunchKernel", domain=2, status=0, callback=1)
+        for name, rows in tables.items():
+            if "function" in (rows.dtype.names or ()):
+                rows["function"] = function
+            writer.rows(name, rows)
+    return lambda: cutrace.convert(path, path.with_suffix(".pftrace"))
+
+
+def rows_of(table: str, n: int, **columns: object) -> np.ndarray:
+    rows = np.zeros(n, TABLES[table].dtype)
+    for name, values in columns.items():
+        rows[name] = values
+    return rows
+
+
+def test_ranges_that_all_hold_all_launches_on_streams_of_their_own(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        i = np.arange(1, n + 1)
+        return converted(tmp_path / "a.bin", {
+            "nvtx_ranges": rows_of("nvtx_ranges", n, start=i, end=9 * n + i, thread=1, kind=1, range_id=i),
+            "api_calls": rows_of("api_calls", n, start=2 * n + i, end=2 * n + i + 1, thread=1, correlation=i),
+            "kernels": rows_of("kernels", n, start=3 * n + i, end=3 * n + i + 1, correlation=i, stream=i),
+        })  # fmt: skip
+
+    grows_with(500, work)
+
+
+def test_ranges_that_all_hold_all_launches_of_one_stream(tmp_path: Path) -> None:
+    def work(n: int) -> Callable[[], object]:
+        i = np.arange(1, n + 1)
+        return converted(tmp_path / "a.bin", {
+            "nvtx_ranges": rows_of("nvtx_ranges", n, start=i, end=9 * n + i, thread=1, kind=1, range_id=i),
+            "api_calls": rows_of("api_calls", n, start=2 * n + i, end=2 * n + i + 1, thread=1, correlation=i),
+            "kernels": rows_of("kernels", n, start=3 * n + i, end=3 * n + i + 1, correlation=i, stream=7),
+        })  # fmt: skip
+
+    grows_with(10_000, work)
+
+
+def test_waits_for_contexts_of_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cutrace.exporters.perfetto import waits
+
+    monkeypatch.setattr(waits, "MOST", 1 << 14)
+
+    def work(n: int) -> Callable[[], object]:
+        i = np.arange(1, n + 1)
+        return converted(tmp_path / "a.bin", {
+            "kernels": rows_of("kernels", n, start=i, end=i + 1, correlation=i, stream=i, context=1),
+            "api_calls": rows_of("api_calls", n, start=i, end=i + 1, thread=1, correlation=n + i),
+            "synchronizations": rows_of(
+                "synchronizations", n, start=i, end=i + 1, correlation=n + i, type=4, context=1
+            ),
+        })  # fmt: skip
+
+    grows_with(500, work)

@@ -88,7 +88,7 @@ class _Export:
         header.begin(self._devices, uuids)
         archive = Archive(self._trace, self._output, _READ_BACK)
         archive.begin()
-        self._spilled, self._detached, self._unsought, free_id = 0, 0, 0, 0
+        self._spilled, self._detached, self._unsought, self._unlooked, free_id = 0, 0, 0, 0, 0
         for process in self._trace.processes:
             rows = sum(info.rows for name in self._infos for info in self._of(name, process.index))
             submissions = Submissions(free_id, min(rows, NEAR_IDS))
@@ -98,7 +98,7 @@ class _Export:
         for info in self._apart if self._whole else ():
             unknown = self._trace.block(info)[1]
             archive.rows(TABLES[info.table or ""], unknown[~tracks.never_ended(info.table or "", unknown)])
-        moved = (self._spilled, self._detached, self._unsought)
+        moved = (self._spilled, self._detached, self._unsought, self._unlooked)
         lost = lost_sentences(self._trace, self._unknown, *moved)
         header.finish(list(lost), self._numbers)
 
@@ -129,6 +129,7 @@ class _Export:
         self._spilled += sweep.spilled
         self._detached += sweep.detached
         self._unsought += waits.dropped
+        self._unlooked += projection.dropped
         counters = CounterTracks(uuid, self._names, self._numbers, self._output)
         gauges.write(counters)
         memory.write(counters)

@@ -125,7 +125,7 @@ def process_label(process: Process, pid: int) -> str:
 
 
 def lost_sentences(
-    trace: Trace, unknown: dict[str, int], spilled: int, detached: int, unsought: int
+    trace: Trace, unknown: dict[str, int], spilled: int, detached: int, unsought: int, unlooked: int
 ) -> Iterator[tuple[str, int]]:
     """What is missing or was moved, as (sentence, count), for the notices of the trace."""
     losses: Counter[tuple[str, str]] = Counter()
@@ -150,3 +150,5 @@ def lost_sentences(
         yield "steps of arrows that lie in no slice, not shown", detached
     if unsought:
         yield "synchronizations, too many to look for what they waited for", unsought
+    if unlooked:
+        yield "NVTX ranges on streams, too many to look for the work in them", unlooked

@@ -30,6 +30,9 @@ _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and n
 MANY_CALLS, MANY_RANGES = 1 << 16, 1 << 13
 
 _LATEST = np.uint64((1 << 64) - 1)
+#: For each range and each call, so many ranges may be looked at: that is enough for ranges that nest as programs let
+#: them, and streams as programs use them; ranges that all overlap, on a stream for each call, would take for ever.
+_LOOKS = 256
 #: Rows of structured arrays are moved faster as plain bytes.
 _BYTES = f"V{_RANGE.row_size}"
 
@@ -65,6 +68,9 @@ class Projection:
         self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         self._seen: list[_Seen] = []  # their ranges are numbers of rows in _ranges
         self._limit = MANY_RANGES
+        self._may_look = 0
+        #: How often it was not looked whether work is in a range.
+        self.dropped = 0
 
     @property
     def active(self) -> bool:
@@ -81,6 +87,7 @@ class Projection:
                 still_open["end"] = _LATEST
             read += [known, still_open]
         if len(read) > 1:
+            self._may_look += _LOOKS * sum(map(len, read[1:]))
             self._ranges, self._threads = joined(_RANGE, read), {}
 
     def settle(self, until: int) -> None:
@@ -104,10 +111,14 @@ class Projection:
 
     def _index(self) -> None:
         """Bring the ranges of each thread into the order of their begin."""
+        if not len(self._ranges):
+            return
         threads, starts, ends = (np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end"))
-        for thread in np.unique(threads).tolist():
-            rows = np.flatnonzero(threads == thread)
-            rows = rows[np.argsort(starts[rows], kind="stable")]
+        order = np.lexsort((starts, threads))
+        found, begins = np.unique(threads[order], return_index=True)
+        stops = np.append(begins[1:], len(order))
+        for thread, begin, stop in zip(found.tolist(), begins.tolist(), stops.tolist(), strict=True):
+            rows = order[begin:stop]
             self._threads[thread] = rows, starts[rows], ends[rows], np.maximum.accumulate(ends[rows])
 
     def _look(self) -> None:
@@ -123,16 +134,18 @@ class Projection:
             rows, starts, ends, reach = self._threads[thread]
             # Ranges in the order of their begin; none before the first one here reaches this far.
             near = slice(np.searchsorted(reach, launched[0]), np.searchsorted(starts, launched[-1], "right"))
+            self._may_look += _LOOKS * len(launched)
+            self._may_look -= int(near.stop - near.start)
+            if self._may_look < 0:
+                self.dropped += int(near.stop - near.start)
+                continue
             edges = np.searchsorted(launched, starts[near]), np.searchsorted(launched, ends[near], "right")
             some = edges[1] > edges[0]
-            if not some.any():
-                continue
-            # One entry more, so that an edge may lie behind the last.
-            between = np.stack(edges, axis=1)[some].reshape(-1)
-            first = np.minimum.reduceat(np.append(start, _LATEST), between)[::2]
-            last = np.maximum.reduceat(np.append(end, np.uint64(0)), between)[::2]
-            ranges = rows[near][some]
-            self._seen.append(_Seen(ranges, np.full(len(ranges), queue, np.uint32), first, last))
+            if some.any():
+                ranges, begins, stops = rows[near][some], edges[0][some], edges[1][some]
+                first = _extremes(np.minimum, start, begins, stops)
+                last = _extremes(np.maximum, end, begins, stops)
+                self._seen.append(_Seen(ranges, np.full(len(ranges), queue, np.uint32), first, last))
 
     def _pass_on(self, done: np.ndarray) -> None:
         """Put the slices of ranges into the spool, and forget the ranges."""
@@ -154,6 +167,25 @@ class Projection:
         self._seen = [_Seen(moved, kept.queues, kept.starts, kept.ends)]
         self._ranges = self._ranges.view(_BYTES).compress(~done).view(_RANGE.dtype)
         self._threads = {}
+
+
+def _extremes(choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """The lowest or highest value of each stretch; none is empty."""
+    lengths = stops - begins
+    if int(lengths.sum()) < 16 * (len(values) + len(lengths)):
+        # One value more, so that an edge may lie behind the last.
+        edges = np.stack([begins, stops], axis=1).reshape(-1)
+        found: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[::2]
+        return found
+    # Long stretches: two that overlap, of the longest length that is a power of two.
+    powers = np.frexp(lengths)[1] - 1
+    out = np.empty(len(lengths), values.dtype)
+    for power in range(int(powers.max()) + 1):
+        mine = np.flatnonzero(powers == power)
+        out[mine] = choose(values[begins[mine]], values[stops[mine] - (1 << power)])
+        if len(values) > 1 << power:
+            values = choose(values[: -1 << power], values[1 << power :])
+    return out
 
 
 def _merged(parts: Sequence[_Seen]) -> _Seen:

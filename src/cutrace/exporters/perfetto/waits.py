@@ -14,7 +14,7 @@ the records do not tell is left out: a wait for an event whose record is not in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -151,6 +151,8 @@ class Waits:
             self._waiting[key] = _Waiting(asked[waits.below[np.argsort(waits.by, kind="stable")]])
         self._asked = _all(asked, *self._host.values()).by_stream()
         self._last: dict[int, _Last] = {}
+        self._wholes = 0
+        self._partial: set[int] = set()  # streams for which it is not looked what waits for their whole context
         self.active = bool(self._host or self._whole or self._waiting)
 
     def window(self, parts: Sequence[Part], queues: Sequence[np.ndarray]) -> list[Lists | None]:
@@ -161,11 +163,11 @@ class Waits:
         waiting: dict[int, list[_Work]] = {}
         for number, (part, queue) in enumerate(zip(parts, queues, strict=True)):
             correlations = np.ascontiguousarray(part.rows["correlation"])
-            for one in np.flatnonzero(np.bincount(queue)).tolist():
+            for one, at in _each(queue):
                 _, context, stream = self._queues.keys[one]
                 key = context << 32 | stream
                 if key in self._asked or context in self._whole or key in self._waiting:
-                    work = _work(number, part, correlations, np.flatnonzero(queue == one))
+                    work = _work(number, part, correlations, at)
                     if len(work.work):
                         self._last_of(key).note(work.work, work.ids)
                         if key in self._waiting:
@@ -184,17 +186,26 @@ class Waits:
         by, ids = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
         nothing = np.zeros(0, np.uint32)
         for stream, last in self._last.items():
-            mine, whole = self._host.get(stream), self._whole.get(stream >> 32, nothing)
+            mine, whole = self._host.get(stream), nothing if stream in self._partial else self._of_context(stream)
             for calls, below in ((whole, whole), *([(mine.by, mine.below)] if mine else [])):
                 events = last.below(below)
                 by.append(calls[events > 0])
                 ids.append(events[events > 0])
         return CallWaits(np.concatenate(by), np.concatenate(ids))
 
+    def _of_context(self, stream: int) -> np.ndarray:
+        return self._whole.get(stream >> 32, np.zeros(0, np.uint32))
+
     def _last_of(self, stream: int) -> _Last:
         if stream not in self._last:
             asked = self._asked.get(stream)
-            whole = self._whole.get(stream >> 32, np.zeros(0, np.uint32))
+            whole = self._of_context(stream)
+            if self._wholes + len(whole) > MOST:
+                # Waits for contexts, once for each of their streams: a capture could have many of both.
+                self.dropped += len(whole)
+                self._partial.add(stream)
+                whole = whole[:0]
+            self._wholes += len(whole)
             self._last[stream] = _Last(np.unique(np.concatenate([whole, *([asked.below] if asked else [])])))
         return self._last[stream]
 
@@ -259,6 +270,16 @@ class CallWaits:
         # Each list is a stretch of all ids: its place there less its place here, added to the numbers from 0 on.
         ids = self._ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[rows], stops - starts)]
         return offsets.astype(np.uint32), ids
+
+
+def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each value with where it stands."""
+    found = np.flatnonzero(np.bincount(values)).tolist()
+    if len(found) < 8:
+        yield from ((value, np.flatnonzero(values == value)) for value in found)
+        return
+    order = np.argsort(values, kind="stable")
+    yield from zip(found, np.split(order, np.flatnonzero(np.diff(values[order])) + 1), strict=True)
 
 
 def _work(number: int, part: Part, correlations: np.ndarray, at: np.ndarray) -> _Work:
