@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -44,7 +45,7 @@ _KERNELS = GPU_TABLES.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
 
 
-class Collector:
+class Collector(ABC):
     """A part of the statistics. It is given the windows of one process after the other, and asked once at the end."""
 
     #: The tables that windows have to have.
@@ -55,16 +56,17 @@ class Collector:
     def __init__(self, trace: Trace, options: Options) -> None:
         self.trace, self.options = trace, options
 
+    @abstractmethod
     def add(self, window: Window) -> None:
         """Take in a window."""
-        raise NotImplementedError
 
     def end(self, process: int, streams: list[Stream]) -> None:
         """All windows of the process were taken in."""
+        return
 
+    @abstractmethod
     def result(self) -> Iterable[Any]:
         """The rows of the field."""
-        raise NotImplementedError
 
     def text(self, number: int) -> str:
         return self.trace.strings[number]
@@ -262,9 +264,9 @@ class _Sliced(Collector):
     def launch(self, window: Window) -> None:
         self.projection.launch(window.work)
 
+    @abstractmethod
     def projects(self, rows: Columns) -> np.ndarray:
         """Which slices are on one thread from begin to end, so that it is said what was launched in them."""
-        raise NotImplementedError
 
     def end(self, process: int, streams: list[Stream]) -> None:
         self.projection.finish()
