@@ -140,13 +140,15 @@ class _Export:
             table.name: gpu.GpuWriter(table, names, submissions, self._numbers, self._output) for table in gpu.TABLES
         }
         infos = [info for table in gpu.TABLES for info in self._of(table.name, process)]
+        if follows is None:
+            for info in infos:
+                rows, writer = self._read(info), writers[info.table or ""]
+                if len(rows):
+                    writer.write(writer.whole(rows))
+            return
         shift = self._trace.processes[process].clock_offset
         for until, parts in work.windows(infos, writers, self._read, shift, launches.steps):
-            if follows is not None:
-                follows.write(until, parts)
-            else:
-                for part in parts:
-                    part.block.writer.write(part, None)
+            follows.write(until, parts)
 
     def _read(self, info: BlockInfo) -> np.ndarray:
         rows, unknown = self._trace.block(info)

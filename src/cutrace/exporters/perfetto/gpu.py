@@ -168,14 +168,15 @@ TABLES = (
 
 @dataclass
 class Block:
-    """A block of GPU work on its way: its rows in the order of their begin with, by row, their style, the id of the
-    event, and what is computed. ``written`` of them are in parts."""
+    """A block of GPU work on its way: its rows with, by row, their style, the id of the event, and what is computed.
+    They are in the order of their begin, or ``order`` says what that is. ``written`` of them are in parts."""
 
     writer: GpuWriter
     rows: np.ndarray
     styles: np.ndarray
     ids: np.ndarray
     computed: dict[str, np.ndarray]
+    order: np.ndarray | None = None
     written: int = 0
 
 
@@ -253,11 +254,20 @@ class GpuWriter:
         """A block, ready to be taken apart. Its events get ids."""
         order = time_order(rows["start"])
         if order is not None:
-            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)  # whole rows, not field by field
+            # As plain bytes: whole rows, not field by field.
+            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)
+        return self._block(rows, None)
+
+    def whole(self, rows: np.ndarray) -> Part:
+        """All rows of a block at once. Their events get ids."""
+        return Part(self._block(rows, time_order(rows["start"])), 0, len(rows))
+
+    def _block(self, rows: np.ndarray, order: np.ndarray | None) -> Block:
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self.table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], computed["duration"])
-        return Block(self, rows, self.styles.ids(rows), self._submissions.assign(rows["correlation"]), computed)
+        ids = self._submissions.assign(rows["correlation"])
+        return Block(self, rows, self.styles.ids(rows), ids, computed, order)
 
     def part(self, block: Block, until: int) -> Part:
         """The rows of a block that begin before a moment and were not in a part yet."""
@@ -271,7 +281,7 @@ class GpuWriter:
     def write(self, part: Part, waits: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         """Write a part. ``waits`` are ids of the events that each row of its block waited for, as (offsets, ids)."""
         block, rows = part.block, part.block.rows
-        first = int(rows["start"][part.begin])
+        first = int(rows["start"][part.begin if block.order is None else block.order[part.begin]])
         if first < self._sequence.anchored:
             # Blocks come in the order of their first times; this one's header did not tell the truth.
             self._open()
@@ -299,7 +309,7 @@ class GpuWriter:
         offsets, clock = np.array([0, part.end], np.uint32), np.array([first], np.uint64)
         pieces = np.array([self._sequence.piece], np.uint32)
         template = self._template(waits=waits is not None)
-        self._output.events([template.bind(columns)], offsets, pieces, clock, first=part.begin)
+        self._output.events([template.bind(columns)], offsets, pieces, clock, rows=block.order, first=part.begin)
         self._sequence.time = int(clock[0])
 
     def _open(self) -> None:
