@@ -141,6 +141,8 @@ def test_timed():
 def test_a_slower_time_fails_only_when_every_look_agrees(
     suite: Suite, slow_runs: str, status: int, verdict: str
 ) -> None:
+    # What calls take is real time of this machine; what kernels take the fake GPU says.
+    suite.write("pytest.ini", "[pytest]\ncutrace_tolerance = api_time=100000%\n")
     suite.write("test_it.py", timed("[]"))
     done = suite.run("--cutrace", "--cutrace-update")
     assert done.status == 0, done.output
