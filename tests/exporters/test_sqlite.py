@@ -92,16 +92,68 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
     assert {name for name in before if before[name] != after.get(name)} == set()
 
 
-def test_threads_with_great_numbers_stay_apart(tmp_path: Path) -> None:
+def test_threads_with_great_numbers_stay_apart_and_come_back(tmp_path: Path) -> None:
     with Capture(tmp_path / "run.bin") as c:
         c.api("cudaMalloc", 10, 20, thread=0x12345700)
         c.api("cudaMalloc", 30, 40, thread=0x92345700)
         c.api("cudaMalloc", 50, 60, thread=77)
     cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
-    threads = cutrace.load(tmp_path / "a.sqlite").api_calls["thread"].tolist()
+    told = query(tmp_path / "a.sqlite", "SELECT globalTid & 0xFFFFFF FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start")
+    numbers = query(tmp_path / "a.sqlite", "SELECT globalTid & 0xFFFFFF, thread FROM THREAD_NUMBERS")
 
-    assert len(set(threads)) == 3
-    assert threads[2] == 77
+    assert len({tid for (tid,) in told}) == 3
+    assert dict(numbers) == {told[0][0]: 0x12345700, told[1][0]: 0x92345700}
+    assert cutrace.load(tmp_path / "a.sqlite").api_calls["thread"].tolist() == [0x12345700, 0x92345700, 77]
+
+
+def test_names_of_functions_come_back_whole(tmp_path: Path) -> None:
+    """nsys puts a version behind names, and cutrace does not."""
+    with Capture(tmp_path / "run.bin") as c:
+        c.api("cudaStreamGetCaptureInfo_v2", 10, 20)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+    back = cutrace.load(tmp_path / "a.sqlite")
+
+    names = back.functions["name"][back.api_calls["function"]]
+    assert [back.strings[name] for name in names] == ["cudaStreamGetCaptureInfo_v2"]
+
+
+def test_overheads_have_the_numbers_and_names_of_nsys(tmp_path: Path) -> None:
+    kinds = (0, 1, 2 << 16, 6 << 16, 77 << 16, 5)
+    with Capture(tmp_path / "run.bin") as c:
+        for i, kind in enumerate(kinds):
+            c.add("overheads", start=ORIGIN + i, end=ORIGIN + i + 1, thread=1, kind=kind)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+    sql = (
+        "SELECT overheadType, name, value FROM CUPTI_ACTIVITY_KIND_OVERHEAD JOIN StringIds AS s ON s.id = nameId "
+        "LEFT JOIN ENUM_CUPTI_OVERHEAD_TYPE AS e ON e.id = overheadType ORDER BY start"
+    )
+
+    assert query(tmp_path / "a.sqlite", sql) == [
+        (1, "OVERHEAD_UNKNOWN", "Unknown"),
+        (2, "OVERHEAD_DRIVER_COMPILER", "Driver JIT compiler (CUDA)"),
+        (4, "OVERHEAD_CUPTI_INSTRUMENTATION", "Instrumentation (Profiler)"),
+        (8, "OVERHEAD_COMMAND_BUFFER_FULL", "Command buffer full (CUDA)"),
+        (79, None, "Unknown"),
+        (1, "OVERHEAD_UNKNOWN", "Unknown"),
+    ]
+    assert cutrace.load(tmp_path / "a.sqlite").overheads["kind"].tolist() == list(kinds)
+
+
+def test_a_trace_without_events_comes_back(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        c.thread(1, "main")
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+
+    assert contents(cutrace.load(tmp_path / "a.sqlite")) == contents(cutrace.load(tmp_path / "run.bin"))
+
+
+def test_notes_of_an_import_come_back(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"ph": "X", "name": "a", "ts": 10, "dur": 5}')
+    cutrace.convert(tmp_path / "a.json", tmp_path / "a.sqlite")
+    notes = cutrace.load(tmp_path / "a.json").quality.notes
+
+    assert len(notes) == 1
+    assert cutrace.load(tmp_path / "a.sqlite").quality.notes == notes
 
 
 def test_an_imported_export_has_the_same_rows_again(tmp_path: Path) -> None:

@@ -223,6 +223,36 @@ def test_calls_of_the_system_and_of_libraries_are_host_slices(tmp_path: Path) ->
     assert json.loads(texts(trace, still_open, "arguments")[0]) == {"tag": 7, "size": 4096, "remoteRank": 1}
 
 
+def test_overheads_have_the_kinds_of_cupti_or_the_names_of_nsys(tmp_path: Path) -> None:
+    """nsys numbers kinds in its own way, and its own overheads have number 0 and a name."""
+    row = {"start": 10, "end": 20, "globalTid": global_tid(100, 7), "correlationId": 0, "nameId": 2}
+    path = nsys(
+        tmp_path / "a.sqlite",
+        ["TLS allocation", "whatever"],
+        CUPTI_ACTIVITY_KIND_OVERHEAD=[row | {"overheadType": kind} for kind in (1, 2, 6, 8, 3 << 16)],
+        PROFILER_OVERHEAD=[row | {"overheadType": 0, "nameId": 1}, row | {"overheadType": 3}],
+    )
+    trace = cutrace.load(path)
+
+    assert trace.overheads["kind"].tolist() == [0, 1, 4 << 16, 6 << 16, 3 << 16, 1 << 16]
+    assert [trace.strings[s] for s in trace.host_slices["name"]] == ["TLS allocation"]
+    assert [trace.strings[s] for s in trace.host_slices["category"]] == ["profiler overhead"]
+    assert list(trace.imports[0].leftovers()) == []
+    assert all(account.balanced for account in trace.imports[0].accounts)
+
+
+@pytest.mark.parametrize("none", [-1, 0xFFFFFFFF, None])
+def test_ids_that_there_are_not_are_0(tmp_path: Path, none: int | None) -> None:
+    wait = {"start": 10, "end": 20, "globalPid": global_pid(100), "contextId": 1, "correlationId": 3, "syncType": 4}
+    path = nsys(
+        tmp_path / "a.sqlite",
+        CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[wait | {"streamId": none, "eventId": none, "eventSyncId": none}],
+    )
+    row = cutrace.load(path).synchronizations[0]
+
+    assert (row["stream"], row["event"], row["event_record"], row["type"]) == (0, 0, 0, 4)
+
+
 def test_metrics_are_counters_of_the_gpu_that_they_are_of(tmp_path: Path) -> None:
     path = nsys(
         tmp_path / "a.sqlite", ["f"],

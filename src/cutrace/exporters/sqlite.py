@@ -44,6 +44,17 @@ _COPIES = {
 }
 _MEMORIES = ["Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"]
 _WAITS = ["Unknown", "Event Synchronize", "Stream Wait Event", "Stream Synchronize", "Context Synchronize"]
+_OVERHEADS = {
+    0: ("OVERHEAD_UNDEFINED", "Undefined"),
+    1: ("OVERHEAD_UNKNOWN", "Unknown"),
+    2: ("OVERHEAD_DRIVER_COMPILER", "Driver JIT compiler (CUDA)"),
+    3: ("OVERHEAD_CUPTI_BUFFER_FLUSH", "Buffer flush (Profiler)"),
+    4: ("OVERHEAD_CUPTI_INSTRUMENTATION", "Instrumentation (Profiler)"),
+    5: ("OVERHEAD_CUPTI_RESOURCE", "Resource creation/destruction (Profiler)"),
+    6: ("OVERHEAD_RUNTIME_TRIGGERED_MODULE_LOADING", "Runtime module loading (CUDA)"),
+    7: ("OVERHEAD_LAZY_FUNCTION_LOADING", "Lazy function loading (CUDA)"),
+    8: ("OVERHEAD_COMMAND_BUFFER_FULL", "Command buffer full (CUDA)"),
+}
 _NVTX_TYPES = {
     33: "NvtxCategory",
     34: "NvtxMark",
@@ -57,13 +68,14 @@ def _constant(prefix: str, label: str) -> tuple[str, str]:
     return prefix + label.upper().replace(" ", "_"), label
 
 
-#: What nsys calls kinds of copies, memory, waits and NVTX events: symbol and label by number.
+#: What nsys calls kinds of copies, memory, waits, overheads and NVTX events: symbol and label by number.
 ENUMS: dict[str, dict[int, tuple[str, str]]] = {
     "ENUM_CUDA_MEMCPY_OPER": {i: (f"CUDA_MEMCPY_KIND_{s}", t) for i, (s, t) in enumerate(_COPIES.items())},
     "ENUM_CUDA_MEM_KIND": {i: _constant("CUDA_MEMOPR_MEMORY_KIND_", label) for i, label in enumerate(_MEMORIES)},
     "ENUM_CUPTI_SYNC_TYPE": {
         i: _constant("CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_", label) for i, label in enumerate(_WAITS)
     },
+    "ENUM_CUPTI_OVERHEAD_TYPE": _OVERHEADS,
     "ENUM_NSYS_EVENT_TYPE": {i: (name, name) for i, name in _NVTX_TYPES.items()},
 }
 
@@ -130,6 +142,9 @@ class Database:
                     request.progress(min(done, total), total)
         texts = enumerate([*self.trace.strings, *self._more])
         self.add("StringIds", {"id": "INTEGER PRIMARY KEY", "value": "TEXT"}, texts)
+        if self._renumbered:
+            numbers = ((self._thread_id(p, number), thread) for (p, thread), number in self._renumbered.items())
+            self.add("THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers)
 
     def insert(self, sheet: Sheet, rows: np.ndarray) -> None:
         """Add rows of the trace to a table."""
@@ -186,6 +201,9 @@ class Database:
         full = np.array([self.text_id(demangle(name)) for name in names], np.int64)
         short = np.array([self.text_id(normalize_kernel(name).rsplit("::", 1)[-1]) for name in names], np.int64)
         return full, short
+
+    def _thread_id(self, process: int, number: int) -> int:
+        return int(self._process_ids[process]) | number
 
     @cached_property
     def _process_ids(self) -> np.ndarray:
@@ -515,12 +533,17 @@ def _pools(database: Database, rows: np.ndarray) -> dict[str, Values]:
 
 
 def _overheads(database: Database, rows: np.ndarray) -> dict[str, Values]:
+    # nsys counts kinds from 1, and those of the profiler, which are multiples of 2^16, behind the first two.
+    kinds = rows["kind"].astype(np.int64)
+    types = np.select([kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1)
     return {
         "start": rows["start"],
         "end": rows["end"],
         "globalTid": database.thread_ids(rows),
         "correlationId": rows["correlation"],
-        "overheadType": rows["kind"],
+        "nameId": [database.text_id(_OVERHEADS.get(kind, ("", "Unknown"))[1]) for kind in types.tolist()],
+        "overheadType": types,
+        "overheadKind": rows["kind"],
     }
 
 
@@ -696,7 +719,7 @@ SHEETS: dict[str, Sheet] = {
     ),
     "overheads": Sheet(
         "CUPTI_ACTIVITY_KIND_OVERHEAD",
-        _integers("start end eventClass globalTid correlationId nameId overheadType"),
+        _integers("start end eventClass globalTid correlationId nameId overheadType overheadKind"),
         _overheads,
     ),
     "jit": Sheet(

@@ -115,7 +115,7 @@ class Reading:
         nsys_target.finish(self)
         for name, damage in self.tables.damage.items():
             self.out.note(f"{name} is damaged ({damage}): what could be read of it is here. Export it again.")
-        if not self._kept:
+        if not self._kept and not self.is_own:
             raise BadCapture(f"{self._path} has no event that can be used. Export it again, with all tables.")
 
     def batches(self, name: str, columns: dict[str, Kind], owner: str) -> Iterator[tuple[Target, Batch, np.ndarray]]:
@@ -177,8 +177,24 @@ class Reading:
 
     @cached_property
     def function_names(self) -> Texts:
-        """The same texts as names of functions: without the version behind them."""
+        """The same texts as names of functions: without the version that nsys has behind them."""
+        if self.is_own:
+            return self.texts
         return Texts(self.texts.ids, [nsys_events.without_version(text) for text in self.texts.texts])
+
+    def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
+        """The numbers of the threads that serialized ids stand for."""
+        keys, threads = self._renumbered
+        if not len(keys):
+            return ids & THREADS
+        at = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+        return np.where(keys[at] == ids, threads[at], ids & THREADS)
+
+    @cached_property
+    def _renumbered(self) -> tuple[np.ndarray, np.ndarray]:
+        found = nsys_target.renumbered(self.tables) if self.is_own else {}
+        keys = sorted(found)
+        return np.array(keys, np.int64), np.array([found[key] for key in keys], np.int64)
 
     @cached_property
     def processes(self) -> dict[int, tuple[int, str]]:

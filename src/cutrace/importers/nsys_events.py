@@ -33,7 +33,6 @@ REDUNDANT = frozenset(
     }
 )  # fmt: skip
 
-_THREADS = 0xFFFFFF
 _NOTHING = 0xFFFFFFFF  # what CUPTI writes for an id that there is not
 
 
@@ -144,11 +143,10 @@ def _migrations(reading: Reading, target: Target, made: Rows) -> None:
 def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
     made.span()
     batch = made.batch
-    made.take(correlation="correlationId", context="contextId", event_record="eventSyncId", status="returnValue")
-    made.check("syncType", "streamId", "eventId")
-    stream, event = ((batch[c] & _NOTHING) * (batch[c] & _NOTHING != _NOTHING) for c in ("streamId", "eventId"))
-    made.set("stream", stream)
-    made.set("event", event)
+    made.take(correlation="correlationId", context="contextId", status="returnValue")
+    made.check("syncType")
+    for name, column in (("stream", "streamId"), ("event", "eventId"), ("event_record", "eventSyncId")):
+        made.set(name, _known_id(made, column))
     # Which ids CUPTI gives depends on the kind of wait, and some versions of nsys number the kinds in another way.
     of_stream = batch.known("streamId") & (batch["streamId"] & _NOTHING != _NOTHING)
     of_event = batch.known("eventId") & (batch["eventId"] & _NOTHING != _NOTHING)
@@ -160,12 +158,20 @@ def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
     made.set("type", np.where(told & ~fits, by_ids, kind))
 
 
+def _known_id(made: Rows, column: str) -> np.ndarray:
+    """Ids, 0 where there is none: of any size, "none" is -1."""
+    made.check(column)
+    ids = made.batch[column]
+    known: np.ndarray = np.where((ids == -1) | (ids == _NOTHING), 0, ids)
+    return known
+
+
 def _events(reading: Reading, target: Target, made: Rows) -> None:
     made.need("eventId")
     made.take(
-        correlation="correlationId", stream="streamId", context="contextId", event="eventId",
-        event_record="eventSyncId", device_time="timestamp",
+        correlation="correlationId", stream="streamId", context="contextId", event="eventId", device_time="timestamp"
     )  # fmt: skip
+    made.set("event_record", _known_id(made, "eventSyncId"))
 
 
 def _graphs(reading: Reading, target: Target, made: Rows) -> None:
@@ -191,7 +197,7 @@ def _calls(reading: Reading, target: Target, made: Rows) -> None:
     made.span()
     batch = made.batch
     made.take(correlation="correlationId")
-    made.rows["thread"] = batch["globalTid"] & _THREADS
+    made.rows["thread"] = reading.thread_numbers(batch["globalTid"])
     made.check("nameId", "returnValue")
     function = np.zeros(batch.rows, TABLES["functions"].dtype)
     function["status"] = batch["returnValue"].astype(np.uint32)
@@ -220,7 +226,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
         batch, writer = made.batch, target.writer
         made.take(external="correlationId")
         made.rows["flags"] = batch.columns["end"].null
-        made.rows["thread"] = batch["globalTid"] & _THREADS
+        made.rows["thread"] = reading.thread_numbers(batch["globalTid"])
         named = text_ids(writer, batch["category"])
         made.rows["category"], made.rows["kind"] = np.where(named != 0, named, writer.string(category)), kind
         made.rows["name"] = text_ids(writer, batch[text]) if used[text] == "text" else target.functions[batch[text]]
@@ -309,8 +315,15 @@ def _gpu_faults(reading: Reading, target: Target, made: Rows) -> None:
 
 def _overheads(reading: Reading, target: Target, made: Rows) -> None:
     made.span()
-    made.take(correlation="correlationId", kind="overheadType")
-    made.rows["thread"] = made.batch["globalTid"] & _THREADS
+    made.take(correlation="correlationId")
+    batch = made.batch
+    made.check("overheadType", "overheadKind")
+    told = batch["overheadType"]
+    kinds = np.where(told > 2, (told - 2) << 16, np.maximum(told - 1, 0))
+    # Greater numbers than those of nsys are CUPTI's own; so are those in cutrace's column.
+    kinds = np.where(told > 0xFFFF, told, kinds)
+    made.set("kind", np.where(batch.known("overheadKind"), batch["overheadKind"], kinds))
+    made.rows["thread"] = reading.thread_numbers(batch["globalTid"])
 
 
 def _compilations(reading: Reading, target: Target, made: Rows) -> None:
@@ -319,7 +332,7 @@ def _compilations(reading: Reading, target: Target, made: Rows) -> None:
         correlation="correlationId", device="deviceId", entry="jitEntryType", operation="jitOperationType",
         cache_size="cacheSize",
     )  # fmt: skip
-    made.rows["thread"] = made.batch["globalTid"] & _THREADS
+    made.rows["thread"] = reading.thread_numbers(made.batch["globalTid"])
     made.rows["cache_path"] = text_ids(target.writer, made.batch["cachePath"])
 
 
@@ -389,7 +402,7 @@ def _generic(reading: Reading, target: Target, made: Rows) -> None:
     names = [reading.texts[number] if isinstance(number := types.get(t), int) else "" for t in batch["typeId"].tolist()]
     made.rows["name"] = [writer.string(name or "event") for name in names]
     made.rows["category"] = writer.string("generic event")
-    made.rows["thread"] = batch["globalTid"] & _THREADS
+    made.rows["thread"] = reading.thread_numbers(batch["globalTid"])
     made.rows["arguments"] = [writer.string(text if _is_object(text) else "") for text in batch["data"].tolist()]
     made.reject(
         np.array([bool(t) and not _is_object(t) for t in batch["data"].tolist()], bool), "data is no JSON object"
@@ -462,7 +475,11 @@ _FIXED = {
     ),
     "CUPTI_ACTIVITY_KIND_MEM_DECOMPRESS": Mapping("gpu_slices", _PLACED, _gpu_slices("memory decompression")),
     "CUPTI_ACTIVITY_KIND_OVERHEAD": Mapping(
-        "overheads", _TIMED | _integers("globalTid", "correlationId", "overheadType"), _overheads
+        "overheads",
+        _TIMED
+        | _integers("globalTid", "correlationId", "nameId", "overheadType", "overheadKind")
+        | {"category": "text"},
+        _overheads,
     ),
     "CUPTI_ACTIVITY_KIND_JIT": Mapping(
         "jit",
@@ -513,6 +530,7 @@ _NETWORK = Mapping(
     _network,
     2,
 )
+_OF_NSYS = _host_slices("PROFILER_OVERHEAD", ("nameId",))
 _MIGRATED = Mapping("unified_memory", _FIXED["CUPTI_ACTIVITY_KIND_MEMCPY"].columns, _migrations)
 
 
@@ -564,11 +582,17 @@ def leftover(name: str) -> tuple[str, str]:
 
 
 def parts(mapping: Mapping, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
-    """The rows of a table by what becomes of them: copies that moved managed memory are no copies of the program."""
-    moved = np.isin(batch["copyKind"], list(_MIGRATIONS)) if mapping.table == "memcpys" else np.zeros(0, bool)
-    if not moved.any():
+    """The rows of a table by what becomes of them: copies that moved managed memory are no copies of the program, and
+    overheads that only nsys knows have names, not kinds."""
+    if mapping.table == "memcpys":
+        other, apart = _MIGRATED, np.isin(batch["copyKind"], list(_MIGRATIONS))
+    elif mapping.table == "overheads":
+        other, apart = _OF_NSYS, batch.known("nameId") & batch.known("overheadType") & (batch["overheadType"] == 0)
+    else:
+        other, apart = mapping, np.zeros(0, bool)
+    if not apart.any():
         yield mapping, batch
         return
-    yield _MIGRATED, batch.select(moved)
-    if not moved.all():
-        yield mapping, batch.select(~moved)
+    yield other, batch.select(apart)
+    if not apart.all():
+        yield mapping, batch.select(~apart)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .nsys import Reading, Target
 
 _TABLE = "NVTX_EVENTS"
-_THREADS = 0xFFFFFF
 
 # ENUM_NSYS_EVENT_TYPE; the second of each pair came from text files.
 _MARKS, _PUSHES, _STARTS = (34, 65), (59, 70), (60, 71)
@@ -130,7 +129,7 @@ def _ranges(reading: Reading, target: Target, batch: Batch, named: _Named, depth
     _describe(reading, target, made, named)
     ends = np.where(batch.known("endGlobalTid"), batch["endGlobalTid"], 0)
     # Older versions write 0 where there is no other thread.
-    made.rows["end_thread"] = np.where(ends != 0, ends & _THREADS, made.rows["thread"])
+    made.rows["end_thread"] = np.where(ends != 0, reading.thread_numbers(ends), made.rows["thread"])
     starts = np.isin(batch["eventType"], _STARTS)
     made.rows["kind"] = starts
     made.set("depth", np.where(batch.known("depth"), batch["depth"], np.where(starts, 0, depths)))
@@ -145,7 +144,7 @@ def _describe(reading: Reading, target: Target, made: Rows, named: _Named) -> No
     made.check("text", "textId", "category", "color", *_PAYLOADS)
     texts = text_ids(target.writer, batch["text"])
     rows["name"] = np.where(texts != 0, texts, target.strings[np.where(batch.known("textId"), batch["textId"], -1)])
-    rows["thread"] = batch["globalTid"] & _THREADS
+    rows["thread"] = reading.thread_numbers(batch["globalTid"])
     rows["category"], rows["color"] = batch["category"].astype(np.uint32), batch["color"].astype(np.uint32)
     domains, inverse = np.unique(batch["domainId"], return_inverse=True)
     names = [target.writer.string(_domain(named, target.key >> 24, number)) for number in domains.tolist()]
@@ -195,7 +194,7 @@ def _definitions(reading: Reading, target: Target, batch: Batch, named: _Named) 
             yield "nvtx_categories", made
         elif kind == _THREAD:
             made = np.zeros(count, TABLES["threads"].dtype)
-            made["thread"] = chosen["globalTid"][of_kind] & _THREADS
+            made["thread"] = reading.thread_numbers(chosen["globalTid"][of_kind])
             made["name"], made["source"] = names[of_kind], 2
             yield "threads", made
         else:

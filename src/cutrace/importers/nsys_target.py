@@ -21,6 +21,7 @@ READ = frozenset(
         "StringIds",
         "PROCESSES",
         "ThreadNames",
+        "THREAD_NUMBERS",
         "META_DATA_EXPORT",
         "EXPORT_META_DATA",
         "TARGET_INFO_SESSION_START_TIME",
@@ -36,6 +37,8 @@ READ = frozenset(
         "GENERIC_EVENT_SOURCES",
     }
 )
+
+_RENUMBERED: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
 
 #: Keys of a description that are of a file, not of the process.
 _OF_THE_FILE = ("format", "tables", "import")
@@ -94,6 +97,8 @@ def description(reading: Reading, key: int) -> dict[str, Any]:
                 return {}
             said = said if isinstance(said, dict) else {}
             found = {name: value for name, value in said.items() if name not in _OF_THE_FILE}
+            for note in notes if isinstance(notes := found.pop("notes", None), list) else ():
+                reading.out.note(str(note))
             return found | ({"imported_from": said["import"]} if "import" in said else {})
     return {}
 
@@ -142,6 +147,14 @@ def device_ordinals(tables: Tables) -> dict[int, int]:
     return found
 
 
+def renumbered(tables: Tables) -> dict[int, int]:
+    """Numbers of threads that did not fit into serialized ids, by these ids, as cutrace writes them."""
+    found = ((row["globalTid"], row["thread"]) for row in rows(tables, "THREAD_NUMBERS", _RENUMBERED))
+    return {
+        key: thread for key, thread in found if isinstance(key, int) and isinstance(thread, int) and 0 <= thread < 2**32
+    }
+
+
 def _threads(reading: Reading) -> None:
     columns: dict[str, Kind] = {"nameId": "integer", "globalTid": "integer", "source": "integer"}
     for row in rows(reading.tables, "ThreadNames", columns):
@@ -150,7 +163,8 @@ def _threads(reading: Reading) -> None:
             target = reading.targets.get(thread >> 24 << 24)
             if target:
                 made = np.zeros(1, TABLES["threads"].dtype)
-                made["thread"], made["name"] = thread & 0xFFFFFF, target.strings[np.array([name])][0]
+                made["thread"] = reading.thread_numbers(np.array([thread]))
+                made["name"] = target.strings[np.array([name])][0]
                 made["source"] = _fitting(row["source"], 16) if row["source"] is not None else 1
                 target.writer.rows("threads", made)
 
