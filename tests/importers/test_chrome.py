@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import time
@@ -330,13 +331,25 @@ def test_files_are_found_by_content(tmp_path: Path) -> None:
         "[]",
         " [ ]",
         json.dumps([x()]),
+        "\ufeff" + json.dumps([x()]),
+        json.dumps([x(args={"a": {"b": [{}]}})], sort_keys=True),
         '{"traceEvents":[]}',
         '{"displayTimeUnit":"ns","otherData":{},"traceEvents":[]}',
         "[",
     ):
         path.write_text(text)
         assert cutrace.load(path).imports[0].format == "chrome"
-    for text in ('{"a": 1}', "[1, 2]", "{}", "5"):
+    for text in ('{"a": 1}', "[1, 2]", '[{"a": 1}]', "{}", "5"):
         path.write_text(text)
         with pytest.raises(cutrace.CutraceError):
             cutrace.load(path)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_events_may_be_behind_anything(tmp_path: Path, suffix: str) -> None:
+    """Chrome's developer tools write what they know of the page in front of the events."""
+    text = json.dumps({"metadata": {"source": ["x" * 1000] * 2000}, "traceEvents": [x()]}).encode()
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+
+    assert len(cutrace.load(path).host_slices) == 1

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..errors import BadCapture
-from .base import Import, Source
+from .base import DAMAGED, HEAD, Import, Source
 from .events import EventReader, Events, Rule
 from .generic import RULES, Generic
 from .timeline import Timeline, value_of
@@ -25,7 +25,11 @@ _PROBLEMS = {
 #: Top-level values of up to this size (bytes of JSON) are kept.
 _LARGEST_VALUE = 1 << 20
 
-_ARRAY = re.compile(rb'\s*\[\s*(?:\{[^{]*"ph"\s*:|\]|$)')
+#: How far into an object (bytes, unpacked) its events are looked for.
+_FURTHEST = 64 << 20
+
+_ARRAY = re.compile(rb"\[\s*(?:\{|\]|$)")
+_PHASE = re.compile(rb'"ph"\s*:\s*"')
 _OBJECT = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
@@ -49,23 +53,40 @@ class ChromeImporter:
     description = "trace-event JSON (chrome://tracing)"
 
     def recognizes(self, source: Source) -> bool:
-        return looks_like_events(source.head)
+        return looks_like_events(source.head) or _has_events_later(source)
 
     def read(self, source: Source, out: Import) -> None:
         read(source, out, (), lambda phase, category: f"{phase} events", None)
 
 
 def looks_like_events(head: bytes) -> bool:
-    """Whether a file that begins like this is trace-event JSON."""
-    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(b"["):
-        return bool(_ARRAY.match(head))
-    return head.startswith(b"{") and bool(_OBJECT.search(head) or _only_values(head))
+    """Whether a file that begins like this is trace-event JSON: an array of events, which may have their phases behind
+    their arguments, or an object with such an array."""
+    head = without_mark(head)
+    if _ARRAY.match(head):
+        return head[1:].lstrip()[:1] in (b"", b"]") or bool(_PHASE.search(head))
+    return head.startswith(b"{") and bool(_OBJECT.search(head))
 
 
-def _only_values(head: bytes) -> bool:
-    """Whether this is the begin of an object whose array of events comes later: its first keys are known ones."""
-    return bool(re.match(rb'\{\s*"(?:displayTimeUnit|otherData|systemTraceEvents|stackFrames|schemaVersion)"', head))
+def without_mark(head: bytes) -> bytes:
+    """The begin of a text without what may stand in front of it."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _has_events_later(source: Source) -> bool:
+    """Whether an object has an array of events that is behind other values, which are long."""
+    if len(source.head) < HEAD or not without_mark(source.head).startswith(b"{"):
+        return False
+    rest, read = b"", 0
+    try:
+        with source.open() as file:
+            while read < _FURTHEST and (chunk := file.read(1 << 20)):
+                if _OBJECT.search(rest + chunk):
+                    return True
+                rest, read = chunk[-64:], read + len(chunk)
+    except DAMAGED:
+        pass  # nothing more can be read of it
+    return False
 
 
 def read(

@@ -25,7 +25,7 @@ from ..trace_events import (
     SYNCHRONIZATIONS,
 )
 from .base import Import, Source
-from .chrome import looks_like_events, read
+from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
 from .pairs import pair
@@ -129,7 +129,7 @@ class KinetoImporter:
 
     def recognizes(self, source: Source) -> bool:
         head = source.head
-        if head.lstrip().startswith(b"{") and _MARKS.search(head):
+        if without_mark(head).startswith(b"{") and _MARKS.search(head):
             return True
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 

@@ -18,6 +18,7 @@ BUILT_IN: tuple[str, ...] = (
     "nsys:ARROW",
     "nvprof:NVPROF",
     "database:DATABASE",
+    "unread:UNREAD",
 )
 
 

@@ -1,0 +1,47 @@
+"""Files that people have at hand and that cannot be read as they are: what each is, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ..errors import BadCapture
+from .base import Import, Source
+from .chrome import without_mark
+
+#: What a file is and what to do, by how it begins.
+_KNOWN: tuple[tuple[bytes, str], ...] = (
+    (b"NVIDIA Tegra Profiler Report", "is a report of Nsight Systems: export it with `nsys export --type sqlite`"),
+    (b"NVR\x00", "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`"),
+    (b"<?xml", "is XML. A session of the Visual Profiler only names its data: open the database that nvprof -o wrote"),
+    (b"version https://git-lfs", "only stands for a file that Git LFS has: fetch it with `git lfs pull`"),
+    (b"PK\x03\x04", "is a ZIP archive: unpack it first"),
+    (b"BZh", "is compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ\x00", "is compressed with xz: unpack it first"),
+    (b"\x04\x22\x4d\x18", "is compressed with LZ4: unpack it first"),
+    (b"\xff\xfe", "is text in UTF-16: write it as UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16: write it as UTF-8"),
+    (b"<", "is a page of HTML: export the trace as JSON"),
+    (b"{", "is JSON, but not of trace events: give it a list of them under the key traceEvents"),
+    (b"[", "is JSON, but not of trace events, which are objects with a phase (ph)"),
+)
+
+
+class Unread:
+    """Asked last; says what a file is that nobody reads."""
+
+    name = "unread"
+    description = "a file that cannot be read as it is"
+
+    def recognizes(self, source: Source) -> bool:
+        return bool(_said(source))
+
+    def read(self, source: Source, out: Import) -> NoReturn:
+        raise BadCapture(f"{source.path} {_said(source)}.")
+
+
+def _said(source: Source) -> str:
+    head = without_mark(source.head)
+    return next((said for begin, said in _KNOWN if head.startswith(begin)), "")
+
+
+UNREAD = Unread()

@@ -1,0 +1,39 @@
+"""Files that cannot be read say what they are, and what to do."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+import cutrace
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"NVIDIA Tegra Profiler Report 2025@1\n\x0bLocal", "export it with `nsys export --type sqlite`"),
+        (b'<?xml version="1.0"?>\n<session version="2" name="a.nvvp">', "open the database that nvprof -o wrote"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
+        (b"PK\x03\x04\x14\x00", "unpack it first"),
+        (b"BZh91AY", "unpack it first"),
+        (b"\xfd7zXZ\x00\x00", "unpack it first"),
+        ('[{"ph": "X"}]'.encode("utf-16"), "write it as UTF-8"),
+        (b"<!DOCTYPE html><html>", "page of HTML"),
+        (b'{"spans": [{"name": "a"}]}', "is JSON, but not of trace events"),
+        (b'[{"name": "a"}]', "is JSON, but not of trace events"),
+        (gzip.compress(b'{"nodes": []}'), "is JSON, but not of trace events"),
+    ],
+)
+def test_a_file_says_what_it_is(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(cutrace.BadCapture, match=said):
+        cutrace.load(path)
+
+
+def test_what_is_nothing_known_is_no_capture(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\x01\x02" * 100)
+    with pytest.raises(cutrace.BadCapture, match=r"is not a run\.bin capture"):
+        cutrace.load(tmp_path / "a.bin")
