@@ -32,6 +32,7 @@ def configuration(i: int) -> dict[str, int]:
         "cluster_z": i % 2,
         "max_cluster": i % 2 * 8,
         "launch_type": i % 2,
+        "cache_executed": i % 4,
     }
 
 
@@ -51,6 +52,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected_arguments(i: int) -> dict[str, Any]:
     given = configuration(i)
     return {
+        "grid_size": (i + 1) * (1 + i % 3),
+        "workgroup_size": 32 * (1 + i % 32),
         "thread_count": (i + 1) * (1 + i % 3) * 32 * (1 + i % 32),
         "registers_per_thread": given["registers"],
         "shared_mem_static": given["static_shared"],
@@ -61,6 +64,7 @@ def expected_arguments(i: int) -> dict[str, Any]:
         "graph_node": given["graph_node"] or None,
         "shared_mem_carveout_pct": None if given["carveout"] == 255 else given["carveout"],
         "cluster_size": "1x1x1" if i % 2 else None,
+        "func_cache_config": (None, "prefer shared memory", "prefer L1", "equal")[i % 4],
         "max_cluster_size": given["max_cluster"] or None,
         "occupancy_limit_warps": 64 // (1 + i % 32),
     }

@@ -53,6 +53,32 @@ class TestProcessesAndThreads:
         names = [name for entries in queues.values() for _, name in entries]
         assert len(set(names)) == len(names) == 3 * 2
 
+    def test_names_of_queues_say_what_tells_them_apart(self, tmp_path: Path) -> None:
+        def capture(pid: int, *contexts: int) -> Path:
+            with Capture(tmp_path / f"{pid}.bin", pid=pid) as c:
+                c.api("cudaFree", 1, 2)
+                for context in contexts:
+                    c.kernel(c.launch("k"), 10 * context, 10 * context + 5, context=context)
+            return c.path
+
+        def queues(*parts: Path) -> list[str]:
+            return sorted({e.queue for e in convert(captures.join(tmp_path / "both.bin", parts)).gpu})
+
+        idle, one, two = capture(1), capture(2, 1), capture(3, 1, 2)
+        assert queues(idle, one) == ["stream 7"]
+        assert queues(idle, two) == ["device 0 context 2 stream 7", "stream 7"]
+        assert queues(one, two) == [
+            "program (2) stream 7", "program (3) device 0 context 2 stream 7", "program (3) stream 7",
+        ]  # fmt: skip
+
+    def test_tracks_of_a_stream_whose_context_is_not_known(self, tmp_path: Path) -> None:
+        with Capture(tmp_path / "c.bin") as c:
+            c.kernel(c.launch("k"), 10, 20, context=1)
+            c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7)
+            c.add("gpu_slices", start=ORIGIN + 10, end=ORIGIN + 20, name="step", stream=7, device=1)
+        names = {t.name for t in convert(c.path).tracks.values() if t.name.startswith("annotations")}
+        assert names == {"annotations, stream 7", "annotations, device 1 stream 7"}
+
 
 class TestGpus:
     def test_facts(self, ordinary: Path) -> None:
@@ -85,7 +111,8 @@ class TestGpus:
     def test_occupancy_and_arguments_that_viewers_read(self, ordinary: Path) -> None:
         gemm = next(e for e in convert(ordinary).gpu if "gemm<0>" in e.name)
         expected = {
-            "device": 0, "stream": 7, "thread_count": 64 * 256, "registers_per_thread": 96, "shared_mem_static": 0,
+            "device": 0, "stream": 7, "process_id": 100, "process_name": "program", "grid_size": 64,
+            "workgroup_size": 256, "thread_count": 64 * 256, "registers_per_thread": 96, "shared_mem_static": 0,
             "shared_mem_dynamic": 49_152, "shared_mem_config_size": 102_400, "shared_mem_driver": 1024,
             "occupancy_limit_blocks": 32, "occupancy_limit_warps": 8, "occupancy_limit_registers": 2,
             "occupancy_limit_shared_mem": 4, "sm__maximum_warps_per_active_cycle_pct": 25.0,

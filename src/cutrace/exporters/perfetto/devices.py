@@ -9,11 +9,18 @@ import numpy as np
 
 from ...analysis.occupancy import Occupancy, occupancy
 from ...trace import Trace
+from ...trace.quality import GPU_WORK
 from .naming import CUDA, process_label
 from .sequence import Interned
 
-#: gpu_specifications holds stages and queues under one range of ids.
-STAGES = {"Kernel": 1, "Memcpy": 2, "Memset": 3, "CUDA graph": 4}
+#: Kinds of work, with what viewers show as the description of such work. gpu_specifications holds stages and queues
+#: under one range of ids, which stages begin.
+STAGES = {
+    "Kernel": "CUDA kernel",
+    "Memcpy": "copy of memory",
+    "Memset": "fill of memory",
+    "CUDA graph": "CUDA graph, recorded as a whole",
+}
 _COMPUTE, _OTHER = 2, 0
 _FIRST_QUEUE = 16
 
@@ -45,6 +52,8 @@ class Devices:
             for r in trace.resource_names
             if r["kind"] == 1
         }
+        working = {info.process for name in GPU_WORK for info in trace.block_infos(name)}
+        self._several = len(working) > 1
         for process, context in sorted({(int(r["process"]), int(r["context"])) for r in trace.contexts}):
             self._context_count[process] = self._context_count.get(process, 0) + 1
             del context
@@ -112,24 +121,27 @@ class Devices:
         if key not in self._queues:
             self._queues[key] = _FIRST_QUEUE + len(self._queues)
         name = self.queue_name(*key)
-        if len(self._trace.processes) > 1:
+        if self._several:
             name = f"{process_label(self._trace.processes[process], self._pids[process])} {name}"
         return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
         """What a stream is called within its process. Queues with one name would share a track, so the name has what
-        tells them apart: the context and the device when the process uses several."""
+        tells them apart: the context and the device when the process uses several. Context 0 is one that a source did
+        not tell: the process's only one, as far as is known."""
         given = self._stream_names.get((process, context, stream)) or self._stream_names.get((process, 0, stream))
         name = f"stream {stream} {given}" if given else f"stream {stream}"
         first = self._first_queues.setdefault(process, (device, context))
-        if self._context_count.get(process, 0) > 1 or first != (device, context):
-            name = f"device {device} context {context} {name}"
+        if self._context_count.get(process, 0) > 1 or (device, context) not in (first, (first[0], 0)):
+            where = f"device {device} context {context}" if context else f"device {device}"
+            name = f"{where} {name}"
         return name
 
     def stage(self, name: str) -> Interned:
         """A kind of GPU work as interned data; only kernels count as compute."""
         category = _COMPUTE if name == "Kernel" else _OTHER
-        return Interned("gpu_specifications", STAGES[name], {"name": name, "category": category})
+        number = 1 + list(STAGES).index(name)
+        return Interned("gpu_specifications", number, {"name": name, "description": STAGES[name], "category": category})
 
     def info(self) -> dict[str, Any] | None:
         """The ``gpu_info`` of the GPUs with known facts, None when there are none."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..._native import Submissions, demangle, time_order
 from ...analysis.occupancy import UNLIMITED
 from .devices import volume
-from .labels import LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
+from .labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from .naming import Needs, Numbers
 from .output import Output
 from .sequence import Sequence
@@ -31,10 +31,19 @@ def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     known = int(row["launch"]) != 0
     plain = demangle(mangled) if known else "(unknown kernel)"
     device = int(row["device"])
-    args = needs.compute_args(device=device, stream=int(row["stream"]), context=int(row["context"]))
+    process = names.trace.processes[names.process]
+    args = needs.compute_args(
+        device=device,
+        stream=int(row["stream"]),
+        context=int(row["context"]),
+        process_id=process.pid,
+        process_name=process.name,
+    )
     if known:
         args += needs.compute_args(
             shared_mem_driver=names.devices.reserved_shared(names.process, device),
+            func_cache_config=CACHE_CONFIGS.get(int(launch["cache_executed"])),
+            func_cache_config_requested=CACHE_CONFIGS.get(int(launch["cache_requested"])),
             cluster_size=_cluster(launch),
             launch_type=LAUNCH_TYPES.get(int(launch["launch_type"])),
         )
@@ -47,14 +56,15 @@ def kernel_part(names: GpuNames, row: np.void, needs: Needs) -> Share:
     return Share(names.placed(row, "Kernel", plain, needs), kernel)
 
 
+#: Arguments that say how large a launch is: blocks, threads of a block, threads. ``launch`` has the dimensions, which
+#: viewers that ask for the launch configuration do not look at.
+SIZES = ("grid_size", "workgroup_size", "thread_count")
 #: Arguments that are a field of the launch configuration, and the value that says nothing, None if all say something.
 LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "registers_per_thread": ("registers", None),
     "shared_mem_static": ("static_shared", None),
     "shared_mem_dynamic": ("dynamic_shared", None),
     "shared_mem_config_size": ("shared_executed", None),
-    "func_cache_config": ("cache_executed", None),
-    "func_cache_config_requested": ("cache_requested", 0),
     "local_mem_per_thread": ("local_per_thread", 0),
     "local_mem_total": ("local_total", 0),
     "max_cluster_size": ("max_cluster", 0),
@@ -80,7 +90,9 @@ def kernel_numbers(names: GpuNames, rows: np.ndarray) -> dict[str, np.ndarray]:
     """The launch configurations of kernels, with the occupancy that follows from them."""
     launches = names.trace.launches[rows["launch"]]
     known = rows["launch"] != 0
-    out = {"thread_count": present(volume(launches, "grid") * volume(launches, "block"), known)}
+    blocks, threads = volume(launches, "grid"), volume(launches, "block")
+    sizes = zip(SIZES, (blocks, threads, blocks * threads), strict=True)
+    out = {name: present(values, known) for name, values in sizes}
     for name, (field, nothing) in LAUNCH_COUNTS.items():
         out[name] = present(launches[field], known if nothing is None else known & (launches[field] != nothing))
     out |= {name: np.full(len(rows), ABSENT, np.uint64) for name in OCCUPANCY_COUNTS}
@@ -151,8 +163,10 @@ FILL_FIELDS = ("value", "memory", "flags")
 TABLES = (
     GpuTable(
         "kernels", ("launch", *QUEUE_FIELDS), QUEUE_FIELDS, kernel_part, kernel_numbers,
-        counts=("thread_count", *LAUNCH_COUNTS, *OCCUPANCY_COUNTS), ratios=tuple(OCCUPANCY_RATIOS),
-        launch_fields=("name", "launch_type", "cluster_x", "cluster_y", "cluster_z"),
+        counts=(*SIZES, *LAUNCH_COUNTS, *OCCUPANCY_COUNTS), ratios=tuple(OCCUPANCY_RATIOS),
+        launch_fields=(
+            "name", "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested",
+        ),
     ),
     GpuTable(
         "memcpys", (*COPY_FIELDS, *GRAPH_FIELDS, *QUEUE_FIELDS), (*COPY_FIELDS, *QUEUE_FIELDS), memcpy_part,

@@ -26,6 +26,7 @@ UNIFIED_MEMORY = {
 JIT_ENTRIES = {1: "PTX to cubin", 2: "NVVM IR to PTX"}
 JIT_OPERATIONS = {1: "cache load", 2: "cache store", 3: "compile"}
 ENVIRONMENT = {1: "speed", 2: "temperature", 3: "power", 4: "cooling"}
+CACHE_CONFIGS = {1: "prefer shared memory", 2: "prefer L1", 3: "equal"}
 LAUNCH_TYPES = {1: "cooperative", 2: "cooperative on several devices"}
 
 

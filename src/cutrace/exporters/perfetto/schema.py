@@ -88,7 +88,7 @@ MESSAGES: dict[str, str] = {
     "DebugAnnotationName": "1 iid varint, 2 name bytes",
     "InternedString": "1 iid varint, 2 str bytes",
     "InternedGraphicsContext": "1 iid varint, 2 pid varint, 3 api varint",
-    "InternedGpuRenderStageSpecification": "1 iid varint, 2 name bytes, 4 category varint",
+    "InternedGpuRenderStageSpecification": "1 iid varint, 2 name bytes, 3 description bytes, 4 category varint",
     "InternedComputeKernel": """
         1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg,
         50161 cutrace_row CutraceRow""",
