@@ -259,7 +259,7 @@ def _play(out: Decoded, events: list[Any]) -> None:
         categories = (*(state["event_categories", i].name for i in event.category_iids), *event.categories)
         if event.type == 4:
             assert track.HasField("counter")
-            out.counters.append(Sample(time, _counted(event), categories, track, tuple(parents)))
+            out.counters.append(Sample(time, _counted(event), tuple(track.counter.categories), track, tuple(parents)))
             continue
         name = state["event_names", event.name_iid].name if event.name_iid else event.name
         if event.HasField("legacy_event"):

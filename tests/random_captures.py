@@ -16,6 +16,26 @@ from cutrace.runbin import TABLES
 from cutrace.runbin.layout import Field, Table
 
 TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev", "nvtx", "x" * 300)
+#: JSON texts, and what looks like them.
+ARGUMENTS = (
+    *(f'{{"n":{n},"shape":[[8,64],[]]}}' for n in (-1, 0, 7, (1 << 63) - 1, 1 << 63, 1 << 64)),
+    '{"n":1.5, "m": -0.0, "o": 1e300, "big": NaN}',
+    '{"n": 3, "m": 2.5, "o": 7, "t": "a"}',
+    '{"n": 4, "m": 2.5, "o": 7, "t": "a"}',
+    '{"a":{"n":5},"n":5}',
+    '{"a":{"n":5},"n":6}',
+    '{"a":{"n":5},"n": 5}',
+    '{"n":1,"n":2}',
+    '{"n":5e1,"m":007}',
+    '{"n":5e1}',
+    '{"external":7,"thread":3,"correlation":1,"self":2,"arguments":4,"x":[1],"y":[2]}',
+    '{"\\u00e9":1,"é":2,"\\"q":3,"":4,"\\u0001":5}',
+    '{"n":9,"\\ud800":8}',
+    '{"payload":2}',
+    "[1,2]",
+    '{"n":',
+    "{}",
+)
 _SIZES = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
 #: Ids and numbers of threads, streams, contexts and devices: few, so that rows share tracks.
 _FEW = frozenset(("thread", "end_thread", "stream", "context", "device", "correlation", "depth"))
@@ -49,9 +69,11 @@ class _References:
             self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
 
     def reference(self, kind: str) -> int:
-        """A value of a field of type string, launch or function: some explain nothing."""
+        """A value of a field of type string, launch or function, or of arguments: some explain nothing."""
         if kind == "string":
             return self._c.writer.string(self._text())
+        if kind == "arguments":
+            return self._c.writer.string(self._random.choice((*ARGUMENTS, *self._texts)))
         return self._random.choice([*(self._launches if kind == "launch" else self._functions), 60_000])
 
     def _text(self) -> str:
@@ -87,12 +109,14 @@ def _payload(random: Random) -> tuple[int, int]:
 
 
 def _value(field: Field, random: Random, reference: Callable[[str], int]) -> Any:
+    if field.name == "arguments" and field.type == "string":
+        return reference("arguments")
     if field.type in ("string", "launch", "function"):
         return reference(field.type)
     if field.type == "bytes16":
         return np.void(bytes(random.randint(0, 255) for _ in range(16)))
     if field.type == "f64":
-        return random.choice((0.0, 1.5, -math.inf, math.nan))
+        return random.choice((0.0, -0.0, 1.5, 3.0, -math.inf, math.nan))
     if field.type in ("i32", "i64"):
         return random.choice((0, -1, 5))
     if field.name in _FEW:

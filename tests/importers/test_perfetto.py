@@ -19,7 +19,7 @@ import captures
 import cutrace
 from contents import contents
 from cutrace import BadCapture
-from cutrace.exporters.perfetto import schema
+from cutrace.exporters.perfetto import arguments, schema
 from cutrace.importers import perfetto
 from cutrace.importers.base import Source
 from cutrace.runbin import TABLES
@@ -65,9 +65,11 @@ def test_everything_that_is_legal_and_unpleasant_comes_back(tmp_path):
     opened_alike(capture, converted(capture))
 
 
+@pytest.mark.parametrize("most_shared", [arguments.MOST_SHARED, 2])
 @HELD
-@given(st.randoms(use_true_random=False))
-def test_any_capture_comes_back(tmp_path, random: Random):
+@given(random=st.randoms(use_true_random=False))
+def test_any_capture_comes_back(tmp_path, monkeypatch, most_shared, random: Random):
+    monkeypatch.setattr(arguments, "MOST_SHARED", most_shared)
     # Half characters stand for bytes that are no UTF-8: they stay what they are.
     capture = random_capture(tmp_path / "run.bin", random, texts=(*TEXTS, "\udcff\udcfe"))
     path = tmp_path / "x.pftrace"
@@ -86,6 +88,29 @@ def test_slices_that_end_in_another_part_of_the_file_than_they_begin(tmp_path, m
     trace = converted(capture)
     monkeypatch.setattr(perfetto, "_CHUNK", size)
     opened_alike(capture, trace)
+
+
+def test_texts_of_arguments_are_made_again_rather_than_kept(tmp_path):
+    def trace(count: int, text: str) -> Path:
+        with captures.Capture(tmp_path / "run.bin") as c:
+            for i in range(count):
+                start = captures.ORIGIN + 10 * i
+                c.add("host_slices", start=start, end=start + 5, name="aten::mm", kind=1, thread=7, arguments=text % i)
+        opened_alike(tmp_path / "run.bin", path := converted(tmp_path / "run.bin"))
+        return path
+
+    # 28 bytes are the begin of a slice and its end, 7 the number.
+    more = trace(3000, '{"Sequence number": %d, "Input Dims": [[8, 64], []]}').stat().st_size
+    assert (more - trace(1000, '{"Sequence number": %d, "Input Dims": [[8, 64], []]}').stat().st_size) / 2000 < 43
+
+
+def test_a_text_that_something_else_has_too_is_kept(tmp_path):
+    text = '{"n":5}'
+    with captures.Capture(tmp_path / "run.bin") as c:
+        c.add("host_slices", start=captures.ORIGIN, end=captures.ORIGIN + 5, name="a", thread=7, arguments=text)
+        c.add("nvtx_marks", time=captures.ORIGIN, name=text, thread=7)
+        c.add("instants", time=0, name="b", arguments=text)
+    opened_alike(tmp_path / "run.bin", converted(tmp_path / "run.bin"))
 
 
 def test_functions_that_look_alike_are_told_apart(tmp_path):

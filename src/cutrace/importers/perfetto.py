@@ -17,7 +17,7 @@ import zstandard
 from ..errors import BadCapture
 from .base import DAMAGED, Import, Source
 from .perfetto_events import Events
-from .perfetto_tables import Layouts, Packed, Unusable, described
+from .perfetto_tables import About, Layouts, Packed, Unusable
 from .perfetto_wire import (
     ATTRIBUTES,
     CLOCK_SNAPSHOT,
@@ -199,13 +199,13 @@ class _Reader:
             self._out.lost(name, packed.rows, why=why)
 
     def _begin(self, about: object) -> None:
-        told, layouts = described(about)
-        if self._restoring is not None or not told:
+        told = About.read(about)
+        if self._restoring is not None or not told.processes:
             return
-        self._layouts = Layouts(layouts)
-        processes = [Described.checked(p.get("info"), p.get("pid"), p.get("clock_offset")) for p in told]
-        self._restoring = Restoring(self._out, processes, [b""])
-        self._events = Events(self._out, self._restoring, self._layouts)
+        self._layouts = Layouts(told.layouts)
+        processes = [Described.checked(p.get("info"), p.get("pid"), p.get("clock_offset")) for p in told.processes]
+        self._restoring = Restoring(self._out, processes, [b""], told.texts)
+        self._events = Events(self._out, self._restoring, self._layouts, told.texts)
 
     def _foreign(self) -> str:
         """What to say of a trace without cutrace's tables."""

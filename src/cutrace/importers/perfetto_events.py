@@ -16,9 +16,11 @@ from .._native import Nesting
 from ..runbin import TABLES
 from ..runbin.layout import Table
 from .base import Import
+from .perfetto_patterns import Patterns
 from .perfetto_tables import Layouts
 from .perfetto_wire import (
     ARGUMENT_NAMES,
+    COUNTER,
     DEBUG_NAMES,
     INCREMENTAL_CLOCK,
     INSTANT,
@@ -36,6 +38,8 @@ from .restoring import Restoring, duration_of
 
 #: Slices that may be open at one time.
 _MOST_OPEN = 1 << 20
+#: The field with the arguments that a source gave.
+TEXT = "arguments"
 _UNEXPLAINED = "notices, and what was computed from records"
 #: Types of NVTX payloads (nvtxPayloadType_t).
 _U32, _I32, _F32 = 4, 5, 6
@@ -55,8 +59,9 @@ class _Open:
 class Events:
     """Takes packets in the order of the file, and writes rows."""
 
-    def __init__(self, out: Import, restoring: Restoring, layouts: Layouts) -> None:
+    def __init__(self, out: Import, restoring: Restoring, layouts: Layouts, texts: int | None) -> None:
         self._out, self._restoring, self._layouts = out, restoring, layouts
+        self._patterns = Patterns(restoring, texts)
         self._styles = _Styles(layouts)
         self._names: dict[int, str] = {}  # of annotations, by id
         self._argument_names: dict[int, str] = {}
@@ -85,6 +90,8 @@ class Events:
         if OWN in found:
             self._numbers.setdefault(sequence, found[OWN])
             self._processes.setdefault(sequence, found.get(OWN + 1, 0))
+            for row in messages(data, OWN + 2):
+                self._styles.add(StyleRows.of_track(sequence, row), of_sequence=True)
 
     def defaults(self, sequence: int, data: memoryview) -> None:
         """What the packets of a sequence have in common."""
@@ -146,18 +153,21 @@ class Events:
         end_of[begins[ends[here]] - first] = times[ends[here]]
         ended[begins[ends[here]] - first] = True
         self._end_open(begins[ends[~here]], times[ends[~here]])
-        at = np.flatnonzero(((kind == SLICE_BEGIN) | (kind == INSTANT)) & (styles >= 0))
+        at = np.flatnonzero(((kind == SLICE_BEGIN) | (kind == INSTANT) | (kind == COUNTER)) & (styles >= 0))
         for name, which, rows in self._rows(at, styles, times, packets, packets.annotations, self._names):
+            if name == "counters":
+                whole = packets.count[which].view(np.int64).astype(np.float64)
+                rows["value"] = np.where(packets.value[which] != 0, packets.value[which].view(np.float64), whole)
             if "end" not in TABLES[name].offsets:
                 self._write(name, rows, events=True)
                 continue
             rows["end"] = end_of[which]
-            whole = ended[which]
+            has_end = ended[which]
             self._out.seen(name, len(rows))
-            self._write(name, rows[whole])
-            if not whole.all():
+            self._write(name, rows[has_end])
+            if not has_end.all():
                 still = self._open.get(name) or _Open(np.zeros(0, np.int64), rows[:0])
-                self._open[name] = still.added(which[~whole] + first, rows[~whole])
+                self._open[name] = still.added(which[~has_end] + first, rows[~has_end])
         if self._nesting.open > _MOST_OPEN:
             self.finish(whole=False)
 
@@ -233,11 +243,13 @@ class Events:
         names: dict[int, str],
     ) -> None:
         wanted = self._styles.arguments[styles]
-        if not wanted.any() or not len(arguments.events):
-            return
         place = np.full(events, -1, np.int64)
         place[which] = np.arange(len(which))
         place = place[arguments.events]
+        if TEXT in table.offsets:
+            rows[TEXT] = self._patterns.texts(rows[TEXT], place, arguments, names)
+        if not wanted.any() or not len(arguments.events):
+            return
         mine = np.flatnonzero(place >= 0)
         place = place[mine]
         ids, inverse = _distinct(arguments.names[mine])
@@ -356,7 +368,9 @@ class _Styles:
     def find(self, packets: Packets) -> np.ndarray:
         """The style of each event, -1 for none."""
         gpu = packets.kernel != 0
-        keys = np.where(gpu, packets.kernel | packets.sequence << np.uint64(32), packets.name)
+        # Kernels are numbered from 1 in each sequence, and counters have one style in each, 0 so to speak.
+        of_sequence = gpu | (packets.type == COUNTER)
+        keys = np.where(of_sequence, packets.kernel | packets.sequence << np.uint64(32), packets.name)
         none = np.full(len(keys), -1, np.int64)
         if not len(self._keys):
             return none

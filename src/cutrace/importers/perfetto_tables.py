@@ -121,8 +121,22 @@ def _column(data: np.ndarray, kind: str) -> np.ndarray:
     return numbers
 
 
-def described(about: object) -> tuple[list[Any], object]:
-    """The processes and the layouts of the first table."""
-    processes = about.get("processes") if isinstance(about, dict) else None
-    layouts = about.get("layouts") if isinstance(about, dict) else None
-    return [p for p in processes if isinstance(p, dict)] if isinstance(processes, list) else [], layouts
+@dataclass(frozen=True)
+class About:
+    """What the first table says: the processes, the layouts of the tables, and how many of the texts that follow are
+    those of the trace; None where all are."""
+
+    processes: list[dict[str, Any]]
+    layouts: object
+    texts: int | None
+
+    @classmethod
+    def read(cls, about: object) -> About:
+        """From values of which nothing is certain."""
+        told = about if isinstance(about, dict) else {}
+        processes, texts = told.get("processes"), told.get("texts")
+        return cls(
+            [p for p in processes if isinstance(p, dict)] if isinstance(processes, list) else [],
+            told.get("layouts"),
+            texts if type(texts) is int and texts >= 0 else None,
+        )

@@ -21,14 +21,16 @@ OWN = 50161
 #: Fields of InternedData.
 DEBUG_NAMES, KERNELS, ARGUMENT_NAMES = 3, 1000, 1001
 
-SLICE_BEGIN, SLICE_END, INSTANT = 1, 2, 3
+SLICE_BEGIN, SLICE_END, INSTANT, COUNTER = 1, 2, 3, 4
 INCREMENTAL_CLOCK = 64
 #: Fields of a row that a style may have, from this number on.
 FIRST_FIELD, MOST_FIELDS = 5, 32
 
 _NUMBER, _ENTER, _EACH, _REPORT = range(4)
-_COLUMNS = ("time", "sequence", "clock", "type", "name", "track", "duration", "correlation", "kernel")
-(_TIME, _SEQUENCE, _CLOCK, _TYPE, _NAME, _TRACK, _DURATION, _CORRELATION, _KERNEL) = range(len(_COLUMNS))
+_COLUMNS = ("time", "sequence", "clock", "type", "name", "track", "duration", "correlation", "kernel", "count", "value")
+(_TIME, _SEQUENCE, _CLOCK, _TYPE, _NAME, _TRACK, _DURATION, _CORRELATION, _KERNEL, _COUNT, _VALUE) = range(
+    len(_COLUMNS)
+)
 # Nodes and groups of the plan.
 (_PACKET, _EVENT, _GPU, _ANNOTATION, _LAUNCH, _ARGUMENT, _INTERNED, _OF_KERNEL, _KERNEL_ROW, _ROW) = range(10)
 (_ANNOTATIONS, _ARGUMENTS, _KERNEL_ROWS, _ROWS) = range(4)
@@ -61,6 +63,8 @@ def plan() -> Unpacker:
                 (10, _NUMBER, _NAME, False),
                 (4, _EACH, _ANNOTATION, False),
                 (11, _NUMBER, _TRACK, False),
+                (30, _NUMBER, _COUNT, False),
+                (44, _NUMBER, _VALUE, False),
             ],
         ),
         (
@@ -112,12 +116,23 @@ class StyleRows:
     arguments: np.ndarray
     fields: list[np.ndarray]
 
+    @classmethod
+    def of_track(cls, sequence: int, row: memoryview) -> StyleRows:
+        """The one row that all events of a sequence have that tell none."""
+        found = numbers(row)
+        numbered = [np.array([found.get(i, 0)], np.uint64) for i in range(FIRST_FIELD + MOST_FIELDS)]
+        return cls(
+            sequences=np.array([sequence], np.uint64), ids=np.zeros(1, np.uint64), tables=numbered[2],
+            track_fields=numbered[3], arguments=numbered[4], fields=numbered[FIRST_FIELD:],
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Packets:
     """Some packets. The columns have an entry for each event and each packet with rows of styles, 0 for what a packet
     does not have. ``reported`` are other packets, each with the number of entries before it. ``consumed`` bytes were
-    read; ``broken``: no packet stands behind them; ``bad`` packets were left out."""
+    read; ``broken``: no packet stands behind them; ``bad`` packets were left out. ``count`` are the bits of values of
+    counters that are whole, ``value`` of others."""
 
     consumed: int
     broken: bool
@@ -131,6 +146,8 @@ class Packets:
     duration: np.ndarray
     correlation: np.ndarray
     kernel: np.ndarray
+    count: np.ndarray
+    value: np.ndarray
     annotations: Arguments
     arguments: Arguments
     kernel_styles: StyleRows

@@ -44,11 +44,13 @@ class Restoring:
     """Writes captures from rows of a trace.
 
     ``texts`` are the texts of the trace by id; the list may grow while rows are added, and so may what
-    :meth:`intern` was given. Text 0 is the empty one.
+    :meth:`intern` was given. Text 0 is the empty one. With ``own``, texts from that id on are in the trace only where
+    rows refer to them.
     """
 
-    def __init__(self, out: Import, processes: Sequence[Described], texts: list[bytes]) -> None:
-        self._out, self.texts = out, texts
+    def __init__(self, out: Import, processes: Sequence[Described], texts: list[bytes], own: int | None = None) -> None:
+        self._out, self.texts, self._own = out, texts, own
+        self._made: dict[bytes, int] = {}
         out.as_described = True
         self._tables = {name: np.zeros(1, TABLES[name].dtype) for name in _INTERNED.values()}
         self._processes = [self._begun(index, process) for index, process in enumerate(processes)]
@@ -68,6 +70,14 @@ class Restoring:
         self.texts += [b""] * _gap(len(self.texts), first)
         self.texts += texts
 
+    def text(self, text: bytes) -> int:
+        """The id of a text that was made, which may be another than that of an equal one."""
+        known = self._made.get(text)
+        if known is None:
+            known = self._made[text] = len(self.texts)
+            self.texts.append(text)
+        return known
+
     def rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Write rows of a table to the captures of their processes. Returns which of them could not be, as a mask:
         those of processes that there are not."""
@@ -84,7 +94,7 @@ class Restoring:
             used = np.logical_or.reduce([p.used(name, len(self._tables[name])) for p in self._processes])
             first.number(name, np.flatnonzero(~used[1:]) + 1, self)
         seen = np.logical_or.reduce([p.used("strings", len(self.texts)) for p in self._processes])
-        for text in np.flatnonzero(~seen[1:]).tolist():
+        for text in np.flatnonzero(~seen[1 : self._own]).tolist():
             first.writer.string(self.texts[text + 1])
 
     def table(self, name: str) -> np.ndarray:

@@ -9,8 +9,9 @@ field numbers the track. Descriptions of processes, texts, launch configurations
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ import zstandard
 from ...runbin.layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table
 from ...trace import Trace
 from . import schema
+from .arguments import Arguments
 from .output import Output
+from .tracks import TEXT, never_ended
 
 #: Fields that events show as what they are.
 _OF_EVENTS = frozenset(("start", "end", "time", "process"))
@@ -44,6 +47,11 @@ def row(
     return described(table, arguments, track_field) | shared
 
 
+def track_row(table: str, values: Mapping[str, int]) -> dict[str, Any]:
+    """What tells a reader of the fields that all events of a track share: a ``CutraceRow``."""
+    return described(table, ()) | {place(table, name): value or None for name, value in values.items()}
+
+
 def described(table: str, arguments: Sequence[str], track_field: str | None = None) -> dict[str, Any]:
     """A ``CutraceRow`` without values of fields."""
     places = _places(table)
@@ -60,10 +68,11 @@ def place(table: str, field: str) -> str:
 
 
 class Archive:
-    """Writes the tables of a trace. ``shown`` are those whose rows with known times are events."""
+    """Writes the tables of a trace. ``shown`` are those whose rows with known times are events, and ``arguments`` how
+    these tell the texts of arguments."""
 
-    def __init__(self, trace: Trace, output: Output, shown: Iterable[str]) -> None:
-        self._trace, self._output, self._shown = trace, output, frozenset(shown)
+    def __init__(self, trace: Trace, output: Output, shown: Iterable[str], arguments: Arguments) -> None:
+        self._trace, self._output, self._shown, self._arguments = trace, output, frozenset(shown), arguments
 
     def begin(self) -> None:
         """What rows refer to, and all that is about the capture and no event."""
@@ -72,7 +81,8 @@ class Archive:
             for p in self._trace.processes
         ]
         layouts = {table.name: _layout(table) for table in TABLES.values() if self._trace.count(table.name)}
-        about = {"format": FORMAT_VERSION, "processes": processes, "layouts": layouts}
+        texts = len(self._trace.strings)
+        about = {"format": FORMAT_VERSION, "processes": processes, "layouts": layouts, "texts": texts}
         self._packet(PROCESS_BLOCK, len(processes), json.dumps(about).encode())
         self._strings()
         for table in TABLES.values():
@@ -84,13 +94,17 @@ class Archive:
                     self.rows(table, rows)
 
     def undrawn(self, start: int | None, end: int | None) -> None:
-        """The rows of tables that have no events."""
+        """The rows that no events show, or none that can be read back."""
         for table in TABLES.values():
-            if table.name not in self._shown and table.number < TABLES["launches"].number:
-                for rows in self._trace.blocks(table.name, start, end):
-                    self.rows(table, _touching(table, rows, start, end))
-                if start is None and end is None:
-                    self.rows(table, self._trace.unknown(table.name))
+            if table.number >= TABLES["launches"].number or (table.name in self._shown and not self._partly(table)):
+                continue
+            for rows in self._trace.blocks(table.name, start, end):
+                self.rows(table, self._unread(table, _touching(table, rows, start, end)))
+            if start is None and end is None:
+                unknown = self._trace.unknown(table.name)
+                if table.name in self._shown:
+                    unknown = unknown[never_ended(table.name, unknown)]
+                self.rows(table, self._unread(table, unknown))
 
     def rows(self, table: Table, rows: np.ndarray, first: int = 0) -> None:
         """Rows of a table as they are; ``first`` is the id of the first one where rows have ids."""
@@ -98,19 +112,56 @@ class Archive:
             part = rows[at : at + _ROWS]
             self._packet(table.number, len(part), _columns(part), first + at if first else 0)
 
+    def _partly(self, table: Table) -> bool:
+        """Whether some rows of a table that is shown cannot be read back from their events."""
+        return TEXT in table.offsets and self._arguments.any_unshared
+
+    def _unread(self, table: Table, rows: np.ndarray) -> np.ndarray:
+        return rows[self._arguments.unshared(rows[TEXT])] if table.name in self._shown else rows
+
     def _strings(self) -> None:
-        """The texts by id, from 1 on: their lengths, and one after the other."""
-        strings = self._trace.strings
+        """The texts by id, from 1 on, and behind them the patterns: their lengths, and one after the other. Texts that
+        events tell with the help of patterns are left empty, as far as nothing else refers to them."""
+        strings, left = self._trace.strings, self._told_by_events()
         texts: list[bytes] = []
-        size = 0
-        for number in range(1, len(strings)):
-            texts.append(strings.bytes(number))
-            size += len(texts[-1])
-            if size >= _TEXT_BYTES or number == len(strings) - 1:
-                lengths = np.array([len(text) for text in texts], "<u4")
-                first = number + 1 - len(texts)
-                self._packet(STRINGS_BLOCK, len(texts), lengths.tobytes() + b"".join(texts), first)
+        first, size = 1, 0
+        own = (b"" if left[n] else strings.bytes(n) for n in range(1, len(strings)))
+        for text in chain(own, self._arguments.patterns):
+            texts.append(text)
+            size += len(text)
+            if size >= _TEXT_BYTES:
+                first += self._text_packet(first, texts)
                 texts, size = [], 0
+        self._text_packet(first, texts)
+
+    def _text_packet(self, first: int, texts: list[bytes]) -> int:
+        """Returns how many texts these are."""
+        if texts:
+            lengths = np.array([len(text) for text in texts], "<u4")
+            self._packet(STRINGS_BLOCK, len(texts), lengths.tobytes() + b"".join(texts), first)
+        return len(texts)
+
+    def _told_by_events(self) -> np.ndarray:
+        told = self._arguments.patterned
+        if not told.any():
+            return told
+        for table in TABLES.values():
+            names = [f.name for f in table.fields if f.type == "string"]
+            if table.name in self._shown and TEXT in names:
+                names.remove(TEXT)
+                unknown = self._trace.unknown(table.name)
+                told[unknown[TEXT][~never_ended(table.name, unknown)]] = False
+            for rows in self._all(table) if names else ():
+                for name in names:
+                    told[rows[name]] = False
+        return told
+
+    def _all(self, table: Table) -> Iterator[np.ndarray]:
+        if table.number >= TABLES["launches"].number:
+            yield self._trace.table(table.name)
+        else:
+            yield from self._trace.blocks(table.name)
+            yield self._trace.unknown(table.name)
 
     def _packet(self, number: int, rows: int, data: bytes, first: int = 0) -> None:
         table = {"number": number, "rows": rows, "first": first or None, "data": _packed(data)}

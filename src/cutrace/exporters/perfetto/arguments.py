@@ -3,11 +3,15 @@
 Numbers differ from slice to slice and stay with it. Texts, lists and objects, such as the shapes of an operator's
 inputs, are the same for many slices: they are told once, and each slice refers to them. Lists and objects are told as
 JSON, several of them together as one. Where they differ from slice to slice too, they are written out where they stand.
+
+So that the text can be made again, what slices share has the number of a text: their own, or, where numbers stay with
+the slices, a *pattern*, the text with marks in the places of these (:func:`_pattern`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,78 +23,129 @@ from .naming import Names, Needs
 
 #: Levels of lists and objects beyond which the JSON text itself is shown.
 DEPTH = 16
-#: So many different sets of arguments are shared in one stream of rows at most.
+#: So many different sets of arguments are shared in one trace at most.
 MOST_SHARED = 1 << 14
-
-#: Texts by name, and the names of the numbers beside them.
-Shared = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
+#: What rows share whose arguments are written out.
+UNSHARED = (1 << 32) - 1
+#: Where a number stood in a pattern: its name between the first byte and one that says how it is told.
+MARK, SIGNED, UNSIGNED, FLOAT = b"\0", b"\1", b"\2", b"\3"
+_CODES = {"int_value": SIGNED, "uint_value": UNSIGNED, "double_value": FLOAT}
 
 
 class Arguments:
-    """The arguments of the rows of one stream. ``pieces`` are fields of a ``TrackEvent`` with what differs from row to
-    row; what rows share has a number, and :meth:`annotate` describes it."""
+    """The arguments of the rows of a trace, by the ids of their texts.
 
-    def __init__(self, strings: StringTable, names: Names) -> None:
+    ``shared_of`` is what a row with a text shares with others: the id of a text or a pattern, 0 for no arguments,
+    ``UNSHARED`` where it is nothing. ``piece_of`` numbers ``pieces``: fields of a ``TrackEvent`` with what is the row's
+    own. ``patterns`` have the ids behind those of the texts. ``reserved`` are names of annotations that rows have
+    beside these.
+    """
+
+    def __init__(self, strings: StringTable, names: Names, used: Iterable[int], reserved: Collection[str] = ()) -> None:
+        self._strings, self._names, self._reserved = strings, names, reserved
         self.pieces = Blobs()
         self.pieces.add(b"")
-        self._strings, self._names = strings, names
-        self._shared: list[Shared] = [((), ())]
-        self._numbers: dict[Shared, int] = {self._shared[0]: 0}
-        self._known: dict[bytes, int] = {b"": 0}
-        self._of: dict[int, tuple[int, int]] = {0: (0, 0)}
+        self._pieces: dict[bytes, int] = {b"": 0}
+        self._patterns: dict[bytes, int] = {}
+        # Of what is shared, texts by name, and the names of the numbers beside them.
+        self._shared: dict[int, tuple[dict[str, str], tuple[str, ...]]] = {0: ({}, ())}
+        self.shared_of = np.zeros(len(strings), np.uint32)
+        self.piece_of = np.zeros(len(strings), np.uint32)
+        for text in used:
+            if text:
+                self.shared_of[text], self.piece_of[text] = self._told(text)
 
-    def of(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For rows with ids of JSON texts (0 for none): (numbers of what is shared, numbers of pieces), uint32."""
-        found, of = np.unique(texts, return_inverse=True)
-        pairs = np.array([self._pair(number) for number in found.tolist()], np.uint32).reshape(-1, 2)
-        return pairs[of, 0], pairs[of, 1]
+    @property
+    def patterns(self) -> list[bytes]:
+        return list(self._patterns)
+
+    @property
+    def patterned(self) -> np.ndarray:
+        """Which texts are told by a pattern and numbers."""
+        which: np.ndarray = (self.shared_of >= len(self.shared_of)) & (self.shared_of != UNSHARED)
+        return which
+
+    @property
+    def any_unshared(self) -> bool:
+        return bool((self.shared_of == UNSHARED).any())
+
+    def unshared(self, texts: np.ndarray) -> np.ndarray:
+        """Which rows with these texts share nothing that tells their text."""
+        which: np.ndarray = self.shared_of[texts] == UNSHARED
+        return which
 
     def annotate(self, shared: int, needs: Needs) -> list[dict[str, Any]]:
         """The debug annotations that rows share; ``needs`` learns what they, and those of the rows, refer to."""
+        if shared == UNSHARED:
+            return []
         texts, numbers = self._shared[shared]
         for name in numbers:
             needs.name("debug_annotation_names", name)
-        return needs.annotations(**dict(texts))
+        return needs.annotations(**texts)
 
-    def _pair(self, number: int) -> tuple[int, int]:
-        if number not in self._of:
-            self._of[number] = self._split(self._strings[number])
-        return self._of[number]
-
-    def _split(self, text: str) -> tuple[int, int]:
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):
-            values = None
-        if not isinstance(values, dict):
-            values = {"arguments": text}
-        own = {name: value for name, value in values.items() if _is_number(value)}
-        shared = _together({name: value for name, value in values.items() if name not in own}), tuple(own)
-        if shared not in self._numbers:
+    def _told(self, text: int) -> tuple[int, int]:
+        data = self._strings.bytes(text)
+        values = _object(data)
+        if values is None:
+            values = {"arguments": self._strings[text]}
+        own = {name: value for name, value in values.items() if _is_number(value) and name not in self._reserved}
+        pattern = _pattern(data, own)
+        shared = text if pattern == data else self._patterns.get(pattern)
+        if shared is None or shared not in self._shared:
             if len(self._shared) > MOST_SHARED:
-                return 0, self._piece([{"name": name, **_value(value, DEPTH)} for name, value in values.items()])
-            self._numbers[shared] = len(self._shared)
-            self._shared.append(shared)
+                return UNSHARED, self._piece([{"name": name, **_value(value, DEPTH)} for name, value in values.items()])
+            if shared is None:
+                shared = self._patterns[pattern] = len(self._strings) + len(self._patterns)
+            texts = _together({name: value for name, value in values.items() if name not in own})
+            self._shared[shared] = texts, tuple(own)
         iids = ((self._names.entry("debug_annotation_names", name).iid, value) for name, value in own.items())
-        return self._numbers[shared], self._piece([{"name_iid": iid, **_value(value, 0)} for iid, value in iids])
+        return shared, self._piece([{"name_iid": iid, **_value(value, 0)} for iid, value in iids])
 
     def _piece(self, annotations: list[dict[str, Any]]) -> int:
-        piece = schema.encode("TrackEvent", {"debug_annotations": annotations}) if annotations else b""
-        if piece not in self._known:
-            self._known[piece] = self.pieces.add(piece)
-        return self._known[piece]
+        piece = schema.encode("TrackEvent", {"debug_annotations": annotations})
+        if piece not in self._pieces:
+            self._pieces[piece] = self.pieces.add(piece)
+        return self._pieces[piece]
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        values = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 64
+    return isinstance(value, float)
 
 
-def _together(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _pattern(data: bytes, numbers: dict[str, Any]) -> bytes:
+    """A text with marks in the places of these numbers, where they stand as they would be written."""
+    for name, value in numbers.items():
+        # Marks must stay what they are, and no name look like what is looked for.
+        if any(c < " " or c == '"' or "\ud800" <= c < "\ue000" for c in name):
+            continue
+        (kind,) = _value(value, 0)
+        mark = MARK + name.encode() + _CODES[kind]
+        key = json.dumps(name, ensure_ascii=False).encode()
+        for colon in (b":", b": "):
+            told = data.replace(key + colon + json.dumps(value).encode(), key + colon + mark, 1)
+            if told != data:
+                # Not in two places: one that is left tells which number it was where another was not the row's own.
+                data = told
+                break
+    return data
+
+
+def _together(values: dict[str, Any]) -> dict[str, str]:
     """Values that are no numbers as texts; several lists and objects as one."""
     deep = {name: value for name, value in values.items() if isinstance(value, list | dict)}
     if len(deep) > 1 and "arguments" not in values:
         values = {name: value for name, value in values.items() if name not in deep} | {"arguments": deep}
-    return tuple((name, value if isinstance(value, str) else json.dumps(value)) for name, value in values.items())
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 def _value(value: Any, depth: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...trace import Trace
 from ..base import Request
 from . import gpu, styles, tracks, work
 from .archive import Archive
+from .arguments import Arguments
 from .devices import Devices
 from .gauges import CounterTracks, MemoryGauge, WorkGauges
 from .header import Header
@@ -35,6 +37,8 @@ NEAR_IDS = 1 << 21
 
 _HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES if not t.derived_layout))
 _GPU_TABLES = tuple(t.name for t in gpu.TABLES)
+#: Names of annotations that stand beside arguments of the source.
+_BESIDE = frozenset(name for t in tracks.TABLES if t.text for name in t.arguments)
 _READ_BACK = frozenset((*_GPU_TABLES, *(t.name for t in tracks.TABLES if t.read_back)))
 
 
@@ -86,7 +90,8 @@ class _Export:
         header = Header(self._trace, self._output, self._pids)
         uuids = [self._numbers.uuid() for _ in self._trace.processes]
         header.begin(self._devices, uuids)
-        archive = Archive(self._trace, self._output, _READ_BACK)
+        self._arguments = Arguments(self._trace.strings, self._names, self._used(), _BESIDE)
+        archive = Archive(self._trace, self._output, _READ_BACK, self._arguments)
         archive.begin()
         self._spilled, self._detached, self._unsought, self._unlooked, free_id = 0, 0, 0, 0, 0
         for process in self._trace.processes:
@@ -101,6 +106,15 @@ class _Export:
         moved = (self._spilled, self._detached, self._unsought, self._unlooked)
         lost = lost_sentences(self._trace, self._unknown, *moved)
         header.finish(list(lost), self._numbers)
+
+    def _used(self) -> Iterator[int]:
+        """The ids of texts with arguments."""
+        used = np.zeros(len(self._trace.strings), bool)
+        for name in dict.fromkeys(t.name for t in tracks.TABLES if t.text):
+            for info in self._infos[name]:
+                for rows in self._trace.block(info):
+                    used[rows[tracks.TEXT]] = True
+        return iter(np.flatnonzero(used).tolist())
 
     def _of(self, name: str, process: int) -> list[BlockInfo]:
         """The blocks of a table and process in rising time."""
@@ -121,16 +135,17 @@ class _Export:
             follows = work.Work(queues, launches, projection, waits, gauges) if derived else None
             self._write_gpu(process, submissions, launches, follows)
             sweep = Sweep(
-                self._trace, process, self._pids[process], uuid, names=self._names, numbers=self._numbers,
-                threads=self._threads, devices=self._devices, submissions=submissions, waits=waits.of_calls(),
-                output=self._output, cut=self._cut, advance=self._advance, memory=memory if derived else None,
+                self._trace, process, self._pids[process], uuid, names=self._names, arguments=self._arguments,
+                numbers=self._numbers, threads=self._threads, devices=self._devices, submissions=submissions,
+                waits=waits.of_calls(), output=self._output, cut=self._cut, advance=self._advance,
+                memory=memory if derived else None,
             )  # fmt: skip
             sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
         self._spilled += sweep.spilled
         self._detached += sweep.detached
         self._unsought += waits.dropped
         self._unlooked += projection.dropped
-        counters = CounterTracks(uuid, self._names, self._numbers, self._output)
+        counters = CounterTracks(uuid, self._numbers, self._output)
         gauges.write(counters)
         memory.write(counters)
 

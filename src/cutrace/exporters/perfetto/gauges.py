@@ -18,20 +18,19 @@ from ..._native import Tally
 from .devices import Devices
 from .gpu import Part
 from .labels import MEMCPY_KINDS, MEMORY_KINDS, label
-from .naming import DERIVED, Names, Needs, Numbers
+from .naming import DERIVED, Numbers
 from .numbered import Numbered
 from .output import Output
 from .sequence import Sequence
-from .streams import Chunk, Stream
-from .template import Column, Columns, Delta, Given, Template
-from .values import FIELDS, counted
+from .streams import Chunk, Stream, counter_template
+from .template import Columns
+from .tracks import counter
+from .values import counted
 
 BITS = 12
 EXACT = 1 << 16
 
 _NONE = (1 << 32) - 1
-_COUNTER = 4
-_BYTES, _UNSPECIFIED = 3, 0
 
 
 class Gauge:
@@ -39,10 +38,9 @@ class Gauge:
     all can be shown. Numbers beyond as many as a :class:`Tally` holds have no counter."""
 
     def __init__(
-        self, first: int, last: int, name: Callable[[int], str], *, unit: int = _UNSPECIFIED, unit_name: str = "",
-        peaks: bool = False,
-    ) -> None:  # fmt: skip
-        self._name, self._unit, self._unit_name, self._peaks = name, unit, unit_name, peaks
+        self, first: int, last: int, name: Callable[[int], str], *, unit: str = "", peaks: bool = False
+    ) -> None:
+        self._name, self._unit, self._peaks = name, unit, peaks
         self._counters = np.zeros(0, np.uint32)
         self.tally = Tally(first, last, BITS, EXACT)
 
@@ -63,38 +61,27 @@ class Gauge:
                 kept = np.append(values[0] != 0, values[1:] != values[:-1])
                 times, values = times[kept], values[kept]
             if len(times):
-                tracks.write(self._name(number), self._unit, self._unit_name, times, values)
+                tracks.write(self._name(number), self._unit, times, values)
 
 
 class CounterTracks:
     """Writes counters that are there as a whole, each on a track below its process."""
 
-    def __init__(self, uuid: int, names: Names, numbers: Numbers, output: Output) -> None:
+    def __init__(self, uuid: int, numbers: Numbers, output: Output) -> None:
         self._uuid, self._numbers, self._output = uuid, numbers, output
-        self._needs = Needs(names)
-        self._category = self._needs.name("event_categories", DERIVED)
-        self._templates = {whole: self._template(value) for whole, value in FIELDS.items()}
 
-    def _template(self, value: dict[str, Column]) -> Template:
-        event = {"type": _COUNTER, "category_iids": self._category, **value}
-        packet = {"sequence": Given("prefixes"), "timestamp": Delta("time"), "track_event": event}
-        return Template("Trace", {"packet": packet})
-
-    def write(self, name: str, unit: int, unit_name: str, times: np.ndarray, values: np.ndarray) -> None:
+    def write(self, name: str, unit: str, times: np.ndarray, values: np.ndarray) -> None:
         """Write one counter: its values from moments (ns, rising) on."""
         uuid = self._numbers.uuid()
         sequence = Sequence(self._numbers.sequence(), self._output, {"track_event_defaults": {"track_uuid": uuid}})
         sequence.anchor(int(times[0]))
-        counter = {"unit": unit} if not unit_name else {"unit_name": unit_name}
-        sequence.packet(
-            {"track_descriptor": {"uuid": uuid, "parent_uuid": self._uuid, "name": name, "counter": counter}}
-        )
-        sequence.intern(self._needs)
+        descriptor = {"uuid": uuid, "parent_uuid": self._uuid, "name": name, "counter": counter(unit, DERIVED)}
+        sequence.packet({"track_descriptor": descriptor})
         whole, values = counted(values)
         columns: Columns = {"time": times, "value": values, **self._output.prefixed}
         offsets, clock = np.array([0, len(times)], np.uint32), np.array([sequence.time], np.uint64)
         self._output.events(
-            [self._templates[whole].bind(columns)], offsets, np.array([sequence.piece], np.uint32), clock
+            [counter_template(whole).bind(columns)], offsets, np.array([sequence.piece], np.uint32), clock
         )
         sequence.time = int(clock[0])
 
@@ -105,7 +92,7 @@ class WorkGauges:
     def __init__(self, process: int, devices: Devices, queues: Numbered, first: int, last: int) -> None:
         self._queues, self._copies = queues, Numbered("device", "kind")
         self._depth = Gauge(first, last, lambda q: f"launch queue, {devices.queue_name(process, *queues.keys[q])}")
-        self._bandwidth = Gauge(first, last, self._name_of_copies, unit_name="bytes/s")
+        self._bandwidth = Gauge(first, last, self._name_of_copies, unit="bytes/s")
 
     @property
     def depth(self) -> tuple[Tally, np.ndarray]:
@@ -134,7 +121,7 @@ class MemoryGauge:
     """Memory that a process holds, by device and kind."""
 
     def __init__(self, first: int, last: int) -> None:
-        self._gauge = Gauge(first, last, self._name, unit=_BYTES, peaks=True)
+        self._gauge = Gauge(first, last, self._name, unit="bytes", peaks=True)
         self._held: dict[tuple[int, int], int] = {}
         self._stream: Stream | None = None
         self._numbers, self._factors = [0], [0]  # by combination of the stream

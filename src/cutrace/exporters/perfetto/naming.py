@@ -58,11 +58,11 @@ class Needs(list[Interned]):
         self.append(entry)
         return entry.iid
 
-    def annotations(self, **values: int | float | str | None) -> list[dict[str, Any]]:
+    def annotations(self, /, **values: int | float | str | None) -> list[dict[str, Any]]:
         """Debug annotations, without those that are None or 0."""
         return [self._argument("debug_annotation_names", n, v) for n, v in values.items() if v is not None and v != 0]
 
-    def compute_args(self, **values: int | float | str | None) -> list[dict[str, Any]]:
+    def compute_args(self, /, **values: int | float | str | None) -> list[dict[str, Any]]:
         """Arguments of a kernel or a launch, without those that are None."""
         return [self._argument("compute_arg_names", n, v) for n, v in values.items() if v is not None]
 

@@ -61,10 +61,10 @@ MESSAGES: dict[str, str] = {
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
         8 counter CounterDescriptor, 14 description bytes, 50161 cutrace_number varint,
-        50162 cutrace_process varint""",
+        50162 cutrace_process varint, 50163 cutrace_row CutraceRow""",
     "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
     "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
-    "CounterDescriptor": "3 unit varint, 6 unit_name bytes",
+    "CounterDescriptor": "2 categories bytes, 3 unit varint, 6 unit_name bytes",
     "TrackEventDefaults": "11 track_uuid varint",
     "TrackEvent": """
         3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
@@ -113,6 +113,7 @@ EXTENSIONS = frozenset(
         "TracePacket.cutrace_table",
         "TrackDescriptor.cutrace_number",
         "TrackDescriptor.cutrace_process",
+        "TrackDescriptor.cutrace_row",
         "InternedData.cutrace_rows",
         "InternedComputeKernel.cutrace_row",
         "CutraceTable",

@@ -11,11 +11,11 @@ import numpy as np
 from ..._native import Blobs, Keys, Submissions
 from ...trace import Trace
 from . import archive, schema
-from .arguments import Arguments
+from .arguments import UNSHARED, Arguments
 from .naming import Names, Needs
 from .sequence import Interned
 from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
-from .tracks import TrackTable
+from .tracks import TEXT, TrackTable
 from .values import FIELDS, counted
 from .waits import CallWaits
 
@@ -31,11 +31,10 @@ _TEXT_IDS = np.uint64(1 << 63)
 _POINTERS = frozenset(("address", "pool"))
 
 
-def packet(event: dict[str, Any], *, refers: bool = True) -> dict[str, Any]:
-    """A packet of a track's sequence around a ``TrackEvent``, which ``refers`` to interned data or does not."""
+def packet(event: dict[str, Any]) -> dict[str, Any]:
+    """A packet of a track's sequence around a ``TrackEvent``."""
     # What differs from packet to packet stands together, behind what does not: so it compresses best.
-    prefix = Given("prefixes" if refers else "bare_prefixes")
-    return {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}
+    return {"sequence": Given("bare_prefixes"), "timestamp": Delta("time", event=True), "track_event": event}
 
 
 def _track(lanes: bool) -> dict[str, Any]:
@@ -46,7 +45,13 @@ def _track(lanes: bool) -> dict[str, Any]:
 @cache
 def end_template(lanes: bool) -> Template:
     """The end of a slice, of whatever table."""
-    return Template("Trace", {"packet": packet({"type": SLICE_END, **_track(lanes)}, refers=False)})
+    return Template("Trace", {"packet": packet({"type": SLICE_END, **_track(lanes)})})
+
+
+@cache
+def counter_template(whole: bool) -> Template:
+    """A value of a counter, of one that is not ``whole`` as a float."""
+    return Template("Trace", {"packet": packet({"type": COUNTER, **FIELDS[whole]})})
 
 
 class Stream:
@@ -57,7 +62,12 @@ class Stream:
     """
 
     def __init__(
-        self, table: TrackTable, trace: Trace, names: Names, track_of: Callable[[int, Hashable, list[Interned]], int]
+        self,
+        table: TrackTable,
+        trace: Trace,
+        names: Names,
+        arguments: Arguments,
+        track_of: Callable[[int, Hashable, list[Interned]], int],
     ) -> None:
         self.table, self._trace, self._names, self._track_of = table, trace, names, track_of
         layout = table.layout
@@ -65,11 +75,12 @@ class Stream:
         self.start_field = layout.start_field or ""
         self.pieces = Blobs()
         # What neither the style nor the arguments show makes styles differ too: so each row can be read back.
-        shown = (*table.style_fields, *table.arguments, table.track_field, *(("payload",) if table.payload else ()))
+        payload = ("payload",) if table.payload else ()
+        shown = (*table.style_fields, *table.arguments, *payload, table.track_field, TEXT)
         unshown = archive.unshown(table.name, shown) if table.read_back else ()
         self._fields = (*table.style_fields, *unshown)
-        self._arguments = Arguments(trace.strings, names) if table.text else None
-        self._keys = Keys(1 + len(self._fields) + bool(table.text))
+        self._arguments = arguments if table.text else None
+        self._keys = Keys(1 + len(self._fields) + table.text)
         self._groups: list[int] = []
         #: By combination, the fields that its rows share.
         self.keys: list[dict[str, int]] = []
@@ -97,8 +108,7 @@ class Stream:
 
     def _describe(self, payload: bool, waits: bool, lanes: bool, whole: bool) -> Template:
         if self.table.kind == "counter":
-            value = {"type": COUNTER, "pieces": Pieces("combination", "pieces"), **FIELDS[whole]}
-            return Template("Trace", {"packet": packet(value)})
+            return counter_template(whole)
         annotations: list[Any] = []
         for name in self.table.arguments:
             iid = self._common.name("debug_annotation_names", name)
@@ -134,10 +144,9 @@ class Stream:
         number = rows[table.track_field] if table.track_field else np.broadcast_to(np.uint32(0), len(rows))
         columns: Columns = {name: rows[name] for name in table.arguments}
         keys = [number, *(rows[f] for f in self._fields)]
-        if self._arguments and table.text:
-            shared, columns["text"] = self._arguments.of(rows[table.text])
-            columns["texts"] = self._arguments.pieces
-            keys.append(shared)
+        if self._arguments:
+            keys.append(self._arguments.shared_of[rows[TEXT]])
+            columns["text"], columns["texts"] = self._arguments.piece_of[rows[TEXT]], self._arguments.pieces
         combinations, new = self._keys.ids(keys)
         common = keys[-1][new].tolist() if self._arguments else [0] * len(new)
         for row, track, shares in zip(rows[new], number[new].tolist(), common, strict=True):
@@ -165,15 +174,18 @@ class Stream:
         known = self._styles.get(key)
         if known is None:
             table = self.table
-            style = (table.name, table.track, table.arguments, key) if table.read_back else None
+            read_back = table.read_back and table.kind != "counter" and shares != UNSHARED
+            style = (table.name, table.track, table.arguments, key) if read_back else None
             needs = Needs(self._names, style)
             event = table.style(self._trace, row, needs)
-            if self._arguments and shares:
+            if self._arguments:
                 event["debug_annotations"] = [*event["debug_annotations"], *self._arguments.annotate(shares, needs)]
-            if table.read_back:
+            if read_back:
                 shown = (*table.arguments, *(("payload",) if table.payload else ()))
-                read_back = archive.row(table.name, row, self._fields, shown, table.track_field)
-                needs.append(Interned("cutrace_rows", event["name_iid"], read_back))
+                told = archive.row(table.name, row, self._fields, shown, table.track_field)
+                if self._arguments:
+                    told[archive.place(table.name, TEXT)] = shares or None
+                needs.append(Interned("cutrace_rows", event["name_iid"], told))
             known = self._styles[key] = schema.encode("TrackEvent", event), [*self._common, *needs]
         piece, entries = known
         self.pieces.add(piece)

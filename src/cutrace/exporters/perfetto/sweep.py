@@ -20,6 +20,8 @@ import numpy as np
 from ..._native import Lanes, Submissions
 from ...runbin import BlockInfo
 from ...trace import Trace
+from . import archive
+from .arguments import Arguments
 from .devices import Devices
 from .gauges import MemoryGauge
 from .naming import Names, Numbers, ThreadNames
@@ -28,7 +30,7 @@ from .sequence import Interned, Sequence
 from .spool import SpoolBlock
 from .streams import Chunk, Stream, end_template
 from .template import Columns
-from .tracks import OPEN, TABLES, THREAD, described, never_ended
+from .tracks import COUNTER, COUNTER_FIELDS, OPEN, TABLES, THREAD, described, never_ended
 from .waits import CallWaits
 
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
@@ -87,6 +89,7 @@ class Sweep:
         uuid: int,
         *,
         names: Names,
+        arguments: Arguments,
         numbers: Numbers,
         threads: ThreadNames,
         devices: Devices,
@@ -98,7 +101,8 @@ class Sweep:
         memory: MemoryGauge | None,
     ) -> None:
         self._trace, self._process, self._pid, self._uuid = trace, process, pid, uuid
-        self._names, self._numbers, self._threads, self._devices = names, numbers, threads, devices
+        self._names, self._arguments = names, arguments
+        self._numbers, self._threads, self._devices = numbers, threads, devices
         self._submissions, self._waits = submissions, waits
         self._output, self._cut, self._advance, self._memory = output, cut, advance, memory
         self._read: set[int] = set()
@@ -126,7 +130,7 @@ class Sweep:
         self._track_numbers: dict[tuple[int, Hashable], int] = {}
         self._streams: dict[str, list[Stream]] = {}
         for table in TABLES:
-            stream = Stream(table, self._trace, self._names, self._track_of)
+            stream = Stream(table, self._trace, self._names, self._arguments, self._track_of)
             self._streams.setdefault(table.name, []).append(stream)
 
     def _sweep(self, pending: list[_Pending]) -> list[_Pending]:
@@ -277,8 +281,11 @@ class Sweep:
             descriptor["parent_uuid"] = self._uuid
             descriptor |= described(self._trace, self._devices, self._process, kind, key)
             name = descriptor["name"]
-        number = key if isinstance(key, int) else None
+        number = key if isinstance(key, int) else 0
         descriptor |= {"cutrace_number": number, "cutrace_process": self._process}
+        if kind == COUNTER:
+            values = dict(zip(COUNTER_FIELDS, cast("tuple[int, ...]", key), strict=True))
+            descriptor["cutrace_row"] = archive.track_row("counters", values)
         defaults = {"track_event_defaults": {"track_uuid": uuid}}
         return _Track(uuid, kind, Sequence(self._numbers.sequence(), self._output, defaults), descriptor, name, [], [])
 
@@ -318,7 +325,9 @@ class Sweep:
         table = self._streams[name][0].table
         if name == "nvtx_ranges":
             table = replace(table, arguments=("range_id", "thread", "end_thread"))
-        stream = Stream(table, self._trace, self._names, lambda _, n, e: self._track_of(OPEN[name], n, e))
+        stream = Stream(
+            table, self._trace, self._names, self._arguments, lambda _, n, e: self._track_of(OPEN[name], n, e)
+        )
         chunk = stream.chunk(rows, self._submissions, self._waits)
         groups, begins = np.unique(stream.group_of[chunk.combinations], return_index=True)
         order = np.argsort(begins)

@@ -33,6 +33,12 @@ from .naming import CUDA, DERIVED, Needs
     OPEN_SLICES, MOMENTS, COUNTER, GPU_SLICES, PROJECTIONS, CLOCK,
 ) = range(17)  # fmt: skip
 
+#: The field with the arguments that a source gave, a JSON object's text.
+TEXT = "arguments"
+
+#: What makes a counter of a source.
+COUNTER_FIELDS = ("name", "series", "category", "unit", "thread", "device")
+
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
@@ -66,9 +72,9 @@ class TrackTable:
     ``track`` is the kind of track and ``track_field`` the field that is the key of the tracks of that kind; where more
     than one field is, ``track_key`` makes the key out of a row, from fields that are among ``style_fields``. ``style``
     gives the fields of the ``TrackEvent`` that all rows with the same ``style_fields`` share. ``arguments`` are fields
-    that become a debug annotation each, left out where they are 0, ``text`` the field with a JSON object of others.
-    ``select`` chooses the rows that this description is for. ``value`` gives what a counter is at each row. Not all
-    rows are ``read_back`` from events: derived ones are no rows of a capture, and of some, events do not show all.
+    that become a debug annotation each, left out where they are 0; with ``text``, those of :data:`TEXT` stand beside
+    them. ``select`` chooses the rows that this description is for. ``value`` gives what a counter is at each row. Not
+    all rows are ``read_back`` from events: derived ones are no rows of a capture, and of some, events do not show all.
     ``derived_layout`` has the fields of derived rows.
     """
 
@@ -82,7 +88,7 @@ class TrackTable:
     payload: bool = False
     submits: bool = False
     track_key: Callable[[np.void], Hashable] | None = None
-    text: str | None = None
+    text: bool = False
     kind: Literal["", "counter", "flow"] = ""
     value: Callable[[np.ndarray], np.ndarray] | None = None
     read_back: bool = True
@@ -221,16 +227,12 @@ def _gpu_slice(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 
 
 def _counter(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
-    category = _text(trace, row, "category", "counter")
-    return {"category_iids": [needs.name("event_categories", category)]}
+    # All that its rows share is said of its track.
+    return {}
 
 
 def _flow(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
     return _event(needs, _text(trace, row, "name", "flow"), (_text(trace, row, "category", "flow"),), [])
-
-
-def _reading(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
-    return {"category_iids": [needs.name("event_categories", c) for c in (DERIVED, "environment")]}
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def _reading_table(number: int, reading: Reading) -> TrackTable:
         CLOCK,
         None,
         ("device",),
-        _reading,
+        _counter,
         select=lambda rows: rows["kind"] == reading.kind,
         track_key=lambda row: (number, int(row["device"])),
         kind="counter",
@@ -370,8 +372,7 @@ TABLES = (
         _host_slice,
         ("external",),
         select=lambda r: r["track"] == 0,
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable(
         "host_slices",
@@ -381,8 +382,7 @@ TABLES = (
         _host_slice,
         ("external", "thread"),
         select=lambda r: r["track"] != 0,
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable(
         "instants",
@@ -391,8 +391,7 @@ TABLES = (
         ("name", "category"),
         _instant,
         select=lambda r: (r["track"] == 0) & (r["scope"] == 0),
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable(
         "instants",
@@ -402,8 +401,7 @@ TABLES = (
         _instant,
         ("thread",),
         select=lambda r: r["track"] != 0,
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable(
         "instants",
@@ -413,19 +411,17 @@ TABLES = (
         _instant,
         ("thread",),
         select=lambda r: (r["track"] == 0) & (r["scope"] != 0),
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable(
         "counters",
         COUNTER,
         None,
-        ("name", "series", "category", "unit", "thread", "device"),
+        COUNTER_FIELDS,
         _counter,
-        track_key=lambda row: tuple(int(row[f]) for f in ("name", "series", "unit", "thread", "device")),
+        track_key=lambda row: tuple(int(row[f]) for f in COUNTER_FIELDS),
         kind="counter",
         value=lambda rows: rows["value"],
-        read_back=False,
     ),
     TrackTable(
         "gpu_slices",
@@ -435,8 +431,7 @@ TABLES = (
         _gpu_slice,
         ("correlation",),
         track_key=lambda row: tuple(int(row[f]) for f in ("device", "context", "stream")),
-        text="arguments",
-        read_back=False,
+        text=True,
     ),
     TrackTable("flows", THREAD, "thread", ("name", "category"), _flow, kind="flow", read_back=False),
 )
@@ -457,13 +452,13 @@ def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any)
     """What a track other than a thread's is: fields of its ``TrackDescriptor``."""
     strings = trace.strings
     if kind == COUNTER:
-        name, series, unit, thread, device = key
+        name, series, category, unit, thread, device = key
         of = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
         of.append(f"device {device}" if device != 0xFFFF else "")
-        return {"name": ", ".join(filter(None, of)), "counter": _unit(strings[unit])}
+        return {"name": ", ".join(filter(None, of)), "counter": counter(strings[unit], strings[category] or "counter")}
     if kind == CLOCK:
         reading = READINGS[key[0]]
-        return {"name": f"{reading.name}, device {key[1]}", "counter": _unit(reading.unit)}
+        return {"name": f"{reading.name}, device {key[1]}", "counter": counter(reading.unit, DERIVED, "environment")}
     if kind == PROJECTIONS:
         domain = strings[key[3]]
         name = f"NVTX {domain} on" if domain else "NVTX on"
@@ -490,5 +485,7 @@ def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any)
     return {"name": name}
 
 
-def _unit(name: str) -> dict[str, Any]:
-    return {"unit": _UNITS[name]} if name in _UNITS else {"unit_name": name or None}
+def counter(unit: str, *categories: str) -> dict[str, Any]:
+    """What the counter of a track counts, and what it belongs to: a ``CounterDescriptor``."""
+    known = {"unit": _UNITS[unit]} if unit in _UNITS else {"unit_name": unit or None}
+    return {"categories": categories, **known}

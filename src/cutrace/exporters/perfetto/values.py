@@ -17,5 +17,7 @@ def counted(values: np.ndarray) -> tuple[bool, np.ndarray]:
     """Whether all values are whole numbers, and then as integers."""
     if values.dtype.kind != "f":
         return True, values.astype(np.int64)
-    whole = bool(np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values)))
+    # There is no integer for -0.0.
+    zero = (values == 0) & np.signbit(values)
+    whole = bool(np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values) & ~zero))
     return whole, values.astype(np.int64) if whole else values
