@@ -207,6 +207,16 @@ class TestWhatToolsLookFor:
             assert 0 <= arguments["est. achieved occupancy %"] <= 100
             assert not event["name"].startswith("_Z")
 
+    def test_waits_for_no_stream_are_of_stream_minus_1(self, tmp_path: Path) -> None:
+        """Holistic Trace Analysis takes what has another stream for work of the GPU."""
+        with captures.Capture(tmp_path / "run.bin") as c:
+            for stream, kind in ((0, 4), (7, 3)):
+                c.add("synchronizations", start=captures.ORIGIN, end=captures.ORIGIN + 5, stream=stream, type=kind)
+        told = document(tmp_path / "run.bin", tmp_path)
+
+        assert [e["args"]["stream"] for e in events(told, "cuda_sync")] == [-1, 7]
+        assert cutrace.load(tmp_path / "written.json").synchronizations["stream"].tolist() == [0, 7]
+
     def test_copies_say_what_they_copy(self, step: tuple[dict[str, Any], Trace]) -> None:
         told, _ = step
         names = {e["name"] for e in events(told, "gpu_memcpy")}

@@ -139,6 +139,15 @@ def test_overheads_have_the_numbers_and_names_of_nsys(tmp_path: Path) -> None:
     assert cutrace.load(tmp_path / "a.sqlite").overheads["kind"].tolist() == list(kinds)
 
 
+def test_waits_keep_how_their_source_says_that_no_stream_is_meant(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        for stream in (0, 7, 0xFFFFFFFF):
+            c.add("synchronizations", start=ORIGIN, end=ORIGIN + 1, type=1, stream=stream, event=4)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+
+    assert cutrace.load(tmp_path / "a.sqlite").synchronizations["stream"].tolist() == [0, 7, 0xFFFFFFFF]
+
+
 def test_a_trace_without_events_comes_back(tmp_path: Path) -> None:
     with Capture(tmp_path / "run.bin") as c:
         c.thread(1, "main")

@@ -494,11 +494,19 @@ class TestBadInput:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150 << 10
 
 
+def test_rocm_has_a_name_of_its_own_for_shared_memory(load: Callable[..., Trace]) -> None:
+    trace = load(KERNEL, deviceProperties=[{"id": 0, "name": "MI300X", "maxSharedMemoryPerMultiProcessor": 65536}])
+
+    assert trace.devices["shared_per_multiprocessor"].tolist() == [65536]
+    assert list(trace.imports[0].leftovers()) == []
+
+
 def test_files_are_found_by_content(tmp_path: Path) -> None:
     for text in (
         '{"traceEvents": [{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":1}]}',
         '[{"ph":"X","cat":"cuda_runtime","name":"k","pid":0,"tid":7,"ts":1,"dur":1}]',
         '{"baseTimeNanoseconds": 5, "traceEvents": []}',
+        '[{"ph":"X","cat":"Operator","name":"aten::add","ts":1,"dur":1,"args":{"Trace name":"PyTorch Profiler"}}]',
     ):
         path = tmp_path / "name.txt"
         path.write_text(text)

@@ -146,7 +146,7 @@ def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
     made.take(correlation="correlationId", context="contextId", status="returnValue")
     made.check("syncType")
     for name, column in (("stream", "streamId"), ("event", "eventId"), ("event_record", "eventSyncId")):
-        made.set(name, _known_id(made, column))
+        made.set(name, _known_id(reading, made, column))
     # Which ids CUPTI gives depends on the kind of wait, and some versions of nsys number the kinds in another way.
     of_stream = batch.known("streamId") & (batch["streamId"] & _NOTHING != _NOTHING)
     of_event = batch.known("eventId") & (batch["eventId"] & _NOTHING != _NOTHING)
@@ -158,10 +158,12 @@ def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
     made.set("type", np.where(told & ~fits, by_ids, kind))
 
 
-def _known_id(made: Rows, column: str) -> np.ndarray:
+def _known_id(reading: Reading, made: Rows, column: str) -> np.ndarray:
     """Ids, 0 where there is none: of any size, "none" is -1."""
     made.check(column)
     ids = made.batch[column]
+    if reading.is_own:
+        return ids
     known: np.ndarray = np.where((ids == -1) | (ids == _NOTHING), 0, ids)
     return known
 
@@ -171,7 +173,7 @@ def _events(reading: Reading, target: Target, made: Rows) -> None:
     made.take(
         correlation="correlationId", stream="streamId", context="contextId", event="eventId", device_time="timestamp"
     )  # fmt: skip
-    made.set("event_record", _known_id(made, "eventSyncId"))
+    made.set("event_record", _known_id(reading, made, "eventSyncId"))
 
 
 def _graphs(reading: Reading, target: Target, made: Rows) -> None:

@@ -43,6 +43,8 @@ _SLICE = Line(
 )
 _GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}')
 
+#: What CUPTI says where no stream is meant, -1 to Kineto.
+_NO_STREAM = 0xFFFFFFFF
 _MEMCPY_NAMES = {number: name for name, number in MEMCPY_KINDS.items()}
 _MEMORY_NAMES = {number: name for name, number in MEMORY_KINDS.items()}
 _SYNC_NAMES = {number: name for name, number in SYNCHRONIZATIONS.items()}
@@ -79,7 +81,7 @@ class GpuLines:
         self._fill_names = Pieces(1, lambda memory: quoted(f"Memset ({_memory(memory)})"))
         self._fills = Pieces(2, lambda value, flags: _own(value=value, flags=flags))
         self._waits = Pieces(1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync")))
-        self._wait_own = Pieces(3, lambda record, status, flags: _own(event_record=record, status=status, flags=flags))
+        self._wait_own = Pieces(4, self._wait)
         self._slice_own = Pieces(5, self._slice)
         self._categories = Pieces(2, self._category)
         events = trace.cuda_events
@@ -131,10 +133,13 @@ class GpuLines:
         other_record = np.where(rows["event_record"] == record, 0, rows["event_record"])
         device = [self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()]
         device_column = np.array(device, np.int64)
-        columns = self._columns(rows, device_column, WAITS) | {
+        nowhere = rows["stream"] == 0
+        shown = rows.copy()
+        shown["stream"][nowhere] = _NO_STREAM
+        columns = self._columns(shown, device_column, WAITS) | {
             "name": self._waits.ids(rows["type"]), "waited": np.ascontiguousarray(waited), "event": rows["event"],
             "record": np.ascontiguousarray(record),
-            "own": self._wait_own.ids(other_record, rows["status"], rows["flags"]),
+            "own": self._wait_own.ids(other_record, rows["status"], rows["flags"], nowhere),
         }  # fmt: skip
         return _SYNC.write(
             columns, len(rows), where=self._places.gpu.blobs, name=self._waits.blobs, own=self._wait_own.blobs
@@ -167,7 +172,6 @@ class GpuLines:
         }
         if "graph_node" in fields:
             columns |= {"graph_node": rows["graph_node"], "graphed": (rows["graph_node"] > 0) | (rows["graph"] > 0)}
-        # CUPTI's way to say that no stream is meant is -1.
         columns["stream"] = np.ascontiguousarray(rows["stream"]).view(np.int32)
         return columns | {
             "start": rows["start"].astype(np.int64) - self._offset,
@@ -252,6 +256,11 @@ class GpuLines:
         return b"," + dumped(told)[1:-1].encode() + _own(flags=flags, peer_context=peer_context)
 
     @staticmethod
+    def _wait(record: int, status: int, flags: int, nowhere: int) -> bytes:
+        own = {"event_record": record, "status": status, "flags": flags}
+        return _told({name: value for name, value in own.items() if value} | ({"stream": 0} if nowhere else {}))
+
+    @staticmethod
     def _slice(kind: int, flags: int, context: int, correlation: int, behind: int) -> bytes:
         """cutrace's own argument, with a comma before it if it comes ``behind`` another one."""
         told = {"flags": flags, "context": context, "correlation": correlation}
@@ -270,5 +279,9 @@ def _memory(number: int) -> str:
 
 def _own(**fields: int) -> bytes:
     """cutrace's own argument with the fields that are not 0, with a comma before it; empty if all are."""
-    given = {name: value for name, value in fields.items() if value}
-    return b"," + dumped({OWN: given})[1:-1].encode() if given else b""
+    return _told({name: value for name, value in fields.items() if value})
+
+
+def _told(own: dict[str, int]) -> bytes:
+    """cutrace's own argument with a comma before it; empty if it says nothing."""
+    return b"," + dumped({OWN: own})[1:-1].encode() if own else b""
