@@ -20,8 +20,8 @@ import captures
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.exporters.perfetto import gauges, launched, projection, spool, sweep, work
-from cutrace.exporters.perfetto.labels import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.exporters.perfetto.naming import pids
+from cutrace.runbin.words import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.trace import Trace
 from pftrace import Decoded, decode
 
@@ -204,10 +204,10 @@ def test_counters(capture: Path, decoded: Decoded) -> None:
                 depth[pid[w["process"]], w["device"], w["context"], w["stream"]] += [(launch, 1), (w["end"], -1)]
             if w["table"] == "memcpys":
                 speed = round(w["bytes"] * 1e9 / (w["end"] - w["start"])) if w["end"] > w["start"] else 0
-                name = f"copy bandwidth {MEMCPY_KINDS[w['kind']]}, device {w['device']}"
+                name = f"copy bandwidth, device {w['device']}: {MEMCPY_KINDS[w['kind']]}"
                 bandwidth[pid[w["process"]], name] += [(w["start"], speed), (w["end"], -speed)]
         for a in dicts(trace.allocations):
-            name = f"memory in use, {MEMORY_KINDS[a['memory']]}, device {a['device']}"
+            name = f"memory in use, device {a['device']}: {MEMORY_KINDS[a['memory']]}"
             memory[pid[a["process"]], name].append((a["time"], a["bytes"] * {1: 1, 2: -1}.get(a["operation"], 0)))
     shown = values_of(decoded)
     expected = {key: summed(changes) for key, changes in (bandwidth | memory).items()}

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._native import Keys
 from ..runbin.layout import HOST_SLICE_KINDS
+from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
 from .calls import plain_name
 from .distribution import Distributions
@@ -38,7 +39,7 @@ from .stats import (
 )
 from .streams import Streams
 from .sweep import Columns, Stream, Window
-from .words import COPIES, GPU_SLICES, MEMORIES, OVERHEADS, RANGE_STYLES, SYNCHRONIZATIONS, UNIFIED_MEMORY, word
+from .words import COPIES, GPU_SLICES, RANGE_STYLES, UNIFIED_MEMORY, word
 from .work import GPU_TABLES
 
 _KERNELS = GPU_TABLES.index("kernels")
@@ -235,7 +236,7 @@ class Copies(Collector):
         parts = zip(self._groups.values, self._times.spreads(), self._bytes.spreads(), strict=True)
         for (kind, source, destination, bits), time, size in parts:
             at_least = 1 << (bits - 1) if bits else 0
-            memories = word(MEMORIES, source), word(MEMORIES, destination)
+            memories = word(MEMORY_KINDS, source), word(MEMORY_KINDS, destination)
             yield CopyUse(word(COPIES, kind), *memories, at_least, time, size)
 
 
@@ -608,7 +609,7 @@ class Memory(Collector):
 
     def end(self, process: int, streams: list[Stream]) -> None:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
-            self._found.append(MemoryUse(process, device, word(MEMORIES, memory), *numbers))
+            self._found.append(MemoryUse(process, device, word(MEMORY_KINDS, memory), *numbers))
         self._begin()
 
     def result(self) -> list[MemoryUse]:

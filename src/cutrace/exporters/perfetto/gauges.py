@@ -11,13 +11,14 @@ value for each of up to ``2**BITS`` equal parts of the time: its mean, for memor
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..._native import Tally
+from ...runbin.words import MEMCPY_KINDS, MEMORY_KINDS, label
 from .devices import Devices
 from .gpu import Part
-from .labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from .naming import DERIVED, Numbers
 from .numbered import Numbered
 from .output import Output
@@ -34,13 +35,13 @@ _NONE = (1 << 32) - 1
 
 
 class Gauge:
-    """Counters of one sort, by number. ``name`` is what one is called; ``peaks`` chooses the highest values where not
-    all can be shown. Numbers beyond as many as a :class:`Tally` holds have no counter."""
+    """Counters of one sort, by number. ``name`` is what one is called, ``meaning`` what they count; ``peaks`` chooses
+    the highest values where not all can be shown. Numbers beyond as many as a :class:`Tally` holds have no counter."""
 
     def __init__(
-        self, first: int, last: int, name: Callable[[int], str], *, unit: str = "", peaks: bool = False
+        self, first: int, last: int, name: Callable[[int], str], meaning: str, *, unit: str = "", peaks: bool = False
     ) -> None:
-        self._name, self._unit, self._peaks = name, unit, peaks
+        self._name, self._meaning, self._unit, self._peaks = name, meaning, unit, peaks
         self._counters = np.zeros(0, np.uint32)
         self.tally = Tally(first, last, BITS, EXACT)
 
@@ -61,7 +62,8 @@ class Gauge:
                 kept = np.append(values[0] != 0, values[1:] != values[:-1])
                 times, values = times[kept], values[kept]
             if len(times):
-                tracks.write(self._name(number), self._unit, times, values)
+                described = {"name": self._name(number), "description": self._meaning}
+                tracks.write(described | {"counter": counter(self._unit, DERIVED)}, times, values)
 
 
 class CounterTracks:
@@ -70,13 +72,12 @@ class CounterTracks:
     def __init__(self, uuid: int, numbers: Numbers, output: Output) -> None:
         self._uuid, self._numbers, self._output = uuid, numbers, output
 
-    def write(self, name: str, unit: str, times: np.ndarray, values: np.ndarray) -> None:
-        """Write one counter: its values from moments (ns, rising) on."""
+    def write(self, described: dict[str, Any], times: np.ndarray, values: np.ndarray) -> None:
+        """Write one counter, as its ``TrackDescriptor`` has it: its values from moments (ns, rising) on."""
         uuid = self._numbers.uuid()
         sequence = Sequence(self._numbers.sequence(), self._output, {"track_event_defaults": {"track_uuid": uuid}})
         sequence.anchor(int(times[0]))
-        descriptor = {"uuid": uuid, "parent_uuid": self._uuid, "name": name, "counter": counter(unit, DERIVED)}
-        sequence.packet({"track_descriptor": descriptor})
+        sequence.packet({"track_descriptor": {"uuid": uuid, "parent_uuid": self._uuid, **described}})
         whole, values = counted(values)
         columns: Columns = {"time": times, "value": values, **self._output.prefixed}
         offsets, clock = np.array([0, len(times)], np.uint32), np.array([sequence.time], np.uint64)
@@ -91,8 +92,13 @@ class WorkGauges:
 
     def __init__(self, process: int, devices: Devices, queues: Numbered, first: int, last: int) -> None:
         self._queues, self._copies = queues, Numbered("device", "kind")
-        self._depth = Gauge(first, last, lambda q: f"launch queue, {devices.queue_name(process, *queues.keys[q])}")
-        self._bandwidth = Gauge(first, last, self._name_of_copies, unit="bytes/s")
+        self._depth = Gauge(
+            first,
+            last,
+            lambda q: f"launch queue, {devices.queue_name(process, *queues.keys[q])}",
+            "Work that was launched and is not finished",
+        )
+        self._bandwidth = Gauge(first, last, self._name_of_copies, "The sum over the copies that run", unit="bytes/s")
 
     @property
     def depth(self) -> tuple[Tally, np.ndarray]:
@@ -114,14 +120,15 @@ class WorkGauges:
 
     def _name_of_copies(self, number: int) -> str:
         device, kind = self._copies.keys[number]
-        return f"copy bandwidth {label(MEMCPY_KINDS, kind)}, device {device}"
+        return f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}"
 
 
 class MemoryGauge:
     """Memory that a process holds, by device and kind."""
 
     def __init__(self, first: int, last: int) -> None:
-        self._gauge = Gauge(first, last, self._name, unit="bytes", peaks=True)
+        meaning = "Allocated since the capture began, less what was released since"
+        self._gauge = Gauge(first, last, self._name, meaning, unit="bytes", peaks=True)
         self._held: dict[tuple[int, int], int] = {}
         self._stream: Stream | None = None
         self._numbers, self._factors = [0], [0]  # by combination of the stream
@@ -144,4 +151,4 @@ class MemoryGauge:
 
     def _name(self, number: int) -> str:
         device, memory = list(self._held)[number]
-        return f"memory in use, {label(MEMORY_KINDS, memory)}, device {device}"
+        return f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}"

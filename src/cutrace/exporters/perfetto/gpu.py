@@ -11,8 +11,8 @@ import numpy as np
 
 from ..._native import Submissions, demangle, time_order
 from ...analysis.occupancy import UNLIMITED
+from ...runbin.words import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from .devices import volume
-from .labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from .naming import Needs, Numbers
 from .output import Output
 from .sequence import Sequence

@@ -10,9 +10,7 @@ import numpy as np
 
 from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
 from ...runbin.layout import TABLES as LAYOUT
-from ...trace import Trace
-from .devices import Devices
-from .labels import (
+from ...runbin.words import (
     ALLOCATIONS,
     ENVIRONMENT,
     JIT_ENTRIES,
@@ -22,9 +20,11 @@ from .labels import (
     POOL_OPERATIONS,
     POOL_TYPES,
     SYNCHRONIZATIONS,
-    UNIFIED_MEMORY,
+    UNIFIED_MEMORY_KINDS,
     label,
 )
+from ...trace import Trace
+from .devices import Devices
 from .naming import CUDA, DERIVED, Needs
 
 #: Kinds of tracks. A track is (kind, key): the key is a thread id, a device, ... as the kind says.
@@ -168,7 +168,7 @@ def _jit(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
 
 
 def _unified_memory(trace: Trace, row: np.void, needs: Needs) -> dict[str, Any]:
-    kind = label(UNIFIED_MEMORY, int(row["kind"]))
+    kind = label(UNIFIED_MEMORY_KINDS, int(row["kind"]))
     annotations = needs.annotations(
         kind=int(row["kind"]),
         source_device=int(row["source_device"]),
@@ -253,8 +253,8 @@ class Reading:
 
 
 READINGS = (
-    Reading(1, "SM clock", "MHz", 0, 16),
-    Reading(1, "memory clock", "MHz", 16, 16),
+    Reading(1, "SM clock", "Hz", 0, 16, 1e6),
+    Reading(1, "memory clock", "Hz", 16, 16, 1e6),
     Reading(2, "temperature", "°C", 0, 32),
     Reading(3, "power", "W", 0, 32, 1e-3),
     Reading(3, "power limit", "W", 32, 32, 1e-3),
@@ -448,6 +448,14 @@ def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
     return begun
 
 
+#: What tracks of a kind show, where their name does not say it all.
+MEANINGS = {
+    SYNCHRONIZATION: "Waits for the GPU, on the host and between streams",
+    OVERHEAD: "Time that CUPTI and the driver took, e.g. to load kernels and to record",
+    MEMORY: "Allocations and releases",
+}
+
+
 def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any) -> dict[str, Any]:
     """What a track other than a thread's is: fields of its ``TrackDescriptor``."""
     strings = trace.strings
@@ -462,7 +470,10 @@ def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any)
     if kind == PROJECTIONS:
         domain = strings[key[3]]
         name = f"NVTX {domain} on" if domain else "NVTX on"
-        return {"name": f"{name} {devices.queue_name(process, *key[:3])}"}
+        return {
+            "name": f"{name} {devices.queue_name(process, *key[:3])}",
+            "description": "Ranges, from the first begin to the last end of the work here that was launched in them",
+        }
     if kind == GPU_SLICES:
         return {"name": f"annotations, {devices.queue_name(process, *key)}"}
     if kind == NVTX_RANGES:
@@ -482,7 +493,7 @@ def described(trace: Trace, devices: Devices, process: int, kind: int, key: Any)
         DEVICE_STATE: f"environment, device {key}",
         MOMENTS: "moments of the process" if key == 1 else "moments of the trace",
     }[kind]
-    return {"name": name}
+    return {"name": name, "description": MEANINGS.get(kind)}
 
 
 def counter(unit: str, *categories: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ OVERHEADS = {
 ALLOCATIONS = {0: "unknown", 1: "allocate", 2: "release"}
 POOL_OPERATIONS = {0: "unknown", 1: "created", 2: "destroyed", 3: "trimmed"}
 POOL_TYPES = {1: "local", 2: "imported"}
-UNIFIED_MEMORY = {
+UNIFIED_MEMORY_KINDS = {
     0: "unknown", 1: "migration HtoD", 2: "migration DtoH", 3: "CPU page fault", 4: "GPU page fault", 5: "thrashing",
     6: "throttling", 7: "remote mapping", 8: "migration DtoD",
 }  # fmt: skip
