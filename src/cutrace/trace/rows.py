@@ -25,8 +25,24 @@ def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
     parts = [rows for rows in parts if len(rows)]
     if len(parts) < 2:
         return parts[0] if parts else np.empty(0, table.dtype)
-    # As plain bytes: of structured arrays, concatenate() compares the fields of each with those of the first.
-    return np.concatenate([rows.view(f"V{table.row_size}") for rows in parts]).view(table.dtype)
+    return np.concatenate([_plain(rows) for rows in parts]).view(table.dtype)
+
+
+def copied(rows: np.ndarray) -> np.ndarray:
+    """A copy of rows."""
+    copy: np.ndarray = _plain(rows).copy().view(rows.dtype)
+    return copy
+
+
+def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """A copy of the rows of a mask."""
+    kept: np.ndarray = _plain(rows)[mask].view(rows.dtype)
+    return kept
+
+
+def _plain(rows: np.ndarray) -> np.ndarray:
+    """Rows as so many plain bytes each: structured ones would be copied field by field."""
+    return np.ascontiguousarray(rows).view(f"V{rows.dtype.itemsize}")
 
 
 def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
@@ -44,7 +60,7 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
 
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the others."""
-    return (rows, rows[:0]) if unknown is None else (rows[~unknown], rows[unknown])
+    return (rows, rows[:0]) if unknown is None else (chosen(rows, ~unknown), chosen(rows, unknown))
 
 
 def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:

@@ -25,7 +25,7 @@ from .ids import IdMap
 from .imported import Imported, imported
 from .process import Process, clock_of, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts
-from .rows import apart, by_value, joined, shifted, unknown_times
+from .rows import apart, by_value, copied, joined, shifted, unknown_times
 from .strings import StringTable
 
 
@@ -275,7 +275,7 @@ class Trace:
         if len(processes) == 1:
             return self._resolve(table, rows, processes[0]), sizes
         if not rows.flags.writeable:
-            rows = rows.copy()
+            rows = copied(rows)
         for process, at in zip(processes, by_value(np.repeat(owners, sizes), processes), strict=True):
             rows[at] = self._resolve(table, rows[at], process)
         return rows, sizes
@@ -321,7 +321,7 @@ class Trace:
                     times = rows[f.name]
                     changes[f.name] = np.where(times > 0, (times.astype(np.int64) + shift).astype(np.uint64), 0)
         if changes:
-            rows = rows.copy()
+            rows = copied(rows)
             for name, values in changes.items():
                 rows[name] = values
         return rows
