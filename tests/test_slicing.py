@@ -14,6 +14,7 @@ from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.windows import begin, end
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES
+from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.slicing import Conditions, cut, matcher
 from cutrace.trace import Trace, load
 from pftrace import decode
@@ -100,6 +101,21 @@ def test_disjoint_windows_part_what_lies_inside_them(tmp_path, name, seed):
                 if any(span(table, r)[0] >= a and span(table, r)[1] < b for a, b in pairwise(edges))
             ]  # fmt: skip
             assert len(inside) == len(expected)
+
+
+@pytest.mark.parametrize(("damaged", "lost"), [(0, 0), (1, 1), (2, 0)])
+def test_blocks_outside_a_window_are_not_read(tmp_path, damaged, lost):
+    with Capture(tmp_path / "a.bin") as c:
+        for at in (1_000, 2_000, 3_000):
+            c.api("cudaLaunchKernel", at, at + 100)
+            c.flush()
+    with load(tmp_path / "a.bin") as trace:
+        block = trace.block_infos("api_calls")[damaged]
+    data = bytearray((tmp_path / "a.bin").read_bytes())
+    data[block.offset + HEADER_SIZE] ^= 1
+    (tmp_path / "a.bin").write_bytes(data)
+    found = sliced(tmp_path / "a.bin", tmp_path, start=f"@{ORIGIN + 2_000}", end=f"@{ORIGIN + 2_500}")
+    assert (len(found.api_calls), len(found.losses)) == (1 - lost, lost)
 
 
 def test_times_count_from_the_begin_as_those_of_convert_do(tmp_path):

@@ -95,7 +95,8 @@ class Writer:
         for at in range(0, len(rows), step):
             part = rows[at : at + step]
             first, last = _span(part, layout.start_field, layout.end_field)
-            self._block(layout.number, part.tobytes(), rows=len(part), row_size=layout.row_size, first=first, last=last)
+            payload = part.view(np.uint8).data
+            self._block(layout.number, payload, rows=len(part), row_size=layout.row_size, first=first, last=last)
 
     def close(self, *, in_order: bool = True) -> None:
         """Write what is left, mark the capture as closed in order and give the file its name. ``in_order`` is False for
@@ -146,13 +147,16 @@ class Writer:
             pairs = np.array([(number, len(data)) for number, data in part], "<u4")
             self._block(STRINGS_BLOCK, pairs.tobytes() + b"".join(data for _, data in part), rows=len(part))
 
-    def _block(self, kind: int, payload: bytes, *, rows: int, row_size: int = 0, first: int = 0, last: int = 0) -> None:
+    def _block(
+        self, kind: int, payload: bytes | memoryview, *, rows: int, row_size: int = 0, first: int = 0, last: int = 0
+    ) -> None:
         header = pack_header(
             kind, row_size=row_size, rows=rows, payload=payload, pid=self._pid, sequence=self._sequence,
             instance=self._instance, first_time=first, last_time=last,
         )  # fmt: skip
         try:
-            self._file.write(header + payload + bytes(padded(len(payload)) - len(payload)))
+            for piece in (header, payload, bytes(padded(len(payload)) - len(payload))):
+                self._file.write(piece)
         except OSError as error:
             self.discard()
             raise unwritable(self.path, error) from None

@@ -22,7 +22,7 @@ import numpy as np
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES
 from .quality import GPU_WORK
-from .rows import LATEST
+from .rows import LATEST, chosen, joined
 from .trace import Trace
 
 #: Facts about processes and what they ran on: these rows are in every part of a trace.
@@ -87,31 +87,43 @@ class Part:
         self._trace = trace
         self._selection = selection
 
-    def wants(self, table: str, process: int) -> bool:
-        """Whether rows of this table and process can be in the part."""
-        s = self._selection
-        if s.processes is not None and process not in s.processes:
-            return False
-        return table in FACTS or (table not in INTERNED and (s.tables is None or table in s.tables))
+    @property
+    def blocks(self) -> list[BlockInfo]:
+        """The blocks that can have wanted rows, in the order of the file."""
+        tables = self._selection.tables
+        wanted = [t for t in TABLES if t in FACTS or (t not in INTERNED and (tables is None or t in tables))]
+        return sorted((info for table in wanted for info in self._infos(table)), key=lambda info: info.offset)
 
     def block(self, info: BlockInfo) -> np.ndarray:
-        """The wanted rows of a block, those with unknown times last."""
+        """The wanted rows of one of :attr:`blocks`, those with unknown times last: read-only where they are a view of
+        what was read, else the caller's own."""
         table = info.table or ""
         known, unknown = self._trace.block(info)
-        if not self.wants(table, info.process):
-            return known[:0]
-        parts = [rows[self._mask(table, info.process, rows, timed)] for rows, timed in ((known, True), (unknown, False))
-                 if len(rows)]  # fmt: skip
-        parts = [rows for rows in parts if len(rows)]
-        if len(parts) == 2:
-            return np.concatenate(parts)
-        return parts[0] if parts else known[:0]
+        parts = [self._among(table, info.process, known, True), self._among(table, info.process, unknown, False)]
+        return joined(TABLES[table], parts)
 
-    def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | slice:
-        """Which rows are wanted; a slice when all are."""
+    def _infos(self, table: str) -> list[BlockInfo]:
+        s = self._selection
+        start, end = s.start, s.end
+        if table in FACTS or table in _FOLLOWING:
+            start = end = None
+        elif table in _AROUND:
+            start = None  # what never ended goes on behind the end of its block
+        infos = self._trace.block_infos(table, start, end)
+        return infos if s.processes is None else [info for info in infos if info.process in s.processes]
+
+    def _among(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
+        """The wanted among some rows, which are not copied if all are."""
+        if not len(rows):
+            return rows
+        mask = self._mask(table, process, rows, timed)
+        return rows if mask is None or mask.all() else chosen(rows, mask)
+
+    def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | None:
+        """Which rows are wanted; None when all are."""
         s = self._selection
         if table in FACTS:
-            return slice(None)
+            return None
         masks: list[np.ndarray] = []
         if table in _FOLLOWING:
             if s.of_time or s.stretches is not None or s.of_work:
@@ -123,12 +135,7 @@ class Part:
                 masks.append(self._launched(table, process, rows, timed))
             if s.of_work:
                 masks.append(self._with_work(table, process, rows))
-        if not masks:
-            return slice(None)
-        mask = masks[0]
-        for more in masks[1:]:
-            mask = mask & more
-        return mask
+        return np.logical_and.reduce(masks) if masks else None
 
     # Time
 
@@ -230,14 +237,11 @@ class Part:
 
     def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
         """The wanted rows of tables, whether or not the tables themselves are wanted."""
-        s = self._selection
         for table in tables:
-            for info in self._trace.block_infos(table):
-                if s.processes is None or info.process in s.processes:
-                    known, unknown = self._trace.block(info)
-                    for rows, timed in ((known, True), (unknown, False)):
-                        if len(rows):
-                            yield info.process, rows[self._mask(table, info.process, rows, timed)]
+            for info in self._infos(table):
+                known, unknown = self._trace.block(info)
+                for rows, timed in ((known, True), (unknown, False)):
+                    yield info.process, self._among(table, info.process, rows, timed)
 
 
 def _as_time(time: int) -> np.uint64:

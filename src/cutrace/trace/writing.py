@@ -20,7 +20,8 @@ from ..runbin.blocks import BlockInfo
 from ..runbin.layout import LOSS_REASONS, TABLES, Table
 from ..runbin.writer import Writer
 from .process import Process
-from .selection import FACTS, INTERNED, Part, Selection
+from .rows import copied
+from .selection import FACTS, Part, Selection
 from .trace import Trace
 
 Progress = Callable[[int, int], None]
@@ -47,7 +48,7 @@ def write(
     selection = selection or Selection()
     part = Part(trace, selection)
     infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
-    for info in sorted((i for t in TABLES if t not in INTERNED for i in trace.block_infos(t)), key=lambda i: i.offset):
+    for info in part.blocks:
         infos[info.process].append(info)
     wanted = [p for p in trace.processes if selection.processes is None or p.index in selection.processes]
     total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
@@ -58,10 +59,9 @@ def write(
                 one = Path(folder, f"{number}.bin")
                 with _Process(trace, process, one, notes) as out:
                     for info in infos[process.index]:
-                        if part.wants(info.table or "", process.index):
-                            rows = part.block(info)
-                            out.rows(TABLES[info.table or ""], rows)
-                            events += 0 if info.table in FACTS else len(rows)
+                        rows = part.block(info)
+                        out.rows(TABLES[info.table or ""], rows)
+                        events += 0 if info.table in FACTS else len(rows)
                         done += 1
                         if progress is not None:
                             progress(done, total)
@@ -110,10 +110,10 @@ class _Process:
             self._writer.discard()
 
     def rows(self, table: Table, rows: np.ndarray) -> None:
-        """Write rows of the trace."""
+        """Write rows of the trace; they may be changed."""
         if not len(rows):
             return
-        changes: dict[str, np.ndarray | int] = {}
+        changes: dict[str, np.ndarray] = {}
         for f in table.fields:
             if f.type == "string":
                 changes[f.name] = self._string_ids(rows[f.name])
@@ -122,15 +122,15 @@ class _Process:
             elif f.type == "function":
                 changes[f.name] = self._interned("functions", self._functions, rows[f.name])
             elif f.name == "process":
-                changes[f.name] = 0
+                changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
             elif f.name in _TIMES and self._process.clock_offset:
                 own = (rows[f.name].astype(np.int64) - self._process.clock_offset).astype(np.uint64)
                 changes[f.name] = np.where(rows[f.name] > 0, own, 0)
         changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
-        if changes:
-            rows = rows.copy()
-            for name, values in changes.items():
-                rows[name] = values
+        if changes and not rows.flags.writeable:
+            rows = copied(rows)
+        for name, values in changes.items():
+            rows[name] = values
         self._writer.rows(table.name, rows)
 
     def damage(self) -> None:
@@ -144,23 +144,26 @@ class _Process:
             self._writer.rows("losses", rows)
 
     def _string_ids(self, ids: np.ndarray) -> np.ndarray:
-        for new in self._new(self._strings, ids):
-            self._strings[new] = self._writer.string(self._trace.strings.bytes(int(new)))
         taken: np.ndarray = self._strings[ids]
-        return taken
+        new = _new(taken, ids)
+        for number in new.tolist():
+            self._strings[number] = self._writer.string(self._trace.strings.bytes(number))
+        return self._strings[ids] if len(new) else taken
 
     def _interned(self, table: str, known: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        new = self._new(known, ids)
-        if len(new):
-            rows = self._trace.table(table)[new]
-            rows["name"] = self._string_ids(rows["name"])
-            rows["id"] = known[new] = np.arange(self._last[table] + 1, self._last[table] + 1 + len(new))
-            self._last[table] += len(new)
-            self._writer.rows(table, rows)
         taken: np.ndarray = known[ids]
+        new = _new(taken, ids)
+        if not len(new):
+            return taken
+        rows = self._trace.table(table)[new]
+        rows["name"] = self._string_ids(rows["name"])
+        rows["id"] = known[new] = np.arange(self._last[table] + 1, self._last[table] + 1 + len(new))
+        self._last[table] += len(new)
+        self._writer.rows(table, rows)
+        taken = known[ids]
         return taken
 
-    @staticmethod
-    def _new(known: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Those of the ids, each once, that have no number yet. They get theirs in the order of their old ones."""
-        return np.unique(ids[(known[ids] == 0) & (ids != 0)])
+
+def _new(taken: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Those of the ids, each once, that have no number yet. They get theirs in the order of their old ones."""
+    return np.unique(ids[(taken == 0) & (ids != 0)])
