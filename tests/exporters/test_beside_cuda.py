@@ -151,12 +151,12 @@ def test_what_a_device_says_of_itself(tmp_path: Path) -> None:
     decoded = convert(tmp_path / "environment.bin")
     found = sorted((c.name, c.time - ORIGIN, c.value) for c in decoded.counters)
     assert found == [
-        ("SM clock, device 0", 10, 1980.0), ("fan, device 0", 40, 37.0), ("memory clock, device 0", 10, 2619.0),
+        ("SM clock, device 0", 10, 1980e6), ("fan, device 0", 40, 37.0), ("memory clock, device 0", 10, 2619e6),
         ("power limit, device 1", 30, 700.0), ("power, device 1", 30, 345.678), ("temperature, device 0", 20, 45.0),
         ("temperature, device 0", 50, 46.0),
     ]  # fmt: skip
     units = {c.name.partition(",")[0]: c.track.counter.unit_name for c in decoded.counters}
     assert units == {
-        "SM clock": "MHz", "memory clock": "MHz", "temperature": "°C", "power": "W", "power limit": "W", "fan": "%",
+        "SM clock": "Hz", "memory clock": "Hz", "temperature": "°C", "power": "W", "power limit": "W", "fan": "%",
     }  # fmt: skip
     assert all(c.categories[0] == "cutrace.derived" for c in decoded.counters)
