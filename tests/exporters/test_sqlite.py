@@ -235,6 +235,30 @@ def test_copies_by_kind_with_their_labels(steps: tuple[cutrace.Trace, Path]) -> 
     assert found == [("Host-to-Device", "Pinned", "Device", int(trace.memcpys["bytes"].sum()), len(trace.memcpys))]
 
 
+def test_kernels_with_the_gpus_of_their_processes(tmp_path: Path) -> None:
+    """Two processes that each call another GPU 0."""
+    paths = []
+    for pid, name in ((100, "A"), (200, "B")):
+        paths.append(tmp_path / f"{name}.bin")
+        with Capture(paths[-1], pid=pid) as c:
+            c.device(0, name=name)
+            c.kernel(c.launch("k"), ORIGIN, ORIGIN + 5)
+    cutrace.convert(paths, tmp_path / "a.sqlite")
+    sql = (
+        "SELECT d.pid, g.name FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN TARGET_INFO_CUDA_DEVICE AS d "
+        "ON d.cudaId = k.deviceId AND d.pid = k.globalPid / 0x1000000 % 0x1000000 "
+        "JOIN TARGET_INFO_GPU AS g ON g.id = d.gpuId ORDER BY d.pid"
+    )
+
+    assert query(tmp_path / "a.sqlite", sql) == [(100, "A"), (200, "B")]
+
+
+def test_how_long_all_took(steps: tuple[cutrace.Trace, Path]) -> None:
+    trace, path = steps
+    found = query(path, "SELECT startTime, stopTime, duration FROM ANALYSIS_DETAILS")
+    assert found == [(trace.start, trace.end, trace.end - trace.start)]
+
+
 def test_processes_threads_gpus_and_the_wall_clock(steps: tuple[cutrace.Trace, Path]) -> None:
     _, path = steps
 

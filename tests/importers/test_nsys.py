@@ -271,6 +271,21 @@ def test_metrics_are_counters_of_the_gpu_that_they_are_of(tmp_path: Path) -> Non
     assert rows["process"].tolist() == [0, 0]
 
 
+def test_a_process_has_the_gpus_that_it_saw(tmp_path: Path) -> None:
+    """What CUDA calls GPU 0 depends on the process."""
+    path = nsys(
+        tmp_path / "a.sqlite",
+        ["k"],
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20, globalPid=global_pid(pid)) for pid in (100, 200, 300)],
+        TARGET_INFO_GPU=[{"id": 0, "cuDevice": 0, "name": "A"}, {"id": 1, "cuDevice": 1, "name": "B"}],
+        TARGET_INFO_CUDA_DEVICE=[{"gpuId": 1, "cudaId": 0, "pid": 100}, {"gpuId": 0, "cudaId": 0, "pid": 200}],
+    )
+    trace = cutrace.load(path)
+    found = {(trace.processes[d["process"]].pid, int(d["device"]), trace.strings[d["name"]]) for d in trace.devices}
+
+    assert found == {(100, 0, "B"), (200, 0, "A"), (300, 0, "A"), (300, 1, "B")}
+
+
 def test_rows_go_to_the_process_that_they_name(tmp_path: Path) -> None:
     path = nsys(
         tmp_path / "a.sqlite", ["f", "main", "worker"],

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
@@ -192,6 +193,21 @@ class Database:
         known = self.trace.strings.find(text)
         return self._more.setdefault(text, len(self.trace.strings) + len(self._more)) if known is None else known
 
+    def gpu_ids(self, devices: np.ndarray) -> list[int]:
+        """What GPUs are numbered: as CUDA does, or behind all of these numbers where another process has that one."""
+        return [self._gpus[key] for key in devices[["process", "device"]].tolist()]
+
+    @cached_property
+    def _gpus(self) -> dict[tuple[int, int], int]:
+        keys = dict.fromkeys(self.trace.devices[["process", "device"]].tolist())
+        free = max((device for _, device in keys), default=0) + 1
+        found: dict[tuple[int, int], int] = {}
+        for process, device in keys:
+            taken = device in found.values()
+            found[process, device] = free if taken else device
+            free += taken
+        return found
+
     @cached_property
     def kernel_names(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of the demangled and of the base name of each launch configuration."""
@@ -228,8 +244,22 @@ class Database:
         clocks = self.trace.clocks
         if len(clocks):
             began = int(clocks["realtime"][0]) - int(clocks["boottime"][0])
-            self.add("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "INTEGER"}, [(began,)])
+            columns = {"utcEpochNs": "INTEGER", "utcTime": "TEXT"}
+            self.add("TARGET_INFO_SESSION_START_TIME", columns, [(began, _utc(began))])
+        start, end = self.trace.start, self.trace.end
+        columns = dict.fromkeys(("globalVid", "duration", "startTime", "stopTime"), "INTEGER")
+        self.add("ANALYSIS_DETAILS", columns, [(1 << 48, end - start, start, end)])
+        self._list_devices()
         self._name_domains()
+
+    def _list_devices(self) -> None:
+        devices = self.trace.devices
+        columns = {"gpuId": "INTEGER", "cudaId": "INTEGER", "pid": "INTEGER", "numMultiprocessors": "INTEGER"}
+        if len(devices):
+            pids = self._process_ids[devices["process"]] >> _THREAD_BITS & _THREADS
+            told = (devices["device"], pids, devices["multiprocessors"])
+            rows = zip(self.gpu_ids(devices), *(column.tolist() for column in told), strict=True)
+            self.add("TARGET_INFO_CUDA_DEVICE", columns, rows)
 
     def _name_domains(self) -> None:
         """NVTX domains have the numbers of their names; a process defines those that it uses."""
@@ -252,6 +282,14 @@ def _process_id(process: Process) -> int:
     """nsys packs the machine, the process and the thread into one number. Each process is on a machine of its own,
     since processes of several machines may share a number."""
     return (process.index + 1) << 48 | (process.pid & _THREADS) << _THREAD_BITS
+
+
+def _utc(ns: int) -> str:
+    """A moment of the wall clock in UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return ""  # no moment of any calendar
 
 
 def _description(process: Process) -> dict[str, object]:
@@ -567,7 +605,7 @@ def _compilations(database: Database, rows: np.ndarray) -> dict[str, Values]:
 def _devices(database: Database, rows: np.ndarray) -> dict[str, Values]:
     return {
         "vmId": database.process_ids(rows) >> 48 << 48,
-        "id": rows["device"],
+        "id": database.gpu_ids(rows),
         "name": database.texts(rows["name"]),
         "busLocation": database.texts(rows["pci"]),
         "l2CacheSize": rows["l2_cache"],

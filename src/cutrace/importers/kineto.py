@@ -119,8 +119,8 @@ _FILL = re.compile(r"Memset \((.+)\)")
 #: Ids of functions and devices have 16 bits.
 _MOST = 0xFFFF
 _FACTS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
-#: Names of device properties that only ROCm uses.
-_OF_HIP = {"maxSharedMemoryPerMultiProcessor": "sharedMemPerMultiprocessor"}
+#: Device properties: Kineto's names, and one that only ROCm uses.
+_PROPERTIES = DEVICE_PROPERTIES | {"maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"}
 _NUMBERS = ("u8", "u16", "u32", "u64", "i32", "i64")
 
 
@@ -627,7 +627,7 @@ class _Kineto:
             row = np.zeros(1, TABLES["devices"].dtype)
             row["device"], row["name"] = told["id"], self._timeline.text(str(told.get("name", "")))
             own = told.get(OWN)
-            facts = [(name, DEVICE_PROPERTIES.get(_OF_HIP.get(name, name), ""), value) for name, value in told.items()]
+            facts = [(name, _PROPERTIES.get(name, ""), value) for name, value in told.items()]
             facts += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
             for name, field, value in facts:
                 if not self._set_fact(row, field, value) and name not in ("id", "name", OWN):

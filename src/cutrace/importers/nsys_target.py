@@ -192,15 +192,32 @@ def _devices(reading: Reading) -> None:
         threads = int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0])
         row["max_threads_per_multiprocessor"] = _fitting(gpu["maxThreadsPerSm"], 32) or threads & 0xFFFFFFFF
         row["uuid"] = np.void(_uuid(gpu["uuid"], raw))
-        made.append((gpu["vmId"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
+        made.append((gpu["vmId"], gpu["id"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
     machines = {machine for machine, *_ in made}
+    seen_by = _visible(reading)
     for target in reading.targets.values():
         own = target.key >> 48 << 48
-        for machine, row, name, bus in made:
+        visible = seen_by.get(target.key >> 24 & 0xFFFFFF, {})
+        for machine, number, row, name, bus in made:
             if machine != own and (own in machines or reading.is_own):
                 continue
+            if visible and number not in visible:
+                continue
+            row = row.copy()
+            row["device"] = visible.get(number, row["device"])
             row["name"], row["pci"] = target.writer.string(name), target.writer.string(bus)
             target.writer.rows("devices", row)
+
+
+def _visible(reading: Reading) -> dict[int, dict[int, int]]:
+    """By process id the GPUs that the process saw, by their numbers, and what CUDA numbered them in it."""
+    found: dict[int, dict[int, int]] = {}
+    columns: dict[str, Kind] = {"gpuId": "integer", "cudaId": "integer", "pid": "integer"}
+    for row in () if reading.is_own else rows(reading.tables, "TARGET_INFO_CUDA_DEVICE", columns):
+        gpu, ordinal, pid = row["gpuId"], row["cudaId"], row["pid"]
+        if isinstance(gpu, int) and isinstance(ordinal, int) and isinstance(pid, int) and 0 <= ordinal < 0xFFFF:
+            found.setdefault(pid & 0xFFFFFF, {})[gpu] = ordinal
+    return found
 
 
 def _contexts(reading: Reading) -> None:
