@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 Python = Callable[..., Any]
@@ -240,4 +241,28 @@ def test_waiting_for_the_gpu_leaves_the_capture_of_a_stream_alone(python: Python
     """As the plugin does between tests: the graph is whole, and replays."""
     recorded = python(CAPTURING)
     assert recorded.report == {"value": 2.0}
-    assert len(recorded.trace.kernels) == 2
+    # Beside its nodes PyTorch fills the state of its random numbers.
+    nodes = recorded.trace.launches["graph_node"][recorded.trace.kernels["launch"]]
+    assert np.count_nonzero(nodes) == len(np.unique(nodes[nodes != 0])) == 2
+
+
+ENDS_INSIDE = """
+import json, torch, cutrace
+x = torch.zeros(1024, device="cuda")
+graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    with cutrace.record("run.bin"):
+        graph.capture_begin(capture_error_mode="global")
+        x.add_(1)
+    x.add_(1)
+    graph.capture_end()
+graph.replay()
+torch.cuda.synchronize()
+print(json.dumps({"value": x[0].item()}))
+"""
+
+
+def test_the_end_of_a_recording_leaves_the_capture_of_a_stream_alone(python: Python) -> None:
+    recorded = python(ENDS_INSIDE)
+    assert recorded.report == {"value": 2.0}
+    assert any("was not waited for" in note for note in recorded.trace.processes[0].info["notes"])

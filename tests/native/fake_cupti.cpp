@@ -78,7 +78,7 @@ struct Fake {
   std::atomic<CUpti_SubscriberHandle> latest{nullptr};  // of several subscribers
   std::atomic<void (*)(std::uint8_t**, std::size_t*, std::size_t*, void*)> shared_request{nullptr};
   std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
-  std::atomic<std::uint64_t> dropped{0}, refused{0};
+  std::atomic<std::uint64_t> dropped{0}, dropped_at_unsubscribe{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
   std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
@@ -229,11 +229,11 @@ void hand_over(Full full) {
 }
 
 // Calls the subscriber back, if it wants that.
-void tell(CUpti_CallbackDomain domain, std::uint32_t id) {
+void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = nullptr) {
   auto* callback = fake().callback.load();
   if (callback == nullptr || !fake().callbacks[static_cast<std::size_t>(domain)][id]) return;
   fake().told.fetch_add(1);
-  callback(nullptr, domain, id, nullptr);
+  callback(nullptr, domain, id, data);
 }
 
 // By domain and id.
@@ -278,8 +278,19 @@ EXPORT void fake_create_context() {
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
 EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
+EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* context, int result) {
+  CUpti_CallbackData data{};
+  data.callbackSite = CUPTI_API_ENTER;
+  data.functionParams = &stream;
+  data.functionReturnValue = &result;
+  data.context = static_cast<CUcontext>(context);
+  tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
+  data.callbackSite = CUPTI_API_EXIT;
+  tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
+}
 EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
+EXPORT void fake_drop_at_unsubscribe(std::size_t records) { fake().dropped_at_unsubscribe = records; }
 EXPORT bool fake_is_enabled(int kind) { return fake().kinds[static_cast<std::size_t>(kind)].load(); }
 EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
   return fake().calls[static_cast<std::size_t>(domain)][id].load();
@@ -400,6 +411,7 @@ EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_Callb
 }
 EXPORT CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle handle) {
   FAIL_IF_TOLD(Unsubscribe);
+  fake().dropped += fake().dropped_at_unsubscribe.exchange(0);
   if (fake().sharing.load()) {
     if (handle == fake().latest.load()) fake().latest = nullptr;
     if (fake().subscribers.fetch_sub(1) > 1) return CUPTI_SUCCESS;
@@ -570,6 +582,7 @@ EXPORT CUptiResult cuptiActivitySetAttribute_v2(CUpti_SubscriberHandle us, CUpti
   if (attribute == cutrace::shared::kTimestampCallback) {
     CUpti_TimestampCallbackFunc clock = nullptr;
     if (*size != sizeof clock) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
+    if (std::any_of(fake().kinds.begin(), fake().kinds.end(), [](const auto& on) { return on.load(); })) return CUPTI_ERROR_NOT_COMPATIBLE;  // by whomever, as in 13.5
     std::memcpy(&clock, value, sizeof clock);
     IN_THE_NAME_OF(us, cuptiActivityRegisterTimestampCallback(clock));
   }

@@ -31,8 +31,11 @@ void fake_create_context();
 bool fake_kernels_were_enabled_inside_context_creation();
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
+// A call about a stream from beginning to end, as the subscriber hears of it.
+void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
+void fake_drop_at_unsubscribe(std::size_t records);
 
 bool fake_is_enabled(int kind);
 bool fake_call_is_enabled(int domain, std::uint32_t callback);
@@ -49,3 +52,6 @@ inline constexpr std::uint32_t kFakeMemcpyAsync = 41;
 inline constexpr std::uint32_t kFakeGetDevice = 17;      // a query, which api=launch leaves out
 inline constexpr std::uint32_t kFakeRetainContext = 386;  // cuDevicePrimaryCtxRetain
 inline constexpr std::uint32_t kFakeDriverLaunch = 307;  // cuLaunchKernel
+inline constexpr std::uint32_t kFakeBeginCapture = 539;  // cuStreamBeginCapture_v2
+inline constexpr std::uint32_t kFakeEndCapture = 497;
+inline constexpr std::uint32_t kFakeDestroyStream = 326;

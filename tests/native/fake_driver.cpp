@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -78,6 +79,7 @@ struct Gpu {
   int major = 9, minor = 0, devices = 1;
   pid_t initialised = 0;  // process that called cuInit()
   bool injected = false;
+  std::atomic<unsigned> context_waits{0};
   int primary = 0;        // references to the primary context of device 0
   bool context_made = false;
   const Cupti* cupti = nullptr;
@@ -325,6 +327,7 @@ extern "C" {
 
 // ---- what a test says ----
 
+EXPORT unsigned fake_gpu_context_waits() { return gpu().context_waits.load(); }
 EXPORT void fake_gpu_describe(const char* name, int major, int minor, int devices) {
   const Lock lock(gpu().mutex);
   gpu().name = name;
@@ -657,6 +660,7 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 }
 EXPORT CUresult cuCtxSynchronize() {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
+  gpu().context_waits.fetch_add(1);
   return static_cast<CUresult>(fake_gpu_wait("cuCtxSynchronize", kFakeAllStreams));
 }
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {

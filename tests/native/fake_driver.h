@@ -13,6 +13,7 @@ extern "C" {
 // Before anything else: what the GPUs are.
 void fake_gpu_describe(const char* name, int major, int minor, int devices);
 int fake_gpu_init();
+unsigned fake_gpu_context_waits();  // calls of cuCtxSynchronize()
 
 int fake_gpu_call(const char* call, std::uint64_t duration);
 // `grid` and `block` have three numbers. The kernel starts `delay` later than it could.

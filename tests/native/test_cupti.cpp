@@ -382,6 +382,42 @@ TEST(a_tool_that_shares_cupti_is_joined) {
   CHECK(!c.says("REALTIME"));
 }
 
+TEST(beside_a_tool_that_records_times_are_converted) {
+  Collector collector;
+  Folder folder;
+  fake_can_share(true);
+  CUpti_SubscriberHandle other = nullptr;
+  CHECK_EQUAL(other_tool(other, true), CUPTI_SUCCESS);
+  auto* enable = reinterpret_cast<decltype(shared::Calls::ActivityEnable)>(dlsym(RTLD_DEFAULT, "cuptiActivityEnable_v2"));
+  CHECK_EQUAL(enable(other, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, nullptr), CUPTI_SUCCESS);
+  collector.begin(folder.options() + "share=1");
+  const std::uint64_t before = collector.now();
+  fake_launch("k", 1, 7, false);
+  fake_launch("k", 1, 7, true);
+  const std::uint64_t after = collector.now();
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("while another tool records"));
+  constexpr std::uint64_t kNear = 5'000'000;
+  const auto kernels = c.rows<rows::Kernels>();
+  CHECK_EQUAL(kernels.size(), std::size_t{2});
+  for (const auto& kernel : kernels) CHECK(kernel.start + kNear > before && kernel.start < after + kNear);
+  CHECK_EQUAL(kernels[0].end, kernels[0].start + 1000);
+  CHECK_EQUAL(kernels[1].end, std::uint64_t{0});  // unknown
+  for (const auto& call : c.rows<rows::ApiCalls>()) CHECK(call.start + kNear > before && call.end < after + kNear);
+}
+
+TEST(what_cupti_drops_after_the_end_is_no_loss) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options());
+  fake_launch("k", 1, 7, false);
+  fake_drop(1);
+  fake_drop_at_unsubscribe(2);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).lost(rows::Loss::cupti_dropped), 1u);
+}
+
 TEST(a_tool_that_does_not_share_is_left_alone_and_named) {
   Collector collector;
   Folder folder;

@@ -156,6 +156,50 @@ TEST(synchronize_waits_and_does_not_show) {
   CHECK_EQUAL(program.collector.synchronize(), 0);  // nothing is recorded, so nothing is to be waited for
 }
 
+TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
+  Program program;
+  program.begin();
+  int stream = 0, other = 0;
+  const auto call = [](std::uint32_t id, void* of, void* context = nullptr, int result = 0) {
+    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, id, of, context, result);
+  };
+  const auto waits = [&] {
+    const unsigned before = fake_gpu_context_waits();
+    CHECK_EQUAL(program.collector.synchronize(), 0);
+    return fake_gpu_context_waits() != before;
+  };
+  CHECK(waits());
+  call(kFakeBeginCapture, &stream);
+  CHECK(!waits());
+  call(kFakeEndCapture, &stream, nullptr, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  CHECK(!waits());
+  call(kFakeBeginCapture, &other);
+  call(kFakeEndCapture, &stream);
+  CHECK(!waits());
+  call(kFakeEndCapture, &other, nullptr, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  CHECK(waits());
+  call(kFakeBeginCapture, &stream, nullptr, CUDA_ERROR_INVALID_VALUE);
+  CHECK(waits());
+  call(kFakeBeginCapture, &stream, &program);  // in another context
+  CHECK(waits());
+  call(kFakeBeginCapture, &other);
+  call(kFakeDestroyStream, &other);
+  CHECK(waits());
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(!CaptureReader(program.folder.only()).says("was not waited for"));
+}
+
+TEST(an_end_inside_a_capture_leaves_it_alone_and_is_said) {
+  Program program;
+  program.begin();
+  int stream = 0;
+  launch("k");
+  fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeBeginCapture, &stream, nullptr, 0);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(fake_gpu_context_waits(), 0u);
+  CHECK(CaptureReader(program.folder.only()).says("the GPU was not waited for at the end"));
+}
+
 TEST(synchronize_gives_up_on_a_gpu_that_does_not_answer) {
   Program program;
   program.begin("patience_ms=50;sync=0");

@@ -28,10 +28,11 @@ void put(const Record& record) {
 constexpr std::size_t kLaunches = 500;
 
 // Records with a CUPTI whose `function` fails with the first call. What the capture then lacks, it says, in these words.
-void record_without(const char* function, const std::string& words, bool kernels = true, bool calls = true) {
+void record_without(const char* function, const std::string& words, bool kernels = true, bool calls = true,
+                    int error = CUPTI_ERROR_UNKNOWN) {
   Collector collector;
   Folder folder;
-  fake_fail(function, CUPTI_ERROR_UNKNOWN);
+  fake_fail(function, error);
   collector.begin(folder.options("flush_ms=5"));
   for (std::size_t i = 0; i < kLaunches; ++i) fake_launch("k", 1, 7, false);
   collector.flush();
@@ -59,6 +60,9 @@ TEST(failing_thread_ids_are_said) { record_without("SetThreadIdType", "gives no 
 TEST(failing_attributes_are_no_danger) { record_without("ActivitySetAttribute", ""); }
 TEST(failing_call_filters_are_said) { record_without("ActivityEnableRuntimeApi", "a part of api=launch", true, false); }
 TEST(failing_driver_call_filters_are_said) { record_without("ActivityEnableDriverApi", "a part of api=launch"); }
+TEST(calls_that_only_newer_drivers_have_are_no_loss) {
+  record_without("ActivityEnableDriverApi", "", true, true, CUPTI_ERROR_INVALID_PARAMETER);
+}
 TEST(failing_call_names_leave_numbers) { record_without("GetCallbackName", "", true, false); }
 TEST(failing_callbacks_enable_everything_at_once) { record_without("EnableCallback", ""); }
 TEST(failing_flushes_are_said) { record_without("ActivityFlushAll", "did not hand out its last records", false, false); }

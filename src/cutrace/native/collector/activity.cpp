@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "clock.h"
+
 namespace cutrace {
 namespace {
 
@@ -31,6 +33,7 @@ std::string_view without_version(std::string_view name) {
 }  // namespace
 
 void ActivityDecoder::decode(std::uint8_t* buffer, std::size_t valid) {
+  ahead_ = cupti_.on_realtime.load() ? realtime_ahead() : 0;
   CUpti_Activity* next = nullptr;
   for (;;) {
     const CUptiResult result = cupti_.next_record(buffer, valid, &next);
@@ -204,7 +207,7 @@ void ActivityDecoder::cuda_event(const CUpti_ActivityCudaEvent& e) {
   row.context = narrow(e.contextId);
   if (cupti_.version >= kCupti_12_8) {
     const auto& longer = reinterpret_cast<const CUpti_ActivityCudaEvent2&>(e);
-    row.device_time = longer.deviceTimestamp;
+    row.device_time = on_our_clock(longer.deviceTimestamp);
     row.event_record = longer.cudaEventSyncId;
   }
   capture_.add(row);
@@ -227,7 +230,7 @@ void ActivityDecoder::memory(const CUpti_ActivityMemory3& m) {
     row.pool = m.memoryPoolConfig.address;
     row.pool_used = m.memoryPoolConfig.utilizedSize;
   }
-  capture_.add(row);
+  add_at(row);
 }
 
 void ActivityDecoder::memory_pool(const CUpti_ActivityMemoryPool2& p) {
@@ -242,7 +245,7 @@ void ActivityDecoder::memory_pool(const CUpti_ActivityMemoryPool2& p) {
   row.device = narrow(p.deviceId);
   row.operation = static_cast<std::uint8_t>(p.memoryPoolOperationType);
   row.pool_type = static_cast<std::uint8_t>(p.memoryPoolType);
-  capture_.add(row);
+  add_at(row);
 }
 
 void ActivityDecoder::overhead(const CUpti_ActivityOverhead& o) {
@@ -253,7 +256,7 @@ void ActivityDecoder::overhead(const CUpti_ActivityOverhead& o) {
   row.kind = static_cast<std::uint32_t>(o.overheadKind);
   if (o.objectKind == CUPTI_ACTIVITY_OBJECT_THREAD) row.thread = o.objectId.pt.threadId;
   if (cupti_.version >= kCupti_12_2) row.correlation = reinterpret_cast<const CUpti_ActivityOverhead3&>(o).correlationId;
-  if (row.kind == kCommandBufferFull && row.start != 0 && row.end != 0) return full_queue(row);
+  if (row.kind == kCommandBufferFull && row.start != 0 && row.end != 0) return full_queue(timed(row));
   add_timed(row);
 }
 
@@ -372,7 +375,7 @@ void ActivityDecoder::unified_memory(const CUpti_ActivityUnifiedMemoryCounter2& 
   row.source_device = u.srcId;
   row.destination_device = u.dstId;
   row.flags = u.flags;
-  capture_.add(row);  // some counters are instants and have no end
+  capture_.add(timed(row));  // some counters are instants and have no end
 }
 
 void ActivityDecoder::jit(const CUpti_ActivityJit& j) {
@@ -407,7 +410,7 @@ void ActivityDecoder::environment(const CUpti_ActivityEnvironment& e) {
     case CUPTI_ACTIVITY_ENVIRONMENT_COOLING: row.values = e.data.cooling.fanSpeed; break;
     default: return;
   }
-  capture_.add(row);
+  add_at(row);
 }
 
 void ActivityDecoder::module(const CUpti_ActivityModule& m) {

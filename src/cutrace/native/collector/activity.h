@@ -63,11 +63,24 @@ class ActivityDecoder {
   void module(const CUpti_ActivityModule& m);
   void function(const CUpti_ActivityFunction& f);
 
+  // A time of CUPTI on the capture's clock; 0 is no time.
+  std::uint64_t on_our_clock(std::uint64_t time) const { return time == 0 ? 0 : time - ahead_; }
+  template <typename Row>
+  Row timed(Row row) const {
+    row.start = on_our_clock(row.start);
+    row.end = on_our_clock(row.end);
+    return row;
+  }
+  template <typename Row>
+  void add_at(Row row) {
+    row.time = on_our_clock(row.time);
+    capture_.add(row);
+  }
   // Rows with a time of 0 are written all the same; a reader sets them apart.
   template <typename Row>
   void add_timed(const Row& row) {
     if (row.start == 0 || row.end == 0) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
-    capture_.add(row);
+    capture_.add(timed(row));
   }
 
   const CuptiLibrary& cupti_;
@@ -76,6 +89,7 @@ class ActivityDecoder {
   std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
   std::uint64_t graph_kernels_without_times_ = 0;
+  std::uint64_t ahead_ = 0;  // of BOOTTIME: CUPTI's clock, where it has taken none of ours
 };
 
 }  // namespace cutrace

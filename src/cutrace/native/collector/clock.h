@@ -18,6 +18,12 @@ inline std::uint64_t read_clock(clockid_t id) {
 // BOOTTIME never steps, counts through suspend, and is the clock that Perfetto sorts by. It costs no system call.
 inline std::uint64_t now_ns() { return read_clock(CLOCK_BOOTTIME); }
 
+// What REALTIME is ahead of BOOTTIME just now; it can step.
+inline std::uint64_t realtime_ahead() {
+  const std::uint64_t before = now_ns(), realtime = read_clock(CLOCK_REALTIME);
+  return realtime - (before + (now_ns() - before) / 2);
+}
+
 inline rows::Clocks clock_snapshot() {
   rows::Clocks row;
   row.boottime = now_ns();

@@ -31,6 +31,8 @@ struct CuptiLibrary {
   // serves one tool, as it mostly does.
   shared::Calls of_several;
   std::atomic<CUpti_SubscriberHandle> sharing{nullptr};
+  // Records have the wall clock's times: CUPTI has taken no clock of ours.
+  std::atomic<bool> on_realtime{false};
 
   CUptiResult enable(CUpti_ActivityKind kind) const;
   CUptiResult disable(CUpti_ActivityKind kind) const;

@@ -162,8 +162,12 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   }
   if (!subscribe(options, report)) return report;
   prepare(options);
+  library_.on_realtime.store(!conventions_.clock);
   if (!conventions_.clock)
-    report.notes.push_back("GPU times are on the REALTIME clock, because this CUPTI offers no other; use CUPTI 12.0 or later");
+    report.notes.push_back(
+        "GPU times were taken on the REALTIME clock and converted, because CUPTI takes no other " +
+        std::string(library_.sharing.load() != nullptr ? "while another tool records" : "before 12.0") +
+        "; a clock that is set meanwhile moves them");
   if (!conventions_.threads)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   wake_.store(&wake, std::memory_order_release);
@@ -175,6 +179,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     unsubscribe();
     return report;
   }
+  captures_.watch(library_, subscriber_);
   // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
   enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
                   before_cuda && library_.sharing.load() == nullptr);
@@ -198,9 +203,9 @@ std::string CuptiSource::kept_back() const {
   return result == CUPTI_SUCCESS || pool_.outstanding() == 0 ? std::string() : library_.error_name(result);
 }
 
-void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
-  if (!active()) return;
-  if (synchronize) synchronize_contexts(context);
+bool CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
+  if (!active()) return true;
+  const bool waited = !synchronize || synchronize_contexts(context, captures_);
   enabler_.settle();
   flush_all(0);
   if (at_exit) {
@@ -208,17 +213,26 @@ void CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
     // A forced flush hands out running kernels without an end, and never again: only when nothing can follow. It would do
     // so to other tools too.
     if (library_.sharing.load() == nullptr) flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    count_dropped();
   } else {
     enabler_.disable();
     flush_all(0);
+    count_dropped();
     unsubscribe();
   }
   active_.store(false, std::memory_order_release);
+  return waited;
 }
 
+// What CUPTI drops after the last flush is no part of the recording: it gets no more buffers then.
 std::uint64_t CuptiSource::take_dropped() {
+  if (active()) count_dropped();
+  return dropped_.exchange(0);
+}
+
+void CuptiSource::count_dropped() {
   std::size_t dropped = 0;
-  return loaded_ && library_.take_dropped(&dropped) == CUPTI_SUCCESS ? dropped : 0;
+  if (library_.take_dropped(&dropped) == CUPTI_SUCCESS) dropped_.fetch_add(dropped);
 }
 
 void CuptiSource::forget() {

@@ -12,6 +12,7 @@
 #include "enabler.h"
 #include "options.h"
 #include "pool.h"
+#include "stream_captures.h"
 #include "wake.h"
 
 namespace cutrace {
@@ -31,12 +32,14 @@ class CuptiSource {
 
   // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
   void flush();
-  void detach(bool at_exit, bool synchronize, void* context);
+  // False when work that may still run was not waited for, see StreamCaptures.
+  bool detach(bool at_exit, bool synchronize, void* context);
+  const StreamCaptures& captures() const { return captures_; }
 
   // After detach(): why CUPTI has kept buffers with records, empty when it has not.
   std::string kept_back() const;
 
-  // Writer thread: records that CUPTI threw away since the last call.
+  // Writer thread: records that CUPTI threw away since the last call, until the end of the recording.
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
@@ -61,8 +64,9 @@ class CuptiSource {
   static void on_shared_complete(std::uint8_t* buffer, std::size_t size, std::size_t valid, void*) {
     on_complete(nullptr, 0, buffer, size, valid);
   }
-  static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void*) {
+  static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     instance().enabler_.on_callback(domain, id);
+    instance().captures_.on_callback(domain, id, data);
   }
   bool subscribe(const Options& options, Report& report);
   bool subscribe_as_one_of_several(std::string& holder);
@@ -70,6 +74,7 @@ class CuptiSource {
   CUptiResult register_buffers();
   void unsubscribe();
   void flush_all(std::uint32_t flags);
+  void count_dropped();
   template <typename Value>
   bool set_attribute(CUpti_ActivityAttribute attribute, Value value);
 
@@ -85,10 +90,12 @@ class CuptiSource {
   Conventions conventions_once_;  // where CUPTI serves one tool: agreed on once
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Enabler enabler_;
+  StreamCaptures captures_;
   BufferPool pool_;
   std::atomic<Wake*> wake_{nullptr};
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
+  std::atomic<std::uint64_t> dropped_{0};  // not yet taken
 };
 
 }  // namespace cutrace

@@ -80,11 +80,16 @@ void* current_context() {
   return d.complete() && d.GetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
-void synchronize_contexts(void* context) {
+bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   const Driver d = load();
   const int count = device_count(d);
-  // While the program captures a stream into a graph, a wait from any thread would make that capture invalid, unless the
-  // thread says that it knows what it does.
+  bool everywhere = true;
+  const auto wait = [&](CUcontext one) {
+    if (captures.any_in(one)) return everywhere = false;
+    synchronize(d, one);
+    return true;
+  };
+  // While the program captures a stream, other contexts may be waited for only by a thread that says it knows what it does.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   if (d.ExchangeCaptureMode) d.ExchangeCaptureMode(&mode);
   for (int device = 0; device < count; ++device) {
@@ -93,12 +98,13 @@ void synchronize_contexts(void* context) {
     CUcontext primary = nullptr;
     if (d.PrimaryState(device, &flags, &active) != CUDA_SUCCESS || !active) continue;
     if (d.PrimaryRetain(&primary, device) != CUDA_SUCCESS) continue;
-    synchronize(d, primary);
+    wait(primary);
     d.PrimaryRelease(device);
     if (primary == context) context = nullptr;
   }
-  if (context != nullptr && count != 0) synchronize(d, static_cast<CUcontext>(context));
+  if (context != nullptr && count != 0) wait(static_cast<CUcontext>(context));
   if (d.ExchangeCaptureMode) d.ExchangeCaptureMode(&mode);
+  return everywhere;
 }
 
 std::vector<DeviceFacts> device_facts() {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "stream_captures.h"
+
 namespace cutrace {
 
 struct DeviceFacts {
@@ -19,8 +21,9 @@ struct DeviceFacts {
 bool driver_is_loaded();
 // The current context of the calling thread, null when there is none.
 void* current_context();
-// Waits for all work of the devices' primary contexts and of `context`. Calls that wait: a thread of its own.
-void synchronize_contexts(void* context);
+// Waits for all work of the devices' primary contexts and of `context`, but for contexts with a stream that is being
+// captured; false when there was one. Calls that wait: a thread of its own.
+bool synchronize_contexts(void* context, const StreamCaptures& captures);
 // Empty until the program has initialised CUDA.
 std::vector<DeviceFacts> device_facts();
 // As CUDA counts versions (13000), 0 when unknown.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace cutrace {
 namespace {
@@ -71,21 +74,30 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// Sets all calls that ApiFilter::launch keeps, or all that it drops.
-bool set_calls(const CuptiLibrary& cupti, bool kept, bool on) {
-  bool worked = true;
+// Sets all calls that ApiFilter::launch keeps, or all that it drops, and says which CUPTI refused.
+std::optional<Refusal> set_calls(const CuptiLibrary& cupti, bool kept, bool on) {
+  std::string first;
+  CUptiResult error = CUPTI_SUCCESS;
+  int refused = 0;
   for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
     for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
-      if (keeps_api_call(name) == kept) worked &= cupti.enable_call(domain, id, on) == CUPTI_SUCCESS;
+      if (keeps_api_call(name) != kept) return;
+      const CUptiResult result = cupti.enable_call(domain, id, on);
+      // A CUPTI that is newer than the driver knows calls that the program cannot make.
+      if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) return;
+      first = name;
+      error = result;
     });
-  return worked;
+  if (refused == 0) return {};
+  const std::string more = refused > 1 ? " and " + std::to_string(refused - 1) + " more" : "";
+  return Refusal{"a part of api=launch: " + first + more, cupti.error_name(error)};
 }
 
 void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
   const bool by_call = cupti.has_filter();
   const auto set = [&](bool kept, bool on) {
-    if (!set_calls(cupti, kept, on)) out.refused.push_back({"a part of api=launch", "no filter for some calls"});
+    if (auto refusal = set_calls(cupti, kept, on)) out.refused.push_back(std::move(*refusal));
   };
   // Each wanted call on: the others then cost nothing. CUPTI 13.0 records nothing that way when CUDA is in use already.
   if (filter == ApiFilter::launch && by_call && before_cuda) {

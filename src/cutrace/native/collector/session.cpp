@@ -428,7 +428,7 @@ void Session::flush_loop() {
     if (const std::uint64_t waits = synchronize_wanted_; waits != synchronized_) {
       void* const context = context_;
       lock.unlock();
-      synchronize_contexts(context);
+      synchronize_contexts(context, source_.captures());
       lock.lock();
       synchronized_ = waits;
       changed_.notify_all();
@@ -445,18 +445,19 @@ void Session::flush_loop() {
     next = Clock::now() + interval;
   }
   const bool attached = attached_, at_exit = at_exit_;
+  bool waited = true;
   void* const context = context_;
   lock.unlock();
   if (attached) {
     gather_device_facts();
-    source_.detach(at_exit, options_.synchronize, context);
+    waited = source_.detach(at_exit, options_.synchronize, context);
   }
   const std::string kept = attached ? source_.kept_back() : std::string();
   lock.lock();
-  if (!kept.empty()) {
-    notes_.push_back("CUPTI did not hand out its last records (" + kept + "), so they are missing");
-    news_.texts("notes", notes_);
-  }
+  if (!kept.empty()) notes_.push_back("CUPTI did not hand out its last records (" + kept + "), so they are missing");
+  if (!waited)
+    notes_.push_back("the GPU was not waited for at the end, because the program was capturing a stream: work that still ran is missing");
+  if (!kept.empty() || !waited) news_.texts("notes", notes_);
   flusher_done_ = true;
   changed_.notify_all();
 }

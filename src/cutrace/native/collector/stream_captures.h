@@ -1,0 +1,44 @@
+// Which streams the program is capturing into CUDA graphs.
+//
+// A wait for a context makes every capture of its streams invalid, whoever waits and in whatever mode: the program's next call
+// on such a stream fails. So whoever waits for the GPU has to know. Captures that began before the recording are not known.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "cupti_library.h"
+
+namespace cutrace {
+
+class StreamCaptures {
+ public:
+  // Has CUPTI tell of captures from now on. The subscriber's callback must then lead to on_callback().
+  void watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber);
+  // The program's threads, inside CUPTI's callbacks; other calls are passed over.
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
+  // Whether a stream of this context is being captured.
+  bool any_in(CUcontext context) const;
+
+ private:
+  enum class Does { begin, end, destroy };
+  struct Call {
+    CUpti_CallbackDomain domain;
+    CUpti_CallbackId id;
+    Does does;
+  };
+  struct Capture {
+    CUstream stream;
+    CUcontext context;
+  };
+
+  void find_calls(const CuptiLibrary& cupti);
+  void remove(CUstream stream, bool all);
+
+  std::vector<Call> calls_;  // once, before CUPTI calls back
+  mutable std::mutex mutex_;
+  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it.
+  std::vector<Capture> captures_;
+};
+
+}  // namespace cutrace
