@@ -94,6 +94,48 @@ def test_nvtx_and_calls_are_the_same_in_each_form(tmp_path: Path, form: Any) -> 
     assert same(cutrace.load(form(tmp_path / "export.arrow", source)), cutrace.load(source))
 
 
+def other(column: Any, how: str) -> Any:
+    """A column as other programs write it that read an export and wrote it again."""
+    if pa.types.is_string(column.type):
+        kinds = {"dictionary": pa.dictionary(pa.int32(), pa.string()), "large": pa.large_string()}
+        return column.cast(kinds[how]) if how in kinds else column
+    if pa.types.is_integer(column.type):
+        if how == "floating" and (max(map(abs, column.to_pylist() or [0])) if not column.null_count else 0) >= 2**53:
+            return column  # too great to be whole
+        kinds = {"floating": pa.float64(), "decimal": pa.decimal128(38, 0)}
+        return column.cast(kinds[how]) if how in kinds else column
+    return column
+
+
+@pytest.mark.parametrize("how", ["dictionary", "large", "floating", "decimal"])
+def test_columns_may_be_of_other_types(tmp_path: Path, how: str) -> None:
+    import pyarrow.parquet
+
+    (tmp_path / "p").mkdir()
+    for name, table in tables(NSYS).items():
+        columns = {c: other(table.column(c).combine_chunks(), how) for c in table.column_names}
+        pyarrow.parquet.write_table(pa.table(columns), tmp_path / "p" / f"{name}.parquet")
+    trace, expected = cutrace.load(tmp_path / "p"), cutrace.load(NSYS)
+
+    assert same(trace, expected)
+    assert trace.imports[0].accounts == expected.imports[0].accounts
+
+
+def test_a_number_that_is_not_whole_is_lost(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    folder = parquetdir(tmp_path / "p", nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)] * 3))
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    table = pyarrow.parquet.read_table(file)
+    for column, values in (("end", [20.0, 20.5, 1e300]), ("registersPerThread", [16.0, None, 16.0])):
+        table = table.set_column(table.column_names.index(column), column, pa.array(values))
+    pyarrow.parquet.write_table(table, file)
+    trace = cutrace.load(folder)
+
+    assert trace.kernels["end"].tolist() == [20 + trace.processes[0].info["time_offset_ns"]]
+    assert trace.imports[0].lost == 2
+
+
 def test_a_file_that_is_cut_off_gives_what_can_be_read(tmp_path: Path) -> None:
     rows = [kernel(10 * i, 10 * i + 5) for i in range(1, 5001)]
     path = arrow(

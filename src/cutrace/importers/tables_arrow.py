@@ -73,13 +73,14 @@ class ArrowTables:
 
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         import pyarrow.compute as compute
+        import pyarrow.types as types
 
         counts = dict.fromkeys(columns, 0)
         for batch in self._read(table, columns):
             for name in columns:
-                column = batch.column(name)
-                kind = str(column.type)
-                empty = "" if kind in ("string", "large_string") else 0 if "int" in kind or "double" in kind else None
+                column = _plain(batch.column(name))
+                number = any(is_one(column.type) for is_one in (types.is_integer, types.is_floating, types.is_decimal))
+                empty = "" if _is_text(column.type) else 0 if number else None
                 some = compute.is_valid(column)
                 if empty is not None:
                     some = compute.and_kleene(some, compute.not_equal(column, empty))
@@ -203,13 +204,18 @@ def _batches(reader: Any) -> Iterator[Any]:
 def _column(array: Any, kind: Kind) -> Column:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    array = _plain(array)
     type_ = array.type
     if kind == "integer" and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
         return _numbers(array, pa.uint64() if type_ == pa.uint64() else pa.int64(), np.int64)
     if kind == "real" and (pa.types.is_floating(type_) or pa.types.is_integer(type_)):
         return _numbers(array, pa.float64(), np.float64)
+    if kind == "integer" and pa.types.is_floating(type_):
+        return _whole(_numbers(array, pa.float64(), np.float64))
+    if kind == "integer" and pa.types.is_decimal(type_):
+        return Column.mixed(
+            [int(v) if v is not None and v == int(v) and abs(v) < 2**63 else v for v in array.to_pylist()], kind
+        )
     return Column.mixed(array.to_pylist(), kind)
 
 
@@ -220,6 +226,26 @@ def _numbers(array: Any, target: Any, dtype: type) -> Column:
         values = values.fill_null(0)
     numbers = values.to_numpy(zero_copy_only=False)
     return Column(numbers.view(dtype) if numbers.dtype == np.uint64 else numbers, null, np.zeros(len(null), bool))
+
+
+def _whole(column: Column) -> Column:
+    """Whole numbers that somebody wrote as floating ones, as pandas does where some are missing: those are NaN."""
+    null = column.null | np.isnan(column.values)
+    right = ~null & (np.floor(column.values) == column.values) & (np.abs(column.values) < 2.0**63)
+    return Column(np.where(right, column.values, 0).astype(np.int64), null, ~(null | right))
+
+
+def _plain(array: Any) -> Any:
+    """An array without a dictionary."""
+    import pyarrow as pa
+
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _pyarrow(path: Path) -> None:
