@@ -8,6 +8,15 @@
 
 namespace cutrace {
 
+// Merges two sorted stretches that lie side by side. Of long ones often only the ends are among each other.
+template <typename Iterator, typename Less>
+void merge_runs(Iterator begin, Iterator middle, Iterator end, Less less) {
+  if (!less(*middle, *(middle - 1))) return;
+  begin = std::upper_bound(begin, middle, *middle, less);
+  end = std::lower_bound(middle, end, *(middle - 1), less);
+  std::inplace_merge(begin, middle, end, less);
+}
+
 // Stable. Puts swapped neighbours right as long as that is cheap, then merges the runs that are left.
 template <typename Iterator, typename Less>
 void sort_runs(Iterator begin, Iterator end, Less less) {
@@ -35,7 +44,7 @@ void sort_runs(Iterator begin, Iterator end, Less less) {
   while (runs.size() > 2) {
     std::size_t kept = 1;
     for (std::size_t i = 0; i + 1 < runs.size(); i += 2) {
-      if (i + 2 < runs.size()) std::inplace_merge(runs[i], runs[i + 1], runs[i + 2], less);
+      if (i + 2 < runs.size()) merge_runs(runs[i], runs[i + 1], runs[i + 2], less);
       runs[kept++] = runs[std::min(i + 2, runs.size() - 1)];
     }
     runs.resize(kept);
