@@ -1,0 +1,106 @@
+#include "spreads.h"
+
+#include <nanobind/nanobind.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "arrays.h"
+#include "encoder.h"
+#include "values.h"
+#include "view.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+
+std::vector<Spreads::Bin> Spreads::bins() const {
+  std::vector<Bin> found;
+  found.reserve(used_);
+  for (const Bin& bin : bins_)
+    if (bin.count != 0) found.push_back(bin);
+  return found;
+}
+
+void Spreads::grow(std::uint32_t group) {
+  if (group < spreads_.size()) return;
+  spreads_.resize(std::size_t{group} + 1);
+  pieces_.resize(std::size_t{group} + 1);
+}
+
+void Spreads::rehash() {
+  std::vector<Bin> old(bins_.size() * 2);
+  old.swap(bins_);
+  for (const Bin& bin : old)
+    if (bin.count != 0) bins_[find(bins_.data(), bins_.size() - 1, bin.key)] = bin;
+}
+
+// Chan, Golub and LeVeque's way to put the deviations of two sets together.
+void Spreads::put_together() {
+  for (const std::uint32_t group : touched_) {
+    Spread& spread = spreads_[group];
+    Piece& piece = pieces_[group];
+    const double before = static_cast<double>(spread.count), delta = piece.mean - spread.mean;
+    spread.count += piece.count;
+    const double part = static_cast<double>(piece.count) / static_cast<double>(spread.count);
+    spread.squares += piece.squares + delta * delta * before * part;
+    spread.mean += delta * part;
+    piece = {};
+  }
+  touched_.clear();
+}
+
+namespace {
+
+void add(Spreads& spreads, nb::handle groups, nb::handle numbers) {
+  View group(groups), number(numbers);
+  if (group.type() != Type::kU32 || number.type() != Type::kI64 || group.size() != number.size())
+    throw std::invalid_argument("as many groups, uint32, as numbers, int64");
+  nb::gil_scoped_release release;
+  spreads.add(Values<std::uint32_t>(group), Values<std::int64_t>(number), number.size());
+}
+
+template <typename T, typename Rows, typename Get>
+nb::object column(const Rows& rows, const Get& get) {
+  Array<T> out(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = get(rows[i]);
+  return to_array(std::move(out));
+}
+
+nb::tuple columns(const Spreads& spreads) {
+  using Spread = Spreads::Spread;
+  const auto& rows = spreads.spreads();
+  return nb::make_tuple(
+      column<std::int64_t>(rows, [](const Spread& s) { return static_cast<std::int64_t>(s.count); }),
+      column<std::uint64_t>(rows, [](const Spread& s) { return s.high; }),
+      column<std::uint64_t>(rows, [](const Spread& s) { return s.low; }),
+      column<std::int64_t>(rows, [](const Spread& s) { return s.least; }),
+      column<std::int64_t>(rows, [](const Spread& s) { return s.greatest; }),
+      column<double>(rows, [](const Spread& s) { return s.squares; }));
+}
+
+nb::tuple bins(const Spreads& spreads) {
+  using Bin = Spreads::Bin;
+  const auto rows = spreads.bins();
+  return nb::make_tuple(
+      column<std::uint32_t>(rows, [](const Bin& b) { return b.group(); }),
+      column<float>(rows, [](const Bin& b) { return b.begin(); }),
+      column<float>(rows, [](const Bin& b) { return b.end(); }),
+      column<std::int64_t>(rows, [](const Bin& b) { return static_cast<std::int64_t>(b.count); }));
+}
+
+}  // namespace
+
+void register_spreads(nb::module_& m) {
+  nb::class_<Spreads>(m, "Spreads", "Numbers by group: how many, sum, extremes, deviation and histogram.")
+      .def(nb::init<>())
+      .def("add", &add, nb::arg("groups"), nb::arg("numbers"), "Take in numbers from 0 of the group beside each.")
+      .def("__len__", [](const Spreads& s) { return s.spreads().size(); }, "One more than the largest group.")
+      .def("columns", &columns,
+           "By group (counts, sums >> 64, sums & (2**64 - 1), least, greatest, squares of differences from the mean).")
+      .def("bins", &bins,
+           "The histogram, in any order: (groups, begins, ends, counts). A bin has the numbers from its begin to below its\n"
+           "end, rounded to a float32.");
+}
+
+}  // namespace cutrace

@@ -1,0 +1,149 @@
+// What there is to know of many integers by group without keeping them: how many, sum, extremes, deviation, and a
+// histogram, from which quantiles come.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace cutrace {
+
+class Spreads {
+ public:
+  // Deviations are put together from those of so many numbers at a time.
+  static constexpr std::size_t kPiece = std::size_t{1} << 16;
+  // A bin is a float without its last bits: ten of the mantissa stay.
+  static constexpr unsigned kDroppedBits = 13;
+  static constexpr unsigned kCodeBits = 31 - kDroppedBits;
+
+  struct Spread {
+    std::uint64_t count = 0;
+    std::uint64_t low = 0, high = 0;  // the sum, in 128 bits
+    std::int64_t least = std::numeric_limits<std::int64_t>::max(), greatest = 0;
+    double mean = 0, squares = 0;  // squares of the differences from the mean
+  };
+  struct Bin {
+    std::uint64_t key = 0;  // the group, and behind it the code of the bin
+    std::uint64_t count = 0;
+
+    std::uint32_t group() const { return static_cast<std::uint32_t>(key >> kCodeBits); }
+    float begin() const { return number(code()); }
+    float end() const { return number(code() + 1); }
+
+   private:
+    std::uint32_t code() const { return static_cast<std::uint32_t>(key) & ((1u << kCodeBits) - 1); }
+    static float number(std::uint32_t code) {
+      const std::uint32_t bits = code << kDroppedBits;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+  };
+
+  // Takes in numbers from 0, of the group beside each; Groups and Numbers have operator[].
+  template <typename Groups, typename Numbers>
+  void add(const Groups& groups, const Numbers& numbers, std::size_t size) {
+    for (std::size_t begin = 0; begin < size; begin += kPiece) {
+      const std::size_t end = begin + kPiece < size ? begin + kPiece : size;
+      std::uint32_t least = groups[begin], greatest = least;
+      for (std::size_t i = begin; i < end; ++i) {
+        least = groups[i] < least ? groups[i] : least;
+        greatest = groups[i] > greatest ? groups[i] : greatest;
+      }
+      grow(greatest);
+      if (least == greatest) {
+        // What is known of a single group need not go through memory.
+        touched_.push_back(least);
+        Spread spread = spreads_[least];
+        Piece piece;
+        for (std::size_t i = begin; i < end; ++i) note(spread, piece, numbers[i]);
+        piece.mean /= static_cast<double>(piece.count);
+        for (std::size_t i = begin; i < end; ++i) deviate(piece, numbers[i]);
+        spreads_[least] = spread;
+        pieces_[least] = piece;
+      } else {
+        for (std::size_t i = begin; i < end; ++i) {
+          Piece& piece = pieces_[groups[i]];
+          if (piece.count == 0) touched_.push_back(groups[i]);
+          note(spreads_[groups[i]], piece, numbers[i]);
+        }
+        for (const std::uint32_t group : touched_) pieces_[group].mean /= static_cast<double>(pieces_[group].count);
+        for (std::size_t i = begin; i < end; ++i) deviate(pieces_[groups[i]], numbers[i]);
+      }
+      put_together();
+      count(groups, numbers, begin, end);
+    }
+  }
+
+  const std::vector<Spread>& spreads() const { return spreads_; }
+  // In any order.
+  std::vector<Bin> bins() const;
+
+ private:
+  // The numbers of a group among those that are being taken in; the mean is their sum at first.
+  struct Piece {
+    std::uint64_t count = 0;
+    double mean = 0, squares = 0;
+  };
+
+  static void note(Spread& spread, Piece& piece, std::int64_t number) {
+    const auto amount = static_cast<std::uint64_t>(number);
+    spread.low += amount;
+    spread.high += spread.low < amount;
+    spread.least = number < spread.least ? number : spread.least;
+    spread.greatest = number > spread.greatest ? number : spread.greatest;
+    ++piece.count;
+    piece.mean += static_cast<double>(number);
+  }
+
+  static void deviate(Piece& piece, std::int64_t number) {
+    const double difference = static_cast<double>(number) - piece.mean;
+    piece.squares += difference * difference;
+  }
+
+  template <typename Groups, typename Numbers>
+  void count(const Groups& groups, const Numbers& numbers, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end;) {
+      // Room for the bins that so many numbers may need, so that nothing else is asked of each.
+      const std::size_t room = bins_.size() / 4 * 3 - used_, stop = end - i < room ? end : i + room;
+      Bin* const bins = bins_.data();
+      const std::size_t mask = bins_.size() - 1;
+      std::size_t used = used_;
+      for (; i < stop; ++i) {
+        const std::uint64_t key = std::uint64_t{groups[i]} << kCodeBits | code(static_cast<float>(numbers[i]));
+        Bin& bin = bins[find(bins, mask, key)];
+        bin.key = key;
+        used += bin.count++ == 0;
+      }
+      used_ = used;
+      if (used_ * 2 > bins_.size()) rehash();
+    }
+  }
+
+  static std::uint64_t code(float number) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    return (bits & 0x7FFFFFFFu) >> kDroppedBits;
+  }
+
+  // Where a bin is, or is to be. Four neighbours share a line of the cache.
+  static std::size_t find(const Bin* bins, std::size_t mask, std::uint64_t key) {
+    std::size_t slot = (((key >> 2) * 0x9E3779B97F4A7C15u >> 32 << 2) + (key & 3)) & mask;
+    while (bins[slot].count != 0 && bins[slot].key != key) slot = (slot + 1) & mask;
+    return slot;
+  }
+
+  void grow(std::uint32_t group);
+  void rehash();
+  void put_together();
+
+  std::vector<Spread> spreads_;
+  std::vector<Piece> pieces_;
+  std::vector<std::uint32_t> touched_;  // groups with a piece
+  std::vector<Bin> bins_ = std::vector<Bin>(1024);
+  std::size_t used_ = 0;
+};
+
+}  // namespace cutrace
