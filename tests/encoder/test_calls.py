@@ -58,6 +58,32 @@ def test_work_goes_to_its_call(calls: list[tuple[int, int, int]], work: list[tup
     assert known.take() == []
 
 
+LONG_CALLS = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(1, 9), st.integers(0, 9), st.integers(1, 3), st.integers(0, 5)),
+    max_size=20,
+)
+
+
+@given(LONG_CALLS, st.lists(st.integers(0, 15), max_size=9), st.integers(1, 20))
+def test_calls_are_found_again(calls, wanted, piece):
+    """Of those with one id the outer one: the first, of those of one moment the longest."""
+    known = Calls(6)
+    rows = [(id_, start, start + length, thread, function) for id_, start, length, thread, function in calls]
+    for at in range(0, len(rows), piece):
+        ids, starts, ends, threads, functions = columns(rows[at : at + piece], "48842")
+        known.add(ids, starts, threads, ends, functions)
+    found = list(zip(*(column.tolist() for column in known.find(np.array(wanted, np.uint32))), strict=True))
+    for id_, (there, start, end, thread, function) in zip(wanted, found, strict=True):
+        mine = [(s, -e, t, f) for i, s, e, t, f in rows if i == id_ and i]
+        assert there == bool(mine)
+        if mine:
+            outer = min((s, e) for s, e, _, _ in mine)
+            assert (start, -end, thread, function) in mine
+            assert (start, -end) == outer
+        else:
+            assert (start, end, thread, function) == (0, 0, 0, 0)
+
+
 def test_a_graph_is_one_entry_for_each_queue() -> None:
     known = Calls(6)
     known.add(*columns([(5, 10, 1)], "484"))

@@ -1,4 +1,4 @@
-"""Dense numbers: for tuples of columns, for the work behind a call, for rows in the order of time."""
+"""Dense numbers: for tuples of columns, and for the work behind a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace._native import Keys, Submissions, time_order, times_known
+from cutrace._native import Keys, Submissions
 
 CORRELATIONS = st.lists(st.one_of(st.integers(0, 9), st.sampled_from([70_000, 2**31, 2**32 - 1])), max_size=60)
 
@@ -63,26 +63,3 @@ def test_columns_of_a_key_keep_their_types() -> None:
     keys.ids([np.zeros(1, np.uint8)])
     with pytest.raises(ValueError, match="keep their types"):
         keys.ids([np.zeros(1, np.uint32)])
-
-
-@given(st.lists(st.integers(0, 50), max_size=400))
-def test_order_of_time(times: list[int]) -> None:
-    order = time_order(np.array(times, np.uint64))
-    if times == sorted(times):
-        assert order is None
-    else:
-        assert order.tolist() == np.argsort(times, kind="stable").tolist()
-
-
-@given(st.lists(st.lists(st.integers(0, 2000), max_size=200), max_size=7))
-def test_order_of_runs(runs: list[list[int]]) -> None:
-    times = np.concatenate([np.zeros(1, np.uint64), *(np.sort(np.array(run, np.uint64)) for run in runs)])
-    order = time_order(times)
-    assert (np.arange(len(times)) if order is None else order).tolist() == np.argsort(times, kind="stable").tolist()
-
-
-@given(st.lists(st.tuples(st.sampled_from([0, 1, 5, 2**63 - 1, 2**63]), st.sampled_from([0, 5, 9, 2**63])), max_size=3))
-def test_times_that_are_known(times: list[tuple[int, int]]) -> None:
-    starts, ends = (np.array([t[i] for t in times], np.uint64) for i in (0, 1))
-    assert times_known(starts, ends) == all(0 < a <= b < 2**63 for a, b in times)
-    assert times_known(starts, None) == all(0 < a < 2**63 for a, _ in times)

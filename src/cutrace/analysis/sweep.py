@@ -16,8 +16,10 @@ from functools import cached_property
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 
-from .._native import Keys, time_order
+from .._native import Calls as LatestCalls
+from .._native import Keys, put_columns, time_order
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES, Table
 from ..trace import Trace
@@ -26,12 +28,14 @@ from .work import GPU_TABLES
 #: A moment behind all others.
 NEVER = (1 << 63) - 1
 
-# Rows of a window, about; rows that are kept for later windows, in bytes; calls that are remembered.
+# Rows of a window, about; rows that are kept for later windows, in bytes; calls that are remembered (2^20).
 _WINDOW_ROWS = 1 << 17
 _KEPT_BYTES = 64 << 20
-_REMEMBERED = 1 << 20
+_REMEMBERED_BITS = 20
 # Clocks of host and GPU agree to this (ns): work may seem to begin so long before its call.
 _CLOCK_ERROR = 10_000_000
+# What tells streams apart, and its types.
+_STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
 
 
 class Part:
@@ -44,9 +48,10 @@ class Part:
     @classmethod
     def of(cls, rows: np.ndarray, begin: str) -> Part:
         """All rows of a block; ``begin`` is the field that says when they begin."""
-        start = np.ascontiguousarray(rows[begin])
-        order = time_order(start)
-        return cls(rows, order, (start if order is None else start[order]).view(np.int64))
+        order = time_order(rows[begin])
+        start = np.empty(len(rows), np.int64)
+        put_columns(start, [rows[begin]], [order], None)
+        return cls(rows, order, start)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -56,10 +61,25 @@ class Part:
             return Part(self._rows[at], None, self.start[at])
         return Part(self._rows, self._order[at], self.start[at])
 
-    def column(self, field: str) -> np.ndarray:
-        """One field as an array of its own."""
-        column = self._rows[field]
-        return np.ascontiguousarray(column) if self._order is None else column[self._order]
+    def column(self, field: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """One field, and in which order its values are to be taken."""
+        return self._rows[field], self._order
+
+
+class _Merge:
+    """Rows of several parts as one, in the order of their begin."""
+
+    def __init__(self, starts: list[np.ndarray]) -> None:
+        start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
+        self._places = time_order(start, places=True) if len(starts) > 1 else None
+        self._size = len(start)
+        self.start = start if self._places is None else self.column(np.int64, [(start, None)])
+
+    def column(self, dtype: npt.DTypeLike, parts: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> np.ndarray:
+        """A column of the parts, each with the order of its rows."""
+        out = np.empty(self._size, dtype)
+        put_columns(out, [column for column, _ in parts], [order for _, order in parts], self._places)
+        return out
 
 
 class Columns:
@@ -68,26 +88,19 @@ class Columns:
 
     def __init__(self, table: Table, parts: list[Part]) -> None:
         self._table, self._parts = table, parts
-        start = (
-            parts[0].start if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *(p.start for p in parts)])
-        )
-        self._order = time_order(start.view(np.uint64)) if len(parts) > 1 else None
-        self._made = {table.start_field or "": start if self._order is None else start.take(self._order)}
-        self._length = len(start)
+        self._merge = _Merge([part.start for part in parts])
+        self._made = {table.start_field or "": self._merge.start}
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._merge.start)
 
     def __contains__(self, field: str) -> bool:
         return field in self._table.offsets
 
     def __getitem__(self, field: str) -> np.ndarray:
         if field not in self._made:
-            columns = [part.column(field) for part in self._parts]
-            nothing = np.zeros(0, self._table.dtype[field])
-            column = columns[0] if len(columns) == 1 else np.concatenate([nothing, *columns])
-            column = column.view(np.int64) if field == self._table.end_field else column
-            self._made[field] = column if self._order is None else column.take(self._order)
+            dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
+            self._made[field] = self._merge.column(dtype, [part.column(field) for part in self._parts])
         return self._made[field]
 
 
@@ -159,7 +172,7 @@ class Sweep:
         self._infos, self._joins = infos, joins
         self._shift = trace.processes[process].clock_offset
         self._readers = {name: InOrder(trace, name, blocks, self._shift) for name, blocks in infos.items()}
-        self._calls = _Remembered()
+        self._calls = LatestCalls(_REMEMBERED_BITS)
         self._stream_keys = Keys(3)
         self.streams: list[Stream] = []
 
@@ -168,7 +181,8 @@ class Sweep:
             ahead = min(until + _CLOCK_ERROR, NEVER)
             tables = {n: reader.take(until if n in GPU_TABLES else ahead) for n, reader in self._readers.items()}
             if self._joins and "api_calls" in tables:
-                self._calls.add(tables["api_calls"])
+                calls = tables["api_calls"]
+                self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
             yield Window(tables, self._work)
 
     def _edges(self) -> list[int]:
@@ -186,33 +200,35 @@ class Sweep:
         return [*edges, NEVER] if infos else []
 
     def _work(self, tables: dict[str, Columns]) -> Work:
-        parts = [(number, tables[name]) for number, name in enumerate(GPU_TABLES) if name in tables]
-        parts = [(number, rows) for number, rows in parts if len(rows)]
-        sizes = [len(rows) for _, rows in parts]
+        parts = [(number, tables[name]) for number, name in enumerate(GPU_TABLES) if tables.get(name)]
+        merge = _Merge([rows["start"] for _, rows in parts])
+
+        def column(rows: Columns, field: str, dtype: type) -> np.ndarray:
+            return rows[field] if field in rows else np.zeros(len(rows), dtype)
+
+        def merged(dtype: type, columns: list[np.ndarray]) -> np.ndarray:
+            return columns[0] if len(columns) == 1 else merge.column(dtype, [(column, None) for column in columns])
 
         def joined(field: str, dtype: type) -> np.ndarray:
-            columns = [rows[field] if field in rows else np.zeros(len(rows), dtype) for _, rows in parts]
-            return columns[0] if len(columns) == 1 else np.concatenate([np.zeros(0, dtype), *columns])
+            return merged(dtype, [column(rows, field, dtype) for _, rows in parts])
 
-        start, device, context = joined("start", np.int64), joined("device", np.uint16), joined("context", np.uint16)
-        end, correlation, launch = (
-            joined("end", np.int64),
-            joined("correlation", np.uint32),
-            joined("launch", np.uint32),
+        correlation = joined("correlation", np.uint32)
+        return Work(
+            start=merge.start,
+            end=joined("end", np.int64),
+            table=merged(np.uint8, [np.full(len(rows), number, np.uint8) for number, rows in parts]),
+            stream=merged(np.uint32, [self._number(*(column(rows, *field) for field in _STREAM)) for _, rows in parts]),
+            device=joined("device", np.uint16),
+            correlation=correlation,
+            launch=joined("launch", np.uint32),
+            calls=Calls(*self._calls.find(correlation)),
         )
-        table = np.repeat(np.array([number for number, _ in parts], np.uint8), sizes)
-        stream = self._number(device, context, joined("stream", np.uint32))
-        if len(parts) > 1:
-            order = np.argsort(start, kind="stable")  # a merge of rising runs
-            columns = (start, end, table, stream, device, correlation, launch)
-            start, end, table, stream, device, correlation, launch = (column.take(order) for column in columns)
-        return Work(start, end, table, stream, device, correlation, launch, self._calls.find(correlation))
 
     def _number(self, *columns: np.ndarray) -> np.ndarray:
         numbers, new = self._stream_keys.ids(columns)
         for at in new.tolist():
             self.streams.append(Stream(*(int(column[at]) for column in columns)))
-        return numbers.astype(np.uint16) if len(self.streams) <= 1 << 16 else numbers
+        return numbers
 
 
 def blocks_by_process(trace: Trace, tables: Sequence[str]) -> list[dict[str, list[BlockInfo]]]:
@@ -291,41 +307,3 @@ class _Live:
         end = len(self.part) if until >= NEVER else int(np.searchsorted(self.part.start, until))
         begin, self.taken = self.taken, max(end, self.taken)
         return self.part[begin : self.taken]
-
-
-class _Remembered:
-    """The latest API calls by correlation id."""
-
-    def __init__(self) -> None:
-        self._mask = np.uint32(_REMEMBERED - 1)
-        self._key = np.zeros(_REMEMBERED, np.uint32)
-        self._start, self._end = np.zeros(_REMEMBERED, np.int64), np.zeros(_REMEMBERED, np.int64)
-        self._thread, self._function = np.zeros(_REMEMBERED, np.uint32), np.zeros(_REMEMBERED, np.uint16)
-
-    def add(self, calls: Columns) -> None:
-        """Remember calls that ascend by start. Of calls under one id, which lie in each other, the outer one stays."""
-        key, start, end = calls["correlation"], calls["start"], calls["end"]
-        thread, function = calls["thread"], calls["function"]
-        slot = key & self._mask
-        new = (key != 0) & (self._key.take(slot) != key)
-        if not new.all():
-            slot, key, start, end, thread, function = (c[new] for c in (slot, key, start, end, thread, function))
-        self._write(slot, key, start, end, thread, function)
-        if ((self._start.take(slot) != start) | (self._end.take(slot) != end)).any():
-            # What is written last stays, and that is to be the first, of those of one moment the longest.
-            order = np.lexsort((end, -start))
-            self._write(*(column[order] for column in (slot, key, start, end, thread, function)))
-
-    def _write(self, slot: np.ndarray, *values: np.ndarray) -> None:
-        kept: tuple[np.ndarray, ...] = (self._key, self._start, self._end, self._thread, self._function)
-        for column, new in zip(kept, values, strict=True):
-            column[slot] = new
-
-    def find(self, correlation: np.ndarray) -> Calls:
-        """The calls with these ids."""
-        slot = correlation & self._mask
-        known = (self._key.take(slot) == correlation) & (correlation != 0)
-        columns = [column.take(slot) for column in (self._start, self._end, self._thread, self._function)]
-        if not known.all():
-            columns = [np.where(known, column, 0) for column in columns]
-        return Calls(known, *columns)

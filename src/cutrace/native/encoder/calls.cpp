@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -30,21 +32,58 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // Of calls with one id (a runtime call and the driver calls in it), the one that began first counts.
-  void add(nb::handle correlations, nb::handle starts, nb::handle threads) {
+  // Of calls with one id (a runtime call and the driver calls in it), the one that began first counts, of those of one
+  // moment the longest. Ends and functions, which not everybody wants to know, are given always or never.
+  void add(nb::handle correlations, nb::handle starts, nb::handle threads, nb::object ends, nb::object functions) {
     View correlation(correlations), start(starts), thread(threads);
     check(correlation, Type::kU32, start.size());
     check(thread, Type::kU32, start.size());
     check(start, Type::kU64, start.size());
+    std::optional<View> end, function;
+    if (!ends.is_none()) {
+      check(end.emplace(ends), Type::kU64, start.size());
+      check(function.emplace(functions), Type::kU16, start.size());
+      rest_.resize(calls_.size());
+    }
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < start.size(); ++row) {
       const auto id = correlation.get<std::uint32_t>(row);
       const auto time = start.get<std::uint64_t>(row);
       if (id == 0) continue;
       Call& call = calls_[id & mask_];
-      if (call.id == id && call.start <= time) continue;
+      const std::uint64_t stop = end ? end->get<std::uint64_t>(row) : 0;
+      if (call.id == id && (call.start < time || (call.start == time && (!end || rest_[id & mask_].end >= stop))))
+        continue;
       call = {time, id, thread.get<std::uint32_t>(row)};
+      if (end) rest_[id & mask_] = {stop, function->get<std::uint16_t>(row)};
     }
+  }
+
+  // The calls with these ids: (known, starts, ends, threads, functions), 0 where a call is not known.
+  nb::tuple find(nb::handle correlations) const {
+    View correlation(correlations);
+    check(correlation, Type::kU32, correlation.size());
+    const std::size_t rows = correlation.size();
+    Array<bool> known(rows);
+    Array<std::int64_t> starts(rows), ends(rows);
+    Array<std::uint32_t> threads(rows);
+    Array<std::uint16_t> functions(rows);
+    {
+      nb::gil_scoped_release release;
+      for (std::size_t row = 0; row < rows; ++row) {
+        const auto id = correlation.get<std::uint32_t>(row);
+        const Call& found = calls_[id & mask_];
+        known[row] = found.id == id && id != 0;
+        const Call call = known[row] ? found : Call{};
+        const Rest rest = known[row] && !rest_.empty() ? rest_[id & mask_] : Rest{};
+        starts[row] = static_cast<std::int64_t>(call.start);
+        ends[row] = static_cast<std::int64_t>(rest.end);
+        threads[row] = call.thread;
+        functions[row] = rest.function;
+      }
+    }
+    return nb::make_tuple(to_array(std::move(known)), to_array(std::move(starts)), to_array(std::move(ends)),
+                          to_array(std::move(threads)), to_array(std::move(functions)));
   }
 
   // Notes work: counter series[queue] of the tally is higher by one from the launch (the work's begin, where that comes
@@ -104,6 +143,10 @@ class Calls {
     std::uint32_t id = 0;
     std::uint32_t thread = 0;
   };
+  struct Rest {
+    std::uint64_t end = 0;
+    std::uint16_t function = 0;
+  };
   // What a call launched into one queue. Work of a call (of a graph, say) that comes behind each other is one entry.
   struct Entry {
     std::uint64_t launch, begin, end;
@@ -116,8 +159,10 @@ class Calls {
   };
 
   static void check(const View& view, Type type, std::size_t size) {
-    if (view.type() != type || view.size() != size)
-      throw std::invalid_argument("columns are ids and threads, uint32, and times, uint64, of equal lengths");
+    const bool time = type == Type::kU64 && view.type() == Type::kI64;  // none is negative
+    if ((view.type() != type && !time) || view.size() != size)
+      throw std::invalid_argument("columns are ids and threads, uint32, times, 64 bits, and functions, uint16, of equal "
+                                  "lengths");
   }
 
   void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
@@ -137,6 +182,7 @@ class Calls {
 
   std::uint32_t mask_;
   std::vector<Call> calls_;
+  std::vector<Rest> rest_;  // beside calls_, if wanted
   std::unordered_map<std::uint64_t, Group> groups_;
   std::array<Last, 16> last_;  // where the newest work went, by queue: work of several is mixed
   std::size_t noted_ = 0;
@@ -147,7 +193,11 @@ class Calls {
 void register_calls(nb::module_& m) {
   nb::class_<Calls>(m, "Calls", "The newest API calls of a process by correlation id.")
       .def(nb::init<unsigned>(), nb::arg("bits"), "Remembers 2**bits calls.")
-      .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"), "Note calls.")
+      .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),
+           nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(),
+           "Note calls; their ends and functions for find() alone.")
+      .def("find", &Calls::find, nb::arg("correlations"),
+           "The calls with these ids: (known, starts, ends, threads, functions), 0 where a call is not known.")
       .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
            nb::arg("tally"), nb::arg("series"), nb::arg("wanted"),
            "Note work: counter ``series[queue]`` of a tally is higher by one from the launch to the end; with ``wanted``,\n"

@@ -79,6 +79,7 @@ void register_unpack(nanobind::module_& m);
 void register_json_rows(nanobind::module_& m);
 void register_calls(nanobind::module_& m);
 void register_tally(nanobind::module_& m);
+void register_rows(nanobind::module_& m);
 void register_spreads(nanobind::module_& m);
 
 }  // namespace cutrace

@@ -16,7 +16,6 @@
 
 #include "arrays.h"
 #include "encoder.h"
-#include "runs.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -306,41 +305,6 @@ class Submissions {
   std::unordered_map<std::uint32_t, Many> more_;
 };
 
-// The order of rows by time, None when they are in order already. Equal times keep their order.
-nb::object time_order(nb::handle column) {
-  View times(column);
-  if (times.type() != Type::kU64) throw std::invalid_argument("times are uint64");
-  const auto time = [&](std::size_t row) { return times.get<std::uint64_t>(row); };
-  const std::size_t rows = times.size();
-  std::size_t sorted = 1;
-  while (sorted < rows && time(sorted - 1) <= time(sorted)) ++sorted;
-  if (sorted >= rows) return nb::none();
-  Array<std::uint32_t> order(rows);
-  {
-    nb::gil_scoped_release release;
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> keys(rows);
-    for (std::size_t i = 0; i < rows; ++i) keys[i] = {time(i), static_cast<std::uint32_t>(i)};
-    sort_runs(keys.begin(), keys.end(), std::less<>());
-    for (std::size_t i = 0; i < rows; ++i) order[i] = keys[i].second;
-  }
-  return to_array(std::move(order));
-}
-
-// Whether all rows have times that can be: a start behind 0, an end (where there are ends) not before it, and none so
-// large that signed numbers could not hold it.
-bool times_known(nb::handle starts, nb::object ends) {
-  View start(starts), end(ends.is_none() ? starts : nb::handle(ends));
-  if (start.type() != Type::kU64 || end.type() != Type::kU64) throw std::invalid_argument("times are uint64");
-  if (start.size() != end.size()) throw std::invalid_argument("as many ends as starts");
-  constexpr auto kLatest = static_cast<std::uint64_t>(INT64_MAX);
-  bool known = true;
-  for (std::size_t row = 0; row < start.size(); ++row) {
-    const auto first = start.get<std::uint64_t>(row), last = end.get<std::uint64_t>(row);
-    known &= (first != 0) & (first <= last) & (last <= kLatest);
-  }
-  return known;
-}
-
 }  // namespace
 
 void register_keys(nb::module_& m) {
@@ -356,10 +320,6 @@ void register_keys(nb::module_& m) {
       .def("lists", &Submissions::lists, nb::arg("correlations"),
            "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).")
       .def_prop_ro("end", &Submissions::end, "The first id behind those given, the base for the next process.");
-  m.def("times_known", &times_known, nb::arg("starts"), nb::arg("ends").none(),
-        "Whether all starts are above 0, and all ends (None: there are none) not before them; none beyond 2**63 - 1.");
-  m.def("time_order", &time_order, nb::arg("times"),
-        "Row numbers in the order of their times (stable), None when the rows are in order already.");
 }
 
 }  // namespace cutrace
