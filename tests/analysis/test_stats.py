@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -451,15 +452,22 @@ def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
 def test_overlaps_count_each_moment_once(intervals, pieces):
     """Kinds of work as sets of moments, taken in by pieces."""
     intervals = sorted(intervals, key=lambda i: i[1])
-    kinds = np.array([1 << kind for kind, _, _ in intervals], np.uint8)
+    kinds = np.array([kind for kind, _, _ in intervals], np.int64)
     start = np.array([start for _, start, _ in intervals], np.int64)
     end = start + np.array([length for _, _, length in intervals], np.int64)
-    device = overlap._Device()
+    # Launch 0 computes and launch 1 communicates.
+    uses = overlap.GpuUses(np.array([False, True]))
     for at in range(0, len(intervals), pieces):
         part = slice(at, at + pieces)
-        device.add(start[part], end[part], kinds[part], np.zeros(len(start[part]), np.uint8))
+        uses.add(SimpleNamespace(work=SimpleNamespace(
+            device=np.zeros(len(start[part]), np.uint16), start=start[part], end=end[part],
+            table=np.array([0, 0, 1, 2], np.uint8)[kinds[part]], launch=(kinds[part] == 1).astype(np.uint32),
+        )))  # fmt: skip
     moments = {k: {t for kind, a, n in intervals if kind == k for t in range(a, a + n)} for k in range(4)}
-    use = device.use(0, 0)
+    if not intervals:
+        assert uses.uses(0) == []
+        return
+    (use,) = uses.uses(0)
     assert use.busy == len(set().union(*moments.values()))
     assert use.compute == len(moments[0])
     assert (use.communication.time, use.communication.hidden) == (len(moments[1]), len(moments[1] & moments[0]))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .._native import Keys
+from .._native import Keys, Levels
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
@@ -584,31 +583,15 @@ class Memory(Collector):
         self._begin()
 
     def _begin(self) -> None:
-        self._groups = _Groups(2)
-        self._numbers: list[list[int]] = []  # allocations, allocated, frees, freed, peak, level
+        self._groups, self._levels = _Groups(2), Levels(_ALLOCATE, _RELEASE)
 
     def add(self, window: Window) -> None:
-        rows = _rows(window, "allocations")
-        if not rows:
-            return
-        group, sizes = self._groups.of(rows["device"], rows["memory"]), _sizes(rows["bytes"])
-        self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
-        # Group by group, each in the order of time: then a group is a stretch of the arrays.
-        order = np.argsort(group.astype(np.uint16), kind="stable")
-        sizes, operation = sizes.take(order), rows["operation"].take(order)
-        taken, given = (np.where(operation == which, sizes, 0) for which in (_ALLOCATE, _RELEASE))
-        level = np.cumsum(taken - given)
-        edges = np.append(0, np.cumsum(np.bincount(group))).tolist()
-        for sums, (begin, end) in zip(self._numbers, pairwise(edges), strict=False):
-            if begin < end:
-                before = sums[5] - (int(level[begin - 1]) if begin else 0)
-                sums[4], sums[5] = max(sums[4], before + int(level[begin:end].max())), before + int(level[end - 1])
-                for place, which, moved in ((0, _ALLOCATE, taken), (2, _RELEASE, given)):
-                    sums[place] += int(np.count_nonzero(operation[begin:end] == which))
-                    sums[place + 1] += int(moved[begin:end].sum())
+        if rows := _rows(window, "allocations"):
+            group = self._groups.of(rows["device"], rows["memory"])
+            self._levels.add(group, rows["operation"], _sizes(rows["bytes"]))
 
     def end(self, process: int, streams: list[Stream]) -> None:
-        for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
+        for (device, memory), numbers in zip(self._groups.values, self._levels.levels(), strict=True):
             self._found.append(MemoryUse(process, device, word(MEMORY_KINDS, memory), *numbers))
         self._begin()
 

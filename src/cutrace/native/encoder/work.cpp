@@ -1,0 +1,295 @@
+// What GPU work makes of time: StreamTimes tells when streams ran work, what they waited for when they ran none and how
+// long their queues were, GpuTimes in how much of the time a GPU ran work of some kinds. Both take in rows in the order
+// of their begin and remember little of them. docs/stats.md has the rules.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "encoder.h"
+#include "spreads.h"
+#include "values.h"
+#include "view.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+constexpr std::int64_t kNever = -1;
+constexpr std::size_t kTables = 4;  // of GPU work; the first is that of kernels
+using Counts = std::array<std::uint64_t, kTables>;
+
+void check(const View& view, Type type, std::size_t rows) {
+  if (view.type() != type || view.size() != rows)
+    throw std::invalid_argument("columns of work have equal lengths and the types of its fields");
+}
+
+std::uint8_t table_of(std::uint8_t table) {
+  if (table >= kTables) throw std::out_of_range("there is no such table of GPU work");
+  return table;
+}
+
+nb::list listed(const Counts& counts) {
+  nb::list out;
+  for (const auto count : counts) out.append(count);
+  return out;
+}
+
+// The time in which any of some intervals lies, which come in the order of their begin.
+struct Union {
+  std::int64_t reached = kNever;
+  std::int64_t length = 0;
+
+  void add(std::int64_t start, std::int64_t end) {
+    if (end <= reached) return;
+    length += end - std::max(start, reached);
+    reached = end;
+  }
+};
+
+class StreamTimes {
+ public:
+  // A gap below `consecutive` is a kernel wait; work that begins up to `release` behind other work may have waited for it;
+  // `full` launches fill a queue, of which `longest` are kept. Times in ns.
+  StreamTimes(std::int64_t consecutive, std::int64_t release, std::size_t full, std::size_t longest)
+      : consecutive_(consecutive), release_(release), full_(std::min(full, longest)), longest_(longest) {
+    if (full == 0) throw std::invalid_argument("a queue is full with one launch or more");
+  }
+  StreamTimes(const StreamTimes&) = delete;
+  StreamTimes& operator=(const StreamTimes&) = delete;
+
+  void add(nb::handle starts, nb::handle ends, nb::handle tables, nb::handle streams, nb::handle correlations,
+           nb::handle known, nb::handle called, nb::handle returned) {
+    View start(starts), end(ends), table(tables), stream(streams), correlation(correlations), has_call(known);
+    View call_start(called), call_end(returned);
+    const std::size_t rows = start.size();
+    for (const View* times : {&start, &end, &call_start, &call_end}) check(*times, Type::kI64, rows);
+    for (const View* bytes : {&table, &has_call}) check(*bytes, Type::kU8, rows);
+    for (const View* numbers : {&stream, &correlation}) check(*numbers, Type::kU32, rows);
+    nb::gil_scoped_release release;
+    const Values<std::int64_t> begins(start), ends_of(end), called_at(call_start), returned_at(call_end);
+    const Values<std::uint8_t> table_numbers(table), knows(has_call);
+    const Values<std::uint32_t> stream_numbers(stream), ids(correlation);
+    std::vector<std::uint32_t> queues;
+    std::vector<std::int64_t> lengths;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::uint32_t number = stream_numbers[row];
+      if (number >= streams_.size()) streams_.resize(std::size_t{number} + 1);
+      Stream& s = streams_[number];
+      const Work work{begins[row], ends_of[row], called_at[row], returned_at[row], knows[row] != 0};
+      ++s.counts[table_of(table_numbers[row])];
+      run(s, work);
+      // A graph is one launch, however many of its nodes the stream runs.
+      const bool first = ids[row] != s.correlation;
+      s.correlation = ids[row];
+      if (first && work.known) {
+        queues.push_back(number);
+        lengths.push_back(queue(s, work));
+      }
+    }
+    lengths_.add(queues, lengths, lengths.size());
+  }
+
+  nb::list uses() const {
+    nb::list out;
+    for (const Stream& s : streams_) {
+      nb::list idle;
+      for (const auto time : s.idle) idle.append(time);
+      out.append(nb::make_tuple(listed(s.counts), s.first, s.ran.reached, s.ran.length, idle, s.gaps,
+                                nb::make_tuple(s.waited_high, s.waited_low), s.begun - s.first_queued, s.full));
+    }
+    return out;
+  }
+
+  Spreads& lengths() { return lengths_; }
+
+ private:
+  enum Reason { kHost, kKernel, kDependency, kOther, kReasons };
+
+  struct Work {
+    std::int64_t start, end, called, returned;
+    bool known;  // whether the call was recorded
+  };
+  struct Stream {
+    Counts counts{};
+    std::int64_t first = kNever;
+    Union ran;
+    std::array<std::int64_t, kReasons> idle{};
+    std::uint64_t gaps = 0;
+    std::uint32_t correlation = 0;
+    std::deque<std::int64_t> begins;  // of the work behind the moment at which the last launch was queued, itself included
+    std::int64_t first_queued = kNever, queued = kNever, begun = kNever;
+    std::uint64_t waited_high = 0, waited_low = 0;  // the times between queueing and begin, added
+    std::int64_t full = 0;
+  };
+
+  void run(Stream& s, const Work& work) {
+    while (!ends_.empty() && ends_.top() <= work.start) {
+      latest_ = ends_.top();
+      ends_.pop();
+    }
+    if (work.end > work.start) ends_.push(work.end);
+    if (s.first == kNever) {
+      s.first = s.ran.reached = work.start;
+    } else if (work.start > s.ran.reached) {
+      ++s.gaps;
+      s.idle[reason(work, s.ran.reached)] += work.start - s.ran.reached;
+    }
+    s.ran.add(work.start, work.end);
+  }
+
+  // Why a stream ran nothing from the end of earlier work to the begin of this.
+  Reason reason(const Work& work, std::int64_t before) const {
+    if (work.known && work.called > before) return kHost;
+    if (work.start - before < consecutive_) return kKernel;
+    // If work ended last in the gap, it was another stream's.
+    const bool released = latest_ > before && work.returned <= latest_ && work.start - latest_ <= release_;
+    return work.known && released ? kDependency : kOther;
+  }
+
+  // Queues a launch; the length of the queue then. A stream runs its work in the order in which it was queued: what ran
+  // later was queued no earlier. Clocks that differ make nothing be queued after its begin.
+  std::int64_t queue(Stream& s, const Work& work) {
+    s.queued = std::max(s.queued, std::min(work.called, work.start));
+    if (s.first_queued == kNever) s.first_queued = s.queued;
+    s.begun = work.start;
+    const auto waited = static_cast<std::uint64_t>(work.start - s.queued);
+    s.waited_low += waited;
+    s.waited_high += s.waited_low < waited;
+    s.begins.push_back(work.start);
+    while (!s.begins.empty() && s.begins.front() <= s.queued) s.begins.pop_front();
+    // One more than counts: from its begin on, the queue is no fuller than that.
+    if (s.begins.size() > longest_ + 1) s.begins.pop_front();
+    const std::size_t length = s.begins.size();
+    if (length >= full_) {
+      // From this launch on the queue is full until the work at its head begins.
+      const std::int64_t since = length > full_ ? s.begins[length - full_ - 1] : s.queued;
+      s.full += s.begins[length - full_] - since;
+    }
+    return static_cast<std::int64_t>(std::min(length, longest_));
+  }
+
+  std::int64_t consecutive_, release_;
+  std::size_t full_, longest_;
+  std::vector<Stream> streams_;
+  Spreads lengths_;
+  // Ends of work that is running, and the latest end of work that is not.
+  std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> ends_;
+  std::int64_t latest_ = kNever;
+};
+
+class GpuTimes {
+ public:
+  // Kinds are bits: of kernels by launch configuration, of other work by its table. `sets` are the sets of kinds whose
+  // times are wanted.
+  GpuTimes(nb::handle of_launch, std::vector<unsigned> of_table, std::vector<unsigned> sets)
+      : of_table_(std::move(of_table)), sets_(std::move(sets)) {
+    const View kinds(of_launch);
+    if (kinds.type() != Type::kU8 || of_table_.size() != kTables)
+      throw std::invalid_argument("kinds are bytes by launch configuration, and one for each table");
+    for (std::size_t launch = 0; launch < kinds.size(); ++launch)
+      of_launch_.push_back(kinds.get<std::uint8_t>(launch));
+  }
+  GpuTimes(const GpuTimes&) = delete;
+  GpuTimes& operator=(const GpuTimes&) = delete;
+
+  void add(nb::handle devices, nb::handle starts, nb::handle ends, nb::handle tables, nb::handle launches) {
+    View device(devices), start(starts), end(ends), table(tables), launch(launches);
+    const std::size_t rows = start.size();
+    check(device, Type::kU16, rows);
+    check(start, Type::kI64, rows);
+    check(end, Type::kI64, rows);
+    check(table, Type::kU8, rows);
+    check(launch, Type::kU32, rows);
+    nb::gil_scoped_release release;
+    const Values<std::uint16_t> device_numbers(device);
+    const Values<std::int64_t> begins(start), ends_of(end);
+    const Values<std::uint8_t> table_numbers(table);
+    const Values<std::uint32_t> launch_numbers(launch);
+    Device* gpu = nullptr;
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (gpu == nullptr || device_numbers[row] != device_numbers[row - 1]) gpu = &of(device_numbers[row]);
+      const auto begin = begins[row], stop = ends_of[row];
+      const std::uint8_t number = table_of(table_numbers[row]);
+      unsigned kind = of_table_[number];
+      if (number == 0) {
+        if (launch_numbers[row] >= of_launch_.size()) throw std::out_of_range("no kind for a launch");
+        kind = of_launch_[launch_numbers[row]];
+        gpu->kernel_ns += static_cast<std::uint64_t>(stop - begin);
+      }
+      ++gpu->counts[number];
+      if (gpu->first == kNever) gpu->first = begin;
+      gpu->last = std::max(gpu->last, stop);
+      for (std::size_t set = 0; set < sets_.size(); ++set)
+        if (sets_[set] & kind) gpu->times[set].add(begin, stop);
+    }
+  }
+
+  nb::list uses() const {
+    nb::list out;
+    for (const auto& [number, gpu] : devices_) {
+      nb::list times;
+      for (const Union& time : gpu.times) times.append(time.length);
+      out.append(nb::make_tuple(number, listed(gpu.counts), gpu.kernel_ns, gpu.first, gpu.last, times));
+    }
+    return out;
+  }
+
+ private:
+  struct Device {
+    Counts counts{};
+    std::uint64_t kernel_ns = 0;
+    std::int64_t first = kNever, last = 0;
+    std::vector<Union> times;  // by set
+  };
+
+  Device& of(std::uint16_t number) {
+    Device& gpu = devices_[number];
+    gpu.times.resize(sets_.size());
+    return gpu;
+  }
+
+  std::vector<std::uint8_t> of_launch_;
+  std::vector<unsigned> of_table_, sets_;
+  std::map<std::uint16_t, Device> devices_;
+};
+
+}  // namespace
+
+void register_work(nb::module_& m) {
+  nb::class_<StreamTimes>(m, "StreamTimes", "What streams did and waited for, and their queues.")
+      .def(nb::init<std::int64_t, std::int64_t, std::size_t, std::size_t>(), nb::arg("consecutive"), nb::arg("release"),
+           nb::arg("full"), nb::arg("longest"),
+           "Gaps below ``consecutive`` are kernel waits; work may have waited for what ended up to ``release`` before (ns).\n"
+           "``full`` launches fill a queue, whose length is known up to ``longest``.")
+      .def("add", &StreamTimes::add, nb::arg("starts"), nb::arg("ends"), nb::arg("tables"), nb::arg("streams"),
+           nb::arg("correlations"), nb::arg("known"), nb::arg("called"), nb::arg("returned"),
+           "Take in work in the order of its begin, of streams by number; ``known`` says whether its call is, which lasted\n"
+           "from ``called`` to ``returned``.")
+      .def("uses", &StreamTimes::uses,
+           "By stream: (counts by table, first begin, last end, busy time, idle times by reason (host, kernel, dependency,\n"
+           "other), gaps, waiting times added (>> 64, & (2**64 - 1)), time from the first launch to the last begin, time in\n"
+           "which the queue was full). The first begin is -1 for a stream without work.")
+      .def_prop_ro("lengths", &StreamTimes::lengths, nb::rv_policy::reference_internal,
+                   "The lengths of the queues that launches made, by stream.");
+  nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds.")
+      .def(nb::init<nb::handle, std::vector<unsigned>, std::vector<unsigned>>(), nb::arg("of_launch"),
+           nb::arg("of_table"), nb::arg("sets"),
+           "Kinds are bits: of kernels by launch configuration (uint8), of other work by table. ``sets`` are sets of kinds.")
+      .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
+           nb::arg("launches"), "Take in work in the order of its begin.")
+      .def("uses", &GpuTimes::uses,
+           "Rising by device: (device, counts by table, times of kernels added, first begin, last end, time by set).");
+}
+
+}  // namespace cutrace
