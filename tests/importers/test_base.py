@@ -98,6 +98,13 @@ def test_compressed_files_are_unpacked_as_they_are_read(installed, tmp_path, pac
         assert trace.count("host_slices") == 2
 
 
+@pytest.mark.parametrize("damage", [lambda packed: packed[:-8] + bytes(8), lambda packed: packed[:-8]])
+def test_what_is_in_front_of_a_damage_says_what_a_file_is(tmp_path, damage):
+    path = tmp_path / "a.gz"
+    path.write_bytes(damage(gzip.compress(b"short")))
+    assert Source.at(path).head == b"short"
+
+
 def test_the_head_is_short_however_much_a_file_unpacks_to(tmp_path):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(HEAD * 100)))

@@ -52,13 +52,7 @@ class Source:
             raise BadCapture(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
         packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), "")
         source = cls(path, head, cast(Any, packed))
-        if not packed:
-            return source
-        try:
-            with source.open() as file:
-                return cls(path, file.read(HEAD), cast(Any, packed))
-        except DAMAGED:
-            return cls(path, b"", cast(Any, packed))
+        return cls(path, source._unpacked(), source.packed) if packed else source
 
     def open(self) -> BinaryIO:
         """The whole file, unpacked as it is read. Reading raises one of :data:`DAMAGED` where it is damaged."""
@@ -71,6 +65,17 @@ class Source:
             reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
             return cast(BinaryIO, io.BufferedReader(cast(Any, reader), 1 << 20))
         return file
+
+    def _unpacked(self) -> bytes:
+        """The first 64 KiB, or what there is of them in front of a damage."""
+        head = b""
+        try:
+            with self.open() as file:
+                while len(head) < HEAD and (piece := cast(io.BufferedReader, file).read1(HEAD - len(head))):
+                    head += piece
+        except DAMAGED:
+            pass
+        return head
 
 
 def _damaged() -> tuple[type[Exception], ...]:
