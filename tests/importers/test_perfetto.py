@@ -262,6 +262,29 @@ def test_a_bomb_takes_no_memory(tmp_path):
     assert peak < 100 << 20
 
 
+def test_texts_that_would_fill_the_memory_are_not_made(tmp_path):
+    with captures.Capture(tmp_path / "run.bin") as c:
+        for i in range(2000):
+            start = captures.ORIGIN + 10 * i
+            c.add(
+                "host_slices",
+                start=start,
+                end=start + 5,
+                name="a",
+                thread=7,
+                arguments=f'{{"n":{i},"x":"{"x" * 90000}"}}',
+            )
+    path = converted(tmp_path / "run.bin", compress="zstd")
+    assert path.stat().st_size < 300_000
+    with cutrace.load(path) as trace:
+        texts = trace.strings.take(trace.host_slices["arguments"])
+        made = [text for text in texts.tolist() if text]
+        assert 0 < len(made) < len(texts) == 2000
+        assert sum(map(len, made)) < 100 << 20
+        (lost,) = (loss for loss in trace.quality.losses if "texts of arguments" in loss.detail)
+        assert lost.count == 2000 - len(made)
+
+
 def test_a_table_that_claims_more_than_it_has_is_lost(tmp_path):
     capture = captures.training_steps(tmp_path / "run.bin", steps=1)
     plain = converted(capture).read_bytes()

@@ -17,6 +17,7 @@ import zstandard
 from ..errors import BadCapture
 from .base import DAMAGED, Import, Source
 from .perfetto_events import Events
+from .perfetto_patterns import Patterns
 from .perfetto_tables import About, Layouts, Packed, Unusable
 from .perfetto_wire import (
     ATTRIBUTES,
@@ -205,7 +206,8 @@ class _Reader:
         self._layouts = Layouts(told.layouts)
         processes = [Described.checked(p.get("info"), p.get("pid"), p.get("clock_offset")) for p in told.processes]
         self._restoring = Restoring(self._out, processes, [b""], told.texts)
-        self._events = Events(self._out, self._restoring, self._layouts, told.texts)
+        patterns = Patterns(self._restoring, told.texts, self._source.path.stat().st_size)
+        self._events = Events(self._out, self._restoring, self._layouts, patterns)
 
     def _foreign(self) -> str:
         """What to say of a trace without cutrace's tables."""

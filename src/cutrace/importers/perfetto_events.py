@@ -59,9 +59,9 @@ class _Open:
 class Events:
     """Takes packets in the order of the file, and writes rows."""
 
-    def __init__(self, out: Import, restoring: Restoring, layouts: Layouts, texts: int | None) -> None:
+    def __init__(self, out: Import, restoring: Restoring, layouts: Layouts, patterns: Patterns) -> None:
         self._out, self._restoring, self._layouts = out, restoring, layouts
-        self._patterns = Patterns(restoring, texts)
+        self._patterns = patterns
         self._styles = _Styles(layouts)
         self._names: dict[int, str] = {}  # of annotations, by id
         self._argument_names: dict[int, str] = {}
@@ -128,6 +128,10 @@ class Events:
             self._write(name, still.rows)
         self._open.clear()
         self._nesting.take_open()
+        if self._patterns.refused:
+            self._out.seen("texts of arguments", self._patterns.refused)
+            self._out.lost("texts of arguments", self._patterns.refused, why="more than so small a file can have")
+            self._patterns.refused = 0
         if left and not whole:
             self._out.note(f"{left:,} slices have no end, since the trace is not whole: convert the capture again")
 

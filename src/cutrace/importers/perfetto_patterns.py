@@ -19,6 +19,9 @@ from .restoring import Restoring
 
 #: A number's place: its name, and a byte that says how it is told.
 _PLACE = re.compile(rb"\0([^\0-\3]*)([\1-\3])")
+#: A pattern has no more places than this, and all texts together that were made no more bytes than this and so many
+#: times those of the file: a small file must not take much memory.
+_MOST_PLACES, _LEAST_BYTES, _BYTES_A_BYTE = 64, 64 << 20, 64
 _FORMATS = {b"\1": "<q", b"\2": "<Q", b"\3": "<d"}
 
 
@@ -45,11 +48,14 @@ class _Pattern:
 
 
 class Patterns:
-    """Makes texts of a trace. Ids from ``first`` on are those of patterns; with None there are none."""
+    """Makes texts of a trace, from a file of ``size`` bytes. Ids from ``first`` on are those of patterns; with None
+    there are none. ``refused`` counts texts that were not made, since they would be too many."""
 
-    def __init__(self, restoring: Restoring, first: int | None) -> None:
+    def __init__(self, restoring: Restoring, first: int | None, size: int) -> None:
         self._restoring, self._first = restoring, first
         self._known: dict[int, _Pattern] = {}
+        self._left = _LEAST_BYTES + _BYTES_A_BYTE * size
+        self.refused = 0
 
     def texts(self, ids: np.ndarray, rows: np.ndarray, arguments: Arguments, names: dict[int, str]) -> np.ndarray:
         """The ids of the texts of rows with these ``ids`` of texts or patterns. ``arguments`` are those of ``rows``, -1
@@ -80,12 +86,21 @@ class Patterns:
                 chosen = given[np.isin(arguments.names[given], np.array(named.get(name, ()), np.uint64))]
                 bits[place[rows[chosen]], column] = arguments.values[chosen]
             found, inverse = np.unique(bits, axis=0, return_inverse=True)
-            texts = [self._restoring.text(pattern.text(row)) for row in found.tolist()]
+            texts = [self._made(pattern, numbers) for numbers in found.tolist()]
             out[which] = np.array(texts, np.uint32)[inverse.reshape(-1)]
         return out
 
+    def _made(self, pattern: _Pattern, numbers: list[int]) -> int:
+        self._left -= len(pattern.data)
+        if self._left < 0:
+            self.refused += 1
+            return 0
+        return self._restoring.text(pattern.text(numbers))
+
     def _pattern(self, number: int) -> _Pattern:
-        known = self._restoring.texts
+        texts = self._restoring.texts
         if number not in self._known:
-            self._known[number] = _Pattern(known[number] if number < len(known) else b"")
+            data = texts[number] if number < len(texts) else b""
+            usable = data.count(b"\0") <= _MOST_PLACES
+            self._known[number] = _Pattern(data if usable else b"")
         return self._known[number]

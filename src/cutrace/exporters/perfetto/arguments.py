@@ -25,6 +25,8 @@ from .naming import Names, Needs
 DEPTH = 16
 #: So many different sets of arguments are shared in one trace at most.
 MOST_SHARED = 1 << 14
+#: So many numbers stay with a slice at most where their text is to be made again.
+MOST_NUMBERS = 64
 #: What rows share whose arguments are written out.
 UNSHARED = (1 << 32) - 1
 #: Where a number stood in a pattern: its name between the first byte and one that says how it is told.
@@ -124,6 +126,8 @@ def _is_number(value: Any) -> bool:
 
 def _pattern(data: bytes, numbers: dict[str, Any]) -> bytes:
     """A text with marks in the places of these numbers, where they stand as they would be written."""
+    if len(numbers) > MOST_NUMBERS:
+        return data
     for name, value in numbers.items():
         # Marks must stay what they are, and no name look like what is looked for.
         if any(c < " " or c == '"' or "\ud800" <= c < "\ue000" for c in name):
