@@ -487,6 +487,35 @@ def test_a_file_that_is_cut_off_gives_what_can_be_read(tmp_path: Path) -> None:
     assert any("damaged" in note for note in trace.quality.notes)
 
 
+def test_tables_in_front_of_those_that_are_cut_off_are_there(tmp_path: Path) -> None:
+    """The list of tables is not at the begin of a database: its end goes with the end of the file."""
+    others = {f"OTHER_TABLE_{i:03}": [{f"column_{c:02}": 1 for c in range(20)}] for i in range(60)}
+    whole = nsys(tmp_path / "whole.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], **others).read_bytes()
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    trace = cutrace.load(path)
+
+    assert len(trace.kernels) == 1
+    assert account(trace, "the list of tables").lost["the file is damaged"].count == 1
+    assert trace.imports[0].lost >= 1
+    assert any("the list of tables is damaged" in note for note in trace.quality.notes)
+
+
+def test_names_that_are_lost_are_counted(tmp_path: Path) -> None:
+    names = [f"kernel {i} " + "x" * 400 for i in range(100)]
+    whole = nsys(tmp_path / "whole.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)], Z=[{"z": 1}])
+    with closing(sqlite3.connect(whole)) as database:
+        database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        database.executemany("INSERT INTO StringIds (value) VALUES (?)", [(name,) for name in names])
+        database.commit()
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(whole.read_bytes()[:-8192])
+    trace = cutrace.load(path)
+
+    assert account(trace, "StringIds").lost["the file is damaged"].count >= 1
+    assert account(trace, "StringIds").balanced
+
+
 def test_a_database_that_somebody_writes_is_read_and_stays_as_it_is(tmp_path: Path) -> None:
     path = nsys(tmp_path / "a.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)])
     before = path.read_bytes(), path.stat().st_mtime_ns

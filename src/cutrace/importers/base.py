@@ -25,6 +25,9 @@ from ..runbin import LOSS_REASONS, TABLES, Writer
 #: How much of a file (bytes, unpacked) is looked at to find its format.
 HEAD = 1 << 16
 
+#: Why something was lost that a damage hides.
+DAMAGED_FILE = "the file is damaged"
+
 _UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
 _PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -172,6 +175,14 @@ class Import:
         """So many of them could not be used. They are among the losses of the trace."""
         if count:
             self._account(what).lost.setdefault(why, _Tally()).add(count, duration_ns)
+
+    def damaged(self, what: str, how: str) -> None:
+        """A part of the source that could not be read to its end, for the reason ``how``. At least one thing was
+        lost."""
+        self.note(f"{what} is damaged ({how}): what could be read of it is here. Export it again.")
+        if DAMAGED_FILE not in self._account(what).lost:
+            self.seen(what, 1)
+            self.lost(what, 1, why=DAMAGED_FILE)
 
     def note(self, sentence: str) -> None:
         """A sentence for people: what happened, and what to do about it."""

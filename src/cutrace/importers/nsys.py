@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import BadCapture
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .base import Import, Source
+from .base import DAMAGED_FILE, Import, Source
 from .building import Interned, Rows, Strings, Texts
 from .tables import Batch, Kind, Tables, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
@@ -114,7 +114,7 @@ class Reading:
                 self._leave(name)
         nsys_target.finish(self)
         for name, damage in self.tables.damage.items():
-            self.out.note(f"{name} is damaged ({damage}): what could be read of it is here. Export it again.")
+            self.out.damaged(name, damage)
         if not self._kept and not self.is_own:
             raise BadCapture(f"{self._path} has no event that can be used. Export it again, with all tables.")
 
@@ -277,7 +277,7 @@ class Reading:
             # A table that cannot be counted lacks one row at least.
             missing = max((self.tables.count(name) or 0) - read, 1)
             self.out.seen(name, missing)
-            self.out.lost(name, missing, why="the file is damaged")
+            self.out.lost(name, missing, why=DAMAGED_FILE)
 
 
 def _beside(path: Path, out: Import) -> None:

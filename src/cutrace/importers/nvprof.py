@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import BadCapture
 from ..runbin import TABLES, Writer
 from . import nvprof_markers
-from .base import Import, Source
+from .base import DAMAGED_FILE, Import, Source
 from .building import Interned, Rows, Strings, Texts
 from .nvprof_records import MAPPINGS, ORDER, REDUNDANT, ROW, WHY, Mapping, ids
 from .tables import Batch, Kind, rows
@@ -86,7 +86,7 @@ class Reading:
                 self.out.left(name, count, why=WHY.get(kind, ""))
         self._names()
         for name, damage in self.tables.damage.items():
-            self.out.note(f"{name} is damaged ({damage}): what could be read of it is here.")
+            self.out.damaged(name, damage)
         if not self._kept:
             raise BadCapture(f"{self._path} has no record that can be used. Look at it with nvprof --import-profile.")
 
@@ -136,7 +136,7 @@ class Reading:
         if name in self.tables.damage:
             missing = max((self.tables.count(name) or 0) - read, 1)
             self.out.seen(name, missing)
-            self.out.lost(name, missing, why="the file is damaged")
+            self.out.lost(name, missing, why=DAMAGED_FILE)
 
     @cached_property
     def counts_kernels(self) -> bool:

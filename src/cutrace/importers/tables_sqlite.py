@@ -35,9 +35,22 @@ class SqliteTables:
             # The file cannot be written all the same: this lets files be read of which the end is missing.
             self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
-            self._schema = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            self._schema = self._listed()
         except sqlite3.Error as error:
             raise BadCapture(f"{path} cannot be read as a database: {error}. Export it again.") from None
+
+    def _listed(self) -> list[tuple[object]]:
+        """The names of the tables, those in front of a damage. Raises :class:`sqlite3.Error` when there are none."""
+        found: list[tuple[object]] = []
+        cursor = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        try:
+            while row := cursor.fetchone():
+                found.append(row)
+        except sqlite3.Error as error:
+            if not found:
+                raise
+            self.damage["the list of tables"] = str(error)
+        return found
 
     @cached_property
     def names(self) -> dict[str, tuple[str, ...]]:
