@@ -190,7 +190,12 @@ class Traces(Imports):
         with Writer(small, pid=1, command=["x"]) as writer:
             writer.string("a")
         path = self.folder / "seed.pftrace"
-        for capture in (awkward(self.folder / "seed.bin"), small):
+        foreign = []
+        # With slices, counters and arguments, which captures do not have.
+        for i, data in enumerate(Json(self.folder).seeds()):
+            foreign.append(self.folder / f"seed{i}.json")
+            foreign[-1].write_bytes(data)
+        for capture in (awkward(self.folder / "seed.bin"), small, *foreign):
             for compress in (None, "zstd", "deflate"):
                 cutrace.convert(capture, path, compress=compress)
                 made.append(path.read_bytes())

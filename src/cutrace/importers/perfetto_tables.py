@@ -98,9 +98,9 @@ class Layouts:
         return table, rows
 
     def styles(self, number: int, values: list[np.ndarray], which: np.ndarray) -> tuple[Table | None, np.ndarray]:
-        """Rows with the fields that styles of a table (its number) have; None for a table that is not known."""
+        """Rows with the fields that styles of a table (its number) have; None for a table that has no events."""
         table = _BY_NUMBER.get(number)
-        if table is None:
+        if table is None or table.start_field is None or "process" not in table.offsets:
             return None, np.zeros(0)
         rows = np.zeros(len(which), table.dtype)
         for column, (name, kind) in zip(values[:MOST_FIELDS], self.fields(table), strict=False):
