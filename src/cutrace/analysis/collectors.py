@@ -12,6 +12,7 @@ from .._native import Keys, Levels
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
+from ..trace.quality import GPU_WORK
 from .calls import plain_name
 from .distribution import Distributions
 from .names import UNKNOWN
@@ -39,9 +40,8 @@ from .stats import (
 from .streams import Streams
 from .sweep import Columns, Stream, Window
 from .words import COPIES, GPU_SLICES, RANGE_STYLES, UNIFIED_MEMORY, word
-from .work import GPU_TABLES
 
-_KERNELS = GPU_TABLES.index("kernels")
+_KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
 
 
@@ -278,7 +278,7 @@ class _Sliced(Collector):
 
 
 class Ranges(_Sliced):
-    tables = (*GPU_TABLES, "api_calls", "nvtx_ranges")
+    tables = (*GPU_WORK, "api_calls", "nvtx_ranges")
     table, fields = "nvtx_ranges", ("name", "domain", "kind")
 
     def projects(self, rows: Columns) -> np.ndarray:
@@ -309,7 +309,7 @@ class RangeKernelUses(Ranges):
 
 
 class Host(_Sliced):
-    tables = (*GPU_TABLES, "api_calls", "host_slices")
+    tables = (*GPU_WORK, "api_calls", "host_slices")
     table, fields = "host_slices", ("name", "category", "kind")
     _asynchronous = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
 
@@ -339,7 +339,7 @@ class GpuSlices(Collector):
 
 
 class StreamUses(Collector):
-    tables = (*GPU_TABLES, "api_calls")
+    tables = (*GPU_WORK, "api_calls")
     joins = True
 
     def __init__(self, trace: Trace, options: Options) -> None:
@@ -363,7 +363,7 @@ class StreamUses(Collector):
 
 
 class Gpus(Collector):
-    tables = GPU_TABLES
+    tables = GPU_WORK
 
     def __init__(self, trace: Trace, options: Options) -> None:
         super().__init__(trace, options)

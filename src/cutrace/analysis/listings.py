@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace import Trace
+from ..trace.quality import GPU_WORK
 from .calls import plain_name
 from .stats import Options
 from .sweep import Stream, Sweep, Window, blocks_by_process
 from .words import COPIES, word
-from .work import GPU_TABLES
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class GpuEvent:
 
 def gpu_events(trace: Trace, options: Options) -> Iterator[GpuEvent]:
     """All GPU work by its begin."""
-    infos = blocks_by_process(trace, (*GPU_TABLES, "api_calls"))
+    infos = blocks_by_process(trace, (*GPU_WORK, "api_calls"))
     parts = [
         _gpu_events(trace, process, Sweep(trace, process, infos[process]), options) for process in range(len(infos))
     ]
@@ -125,7 +125,7 @@ def _shape(trace: Trace, launch: int, options: Options) -> Shape:
 def _others(window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
     """Names and sizes of work that is no kernel, by table, in the order of its begin."""
     found: dict[int, Iterator[tuple[str, int | None]]] = {}
-    for number, table in enumerate(GPU_TABLES):
+    for number, table in enumerate(GPU_WORK):
         rows = window.tables.get(table)
         if not rows or not number:
             continue

@@ -15,10 +15,11 @@ import numpy as np
 
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
+from ..trace.quality import GPU_WORK
 from .names import normalize_kernel
 from .summary import union
 from .windows import ALL_PROCESSES, Window
-from .work import GPU_TABLES, TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
+from .work import TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
 
 #: One number, or counts by name.
 Value = int | float | dict[str, int]
@@ -153,7 +154,7 @@ def measure(
     for region in window.regions:
         spans.setdefault(region.name, []).append((region.start, region.end))
     gpus, facts = _hardware(trace, work, window)
-    gpu_work = [work[t] for t in GPU_TABLES]
+    gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
         values=_values(found, work, names),
         regions={name: _values(found, work.within(_merged(parts)), names) for name, parts in spans.items()},
@@ -302,14 +303,14 @@ def _streams(work: Selection) -> int:
         rows["process"].astype(np.uint64) << np.uint64(48)
         | rows["context"].astype(np.uint64) << np.uint64(32)
         | rows["stream"]
-        for rows in (work[t].rows for t in GPU_TABLES)
+        for rows in (work[t].rows for t in GPU_WORK)
     ]
     return len(np.unique(np.concatenate(keys)))
 
 
 def _times(found: Index, work: Selection) -> dict[str, Value]:
     kernels, copies = work["kernels"].with_times, work["memcpys"].with_times
-    spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_TABLES], axis=1)
+    spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_WORK], axis=1)
     busy = union(spans)
     values: dict[str, Value] = {
         "kernel_time_ns": int((kernels["end"] - kernels["start"]).sum()),

@@ -14,11 +14,11 @@ from functools import lru_cache
 import numpy as np
 
 from .._native import GpuTimes
+from ..trace.quality import GPU_WORK
 from .sweep import Window
-from .work import GPU_TABLES
 
 _COMPUTE, _COMMUNICATE, _COPY, _FILL = 1, 2, 4, 8
-_KINDS = [{"kernels": _COMPUTE, "memcpys": _COPY, "memsets": _FILL, "graph_launches": _COMPUTE}[t] for t in GPU_TABLES]
+_KINDS = [{"kernels": _COMPUTE, "memcpys": _COPY, "memsets": _FILL, "graph_launches": _COMPUTE}[t] for t in GPU_WORK]
 _COMMUNICATION = re.compile(r"nccl|rccl|nvshmem|oneshot_all|two_?shot_all|cross_device_reduce", re.IGNORECASE)
 
 
@@ -90,7 +90,7 @@ def _use(
     return GpuUse(
         process=process,
         device=device,
-        counts=dict(zip(GPU_TABLES, counts, strict=True)),
+        counts=dict(zip(GPU_WORK, counts, strict=True)),
         kernel_ns=kernel_ns,
         first=first,
         last=last,

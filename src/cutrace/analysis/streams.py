@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._native import StreamTimes
+from ..trace.quality import GPU_WORK
 from .distribution import NOTHING, Distributions, Spread
 from .sweep import Stream, Window
-from .work import GPU_TABLES
 
 #: Gaps up to this (ns) are what it takes to start a kernel behind another one; HTA calls it consecutive kernel delay.
 CONSECUTIVE_NS = 30
@@ -88,7 +88,7 @@ class Streams:
                 StreamUse(
                     process=process,
                     stream=streams[number],
-                    counts=dict(zip(GPU_TABLES, counts, strict=True)),
+                    counts=dict(zip(GPU_WORK, counts, strict=True)),
                     first=first,
                     last=last,
                     busy=busy,

@@ -23,7 +23,7 @@ from .._native import Keys, put_columns, time_order
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES, Table
 from ..trace import Trace
-from .work import GPU_TABLES
+from ..trace.quality import GPU_WORK
 
 #: A moment behind all others.
 NEVER = (1 << 63) - 1
@@ -122,8 +122,8 @@ class Calls:
 @dataclass(frozen=True)
 class Work:
     """GPU work of all tables, ascending by ``start`` (ns): parallel arrays. ``table`` is the index in
-    :data:`.work.GPU_TABLES`, ``stream`` a number of :attr:`Sweep.streams`, ``launch`` the launch configuration of a
-    kernel, else 0."""
+    :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` a number of :attr:`Sweep.streams`, ``launch`` the launch
+    configuration of a kernel, else 0."""
 
     start: np.ndarray
     end: np.ndarray
@@ -179,7 +179,7 @@ class Sweep:
     def __iter__(self) -> Iterator[Window]:
         for until in self._edges():
             ahead = min(until + _CLOCK_ERROR, NEVER)
-            tables = {n: reader.take(until if n in GPU_TABLES else ahead) for n, reader in self._readers.items()}
+            tables = {n: reader.take(until if n in GPU_WORK else ahead) for n, reader in self._readers.items()}
             if self._joins and "api_calls" in tables:
                 calls = tables["api_calls"]
                 self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
@@ -200,7 +200,7 @@ class Sweep:
         return [*edges, NEVER] if infos else []
 
     def _work(self, tables: dict[str, Columns]) -> Work:
-        parts = [(number, tables[name]) for number, name in enumerate(GPU_TABLES) if tables.get(name)]
+        parts = [(number, tables[name]) for number, name in enumerate(GPU_WORK) if tables.get(name)]
         merge = _Merge([rows["start"] for _, rows in parts])
 
         def column(rows: Columns, field: str, dtype: type) -> np.ndarray:

@@ -15,14 +15,14 @@ import numpy as np
 
 from ..runbin.layout import TABLES
 from ..trace import Trace
+from ..trace.quality import GPU_WORK
 from ..trace.rows import LATEST
 from ..trace.strings import StringTable
 from .calls import Call, classify, plain_name, synchronizes
 from .windows import owners
 
 #: What the GPU did, and memory taken and given back: the tables whose rows name the call behind them.
-GPU_TABLES = ("kernels", "memcpys", "memsets", "graph_launches")
-TABLES_WITH_CALLS = (*GPU_TABLES, "allocations")
+TABLES_WITH_CALLS = (*GPU_WORK, "allocations")
 
 Intervals = Sequence[tuple[int, int]]
 

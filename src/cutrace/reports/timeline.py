@@ -16,8 +16,9 @@ from .._native import demangle
 from ..analysis.metrics import COPY_KINDS, belonging
 from ..analysis.names import normalize_kernel
 from ..analysis.windows import ALL_PROCESSES, Window
-from ..analysis.work import GPU_TABLES, Index, Rows, Selection, index
+from ..analysis.work import Index, Rows, Selection, index
 from ..trace import Trace
+from ..trace.quality import GPU_WORK
 from ..units import count_of
 from .model import Kernel, Lane, Style, Timeline
 from .values import duration, short, size
@@ -168,7 +169,7 @@ class _Maker:
             )
 
     def gpu(self, work: Selection) -> Iterator[_Slices]:
-        parts = {name: _timed(work[name]) for name in GPU_TABLES}
+        parts = {name: _timed(work[name]) for name in GPU_WORK}
         styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
 
         def column(name: str) -> np.ndarray:
