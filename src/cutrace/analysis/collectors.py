@@ -203,7 +203,7 @@ class MemoryOperations(Collector):
     def add(self, window: Window) -> None:
         for table in self.tables:
             if rows := _rows(window, table):
-                kind = rows["kind"] if table == "memcpys" else np.full(len(rows), 256)
+                kind = rows["kind"] if table == "memcpys" else 256
                 self._times.add(kind, _duration(rows))
                 self._bytes.add(kind, _sizes(rows["bytes"]))
 
@@ -385,26 +385,33 @@ class Gpus(Collector):
 
 
 class _Launched:
-    """The kernels of a window whose calls are known."""
+    """The kernels of a window whose calls are known: arrays with times in ns, as :class:`.stats.LaunchUse` has them.
+    ``all`` is the number of all kernels."""
 
     def __init__(self, window: Window) -> None:
-        work = window.work
+        work, calls = window.work, window.work.calls
         kernel = work.table == _KERNELS
-        self.all = int(kernel.sum())
-        chosen = kernel & work.calls.known
-        at = slice(None) if chosen.all() else chosen
-        self.start, self.end, self.launch = work.start[at], work.end[at], work.launch[at]
-        self.calls = work.calls[at]
+        self.all = int(np.count_nonzero(kernel))
+        kernel &= calls.known
+        self._at = None if kernel.all() else np.flatnonzero(kernel)
+        start, end, called, returned = (self._of(column) for column in (work.start, work.end, calls.start, calls.end))
+        self.time, self.call = end - start, returned - called
+        self.latency, self.queue = start - called, np.maximum(start - returned, 0)
+        self._work = work
+
+    def __len__(self) -> int:
+        return len(self.time)
 
     @property
-    def call(self) -> np.ndarray:
-        call: np.ndarray = self.calls.end - self.calls.start
-        return call
+    def launch(self) -> np.ndarray:
+        return self._of(self._work.launch)
 
     @property
-    def queue(self) -> np.ndarray:
-        queue: np.ndarray = np.maximum(self.start - self.calls.end, 0)
-        return queue
+    def function(self) -> np.ndarray:
+        return self._of(self._work.calls.function)
+
+    def _of(self, column: np.ndarray) -> np.ndarray:
+        return column if self._at is None else column.take(self._at)
 
 
 class Launches(Collector):
@@ -423,16 +430,17 @@ class Launches(Collector):
     def add(self, window: Window) -> None:
         found = _Launched(window)
         self._kernels += found.all
-        if not len(found.start):
+        if not len(found):
             return
-        one, call, duration = np.zeros(len(found.start), np.intp), found.call, found.end - found.start
-        latency = found.start - found.calls.start
-        self._call.add(one, call)
-        self._latency.add(one, np.maximum(latency, 0))
-        self._queue.add(one, found.queue)
-        self._bound += int((duration < call).sum())
-        self._short += int((duration < self.options.short_ns).sum())
-        self._early += int((latency < 0).sum())
+        for times, values in (
+            (self._call, found.call),
+            (self._latency, np.maximum(found.latency, 0)),
+            (self._queue, found.queue),
+        ):
+            times.add(0, values)
+        self._bound += int(np.count_nonzero(found.time < found.call))
+        self._short += int(np.count_nonzero(found.time < self.options.short_ns))
+        self._early += int(np.count_nonzero(found.latency < 0))
 
     def end(self, process: int, streams: list[Stream]) -> None:
         if len(self._call):
@@ -459,12 +467,11 @@ class Executions(Collector):
 
     def add(self, window: Window) -> None:
         found = _Launched(window)
-        if not len(found.start):
+        if not len(found):
             return
-        function, kernel = self._function.take(found.calls.function), self._kernel.take(found.launch)
-        group = self._groups.of(function, kernel)
-        total = np.maximum(found.end - found.calls.start, 0)
-        for times, values in zip(self._times, (found.call, found.queue, found.end - found.start, total), strict=True):
+        group = self._groups.of(self._function.take(found.function), self._kernel.take(found.launch))
+        total = np.maximum(found.latency + found.time, 0)
+        for times, values in zip(self._times, (found.call, found.queue, found.time, total), strict=True):
             times.add(group, values)
 
     def result(self) -> Iterator[ExecutionUse]:

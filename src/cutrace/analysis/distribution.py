@@ -42,9 +42,10 @@ class Distributions:
     def __init__(self, spreads: Spreads | None = None) -> None:
         self._spreads = Spreads() if spreads is None else spreads
 
-    def add(self, groups: np.ndarray, values: np.ndarray) -> None:
-        """Take in one number for each element of ``groups``, parallel arrays of integers."""
-        self._spreads.add(groups.astype(np.uint32, copy=False), values.astype(np.int64, copy=False))
+    def add(self, groups: np.ndarray | int, values: np.ndarray) -> None:
+        """Take in one number for each element of ``groups``, parallel arrays of integers, or all for one group."""
+        groups = np.broadcast_to(np.asarray(groups, np.uint32), len(values))
+        self._spreads.add(groups, values.astype(np.int64, copy=False))
 
     # What came of it
 
@@ -95,7 +96,7 @@ def _spread(
 def spread(values: np.ndarray) -> Spread:
     """The spread of one set of integers."""
     found = Distributions()
-    found.add(np.zeros(len(values), np.uint32), values)
+    found.add(0, values)
     return found.spreads()[0] if len(values) else NOTHING
 
 

@@ -53,19 +53,23 @@ class Projection:
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
         """Take in GPU work whose slices were taken in before. ``name`` is a number for each kernel's name, negative for
         other work: :meth:`kernels` then has the kernels by slice."""
-        known = np.flatnonzero(work.calls.known)
-        for thread, among in _by(self._work_keys, work.calls.thread[known]):
+        columns = (work.calls.thread, work.calls.start, work.start, work.end)
+        if not work.calls.known.all():
+            columns = tuple(column[work.calls.known] for column in columns)
+            name = None if name is None else name[work.calls.known]
+        for thread, at in _by(self._work_keys, columns[0]):
             slices = self._threads.get(thread)
             if slices is None:
                 continue
-            at = known[among]
-            order = time_order(work.calls.start[at].view(np.uint64))
-            at = at if order is None else at[order]
-            called = work.calls.start[at]
-            pairs = slices.project(called, work.start[at], work.end[at], pairs=name is not None)
+            called, start, end = (column[at] for column in columns[1:])
+            order = time_order(called)
+            if order is not None:
+                called, start, end = (column.take(order) for column in (called, start, end))
+            pairs = slices.project(called, start, end, pairs=name is not None)
             if name is not None and pairs is not None:
                 group, place = pairs
-                self._pair(group, name[at][place], (work.end - work.start)[at][place])
+                names = name[at] if order is None else name[at].take(order)
+                self._pair(group, names[place], (end - start)[place])
             if len(slices) > 2 * _KEPT:
                 self._retire(slices, int(called[-1]))
 
@@ -162,12 +166,12 @@ class _Slices:
 _COLUMNS = ("_start", "_end", "_group", "_first", "_last", "_operations", "_gpu_ns")
 
 
-def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
     """Each value with its places, in rising order; ``keys`` numbers the values."""
     if not len(values):
         return
     if (values == values[0]).all():
-        yield int(values[0]), np.arange(len(values))
+        yield int(values[0]), slice(None)
         return
     numbers, _ = keys.ids([values])
     small = numbers.astype(np.uint16) if len(keys) <= 1 << 16 else numbers

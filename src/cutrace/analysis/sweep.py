@@ -115,9 +115,6 @@ class Calls:
     thread: np.ndarray
     function: np.ndarray
 
-    def __getitem__(self, at: np.ndarray | slice) -> Calls:
-        return Calls(self.known[at], self.start[at], self.end[at], self.thread[at], self.function[at])
-
 
 @dataclass(frozen=True)
 class Work:
