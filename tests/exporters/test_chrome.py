@@ -17,6 +17,7 @@ from cutrace import CutraceError, Trace
 from cutrace.conversion import write
 from cutrace.exporters.base import Request
 from cutrace.runbin import TABLES
+from cutrace.trace_events import EXTERNAL_KIND
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 CAPTURES = sorted(DATA.glob("*.bin"))
@@ -216,6 +217,25 @@ class TestWhatToolsLookFor:
 
         assert [e["args"]["stream"] for e in events(told, "cuda_sync")] == [-1, 7]
         assert cutrace.load(tmp_path / "written.json").synchronizations["stream"].tolist() == [0, 7]
+
+    def test_what_a_source_does_not_say_is_not_said(self, tmp_path: Path) -> None:
+        """ROCm's kernels have no grid, and its calls no numbers."""
+        with captures.Capture(tmp_path / "run.bin") as c:
+            c.kernel(c.launch("k", (0, 0, 0), (0, 0, 0), registers=0), 10, 15)
+            function = c.writer.function(name="hipLaunchKernel", domain=2)
+            c.add("api_calls", start=captures.ORIGIN, end=captures.ORIGIN + 1, function=function)
+        told = document(tmp_path / "run.bin", tmp_path)
+
+        assert not {"grid", "block", "registers per thread", "shared memory"} & set(events(told, "kernel")[0]["args"])
+        assert "cbid" not in events(told, "cuda_runtime")[0]["args"]
+
+    def test_waits_have_the_external_ids_of_their_calls(self, tmp_path: Path) -> None:
+        with captures.Capture(tmp_path / "run.bin") as c:
+            c.add("synchronizations", start=captures.ORIGIN, end=captures.ORIGIN + 5, correlation=3, type=3, stream=7)
+            c.add("external_correlations", external=12, correlation=3, kind=EXTERNAL_KIND)
+        told = document(tmp_path / "run.bin", tmp_path)
+
+        assert events(told, "cuda_sync")[0]["args"]["External id"] == 12
 
     def test_copies_say_what_they_copy(self, step: tuple[dict[str, Any], Trace]) -> None:
         told, _ = step

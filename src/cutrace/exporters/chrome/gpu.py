@@ -32,7 +32,7 @@ _MEMSET = Line(
     '<if duration>,"memory bandwidth (GB/s)":<real bandwidth><end>' + _GRAPH + "<blob own>}}" + _ARROW
 )  # fmt: skip
 _SYNC = Line(
-    ",\n" + _HEAD % ("cuda_sync", "<blob name>") + '"cuda_sync_kind":<blob name>,'
+    ",\n" + _HEAD % ("cuda_sync", "<blob name>") + _TIES + '"cuda_sync_kind":<blob name>,'
     '<if event>"wait_on_stream":<int waited>,"wait_on_cuda_event_record_corr_id":<int record>,'
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
 )  # fmt: skip
@@ -198,9 +198,12 @@ class GpuLines:
         grid = [values[f"grid_{axis}"] for axis in "xyz"]
         block = [values[f"block_{axis}"] for axis in "xyz"]
         shared = values["static_shared"] + values["dynamic_shared"]
-        out: dict[str, Any] = {"registers per thread": values["registers"], "shared memory": shared}
-        out |= self._occupancy(values, grid, block, process, device)
-        out |= {"grid": grid, "block": block}
+        out: dict[str, Any] = {}
+        # Without a grid the source did not say how the kernel was launched.
+        if any(grid) or any(block) or values["registers"] or shared:
+            out = {"registers per thread": values["registers"], "shared memory": shared}
+            out |= self._occupancy(values, grid, block, process, device)
+            out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
         # As an import of this file reads it: without more, all shared memory is dynamic.
@@ -211,7 +214,8 @@ class GpuLines:
         name = self._trace.strings[values["name"]]
         if values["name"] and demangle(name) != name:
             own["name"] = name
-        return b"," + dumped(out | ({OWN: own} if own else {}))[1:-1].encode("utf-8", "replace")
+        told = dumped(out | ({OWN: own} if own else {}))[1:-1].encode("utf-8", "replace")
+        return b"," * bool(told) + told
 
     def _occupancy(
         self, launch: dict[str, int], grid: list[int], block: list[int], process: int, device: int

@@ -18,7 +18,7 @@ from .places import Places
 
 _CALL = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
-    '<if external>"External id":<int external>,<end>"cbid":<int cbid>,"correlation":<int correlation>'
+    '<if external>"External id":<int external>,<end><if cbid>"cbid":<int cbid>,<end>"correlation":<int correlation>'
     '<if status>,"' + OWN + '":{"status":<int status>}<end>}}'
     '<if starts>,\n{"ph":"s","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}<end>'
 )
