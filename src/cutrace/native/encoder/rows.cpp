@@ -51,32 +51,35 @@ nb::object time_order(nb::handle column, bool places) {
   return to_array(std::move(out));
 }
 
-template <typename T>
-void put_as(const View& column, const View* order, const View* places, std::size_t first, View& out) {
-  const Values<T> values(column);
-  const std::size_t rows = order ? order->size() : column.size();
-  std::optional<Values<std::uint32_t>> row_at, place_of;
-  if (order) row_at.emplace(*order);
-  if (places) place_of.emplace(*places);
-  T* const to = reinterpret_cast<T*>(out.mutable_data());
-  const auto each = [&](const auto& row, const auto& place) {
-    for (std::size_t i = 0; i < rows; ++i) to[place(i)] = values[row(i)];
-  };
-  const auto same = [](std::size_t i) { return i; };
-  const auto behind = [&](std::size_t i) { return first + i; };
-  const auto ordered = [&](std::size_t i) { return std::size_t{(*row_at)[i]}; };
-  const auto placed = [&](std::size_t i) { return std::size_t{(*place_of)[first + i]}; };
-  if (order && places) each(ordered, placed);
-  else if (order) each(ordered, behind);
-  else if (places) each(same, placed);
-  else each(same, behind);
-}
+// Row numbers in one piece, each below a number.
+class Indices {
+ public:
+  Indices(nb::handle object, std::size_t below) : view_(object) {
+    if (view_.type() != Type::kU32 || view_.stride() != sizeof(std::uint32_t))
+      throw std::invalid_argument("orders and places are uint32, in one piece");
+    std::uint32_t greatest = 0;
+    for (std::size_t i = 0; i < size(); ++i) greatest = std::max(greatest, data()[i]);
+    if (size() > 0 && greatest >= below) throw std::out_of_range("an order or a place that no row has");
+  }
+  std::size_t size() const { return view_.size(); }
+  const std::uint32_t* data() const { return reinterpret_cast<const std::uint32_t*>(view_.data()); }
 
-void check_indices(const View& indices, std::size_t below) {
-  if (indices.type() != Type::kU32) throw std::invalid_argument("orders and places are uint32");
-  bool inside = true;
-  for (std::size_t i = 0; i < indices.size(); ++i) inside &= indices.get<std::uint32_t>(i) < below;
-  if (!inside) throw std::out_of_range("an order or a place that no row has");
+ private:
+  View view_;
+};
+
+// Puts the values of a column in an order (null: as they are) to places (null: one behind the other).
+template <typename T>
+void put_as(const View& column, const std::uint32_t* order, const std::uint32_t* places, std::size_t rows, T* out) {
+  const Values<T> values(column);
+  if (order && places)
+    for (std::size_t i = 0; i < rows; ++i) out[places[i]] = values[order[i]];
+  else if (order)
+    for (std::size_t i = 0; i < rows; ++i) out[i] = values[order[i]];
+  else if (places)
+    for (std::size_t i = 0; i < rows; ++i) out[places[i]] = values[i];
+  else
+    for (std::size_t i = 0; i < rows; ++i) out[i] = values[i];
 }
 
 // Fills `out` with columns one behind the other, each in an order of its own (None: as it is). Value i of them all comes to
@@ -88,30 +91,32 @@ void put_columns(nb::handle out, nb::sequence columns, nb::sequence orders, nb::
   const std::size_t parts = nb::len(columns);
   if (nb::len(orders) != parts) throw std::invalid_argument("as many orders as columns");
   std::vector<View> values;
-  std::vector<std::optional<View>> rows(parts);
-  std::optional<View> place;
+  std::vector<std::optional<Indices>> rows(parts);
+  std::optional<Indices> place;
   values.reserve(parts);
   std::size_t size = 0;
   for (std::size_t part = 0; part < parts; ++part) {
     const View& column = values.emplace_back(columns[part]);
     if (column.item_size() != to.item_size()) throw std::invalid_argument("columns are of the type of what they fill");
-    if (nb::object order = orders[part]; !order.is_none()) check_indices(rows[part].emplace(order), column.size());
+    if (nb::object order = orders[part]; !order.is_none()) rows[part].emplace(order, column.size());
     size += rows[part] ? rows[part]->size() : column.size();
   }
-  if (!places.is_none()) check_indices(place.emplace(places), to.size());
+  if (!places.is_none()) place.emplace(places, to.size());
   if (size != to.size() || (place && place->size() != size)) throw std::invalid_argument("as many places as values");
   nb::gil_scoped_release release;
   std::size_t first = 0;
   for (std::size_t part = 0; part < parts; ++part) {
-    const View* const order = rows[part] ? &*rows[part] : nullptr;
-    const View* const at = place ? &*place : nullptr;
+    const std::uint32_t* const order = rows[part] ? rows[part]->data() : nullptr;
+    const std::uint32_t* const at = place ? place->data() + first : nullptr;
+    const std::size_t count = rows[part] ? rows[part]->size() : values[part].size();
+    const auto put = [&](auto* begin) { put_as(values[part], order, at, count, begin + (at ? 0 : first)); };
     switch (to.item_size()) {
-      case 1: put_as<std::uint8_t>(values[part], order, at, first, to); break;
-      case 2: put_as<std::uint16_t>(values[part], order, at, first, to); break;
-      case 4: put_as<std::uint32_t>(values[part], order, at, first, to); break;
-      default: put_as<std::uint64_t>(values[part], order, at, first, to);
+      case 1: put(to.mutable_data()); break;
+      case 2: put(reinterpret_cast<std::uint16_t*>(to.mutable_data())); break;
+      case 4: put(reinterpret_cast<std::uint32_t*>(to.mutable_data())); break;
+      default: put(reinterpret_cast<std::uint64_t*>(to.mutable_data()));
     }
-    first += order ? order->size() : values[part].size();
+    first += count;
   }
 }
 

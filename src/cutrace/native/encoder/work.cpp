@@ -192,13 +192,16 @@ class GpuTimes {
  public:
   // Kinds are bits: of kernels by launch configuration, of other work by its table. `sets` are the sets of kinds whose
   // times are wanted.
-  GpuTimes(nb::handle of_launch, std::vector<unsigned> of_table, std::vector<unsigned> sets)
-      : of_table_(std::move(of_table)), sets_(std::move(sets)) {
+  GpuTimes(nb::handle of_launch, std::vector<std::uint8_t> of_table, const std::vector<std::uint8_t>& sets)
+      : of_table_(std::move(of_table)), sets_(sets.size()) {
     const View kinds(of_launch);
     if (kinds.type() != Type::kU8 || of_table_.size() != kTables)
       throw std::invalid_argument("kinds are bytes by launch configuration, and one for each table");
     for (std::size_t launch = 0; launch < kinds.size(); ++launch)
       of_launch_.push_back(kinds.get<std::uint8_t>(launch));
+    for (std::size_t kind = 0; kind < sets_of_.size(); ++kind)
+      for (std::size_t set = 0; set < sets.size(); ++set)
+        if (sets[set] & kind) sets_of_[kind].push_back(set);
   }
   GpuTimes(const GpuTimes&) = delete;
   GpuTimes& operator=(const GpuTimes&) = delete;
@@ -221,7 +224,7 @@ class GpuTimes {
       if (gpu == nullptr || device_numbers[row] != device_numbers[row - 1]) gpu = &of(device_numbers[row]);
       const auto begin = begins[row], stop = ends_of[row];
       const std::uint8_t number = table_of(table_numbers[row]);
-      unsigned kind = of_table_[number];
+      std::uint8_t kind = of_table_[number];
       if (number == 0) {
         if (launch_numbers[row] >= of_launch_.size()) throw std::out_of_range("no kind for a launch");
         kind = of_launch_[launch_numbers[row]];
@@ -230,8 +233,7 @@ class GpuTimes {
       ++gpu->counts[number];
       if (gpu->first == kNever) gpu->first = begin;
       gpu->last = std::max(gpu->last, stop);
-      for (std::size_t set = 0; set < sets_.size(); ++set)
-        if (sets_[set] & kind) gpu->times[set].add(begin, stop);
+      for (const std::size_t set : sets_of_[kind]) gpu->times[set].add(begin, stop);
     }
   }
 
@@ -255,12 +257,13 @@ class GpuTimes {
 
   Device& of(std::uint16_t number) {
     Device& gpu = devices_[number];
-    gpu.times.resize(sets_.size());
+    gpu.times.resize(sets_);
     return gpu;
   }
 
-  std::vector<std::uint8_t> of_launch_;
-  std::vector<unsigned> of_table_, sets_;
+  std::vector<std::uint8_t> of_launch_, of_table_;
+  std::size_t sets_;
+  std::array<std::vector<std::size_t>, 256> sets_of_;  // by kind those that hold it
   std::map<std::uint16_t, Device> devices_;
 };
 
@@ -283,7 +286,7 @@ void register_work(nb::module_& m) {
       .def_prop_ro("lengths", &StreamTimes::lengths, nb::rv_policy::reference_internal,
                    "The lengths of the queues that launches made, by stream.");
   nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds.")
-      .def(nb::init<nb::handle, std::vector<unsigned>, std::vector<unsigned>>(), nb::arg("of_launch"),
+      .def(nb::init<nb::handle, std::vector<std::uint8_t>, const std::vector<std::uint8_t>&>(), nb::arg("of_launch"),
            nb::arg("of_table"), nb::arg("sets"),
            "Kinds are bits: of kernels by launch configuration (uint8), of other work by table. ``sets`` are sets of kinds.")
       .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
