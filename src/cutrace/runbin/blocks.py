@@ -141,7 +141,9 @@ class _Window:
     def read(self, at: int, count: int) -> bytes:
         begin = at - self._start
         if begin < 0 or begin + count > len(self._data):
-            self._start, self._data, begin = at, os.pread(self._fd, max(count, _WINDOW), at), 0
+            # Of large blocks there is one header in many windows.
+            near = begin < len(self._data) + _WINDOW
+            self._start, self._data, begin = at, os.pread(self._fd, _WINDOW if near else HEADER_SIZE, at), 0
         return self._data[begin : begin + count]
 
 
