@@ -32,10 +32,11 @@ import cutrace
 from convert import add_result, default_capture, hardware, tile
 
 SECONDS, MEMORY_MIB = 2.0, 500
+_SLICE = "half.bin"
 
 
 def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
-    """One verb in a fresh process; status 0 and 1 are those of verbs that did their work."""
+    """One verb in a fresh process; status 0 and 1 are those of verbs that did their work. What it wrote is deleted."""
     # Modules that are installed lie there compiled; those of a checkout are compiled by the first round.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
@@ -52,6 +53,7 @@ def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
         raise SystemExit(f"cutrace {' '.join(arguments)} ended with status {process.returncode}")
+    (folder / _SLICE).unlink(missing_ok=True)
     return {
         "seconds": seconds,
         "user_seconds": usage.ru_utime,
@@ -64,7 +66,7 @@ def verbs(source: Path, other: Path, folder: Path) -> dict[str, tuple[list[str],
     """The command lines, and on how many cores each may run."""
     with cutrace.load(source) as trace:
         span = trace.end - trace.start
-    half = ["--start", f"{span // 4}ns", "--end", f"{3 * span // 4}ns", "-q", "-o", str(folder / "half.bin")]
+    half = ["--start", f"{span // 4}ns", "--end", f"{3 * span // 4}ns", "-q", "-o", str(folder / _SLICE)]
     return {
         "stats": (["stats", str(source)], 1),
         "slice": (["slice", str(source), *half], 1),
