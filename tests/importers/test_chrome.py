@@ -15,7 +15,8 @@ import pytest
 
 import cutrace
 from cutrace import Trace
-from cutrace.importers.timeline import MOST_PROCESSES
+from cutrace.importers.timeline import MOST_PROCESSES, Timeline
+from cutrace.runbin import Writer
 
 Event = dict[str, Any]
 
@@ -323,6 +324,33 @@ class TestManyOfAKind:
             return time.process_time() - started
 
         assert seconds(32_000) < 16 * seconds(4_000) + 1
+
+
+def test_names_cost_no_more_steps_however_many_there_are(
+    load: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: Counter[str] = Counter()
+
+    def counted(kind: type, name: str) -> None:
+        whole = getattr(kind, name)
+
+        def step(self: Any, *given: Any, **more: Any) -> Any:
+            steps[name] += 1
+            return whole(self, *given, **more)
+
+        monkeypatch.setattr(kind, name, step)
+
+    def needed(count: int) -> dict[str, int]:
+        steps.clear()
+        names = [{"ph": "M", "pid": 1, "tid": i, "name": "thread_name", "args": {"name": str(i)}} for i in range(count)]
+        names += [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": str(i)}} for i in range(count)]
+        trace = load(x(), *names)
+        assert (trace.processes[0].name, len(trace.threads)) == (str(count - 1), count)
+        return dict(steps)
+
+    counted(Timeline, "account")
+    counted(Writer, "process")
+    assert needed(10) == needed(1000)
 
 
 def test_files_are_found_by_content(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What the typed tables of CUDA have no place for goes here, whatever format it wa
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,8 @@ class Generic:
         self._async: list[np.ndarray] = []
         #: What was said of processes and threads, which may be said before there are any rows of them.
         self.metadata: list[Metadata] = []
+        # How many of them there were by category and fate.
+        self._told: Counter[tuple[int, Fate]] = Counter()
 
     def take(self, events: Events) -> None:
         """Rows of the events of one group."""
@@ -277,24 +280,25 @@ class Generic:
     # Metadata
 
     def _metadata(self, events: Events) -> None:
-        for thread, name, arguments, category in zip(
-            events.threads.tolist(), events.names, events.arguments, events.categories.tolist(), strict=True
+        threads = self._timeline.reader.threads
+        names, arguments = self._timeline.texts(events.names), self._timeline.texts(events.arguments)
+        for thread, name, text, category in zip(
+            events.threads.tolist(), names, arguments, events.categories.tolist(), strict=True
         ):
-            pid, tid = self._timeline.reader.threads[thread]
-            told, text = self._timeline.texts(np.array([name, arguments], np.uint32))
-            self.metadata.append(Metadata(pid, tid, told.decode("utf-8", "replace"), text, category))
+            self.metadata.append(Metadata(*threads[thread], name.decode("utf-8", "replace"), text, category))
 
     def finish_metadata(self) -> None:
         """Names and the like of the processes and threads, from what was collected in :attr:`metadata`."""
         kept: dict[int, list[dict[str, Any]]] = {}
         names: list[tuple[int, int, bytes]] = []
+        processes: dict[int, str] = {}
         for event in self.metadata:
             values = value_of(event.arguments)
             values = values if isinstance(values, dict) else {}
             process = self._timeline.process_index(event.pid)
             text = values.get("name")
             if event.name == "process_name" and isinstance(text, str) and len(values) == 1:
-                self._timeline.writer(process).process({"name": text})
+                processes[process] = text
             elif event.name == "thread_name" and isinstance(text, str) and len(values) == 1:
                 names.append(
                     (process, self._timeline.thread_number(process, event.tid), text.encode("utf-8", "replace"))
@@ -306,6 +310,8 @@ class Generic:
                 self.tell(event, Fate.TOO_MANY)
                 continue
             self.tell(event, Fate.KEPT)
+        for process, name in processes.items():
+            self._timeline.writer(process).process({"name": name})
         for process, some in kept.items():
             if some:
                 self._timeline.writer(process).process({"metadata_events": some})
@@ -313,11 +319,13 @@ class Generic:
         for row, (_, thread, text) in zip(rows, names, strict=True):
             row["thread"], row["name"], row["source"] = thread, self._timeline.text(text), 1
         self._timeline.put("threads", np.array([process for process, _, _ in names], np.int64), rows)
+        for (category, fate), count in self._told.items():
+            phases, categories = np.full(count, ord("M"), np.uint8), np.full(count, category, np.uint32)
+            self._timeline.account(phases, categories, np.zeros(count, np.int64), np.full(count, fate, np.uint8))
 
     def tell(self, event: Metadata, fate: Fate) -> None:
-        """Account for a metadata event."""
-        one = np.array([ord("M")], np.uint8), np.array([event.category], np.uint32)
-        self._timeline.account(*one, np.zeros(1, np.int64), np.array([fate], np.uint8))
+        """Say what became of a metadata event, before :meth:`finish_metadata`."""
+        self._told[event.category, fate] += 1
 
     # Texts
 
