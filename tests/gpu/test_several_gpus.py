@@ -53,13 +53,14 @@ def test_ranks_of_a_parallel_training_are_in_one_capture(record: Record, scripts
         steps = {name for name in trace.strings.take(ranges["name"]).tolist() if name.startswith("step ")}
         assert steps == {f"step {i}" for i in range(report["steps"])}
     recorded.launching_calls(trace.kernels)
-    recorded.assert_lossless()
+    # NCCL leaves ranges open.
+    assert {loss.reason for loss in trace.quality.losses} <= {"nvtx_open"}
 
 
 def test_what_ranks_sum_up_they_do_at_the_same_time(record: Record, scripts: Path) -> None:
     trace = record([sys.executable, scripts / "ranks.py"]).trace
     sums = [
-        np.sort(named(trace, trace.kernels[trace.kernels["process"] == p.index], "ncclDevKernel"), order="start")
+        np.sort(named(trace, trace.kernels[trace.kernels["process"] == p.index], "AllReduce"), order="start")
         for p in trace.processes
     ]
     assert len(sums[0]) == len(sums[1]) > 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Build and record all committed captures into a folder: make.sh FOLDER [cutrace]
 # Needs an NVIDIA GPU, nvcc, and a python3 with torch, triton and cuda.core; `cutrace` on PATH.
-# A capture that fails does not keep the others from being made; the exit status says that one did.
+# ranks needs two GPUs. A capture that fails does not keep the others from being made; the exit status says that one did.
 set -u
 here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: make.sh FOLDER}
@@ -31,5 +31,14 @@ capture triton python3 triton_add.py
 capture cuda_core python3 core_saxpy.py
 options=(--cuda-graph graph)
 capture cuda_graph_whole ./graph
+options=()
+if python3 -c 'import sys, torch; sys.exit(torch.cuda.device_count() < 2)'; then
+  # Two of the four steps: setting up NCCL is most of the rest.
+  capture all_ranks python3 ranks.py
+  cutrace slice "$out/all_ranks.bin" --nvtx "step 2" --nvtx "step 3" -o "$out/ranks.bin" || status=1
+  rm -f "$out/all_ranks.bin"
+else
+  echo "!! ranks left out: it needs two GPUs"
+fi
 ls -l "$out"
 exit $status
