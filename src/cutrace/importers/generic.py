@@ -285,7 +285,8 @@ class Generic:
         for thread, name, text, category in zip(
             events.threads.tolist(), names, arguments, events.categories.tolist(), strict=True
         ):
-            self.metadata.append(Metadata(*threads[thread], name.decode("utf-8", "replace"), text, category))
+            pid, tid = threads[thread]
+            self.metadata.append(Metadata(pid, tid, name.decode("utf-8", "replace"), text, category))
 
     def finish_metadata(self) -> None:
         """Names and the like of the processes and threads, from what was collected in :attr:`metadata`."""
