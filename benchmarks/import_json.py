@@ -8,7 +8,7 @@ runs in a fresh process that is pinned to one core, on the unpacked file in the 
 bytes of JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules;
 ``peak_mib`` is what the process had at most beyond what it had before the import, and ``table_mib`` the size of the
 capture. ``packed`` is the same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for
-Perfetto, plain and as .gz. Prints one JSON line; ``--out`` adds it to the results in a file.
+Perfetto, plain, as .gz and with ``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def _run(path: Path) -> str:
 def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
     """How large the trace for Perfetto is, plain and compressed."""
     out: dict[str, Any] = {}
-    for name, suffix in (("pftrace", ".pftrace"), ("pftrace_gz", ".pftrace.gz")):
+    ways = (("pftrace", ".pftrace", None), ("pftrace_gz", ".pftrace.gz", None), ("pftrace_zstd", ".pftrace", "zstd"))
+    for name, suffix, compress in ways:
         destination = folder / f"trace{suffix}"
-        cutrace.convert(path, destination)
+        cutrace.convert(path, destination, compress=compress)
         written = destination.stat().st_size
         out[name] = {"bytes": written, "ratio": round(size / written, 1)}
     return out

@@ -124,10 +124,12 @@ def test_waits_and_events_are_recorded_on_request(record: Record, programs: Path
 
 
 def test_facts_of_the_gpu(streams: Any) -> None:
-    (device,) = streams.trace.devices
-    assert streams.trace.strings[int(device["name"])]
-    assert device["multiprocessors"] > 0
-    assert device["warp_size"] == 32
+    devices = streams.trace.devices
+    assert len({device["uuid"].tobytes() for device in devices}) == len(devices) > 0
+    for device in devices:
+        assert streams.trace.strings[int(device["name"])]
+        assert device["multiprocessors"] > 0
+        assert device["warp_size"] == 32
     assert len(streams.trace.contexts) == 1
 
 
