@@ -11,7 +11,9 @@ the slices, a *pattern*, the text with marks in the places of these (:func:`_pat
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,27 @@ UNSHARED = (1 << 32) - 1
 #: Where a number stood in a pattern: its name between the first byte and one that says how it is told.
 MARK, SIGNED, UNSIGNED, FLOAT = b"\0", b"\1", b"\2", b"\3"
 _CODES = {"int_value": SIGNED, "uint_value": UNSIGNED, "double_value": FLOAT}
+#: Whole numbers by name in a JSON text, and where they stood in a pattern.
+_WHOLE = re.compile(rb'(": ?)(-?[0-9]{1,18})(?=[,}])')
+_WHOLE_MARKS = re.compile(rb"\0([^\0-\3]*)\x01")
+_ANNOTATION = schema.field("TrackEvent", "debug_annotations").tag
+_INT_VALUE = schema.field("DebugAnnotation", "int_value").tag
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Texts that differ in whole numbers alone: what they share, and for each number the begin of its annotation."""
+
+    shared: int
+    begins: tuple[bytes, ...]
+
+    def piece(self, numbers: list[int]) -> bytes:
+        """The annotations of a text with these numbers."""
+        out = bytearray()
+        for begin, number in zip(self.begins, numbers, strict=True):
+            body = begin + schema.varint(number)
+            out += _ANNOTATION + schema.varint(len(body)) + body
+        return bytes(out)
 
 
 class Arguments:
@@ -49,6 +72,7 @@ class Arguments:
         self.pieces.add(b"")
         self._pieces: dict[bytes, int] = {b"": 0}
         self._patterns: dict[bytes, int] = {}
+        self._alike: dict[bytes, _Alike] = {}  # by the text around the numbers
         # Of what is shared, texts by name, and the names of the numbers beside them.
         self._shared: dict[int, tuple[dict[str, str], tuple[str, ...]]] = {0: ({}, ())}
         self.shared_of = np.zeros(len(strings), np.uint32)
@@ -87,6 +111,10 @@ class Arguments:
 
     def _told(self, text: int) -> tuple[int, int]:
         data = self._strings.bytes(text)
+        around, numbers = _parted(data)
+        alike = self._alike.get(around)
+        if alike and numbers is not None:
+            return alike.shared, self._numbered(alike.piece(numbers))
         values = _object(data)
         if values is None:
             values = {"arguments": self._strings[text]}
@@ -100,14 +128,33 @@ class Arguments:
                 shared = self._patterns[pattern] = len(self._strings) + len(self._patterns)
             texts = _together({name: value for name, value in values.items() if name not in own})
             self._shared[shared] = texts, tuple(own)
-        iids = ((self._names.entry("debug_annotation_names", name).iid, value) for name, value in own.items())
-        return shared, self._piece([{"name_iid": iid, **_value(value, 0)} for iid, value in iids])
+        if numbers and _WHOLE_MARKS.sub(b"\0", pattern) == around:
+            iids = [self._name_iid(name.decode()) for name in _WHOLE_MARKS.findall(pattern)]
+            begins = (schema.encode("DebugAnnotation", {"name_iid": iid}) + _INT_VALUE for iid in iids)
+            self._alike[around] = _Alike(shared, tuple(begins))
+        return shared, self._piece([{"name_iid": self._name_iid(n), **_value(v, 0)} for n, v in own.items()])
+
+    def _name_iid(self, name: str) -> int:
+        return self._names.entry("debug_annotation_names", name).iid
 
     def _piece(self, annotations: list[dict[str, Any]]) -> int:
-        piece = schema.encode("TrackEvent", {"debug_annotations": annotations})
+        return self._numbered(schema.encode("TrackEvent", {"debug_annotations": annotations}))
+
+    def _numbered(self, piece: bytes) -> int:
         if piece not in self._pieces:
             self._pieces[piece] = self.pieces.add(piece)
         return self._pieces[piece]
+
+
+def _parted(data: bytes) -> tuple[bytes, list[int] | None]:
+    """A text with a mark in place of each whole number that has a name, and the numbers; None for these when they are
+    not written as numbers usually are."""
+    parts = _WHOLE.split(data)
+    told = parts[2::3]
+    numbers = [int(number) for number in told]
+    usual = MARK not in data and all(b"%d" % n == t for n, t in zip(numbers, told, strict=True))
+    parts[2::3] = [MARK] * len(told)
+    return b"".join(parts), numbers if usual else None
 
 
 def _object(data: bytes) -> dict[str, Any] | None:
