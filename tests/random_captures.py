@@ -19,6 +19,7 @@ TEXTS = ("a", "b", "", "ä µ 漢字", 'comma, "quotes"\r\nand lines', "_Z4nodev
 #: JSON texts, and what looks like them.
 ARGUMENTS = (
     *(f'{{"n":{n},"shape":[[8,64],[]]}}' for n in (-1, 0, 7, (1 << 63) - 1, 1 << 63, 1 << 64)),
+    '{"n":-0,"shape":[[8,64],[]]}',
     '{"n":1.5, "m": -0.0, "o": 1e300, "big": NaN}',
     '{"n": 3, "m": 2.5, "o": 7, "t": "a"}',
     '{"n": 4, "m": 2.5, "o": 7, "t": "a"}',
