@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import cutrace
 from cutrace import Trace
 from cutrace.runbin import TABLES
 
@@ -25,6 +27,17 @@ def contents(trace: Trace) -> dict[str, Any]:
         found[name] = _rows(trace, name, rows[1:] if name in ("launches", "functions") else rows)
         found[f"{name} without known times"] = _rows(trace, name, trace.unknown(name))
     return {name: rows for name, rows in found.items() if rows}
+
+
+def opens_alike(capture: Path, file: Path, *, format: str, nothing_left: bool = False) -> None:
+    """``file``, which cutrace made of a whole capture, opens as the capture: nothing of it is lost, and, if that is
+    asked for, nothing else was in the file."""
+    with cutrace.load(capture) as before, cutrace.load(file) as after:
+        assert contents(after) == contents(before)
+        (account,) = after.imports
+        assert (account.format, account.lost) == (format, 0)
+        assert all(a.balanced for a in account.accounts)
+        assert not (nothing_left and list(account.leftovers()))
 
 
 def _process(process: Any) -> tuple[Any, ...]:

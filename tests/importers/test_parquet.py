@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import captures
 import cutrace
-from contents import contents
+from contents import contents, opens_alike
 from cutrace import BadCapture, CutraceError
 from random_captures import random_capture
 
@@ -23,19 +24,13 @@ pq = pytest.importorskip("pyarrow.parquet")
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.bin"))
 
 
-def converted(capture: Path, **how) -> Path:
+opened_alike = partial(opens_alike, format="parquet", nothing_left=True)
+
+
+def converted(capture: Path) -> Path:
     folder = capture.with_name("run.parquet")
-    cutrace.convert(capture, folder, **how)
+    cutrace.convert(capture, folder)
     return folder
-
-
-def opened_alike(capture: Path, folder: Path) -> None:
-    with cutrace.load(capture) as before, cutrace.load(folder) as after:
-        assert contents(after) == contents(before)
-        (account,) = after.imports
-        assert account.format == "parquet"
-        assert all(a.balanced for a in account.accounts)
-        assert (account.lost, list(account.leftovers())) == (0, [])
 
 
 @pytest.mark.parametrize("capture", DATA, ids=lambda path: path.stem)

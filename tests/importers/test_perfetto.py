@@ -6,6 +6,7 @@ import gzip
 import itertools
 import tracemalloc
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -17,10 +18,10 @@ from hypothesis import strategies as st
 
 import captures
 import cutrace
-from contents import contents
+from contents import contents, opens_alike
 from cutrace import BadCapture
 from cutrace.exporters.perfetto import arguments, schema
-from cutrace.importers import perfetto
+from cutrace.importers import perfetto, perfetto_patterns
 from cutrace.importers.base import Source
 from cutrace.runbin import TABLES
 from random_captures import TEXTS, random_capture
@@ -28,20 +29,13 @@ from random_captures import TEXTS, random_capture
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.bin"))
 HELD = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
+opened_alike = partial(opens_alike, format="perfetto")
+
 
 def converted(capture: Path, name: str = "x.pftrace", **how) -> Path:
     target = capture.with_name(name)
     cutrace.convert(capture, target, **how)
     return target
-
-
-def opened_alike(capture: Path, trace: Path) -> None:
-    with cutrace.load(capture) as before, cutrace.load(trace) as after:
-        assert contents(after) == contents(before)
-        (account,) = after.imports
-        assert account.format == "perfetto"
-        assert all(a.balanced for a in account.accounts)
-        assert account.lost == 0
 
 
 @pytest.mark.parametrize("capture", DATA, ids=lambda path: path.stem)
@@ -283,6 +277,18 @@ def test_texts_that_would_fill_the_memory_are_not_made(tmp_path):
         assert sum(map(len, made)) < 100 << 20
         (lost,) = (loss for loss in trace.quality.losses if "texts of arguments" in loss.detail)
         assert lost.count == 2000 - len(made)
+
+
+def test_a_text_that_comes_again_and_again_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(perfetto_patterns, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(perfetto_patterns, "_BYTES_A_BYTE", 0)
+    monkeypatch.setattr(perfetto, "_CHUNK", 500)
+    with captures.Capture(tmp_path / "run.bin") as c:
+        for i in range(300):
+            start = captures.ORIGIN + 10 * i
+            text = f'{{"n":{i % 3},"x":"{"x" * 5000}"}}'
+            c.add("host_slices", start=start, end=start + 5, name="a", thread=7, arguments=text)
+    opened_alike(tmp_path / "run.bin", converted(tmp_path / "run.bin"))
 
 
 def test_a_table_that_claims_more_than_it_has_is_lost(tmp_path):

@@ -54,6 +54,7 @@ class Patterns:
     def __init__(self, restoring: Restoring, first: int | None, size: int) -> None:
         self._restoring, self._first = restoring, first
         self._known: dict[int, _Pattern] = {}
+        self._made: dict[tuple[int, ...], int] = {}  # texts by pattern and numbers
         self._left = _LEAST_BYTES + _BYTES_A_BYTE * size
         self.refused = 0
 
@@ -77,7 +78,8 @@ class Patterns:
         for iid, name in names.items():
             named.setdefault(name, []).append(iid)
         for i in np.flatnonzero(patterns >= self._first).tolist():
-            pattern = self._pattern(int(patterns[i]))
+            number = int(patterns[i])
+            pattern = self._pattern(number)
             which = by_pattern[bounds[i] : bounds[i + 1]]
             place[which] = np.arange(len(which))
             given = mine[argument_bounds[i] : argument_bounds[i + 1]]
@@ -86,16 +88,20 @@ class Patterns:
                 chosen = given[np.isin(arguments.names[given], np.array(named.get(name, ()), np.uint64))]
                 bits[place[rows[chosen]], column] = arguments.values[chosen]
             found, inverse = np.unique(bits, axis=0, return_inverse=True)
-            texts = [self._made(pattern, numbers) for numbers in found.tolist()]
+            texts = [self._text(number, numbers) for numbers in found.tolist()]
             out[which] = np.array(texts, np.uint32)[inverse.reshape(-1)]
         return out
 
-    def _made(self, pattern: _Pattern, numbers: list[int]) -> int:
-        self._left -= len(pattern.data)
-        if self._left < 0:
-            self.refused += 1
-            return 0
-        return self._restoring.text(pattern.text(numbers))
+    def _text(self, number: int, bits: list[int]) -> int:
+        known = self._made.get((number, *bits))
+        if known is None:
+            pattern = self._pattern(number)
+            self._left -= len(pattern.data)
+            if self._left < 0:
+                self.refused += 1
+                return 0
+            known = self._made[(number, *bits)] = self._restoring.text(pattern.text(bits))
+        return known
 
     def _pattern(self, number: int) -> _Pattern:
         texts = self._restoring.texts

@@ -50,7 +50,6 @@ class Restoring:
 
     def __init__(self, out: Import, processes: Sequence[Described], texts: list[bytes], own: int | None = None) -> None:
         self._out, self.texts, self._own = out, texts, own
-        self._made: dict[bytes, int] = {}
         out.as_described = True
         self._tables = {name: np.zeros(1, TABLES[name].dtype) for name in _INTERNED.values()}
         self._processes = [self._begun(index, process) for index, process in enumerate(processes)]
@@ -71,12 +70,9 @@ class Restoring:
         self.texts += texts
 
     def text(self, text: bytes) -> int:
-        """The id of a text that was made, which may be another than that of an equal one."""
-        known = self._made.get(text)
-        if known is None:
-            known = self._made[text] = len(self.texts)
-            self.texts.append(text)
-        return known
+        """The id of a text that was made, which is another than that of an equal one."""
+        self.texts.append(text)
+        return len(self.texts) - 1
 
     def rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Write rows of a table to the captures of their processes. Returns which of them could not be, as a mask:
