@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import sys
 from contextlib import closing
@@ -119,6 +120,20 @@ def test_columns_may_be_of_other_types(tmp_path: Path, how: str) -> None:
 
     assert same(trace, expected)
     assert trace.imports[0].accounts == expected.imports[0].accounts
+
+
+def test_a_column_that_says_nothing_is_no_leftover(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    folder = parquetdir(tmp_path / "p", nsys(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20)] * 3))
+    file = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    table = pyarrow.parquet.read_table(file)
+    for column, values in (("nothing", [math.nan, 0.0, None]), ("something", [math.nan, 0.0, 1.0])):
+        table = table.append_column(column, pa.array(values))
+    pyarrow.parquet.write_table(table, file)
+    (told,) = (line for line in cutrace.load(folder).imports[0].leftovers() if "thing" in line)
+
+    assert told == "1 something of CUPTI_ACTIVITY_KIND_KERNEL left out"
 
 
 def test_a_number_that_is_not_whole_is_lost(tmp_path: Path) -> None:

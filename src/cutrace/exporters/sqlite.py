@@ -202,10 +202,11 @@ class Database:
         keys = dict.fromkeys(self.trace.devices[["process", "device"]].tolist())
         free = max((device for _, device in keys), default=0) + 1
         found: dict[tuple[int, int], int] = {}
+        taken: set[int] = set()
         for process, device in keys:
-            taken = device in found.values()
-            found[process, device] = free if taken else device
-            free += taken
+            found[process, device] = free if device in taken else device
+            free += device in taken
+            taken.add(device)
         return found
 
     @cached_property

@@ -179,7 +179,7 @@ class Import:
     def damaged(self, what: str, how: str) -> None:
         """A part of the source that could not be read to its end, for the reason ``how``. At least one thing was
         lost."""
-        self.note(f"{what} is damaged ({how}): what could be read of it is here. Export it again.")
+        self.note(f"{what} is damaged ({how}): what could be read of it is here. Copy or export the file again.")
         if DAMAGED_FILE not in self._account(what).lost:
             self.seen(what, 1)
             self.lost(what, 1, why=DAMAGED_FILE)

@@ -81,7 +81,7 @@ class ArrowTables:
                 column = _plain(batch.column(name))
                 number = any(is_one(column.type) for is_one in (types.is_integer, types.is_floating, types.is_decimal))
                 empty = "" if _is_text(column.type) else 0 if number else None
-                some = compute.is_valid(column)
+                some = compute.invert(compute.is_null(column, nan_is_null=True))
                 if empty is not None:
                     some = compute.and_kleene(some, compute.not_equal(column, empty))
                 counts[name] += int(compute.sum(some).as_py() or 0)
