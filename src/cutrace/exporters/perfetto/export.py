@@ -17,6 +17,7 @@ from ..base import Request
 from . import gpu, styles, tracks, work
 from .archive import Archive
 from .arguments import Arguments
+from .arrows import Arrows
 from .devices import Devices
 from .gauges import CounterTracks, MemoryGauge, WorkGauges
 from .header import Header
@@ -91,6 +92,7 @@ class _Export:
         uuids = [self._numbers.uuid() for _ in self._trace.processes]
         header.begin(self._devices, uuids)
         self._arguments = Arguments(self._trace.strings, self._names, self._used(), _BESIDE)
+        self._arrows = Arrows(self._trace.blocks("flows", self._request.start, self._request.end))
         archive = Archive(self._trace, self._output, _READ_BACK, self._arguments)
         archive.begin()
         self._spilled, self._detached, self._unsought, self._unlooked, free_id = 0, 0, 0, 0, 0
@@ -136,9 +138,9 @@ class _Export:
             self._write_gpu(process, submissions, launches, follows)
             sweep = Sweep(
                 self._trace, process, self._pids[process], uuid, names=self._names, arguments=self._arguments,
-                numbers=self._numbers, threads=self._threads, devices=self._devices, submissions=submissions,
-                waits=waits.of_calls(), output=self._output, cut=self._cut, advance=self._advance,
-                memory=memory if derived else None,
+                arrows=self._arrows, numbers=self._numbers, threads=self._threads, devices=self._devices,
+                submissions=submissions, waits=waits.of_calls(), output=self._output, cut=self._cut,
+                advance=self._advance, memory=memory if derived else None,
             )  # fmt: skip
             sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
         self._spilled += sweep.spilled

@@ -12,6 +12,7 @@ from ..._native import Blobs, Keys, Submissions
 from ...trace import Trace
 from . import archive, schema
 from .arguments import UNSHARED, Arguments
+from .arrows import Arrows
 from .naming import Names, Needs
 from .sequence import Interned
 from .template import Column, Columns, Delta, Each, Given, Pieces, Template, When
@@ -67,9 +68,11 @@ class Stream:
         trace: Trace,
         names: Names,
         arguments: Arguments,
+        arrows: Arrows,
         track_of: Callable[[int, Hashable, list[Interned]], int],
     ) -> None:
         self.table, self._trace, self._names, self._track_of = table, trace, names, track_of
+        self._arrows = arrows
         layout = table.layout
         self.instant = "end" not in layout.offsets
         self.start_field = layout.start_field or ""
@@ -159,7 +162,7 @@ class Stream:
         if table.value:
             whole, columns["value"] = counted(table.value(rows))
         if table.kind == "flow":
-            columns |= _flow_columns(rows)
+            columns |= _flow_columns(rows, self._arrows)
         waited = waits.lists(rows["correlation"]) if table.submits else None
         if table.submits:
             offsets, ids = submissions.lists(rows["correlation"])
@@ -242,11 +245,12 @@ def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _flow_columns(rows: np.ndarray) -> Columns:
-    """The steps of arrows: their phase, and an id that is a number also where the source has a text."""
+def _flow_columns(rows: np.ndarray, arrows: Arrows) -> Columns:
+    """The steps of arrows: their phase, and an id that is a number also where the source has a text, and of one arrow
+    only."""
     texts = rows["text"].astype(np.uint64) | _TEXT_IDS
     return {
         "phase": rows["phase"],
-        "id": np.where(rows["text"] > 0, texts, rows["id"]),
+        "id": arrows.renamed(rows, np.where(rows["text"] > 0, texts, rows["id"])),
         "bind_to_enclosing": rows["flags"] & 1,
     }

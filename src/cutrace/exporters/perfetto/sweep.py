@@ -22,6 +22,7 @@ from ...runbin import BlockInfo
 from ...trace import Trace
 from . import archive
 from .arguments import Arguments
+from .arrows import Arrows
 from .devices import Devices
 from .gauges import MemoryGauge
 from .naming import Names, Numbers, ThreadNames
@@ -30,7 +31,7 @@ from .sequence import Interned, Sequence
 from .spool import SpoolBlock
 from .streams import Chunk, Stream, end_template
 from .template import Columns
-from .tracks import COUNTER, COUNTER_FIELDS, OPEN, TABLES, THREAD, described, never_ended
+from .tracks import COUNTER, COUNTER_FIELDS, OPEN, TABLES, THREAD, TrackTable, described, never_ended
 from .waits import CallWaits
 
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
@@ -90,6 +91,7 @@ class Sweep:
         *,
         names: Names,
         arguments: Arguments,
+        arrows: Arrows,
         numbers: Numbers,
         threads: ThreadNames,
         devices: Devices,
@@ -101,7 +103,7 @@ class Sweep:
         memory: MemoryGauge | None,
     ) -> None:
         self._trace, self._process, self._pid, self._uuid = trace, process, pid, uuid
-        self._names, self._arguments = names, arguments
+        self._names, self._arguments, self._arrows = names, arguments, arrows
         self._numbers, self._threads, self._devices = numbers, threads, devices
         self._submissions, self._waits = submissions, waits
         self._output, self._cut, self._advance, self._memory = output, cut, advance, memory
@@ -130,8 +132,11 @@ class Sweep:
         self._track_numbers: dict[tuple[int, Hashable], int] = {}
         self._streams: dict[str, list[Stream]] = {}
         for table in TABLES:
-            stream = Stream(table, self._trace, self._names, self._arguments, self._track_of)
+            stream = self._stream(table, self._track_of)
             self._streams.setdefault(table.name, []).append(stream)
+
+    def _stream(self, table: TrackTable, track_of: Callable[[int, Hashable, list[Interned]], int]) -> Stream:
+        return Stream(table, self._trace, self._names, self._arguments, self._arrows, track_of)
 
     def _sweep(self, pending: list[_Pending]) -> list[_Pending]:
         """One pass in rising time. Returns blocks that hold earlier rows than their header says: a capture that lies
@@ -325,9 +330,7 @@ class Sweep:
         table = self._streams[name][0].table
         if name == "nvtx_ranges":
             table = replace(table, arguments=("range_id", "thread", "end_thread"))
-        stream = Stream(
-            table, self._trace, self._names, self._arguments, lambda _, n, e: self._track_of(OPEN[name], n, e)
-        )
+        stream = self._stream(table, lambda _, n, e: self._track_of(OPEN[name], n, e))
         chunk = stream.chunk(rows, self._submissions, self._waits)
         groups, begins = np.unique(stream.group_of[chunk.combinations], return_index=True)
         order = np.argsort(begins)
