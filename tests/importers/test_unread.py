@@ -24,7 +24,8 @@ import cutrace
         (b'{"spans": [{"name": "a"}]}', "is JSON, but not of trace events"),
         (b'[{"name": "a"}]', "is JSON, but not of trace events"),
         (gzip.compress(b'{"nodes": []}'), "is JSON, but not of trace events"),
-        (gzip.compress(b'{"traceEvents": []}')[:10], "is compressed with gzip and damaged"),
+        (gzip.compress(b'{"traceEvents": []}')[:10], "is compressed with gzip, and empty or damaged"),
+        (gzip.compress(b""), "is compressed with gzip, and empty or damaged"),
     ],
 )
 def test_a_file_says_what_it_is(tmp_path: Path, content: bytes, said: str) -> None:

@@ -42,7 +42,7 @@ class Unread:
 def _said(source: Source) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
-        return f"is compressed with {source.packed} and damaged: nothing of it can be unpacked"
+        return f"is compressed with {source.packed}, and empty or damaged: make it again"
     return next((said for begin, said in _KNOWN if head.startswith(begin)), "")
 
 
