@@ -416,6 +416,11 @@ TEST(what_cupti_drops_after_the_end_is_no_loss) {
   fake_drop_at_unsubscribe(2);
   CHECK_EQUAL(collector.stop(), 0);
   CHECK_EQUAL(CaptureReader(folder.only()).lost(rows::Loss::cupti_dropped), 1u);
+  Folder next;
+  collector.begin(next.options());
+  fake_launch("k", 1, 7, false);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(next.only()).lost(rows::Loss::cupti_dropped), 0u);
 }
 
 TEST(a_tool_that_does_not_share_is_left_alone_and_named) {

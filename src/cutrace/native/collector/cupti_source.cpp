@@ -161,6 +161,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     return report;
   }
   if (!subscribe(options, report)) return report;
+  const bool served_before = prepared_;
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);
   if (!conventions_.clock)
@@ -179,6 +180,11 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     unsubscribe();
     return report;
   }
+  // What CUPTI dropped since an earlier recording is no part of this one.
+  std::size_t earlier = 0;
+  if (served_before) library_.take_dropped(&earlier);
+  dropped_.store(0);
+  counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
   // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
   enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
@@ -213,21 +219,26 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
     // A forced flush hands out running kernels without an end, and never again: only when nothing can follow. It would do
     // so to other tools too.
     if (library_.sharing.load() == nullptr) flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    count_dropped();
+    count_last_dropped();
   } else {
     enabler_.disable();
     flush_all(0);
-    count_dropped();
+    count_last_dropped();
     unsubscribe();
   }
   active_.store(false, std::memory_order_release);
   return waited;
 }
 
-// What CUPTI drops after the last flush is no part of the recording: it gets no more buffers then.
 std::uint64_t CuptiSource::take_dropped() {
-  if (active()) count_dropped();
+  if (counts_dropped_.load()) count_dropped();
   return dropped_.exchange(0);
+}
+
+// What CUPTI drops after the last flush is no part of the recording: it gets no more buffers then.
+void CuptiSource::count_last_dropped() {
+  counts_dropped_.store(false);
+  count_dropped();
 }
 
 void CuptiSource::count_dropped() {
@@ -237,6 +248,7 @@ void CuptiSource::count_dropped() {
 
 void CuptiSource::forget() {
   active_.store(false);
+  counts_dropped_.store(false);
   enabler_.forget();
   pool_.set_open(false);
   wake_.store(nullptr);

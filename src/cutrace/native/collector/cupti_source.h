@@ -75,6 +75,7 @@ class CuptiSource {
   void unsubscribe();
   void flush_all(std::uint32_t flags);
   void count_dropped();
+  void count_last_dropped();
   template <typename Value>
   bool set_attribute(CUpti_ActivityAttribute attribute, Value value);
 
@@ -95,7 +96,8 @@ class CuptiSource {
   std::atomic<Wake*> wake_{nullptr};
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
-  std::atomic<std::uint64_t> dropped_{0};  // not yet taken
+  std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush, while the writer still reads
+  std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };
 
 }  // namespace cutrace
