@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,6 +102,21 @@ def test_a_call_that_was_forgotten_is_none() -> None:
     assert [(thread, launches.tolist()) for thread, _, launches, _, _ in known.take()] == [(8, [20])]
 
 
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_memory_is_taken_where_calls_are() -> None:
+    """A capture may have thousands of processes with a few calls each."""
+    before = resident()
+    processes = [Calls(20) for _ in range(64)]
+    for known in processes:
+        known.add(*columns([(1, 10, 7)], "484"), *columns([(20, 3)], "82"))
+    assert resident() - before < 64 << 20
+    assert all(known.find(np.ones(1, np.uint32))[0].all() for known in processes)
+
+
 def test_nothing_is_kept_that_is_not_wanted() -> None:
     known = Calls(4)
     known.add(*columns([(1, 10, 7)], "484"))
@@ -108,8 +126,9 @@ def test_nothing_is_kept_that_is_not_wanted() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     known, tally = Calls(4), Tally(0, 99, 3, 9)
-    with pytest.raises(ValueError, match="not remembered"):
-        Calls(25)
+    for bits in (25, 32, 64):
+        with pytest.raises(ValueError, match="not remembered"):
+            Calls(bits)
     with pytest.raises(ValueError, match="equal lengths"):
         known.add(*columns([(1, 10, 7)], "488"))
     with pytest.raises(IndexError, match="queue"):

@@ -68,7 +68,9 @@ def gpu_events(trace: Trace, options: Options) -> Iterator[GpuEvent]:
 def calls(trace: Trace) -> Iterator[Call]:
     """All API calls by their begin."""
     infos = blocks_by_process(trace, ("api_calls",))
-    parts = [_calls(trace, process, Sweep(trace, process, infos[process])) for process in range(len(infos))]
+    parts = [
+        _calls(trace, process, Sweep(trace, process, infos[process], joins=False)) for process in range(len(infos))
+    ]
     return heapq.merge(*parts, key=lambda call: call.start)
 
 

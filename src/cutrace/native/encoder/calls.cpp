@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
@@ -23,11 +26,26 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Zeros that take memory only where they are written to: a process with few calls has as many places as others.
+template <typename T>
+std::unique_ptr<T[], Free> zeros(std::size_t count) {
+  auto* const values = static_cast<T*>(std::calloc(count, sizeof(T)));
+  if (values == nullptr) throw std::bad_alloc();
+  return std::unique_ptr<T[], Free>(values);
+}
+
 class Calls {
  public:
-  explicit Calls(unsigned bits) : mask_((std::uint32_t{1} << bits) - 1) {
+  explicit Calls(unsigned bits) {
     if (bits > 24) throw std::invalid_argument("that many calls are not remembered");
-    calls_.resize(std::size_t{mask_} + 1);
+    const std::size_t places = std::size_t{1} << bits;
+    mask_ = static_cast<std::uint32_t>(places - 1);
+    calls_ = zeros<Call>(places);
+    rest_ = zeros<Rest>(places);
   }
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
@@ -43,7 +61,6 @@ class Calls {
     if (!ends.is_none()) {
       check(end.emplace(ends), Type::kU64, start.size());
       check(function.emplace(functions), Type::kU16, start.size());
-      rest_.resize(calls_.size());
     }
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < start.size(); ++row) {
@@ -75,7 +92,7 @@ class Calls {
         const Call& found = calls_[id & mask_];
         known[row] = found.id == id && id != 0;
         const Call call = known[row] ? found : Call{};
-        const Rest rest = known[row] && !rest_.empty() ? rest_[id & mask_] : Rest{};
+        const Rest rest = known[row] ? rest_[id & mask_] : Rest{};
         starts[row] = static_cast<std::int64_t>(call.start);
         ends[row] = static_cast<std::int64_t>(rest.end);
         threads[row] = call.thread;
@@ -101,7 +118,7 @@ class Calls {
     const Values<std::uint64_t> begins(start), ends_of(end);
     const std::size_t rows = start.size(), known_queues = counter.size();
     const std::uint32_t mask = mask_;
-    const Call* const calls = calls_.data();
+    const Call* const calls = calls_.get();
     for (std::size_t row = 0; row < rows; ++row) {
       const auto id = ids[row], q = queue_of[row];
       const auto begin = begins[row], stop = ends_of[row];
@@ -181,8 +198,8 @@ class Calls {
   }
 
   std::uint32_t mask_;
-  std::vector<Call> calls_;
-  std::vector<Rest> rest_;  // beside calls_, if wanted
+  std::unique_ptr<Call[], Free> calls_;
+  std::unique_ptr<Rest[], Free> rest_;  // beside calls_, where it is wanted
   std::unordered_map<std::uint64_t, Group> groups_;
   std::array<Last, 16> last_;  // where the newest work went, by queue: work of several is mixed
   std::size_t noted_ = 0;
