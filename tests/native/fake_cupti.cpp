@@ -582,7 +582,8 @@ EXPORT CUptiResult cuptiActivitySetAttribute_v2(CUpti_SubscriberHandle us, CUpti
   if (attribute == cutrace::shared::kTimestampCallback) {
     CUpti_TimestampCallbackFunc clock = nullptr;
     if (*size != sizeof clock) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-    if (std::any_of(fake().kinds.begin(), fake().kinds.end(), [](const auto& on) { return on.load(); })) return CUPTI_ERROR_NOT_COMPATIBLE;  // by whomever, as in 13.5
+    const auto& kinds = fake().kinds;  // enabled by whomever, as in 13.5
+    if (std::any_of(kinds.begin(), kinds.end(), [](const auto& on) { return on.load(); })) return CUPTI_ERROR_NOT_COMPATIBLE;
     std::memcpy(&clock, value, sizeof clock);
     IN_THE_NAME_OF(us, cuptiActivityRegisterTimestampCallback(clock));
   }

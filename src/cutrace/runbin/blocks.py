@@ -116,7 +116,7 @@ def scan(fd: int, size: int) -> Scan:
     headers = bytearray()
     offsets: list[int] = []
     damage: list[Damage] = []
-    window = _Window(fd, size)
+    window = _Window(fd)
     at = 0
     while at < size:
         block = _header_at(window, at, size)
@@ -134,8 +134,8 @@ def scan(fd: int, size: int) -> Scan:
 class _Window:
     """Reads of a few bytes at rising offsets, served from one larger read."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd, self._size = fd, size
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
         self._start, self._data = 0, b""
 
     def read(self, at: int, count: int) -> bytes:

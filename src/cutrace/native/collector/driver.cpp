@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "stream_captures.h"
+
 namespace cutrace {
 namespace {
 
@@ -85,9 +87,10 @@ bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   const int count = device_count(d);
   bool everywhere = true;
   const auto wait = [&](CUcontext one) {
-    if (captures.any_in(one)) return everywhere = false;
-    synchronize(d, one);
-    return true;
+    if (captures.any_in(one))
+      everywhere = false;
+    else
+      synchronize(d, one);
   };
   // While the program captures a stream, other contexts may be waited for only by a thread that says it knows what it does.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

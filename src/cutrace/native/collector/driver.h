@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "stream_captures.h"
-
 namespace cutrace {
+
+class StreamCaptures;
 
 struct DeviceFacts {
   std::uint32_t device = 0;

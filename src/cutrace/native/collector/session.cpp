@@ -456,7 +456,8 @@ void Session::flush_loop() {
   lock.lock();
   if (!kept.empty()) notes_.push_back("CUPTI did not hand out its last records (" + kept + "), so they are missing");
   if (!waited)
-    notes_.push_back("the GPU was not waited for at the end, because the program was capturing a stream: work that still ran is missing");
+    notes_.push_back(
+        "the GPU was not waited for at the end, because the program was capturing a stream: work that still ran is missing");
   if (!kept.empty() || !waited) news_.texts("notes", notes_);
   flusher_done_ = true;
   changed_.notify_all();

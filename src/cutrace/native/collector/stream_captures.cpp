@@ -1,6 +1,7 @@
 #include "stream_captures.h"
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 
 #include "kinds.h"
