@@ -28,9 +28,13 @@ class Arrows:
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
-        self._times = begins["time"]
-        self._anywhere, self._within = _Begins(begins, _ARROW), _Begins(begins, ("process", *_ARROW))
-        self._again = self._anywhere.again
+        first = np.unique(_hashed(begins, _ARROW), return_index=True)[1]
+        # By the number of a begin, counted from 1 on, whether there was one with its id before.
+        self._again = np.ones(len(begins) + 1, bool)
+        self._again[0] = self._again[first + 1] = False
+        if self._again.any():
+            self._times = begins["time"]
+            self._anywhere, self._within = _Begins(begins, _ARROW), _Begins(begins, ("process", *_ARROW))
 
     def renamed(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """The ids (uint64) of steps: the given ones, but where another arrow has them."""
@@ -43,15 +47,12 @@ class Arrows:
 
 
 class _Begins:
-    """Begins of arrows, in rising time and numbered from 1 on, by what ``fields`` hold. ``again`` says of each number,
-    and of 0, whether one before has the same there."""
+    """Begins of arrows, in rising time and numbered from 1 on, by what ``fields`` hold."""
 
     def __init__(self, begins: np.ndarray, fields: Sequence[str]) -> None:
         self._fields = fields
-        self._kinds, first, kind = np.unique(_hashed(begins, fields), return_index=True, return_inverse=True)
+        self._kinds, kind = np.unique(_hashed(begins, fields), return_inverse=True)
         self._sorted = np.sort(kind << 32 | np.arange(1, len(begins) + 1))
-        self.again = np.ones(len(begins) + 1, bool)
-        self.again[[0, *(first + 1)]] = False
 
     def last(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
         """The number of the last begin for each row, among so many first ones; 0 for none."""
