@@ -93,14 +93,15 @@ class Patterns:
         return out
 
     def _text(self, number: int, bits: list[int]) -> int:
-        known = self._made.get((number, *bits))
+        key = (number, *bits)
+        known = self._made.get(key)
         if known is None:
             pattern = self._pattern(number)
             self._left -= len(pattern.data)
             if self._left < 0:
                 self.refused += 1
                 return 0
-            known = self._made[(number, *bits)] = self._restoring.text(pattern.text(bits))
+            known = self._made[key] = self._restoring.text(pattern.text(bits))
         return known
 
     def _pattern(self, number: int) -> _Pattern:
