@@ -70,6 +70,14 @@ def described(trace: Trace, table: str, rows: np.ndarray, without: tuple[str, ..
     return Counter(repr(plain(table, row)) for row in rows)
 
 
+def in_use(trace: Trace) -> np.ndarray:
+    """The contexts that work ran in: the format has no word of others."""
+    work = [trace.table(name) for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices")]
+    used = {tuple(row) for rows in work for row in rows[["process", "context"]].tolist()}
+    contexts = trace.contexts
+    return contexts[[tuple(row) in used for row in contexts[["process", "context"]].tolist()]]
+
+
 @pytest.mark.parametrize("path", [*CAPTURES, *KINETO], ids=lambda p: p.name)
 def test_a_capture_comes_back(path: Path, tmp_path: Path) -> None:
     written = tmp_path / "written.json"
@@ -77,8 +85,10 @@ def test_a_capture_comes_back(path: Path, tmp_path: Path) -> None:
     with cutrace.load(path) as before, cutrace.load(written) as after:
         assert after.imports[0].lost == 0
         for table, without in WHOLE.items():
-            left, right = (described(t, table, t.table(table), without) for t in (before, after))
-            assert right == left, table
+            wanted = in_use(before) if table == "contexts" else before.table(table)
+            assert described(after, table, after.table(table), without) == described(before, table, wanted, without), (
+                table
+            )
             assert described(after, table, after.unknown(table), without) == described(
                 before, table, before.unknown(table), without
             )
@@ -108,7 +118,7 @@ class TestMadeByHand:
                   category=3, thread=5, end_thread=5, depth=2)  # fmt: skip
             c.add("nvtx_ranges", start=start, end=start + 9, name=name, kind=1, range_id=2**63, thread=5, end_thread=6)
             c.add("nvtx_ranges", start=start + 4, end=0, name=name, kind=1, range_id=8, thread=5, flags=1)
-            c.add("nvtx_ranges", start=start + 5, end=0, name="open", thread=5, end_thread=5, flags=1)
+            c.add("nvtx_ranges", start=start + 5, end=0, name="open", thread=5, flags=1)
             c.add("nvtx_marks", time=start, name=name, source=1, thread=2**32 - 1)
             c.add("synchronizations", start=start, end=start + 1, type=2, event=3, event_record=4, stream=7, status=5)
             c.add(

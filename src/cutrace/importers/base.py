@@ -106,6 +106,10 @@ class Importer(Protocol):
         ...
 
 
+#: Keys of the description of a process that are about the file it stood in.
+_OF_THE_FILE = frozenset(("format", "tables", "import"))
+
+
 @dataclass
 class _Tally:
     count: int = 0
@@ -157,6 +161,20 @@ class Import:
             boot_id = boot_id or self._boot_id
             self._writers[key] = Writer(path, pid=pid, host=host, command=command, boot_id=boot_id, name=name, **info)
         return self._writers[key]
+
+    def restored(self, key: Hashable, info: dict[str, Any], pid: int) -> Writer:
+        """The writer of a process that a capture of cutrace described as ``info``."""
+        self.as_described = True
+        told = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
+        if "import" in info:
+            told["imported_from"] = info["import"]
+        notes = told.get("notes")
+        if not self._writers:  # what is noted of the import comes behind them
+            for note in notes if isinstance(notes, list) else ():
+                self.note(str(note))
+        writer = self.process(key, pid=pid, boot_id=str(told.get("boot_id", "")))
+        writer.process(told)
+        return writer
 
     def seen(self, what: str, count: int, duration_ns: int = 0) -> None:
         """The source has ``count`` events of the kind ``what``; their durations add up to ``duration_ns``."""

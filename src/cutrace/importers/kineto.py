@@ -533,7 +533,8 @@ class _Kineto:
         start, end, fate = self._timeline.spans(events)
         kept = fate == Fate.KEPT
         rows, process = self._said("nvtx_ranges", events, kept)
-        rows["start"], rows["end"], rows["end_thread"] = start[kept], end[kept], rows["thread"]
+        rows["start"], rows["end"] = start[kept], end[kept]
+        rows["end_thread"] = np.where(rows["end"] > 0, rows["thread"], 0)
         rows["depth"], rows["flags"] = _u16(events.integers("depth"))[kept], end[kept] == 0
         self._timeline.put("nvtx_ranges", process, rows)
         self._keys_left(events)

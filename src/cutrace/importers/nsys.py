@@ -148,11 +148,7 @@ class Reading:
     def _begun(self, key: int) -> Writer:
         pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
         if self.is_own:
-            described = nsys_target.description(self, key)
-            self.out.as_described = True
-            writer = self.out.process(key, pid=pid, boot_id=str(described.get("boot_id", "")))
-            writer.process(described)
-            return writer
+            return self.out.restored(key, nsys_target.description(self, key), pid)
         info = nsys_target.info(self) | ({"executable": path} if path else {})
         return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
 

@@ -40,9 +40,6 @@ READ = frozenset(
 
 _RENUMBERED: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
 
-#: Keys of a description that are of a file, not of the process.
-_OF_THE_FILE = ("format", "tables", "import")
-
 _GPU: dict[str, str] = {
     "memory": "totalMemory",
     "compute_major": "computeMajor",
@@ -88,18 +85,14 @@ def product(tables: Tables) -> str:
 
 
 def description(reading: Reading, key: int) -> dict[str, Any]:
-    """What a database of cutrace's own says of a process, but for what the file itself decides."""
+    """What a database of cutrace's own says of a process."""
     for row in rows(reading.tables, "PROCESSES", {"globalPid": "integer", "description": "text"}):
         if row["globalPid"] == key and isinstance(row["description"], str):
             try:
                 said = json.loads(row["description"])
             except (ValueError, RecursionError):
                 return {}
-            said = said if isinstance(said, dict) else {}
-            found = {name: value for name, value in said.items() if name not in _OF_THE_FILE}
-            for note in notes if isinstance(notes := found.pop("notes", None), list) else ():
-                reading.out.note(str(note))
-            return found | ({"imported_from": said["import"]} if "import" in said else {})
+            return said if isinstance(said, dict) else {}
     return {}
 
 

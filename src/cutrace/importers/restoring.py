@@ -17,8 +17,6 @@ from ..runbin import TABLES, Writer
 from .base import Import
 
 _TIMES = ("start", "end", "time")
-#: Keys of a description that the writer of a capture says itself.
-_OWN = ("format", "tables")
 #: Ids that may be missing because what explained them is damaged.
 _MOST_MISSING = 1 << 20
 _INTERNED = {"launch": "launches", "function": "functions"}
@@ -50,7 +48,6 @@ class Restoring:
 
     def __init__(self, out: Import, processes: Sequence[Described], texts: list[bytes], own: int | None = None) -> None:
         self._out, self.texts, self._own = out, texts, own
-        out.as_described = True
         self._tables = {name: np.zeros(1, TABLES[name].dtype) for name in _INTERNED.values()}
         self._processes = [self._begun(index, process) for index, process in enumerate(processes)]
 
@@ -98,16 +95,7 @@ class Restoring:
         return self._tables[name]
 
     def _begun(self, index: int, process: Described) -> _Process:
-        info = {key: value for key, value in process.info.items() if key not in _OWN}
-        if index == 0:
-            notes = info.get("notes")
-            for note in notes if isinstance(notes, list) else ():
-                self._out.note(str(note))
-        if "import" in info:
-            info["imported_from"] = info.pop("import")
-        writer = self._out.process(index, pid=process.pid, boot_id=str(info.get("boot_id", "")))
-        writer.process(info)
-        return _Process(writer, process.clock_offset)
+        return _Process(self._out.restored(index, process.info, process.pid), process.clock_offset)
 
 
 class _Process:
