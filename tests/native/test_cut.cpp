@@ -180,6 +180,16 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   CHECK(waits());
   call(kFakeBeginCapture, &stream, nullptr, CUDA_ERROR_INVALID_VALUE);
   CHECK(waits());
+  call(kFakeBeginCapture, &stream);
+  call(kFakeBeginCapture, &stream);  // the driver's call inside the runtime's
+  call(kFakeEndCapture, &stream);    // the driver's alone
+  CHECK(waits());
+  call(kFakeBeginCapture, CU_STREAM_PER_THREAD);  // of two threads
+  call(kFakeBeginCapture, CU_STREAM_PER_THREAD);
+  call(kFakeEndCapture, CU_STREAM_PER_THREAD);
+  CHECK(!waits());
+  call(kFakeEndCapture, CU_STREAM_PER_THREAD);
+  CHECK(waits());
   call(kFakeBeginCapture, &stream, &program);  // in another context
   CHECK(waits());
   call(kFakeBeginCapture, &other);

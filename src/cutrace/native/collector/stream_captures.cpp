@@ -61,7 +61,7 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
     case Does::end:
       // An end that fails has ended an invalid capture, unless it came from the wrong thread.
       if (!enters && !(failed && *static_cast<const int*>(about.functionReturnValue) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD))
-        remove(stream, false);
+        remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
       return;
     case Does::destroy:
       if (enters) remove(stream, true);

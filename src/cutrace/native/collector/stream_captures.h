@@ -37,7 +37,8 @@ class StreamCaptures {
 
   std::vector<Call> calls_;  // once, before CUPTI calls back
   mutable std::mutex mutex_;
-  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it.
+  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
+  // end by one of the driver alone.
   std::vector<Capture> captures_;
 };
 
