@@ -21,7 +21,7 @@ import cutrace
 from contents import contents, opens_alike
 from cutrace import BadCapture
 from cutrace.exporters.perfetto import arguments, schema
-from cutrace.importers import perfetto, perfetto_patterns
+from cutrace.importers import perfetto, perfetto_events, perfetto_patterns
 from cutrace.importers.base import Source
 from cutrace.runbin import TABLES
 from random_captures import TEXTS, random_capture
@@ -289,6 +289,22 @@ def test_a_text_that_comes_again_and_again_is_made_once(tmp_path, monkeypatch):
             text = f'{{"n":{i % 3},"x":"{"x" * 5000}"}}'
             c.add("host_slices", start=start, end=start + 5, name="a", thread=7, arguments=text)
     opened_alike(tmp_path / "run.bin", converted(tmp_path / "run.bin"))
+
+
+def test_counters_cost_no_more_steps_however_many_there_are(tmp_path, monkeypatch):
+    steps = []
+    add = perfetto_events._Styles.add
+    monkeypatch.setattr(perfetto_events._Styles, "add", lambda *given, **more: (steps.append(1), add(*given, **more)))
+
+    def needed(count: int) -> int:
+        steps.clear()
+        with captures.Capture(tmp_path / "run.bin") as c:
+            for i in range(count):
+                c.add("counters", time=captures.ORIGIN + i, name=f"counter {i}", value=i, device=0xFFFF)
+        opened_alike(tmp_path / "run.bin", converted(tmp_path / "run.bin"))
+        return len(steps)
+
+    assert needed(1000) == needed(10)
 
 
 def test_a_table_that_claims_more_than_it_has_is_lost(tmp_path):

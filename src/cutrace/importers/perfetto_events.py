@@ -72,6 +72,7 @@ class Events:
         self._nesting = Nesting()
         self._fed = 0
         self._open: dict[str, _Open] = {}
+        self._of_tracks: list[tuple[int, dict[int, int]]] = []  # styles that tracks told since the last events
 
     # What packets say that are no events
 
@@ -90,8 +91,7 @@ class Events:
         if OWN in found:
             self._numbers.setdefault(sequence, found[OWN])
             self._processes.setdefault(sequence, found.get(OWN + 1, 0))
-            for row in messages(data, OWN + 2):
-                self._styles.add(StyleRows.of_track(sequence, row), of_sequence=True)
+            self._of_tracks += ((sequence, numbers(row)) for row in messages(data, OWN + 2))
 
     def defaults(self, sequence: int, data: memoryview) -> None:
         """What the packets of a sequence have in common."""
@@ -116,6 +116,9 @@ class Events:
         """The events of some packets. ``anchors`` set clocks: before which event, of which sequence, to which time."""
         self._styles.add(packets.styles, of_sequence=False)
         self._styles.add(packets.kernel_styles, of_sequence=True)
+        # One by one, each would cost as much as all that are known.
+        self._styles.add(StyleRows.of_tracks(self._of_tracks), of_sequence=True)
+        self._of_tracks.clear()
         times = self._times(packets, anchors)
         styles = self._styles.find(packets)
         self._add_gpu(packets, times, styles)

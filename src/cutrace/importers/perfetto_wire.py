@@ -6,7 +6,7 @@ few; :func:`fields` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,13 +117,12 @@ class StyleRows:
     fields: list[np.ndarray]
 
     @classmethod
-    def of_track(cls, sequence: int, row: memoryview) -> StyleRows:
-        """The one row that all events of a sequence have that tell none."""
-        found = numbers(row)
-        numbered = [np.array([found.get(i, 0)], np.uint64) for i in range(FIRST_FIELD + MOST_FIELDS)]
+    def of_tracks(cls, told: Sequence[tuple[int, dict[int, int]]]) -> StyleRows:
+        """Of sequences, the one row that all events have there that tell none, by the numbers of its fields."""
+        numbered = [np.array([row.get(i, 0) for _, row in told], np.uint64) for i in range(FIRST_FIELD + MOST_FIELDS)]
         return cls(
-            sequences=np.array([sequence], np.uint64), ids=np.zeros(1, np.uint64), tables=numbered[2],
-            track_fields=numbered[3], arguments=numbered[4], fields=numbered[FIRST_FIELD:],
+            sequences=np.array([sequence for sequence, _ in told], np.uint64), ids=np.zeros(len(told), np.uint64),
+            tables=numbered[2], track_fields=numbered[3], arguments=numbered[4], fields=numbered[FIRST_FIELD:],
         )  # fmt: skip
 
 
