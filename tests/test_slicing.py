@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from captures import ORIGIN, Capture, awkward, join, training_steps
+from cutrace.analysis.marks import begin, end
 from cutrace.analysis.names import normalize_kernel
-from cutrace.analysis.windows import begin, end
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES
 from cutrace.runbin.blocks import HEADER_SIZE

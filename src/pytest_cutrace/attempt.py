@@ -1,55 +1,45 @@
-"""One attempt at a test: its runs, how they compare with what is expected, and whether that fails the test."""
+"""One attempt at a test: its body is run, again if that helps, measured, and compared with what is expected."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cutrace.analysis.metrics import METRICS, Metrics, Value
+from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
 from cutrace.errors import CutraceError
-from cutrace.golden import Comparison, Golden, Verdict, compare, confirmed, gpu_name, limits, unsettled
+from cutrace.golden import Comparison, Verdict, compare, confirmed, limits, recorded_on, unsettled
 from cutrace.reports.model import Case, State, plain
-from cutrace.reports.text import failure
+from cutrace.reports.text import Line, failure_lines
 
+from .bodies import ENDINGS, Body
 from .capture import Run
-from .markers import Wishes
+from .expectations import Expectation
+from .fixtures import checked
+from .results import change_of
 
 if TYPE_CHECKING:
     from .session import Session
 
 #: Runs of which two in a row have to agree before they are written down.
 _MOST_RUNS = 3
+#: The same where only gated states differ: caches and pools may take some runs to fill.
+_MOST_STATE_RUNS = 5
+_STATES = frozenset(name for name, found in METRICS.items() if found.kind is MetricClass.STATE)
 #: How often a slower time is looked at again.
 _CONFIRMATIONS = 2
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
-#: What a second run of a body may end with.
-_ENDINGS = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """What is expected of a test: by its markers, and by its golden file at ``path`` (``golden``: None if there is
-    none)."""
-
-    wishes: Wishes
-    path: Path
-    golden: Golden | None
-
-    @property
-    def any(self) -> bool:
-        """Whether the test would be verified."""
-        return self.golden is not None or self.wishes.marked or self.wishes.limits is not None
+_FORKED = "it ran in a fork of the process that is traced"
 
 
 class Attempt:
-    """A test while it runs. It is the fixture ``cutrace`` of that test, too."""
+    """A test while it runs. It is the fixture ``gpu_trace`` of that test, too."""
 
     active = True
 
@@ -58,57 +48,80 @@ class Attempt:
         self.item = item
         self.expected = expected
         self.current: Run | None = None
-        #: All runs; those that count are ``judged``.
+        #: All runs, those that passed, and of them those that count.
         self.runs: list[Run] = []
+        self.passed_runs: list[Run] = []
         self.judged: list[Run] = []
         self.comparison: Comparison | None = None
         self.state = State.UNTRACED
         self.reason = ""
         self.notes: list[str] = []
         self.user: dict[str, Any] = {}
+        #: The failure of the comparison, with styles.
+        self.styled: list[Line] = []
         #: Set when a report of the call said so; a subtest's report counts too.
         self.failed = False
         self.outcome = "passed"
         self.duration_s = 0.0
+        #: Regions and values of fixtures that were set up before the body.
+        self._spanning: list[str] = []
+        self._before: dict[str, Any] = {}
+        self._body: Body | None = None
 
     # What the fixture offers
 
     def region(self, name: str) -> AbstractContextManager[None]:
-        run = self._running("a region")
-        return self.session.captures.region(run, str(name))
+        if self.current is None:
+            return self._spanned(str(name))
+        return self.session.captures.region(self.current, str(name))
 
-    def record(self, name: str, value: Any) -> None:
+    @contextlib.contextmanager
+    def _spanned(self, name: str) -> Iterator[None]:
+        self._spanning.append(name)
+        try:
+            yield
+        finally:
+            self._spanning.remove(name)
+
+    def value(self, name: str, value: Any) -> None:
+        counter = checked(name, value)
         self.user[str(name)] = plain(value)
-        if "." in str(name).strip("."):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise CutraceError(f"{name}={value!r}: a name with a dot is an exact metric, which is a whole number")
-            self._running("a metric").user[str(name)] = value
+        if self.current is None:
+            self._before[str(name)] = value
+        elif counter:
+            self.current.user[str(name)] = value
 
     @property
     def metrics(self) -> Mapping[str, Value]:
-        run = self._running("cutrace.metrics")
+        run = self.current
+        if run is None:
+            raise CutraceError("gpu_trace.metrics belongs into the body of a test: it is not running")
         if not run.regions:
-            raise CutraceError("cutrace.metrics is about the last region: end a `with cutrace.region(...)` before it")
+            raise CutraceError(
+                "gpu_trace.metrics is about the last region: end a `with gpu_trace.region(...)` before it"
+            )
         found = self.session.captures.so_far(run)
         if not found.gpu_records and (why := self.session.captures.recording.unseen()):
-            pytest.skip(f"cutrace.metrics: {why}")
+            pytest.skip(f"gpu_trace.metrics: {why}")
         if found.problems:
             raise CutraceError(f"the metrics cannot be trusted: {'; '.join(found.problems)}")
         return found.values
 
-    def _running(self, what: str) -> Run:
-        if self.current is None:
-            raise CutraceError(f"{what} belongs into the body of a test: it is not running")
-        return self.current
-
     # Running
+
+    def prepare(self) -> None:
+        """The body is about to run for the first time."""
+        self._body = Body(self.item, whole_item=self.session.settings.whole_item)
 
     def begin(self) -> None:
         """The window begins."""
         if note := self.session.captures.recording.ready():
             self.notes.append(note)
-        self.user.clear()
+        self.user = {name: plain(value) for name, value in self._before.items()}
         self.current = self.session.captures.begin(self.session.nodeid(self.item))
+        self.current.user |= {name: value for name, value in self._before.items() if checked(name, value)}
+        for name in self._spanning:
+            self.session.captures.enter(self.current, name)
 
     def end(self) -> Run:
         """The window is over, however the body ended."""
@@ -139,26 +152,28 @@ class Attempt:
         self._measure(run)
         why = self.session.captures.recording.unseen(others=run.recorded)
         if why and not run.metrics.gpu_records:
-            self.state = State.UNVERIFIED if expected.any else State.UNTRACED
-            self.reason = why
+            self.untraced(why)
             return
         if not run.metrics.gpu_records and not expected.any and not run.metrics.values.get("allocations"):
             self.state, self.reason = State.UNTRACED, "; ".join(run.metrics.problems) or "no GPU work"
             return
-        self.judged = [run]
+        self.passed_runs, self.judged = [run], [run]
         if why:
             self.notes.append(why)
         if wishes.warmup or wishes.repeat:
             self._repeat(wishes.warmup, wishes.repeat or 1)
-        if self.session.updates(self):
-            self._settle()
         self._judge()
+        self._conclude()
         self._fail_if_it_has_to()
 
     def untraced(self, reason: str) -> None:
         """Something went wrong with the tracing itself."""
         self.state = State.UNVERIFIED if self.expected.any else State.UNTRACED
         self.reason = reason
+
+    def forked(self) -> None:
+        """The test ran in a fork, which has no recording."""
+        self.untraced(_FORKED)
 
     def _measure(self, run: Run) -> Metrics:
         self.session.captures.measure(run, self._more)
@@ -179,14 +194,16 @@ class Attempt:
 
     def _again(self) -> Run | None:
         """Run the body once more. None, and a note, if it cannot be run or does not pass."""
-        if obstacle := self._obstacle():
+        assert self._body is not None
+        if obstacle := self._body.obstacle():
             self._note(f"it is not run again: {obstacle}")
             return None
+        self.session.seed(self.item, again=True)
         self.begin()
         failure: BaseException | None = None
         try:
-            self.item.runtest()
-        except _ENDINGS as error:
+            self._body.run()
+        except ENDINGS as error:
             failure = error
         finally:
             run = self.end()
@@ -194,57 +211,51 @@ class Attempt:
             self._note(f"another run of it did not pass: {type(failure).__name__}: {failure}")
             return None
         self._measure(run)
+        self.passed_runs.append(run)
         return run
-
-    def _obstacle(self) -> str:
-        item = self.item
-        if not isinstance(item, pytest.Function):
-            return f"{type(item).__name__} items run once"
-        unittest = sys.modules.get("unittest")
-        if item.cls is not None and unittest is not None and issubclass(item.cls, unittest.TestCase):
-            return "methods of unittest.TestCase run once"
-        if "subtests" in item.fixturenames:
-            return "a test with subtests runs once"
-        if self.session.settings.whole_item:
-            return "with cutrace_window = item a test runs once"
-        return ""
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def _repeat(self, warmup: int, repeat: int) -> None:
-        first = self.judged[0]
-        runs = [first]
-        for _ in range(warmup + repeat - 1):
-            run = self._again()
-            if run is None:
-                break
-            runs.append(run)
-        self.judged = runs[warmup:] or runs[-1:]
+        while len(self.passed_runs) < warmup + repeat and self._again() is not None:
+            pass
+        self.passed_runs = self.passed_runs[warmup:] or self.passed_runs[-1:]
+        self.judged = [*self.passed_runs]
+
+    # Judging
+
+    @property
+    def updating(self) -> bool:
+        return self.session.settings.update is not None and self.session.wants_golden(self)
+
+    @property
+    def settled(self) -> list[Run]:
+        """The runs that are written down: those that were asked for, or the last two, or the only one."""
+        return self.judged if self.expected.wishes.repeat else self.passed_runs[-2:]
 
     def _settle(self) -> None:
         """Run until two runs in a row agree, before they are written down."""
-        if self.expected.wishes.repeat or any(run.metrics.problems for run in self.judged):
-            return
-        runs = [*self.judged]
-        while len(runs) < _MOST_RUNS:
-            run = self._again()
-            if run is None or run.metrics.problems:
-                break
-            runs.append(run)
-            if not unsettled([r.metrics for r in runs[-2:]], self.expected.wishes.rules):
-                break
-        self.judged = runs[-2:]
-
-    # Judging
+        rules = self.expected.wishes.rules
+        while not any(run.metrics.problems for run in self.settled):
+            most = _MOST_RUNS
+            if len(self.settled) > 1:
+                disputed = unsettled([run.metrics for run in self.settled], rules)
+                if not disputed:
+                    return
+                if all(name.rpartition("/")[2] in _STATES for name in disputed):
+                    most = _MOST_STATE_RUNS
+            if self.expected.wishes.repeat or len(self.passed_runs) >= most or self._again() is None:
+                return
 
     def _judge(self) -> None:
         comparison = self._compared(self.judged)
         if comparison is None:
             return
+        wishes = self.expected.wishes
         rows = [row for row in comparison.rows if row.failed]
-        automatic = not (self.expected.wishes.warmup or self.expected.wishes.repeat or self.session.updates(self))
+        automatic = not (wishes.warmup or wishes.repeat or self.updating)
         if rows and automatic and not comparison.problems and any(row.verdict is not Verdict.SLOW for row in rows):
             # The first run of a process loads modules and fills caches and pools.
             run = self._again()
@@ -252,7 +263,7 @@ class Attempt:
             if run is not None and again is not None:
                 self.judged, comparison = [run], again
                 self._note("the first run differed too: this is the second one")
-        if any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows):
+        if not self.updating and any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows):
             comparison = self._confirmed(comparison)
         self.comparison = comparison
 
@@ -272,12 +283,13 @@ class Attempt:
     def _compared(self, runs: list[Run]) -> Comparison | None:
         metrics = [run.metrics for run in runs]
         found: list[Comparison] = []
-        golden, wishes = self.expected.golden, self.expected.wishes
-        if golden is not None:
+        entry, wishes = self.expected.entry, self.expected.wishes
+        if entry is not None:
+            environment = self.environment(metrics)
             given = self.item.ihook.pytest_cutrace_compare(
-                item=self.item, golden=golden, runs=metrics, gpu=self.gpu_key(metrics), rules=wishes.rules
+                item=self.item, entry=entry, runs=metrics, environment=environment, rules=wishes.rules
             )
-            found.append(given or compare(golden, metrics, gpu=self.gpu_key(metrics), rules=wishes.rules))
+            found.append(given or compare(entry, metrics, environment=environment, rules=wishes.rules))
         if wishes.limits is not None:
             found.append(limits(metrics, wishes.limits))
         if not found:
@@ -286,40 +298,63 @@ class Attempt:
             tuple(row for one in found for row in one.rows),
             tuple(dict.fromkeys(note for one in found for note in one.notes)),
             tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
+            any(one.unconfirmed for one in found),
         )
 
-    def gpu_key(self, runs: list[Metrics]) -> str:
-        """The key of the GPUs that these runs used."""
-        run = max(runs, key=lambda metrics: len(metrics.gpus))
-        given = self.item.ihook.pytest_cutrace_gpu_key(item=self.item, names=run.gpus, facts=run.facts)
-        return str(given) if given else gpu_name(run.gpus)
+    def environment(self, runs: Sequence[Metrics]) -> str:
+        """The environment in which these runs were made."""
+        return self.session.environment(self.item, max(runs, key=lambda metrics: len(metrics.gpus)))
+
+    def _conclude(self) -> None:
+        """Find the state, and have runs that agree where something is to be written."""
+        expected, comparison = self.expected, self.comparison
+        if self.updating:
+            if change_of(self)[0] is not None:
+                self._settle()
+                self.judged = self.settled
+            if comparison is not None:
+                rows = (row if row.rule == "limit" else replace(row, failed=False) for row in comparison.rows)
+                self.comparison = comparison = replace(comparison, rows=tuple(rows))
+        elif expected.entry is None and self.session.wants_golden(self):
+            self.state, self.reason = State.MISSING, self._missing()
+            self._settle()
+            return
+        if comparison is None:
+            self.state, self.reason = State.TRACED, expected.passed_over
+        elif comparison.unconfirmed:
+            self.state, self.reason = State.UNCONFIRMED, "recorded from one run that could not be repeated"
+        elif comparison.unverified:
+            self.state, self.reason = State.UNVERIFIED, comparison.unverified
+        else:
+            self.state, self.reason = State.GATED, ""
+        if not self.updating and self.proposes:
+            self._settle()
+
+    def _missing(self) -> str:
+        shown = self.session.shown(self.expected.path)
+        return f"{shown} has no values of it" if self.expected.siblings else f"there is no {shown}"
+
+    @property
+    def proposes(self) -> bool:
+        """Whether the test leaves a candidate: golden values are missing, or those there are do not hold."""
+        if self.state is State.MISSING:
+            return True
+        rows = self.comparison.rows if self.comparison is not None else ()
+        drifted = any(row.failed and row.rule != "limit" for row in rows)
+        return drifted or (self.comparison is not None and bool(self.comparison.unverified))
 
     def _fail_if_it_has_to(self) -> None:
-        if self.session.settings.junit:
-            from cutrace.reports.junit import properties
-
-            self.item.user_properties += properties(self.case())
         expected, comparison = self.expected, self.comparison
-        updating = self.session.updates(self)
-        if expected.golden is None and self.session.wants_golden(self) and not updating:
-            self.state = State.MISSING
-            self.reason = f"there is no {self.session.shown(expected.path)}"
+        problems = any(run.metrics.problems for run in self.judged)
+        if (comparison is not None and any(row.failed for row in comparison.rows)) or (expected.any and problems):
+            lines = failure_lines(self.case(State.GATED), update=self.session.update_command)
+        elif self.state is State.MISSING and expected.wishes.rules.strict:
+            again = f"  to write it: {self.session.update_command} {self.session.nodeid(self.item)}"
+            lines = [(f"cutrace: {self.reason}, and --cutrace-strict wants one", "bad"), (again, "")]
         else:
-            self.state, self.reason = (State.GATED if comparison is not None else State.TRACED), ""
-        problems = [problem for run in self.judged for problem in run.metrics.problems]
-        failed = comparison is not None and any(
-            row.failed for row in comparison.rows if row.rule == "limit" or not updating
-        )
-        if expected.any and problems:
-            failed = True
-        if failed:
-            pytest.fail(failure(self.case(State.GATED), update=self.session.update_command), pytrace=False)
-        if self.state is State.MISSING and expected.wishes.rules.strict:
-            pytest.fail(
-                f"cutrace: {self.reason}, and --cutrace-strict wants one\n"
-                f"  to write it: {self.session.update_command} {self.session.nodeid(self.item)}",
-                pytrace=False,
-            )
+            return
+        self.styled = lines
+        pytest.fail("\n".join(text for text, _ in lines), pytrace=False)
 
     def case(self, state: State | None = None, artifacts: Mapping[str, str] | None = None) -> Case:
         """What reports show of this attempt. Paths of artifacts are as seen from where pytest was started unless
@@ -330,6 +365,7 @@ class Attempt:
         if artifacts is None:
             folder = Path(os.path.relpath(self.session.folder(self.item), self.session.config.invocation_params.dir))
             artifacts = {"trace.pftrace": str(folder / "trace.pftrace")} if self.session.keeps(failed=True) else {}
+        known = self.expected.entry is not None or self.state is State.UPDATED
         return Case(
             nodeid=self.session.nodeid(self.item),
             outcome=self.outcome,
@@ -345,6 +381,8 @@ class Attempt:
             artifacts=dict(artifacts),
             duration_s=self.duration_s,
             runs=len(self.judged) or 1,
-            golden=self.session.shown(self.expected.path) if self.expected.golden is not None else "",
+            golden=self.session.shown(self.expected.path) if known else "",
             worker=self.session.worker,
+            environment=self.environment([metrics]) if metrics.gpus else "",
+            recorded_on=recorded_on(metrics) if metrics.gpus else "",
         )

@@ -8,13 +8,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cutrace.analysis.metrics import METRICS, Metrics, Value, measure
-from cutrace.analysis.windows import Window, begin, end
+from cutrace.analysis.definitions import METRICS, Metrics, Value
+from cutrace.analysis.marks import Window, begin, end
 from cutrace.collect.join import join
-from cutrace.trace import Trace, load
 
 from .recording import Part, Recording
+
+if TYPE_CHECKING:
+    from cutrace.trace import Trace
 
 #: Captures of earlier tests that are kept for the launches of work that ran late.
 _EARLIER = 8
@@ -38,6 +41,8 @@ class Run:
     end: int = 0
     marked: bool = False
     regions: list[Window] = field(default_factory=list)
+    #: Regions that were entered and not left yet: name and start.
+    open: list[tuple[str, int]] = field(default_factory=list)
     user: dict[str, object] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
@@ -77,7 +82,10 @@ class Captures:
         return run
 
     def end(self, run: Run, *, patient: bool) -> None:
-        """The window is over. What it launched is waited for and cut off."""
+        """The window is over, and so are its regions. What it launched is waited for and cut off."""
+        for region in reversed(run.open):
+            self._leave(run, region)
+        run.open.clear()
         # A mark of the end without one of the begin would make the capture look damaged.
         if run.marked:
             self.recording.mark(end("test", run.name))
@@ -86,16 +94,27 @@ class Captures:
 
     @contextlib.contextmanager
     def region(self, run: Run, name: str) -> Iterator[None]:
-        start = now()
-        marked = run.marked
-        if marked:
-            self.recording.mark(begin("region", name))
+        region = self.enter(run, name)
         try:
             yield
         finally:
-            if marked:
-                self.recording.mark(end("region", name))
-            run.regions.append(Window(name, start, now()))
+            # The window of a region that a fixture holds ends before the region is left.
+            if region in run.open:
+                run.open.remove(region)
+                self._leave(run, region)
+
+    def enter(self, run: Run, name: str) -> tuple[str, int]:
+        region = (name, now())
+        run.open.append(region)
+        if run.marked:
+            self.recording.mark(begin("region", name))
+        return region
+
+    def _leave(self, run: Run, region: tuple[str, int]) -> None:
+        name, start = region
+        if run.marked:
+            self.recording.mark(end("region", name))
+        run.regions.append(Window(name, start, now()))
 
     def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
         """Measure a run that has ended."""
@@ -135,6 +154,8 @@ class Captures:
         if len(files) > 1:
             path = self.recording.folder / "joined"
             join(files, path, moving=False)
+        from cutrace.trace import load  # it imports NumPy, which a suite without GPU work never needs
+
         with load(path) as trace:
             yield trace
 
@@ -142,5 +163,12 @@ class Captures:
         self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
     ) -> Metrics:
         with self.opened(files) as trace:
+            from cutrace.analysis.metrics import measure
+
             metrics = measure(trace, window, normalize=self.normalize)
+            if "compute capability" not in metrics.facts and len(trace.devices):
+                # A window without GPU work is still one of this GPU.
+                device = trace.devices[0]
+                capability = f"{device['compute_major']}.{device['compute_minor']}"
+                metrics = replace(metrics, facts={**metrics.facts, "compute capability": capability})
             return replace(metrics, values=metrics.values | dict(more(trace, window))) if more else metrics

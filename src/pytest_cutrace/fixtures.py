@@ -1,4 +1,4 @@
-"""What the fixture ``cutrace`` gives to a test."""
+"""What the fixture ``gpu_trace`` gives to a test."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Tracer(Protocol):
         traced, since an assertion about nothing would mean nothing."""
 
     def region(self, name: str) -> AbstractContextManager[None]:
-        """A part of the test with metrics of its own. Regions nest; those of one name add up."""
+        """A part of the test with metrics of its own. Regions nest; those of one name add up. One that a fixture
+        enters before the test spans each run of the test's body."""
 
-    def record(self, name: str, value: Any) -> None:
-        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is an
-        exact metric, which golden files hold too."""
+    def value(self, name: str, value: Any) -> None:
+        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is a
+        counter, which golden files hold too."""
 
 
 class Untraced:
@@ -39,10 +40,21 @@ class Untraced:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        pytest.skip(f"cutrace.metrics: {self._reason}")
+        pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
     def region(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def record(self, name: str, value: Any) -> None:
-        """Nobody listens."""
+    def value(self, name: str, value: Any) -> None:
+        checked(name, value)
+
+
+def checked(name: str, value: Any) -> bool:
+    """Whether a value is a counter. Raises an error for one that is no whole number of 64 bits, traced or not."""
+    if "." not in str(name).strip("."):
+        return False
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63:
+        return True
+    from cutrace.errors import CutraceError
+
+    raise CutraceError(f"{name}={value!r}: a name with a dot is a counter: give a whole number of 64 bits")

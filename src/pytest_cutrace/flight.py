@@ -36,9 +36,10 @@ class FlightRecorder:
     def _written(self, item: pytest.Item) -> str:
         """Dump, and say where or why not."""
         from cutrace import CutraceError, dump
-        from cutrace.golden import golden_path
+        from cutrace.golden import artifact_path
 
-        path = golden_path(self._folder, item.nodeid).with_suffix(".bin")
+        place = artifact_path(self._folder, item.nodeid)
+        path = place.with_name(f"{place.name}.bin")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             written = dump(path)

@@ -2,9 +2,9 @@
 
 Types in quotes are imported by implementations when they need them::
 
-    from cutrace.analysis.metrics import Metrics
-    from cutrace.analysis.windows import Window
-    from cutrace.golden import Comparison, Golden, Rules
+    from cutrace.analysis.definitions import Metrics
+    from cutrace.analysis.marks import Window
+    from cutrace.golden import Comparison, Entry, Rules
     from cutrace.reports.model import Case
     from cutrace.trace import Trace
 """
@@ -18,27 +18,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from cutrace.analysis.metrics import Metrics
-    from cutrace.analysis.windows import Window
-    from cutrace.golden import Comparison, Golden, Rules
+    from cutrace.analysis.definitions import Metrics
+    from cutrace.analysis.marks import Window
+    from cutrace.golden import Comparison, Entry, Rules
     from cutrace.reports.model import Case
     from cutrace.trace import Trace
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_cutrace_gpu_key(item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]) -> str | None:
-    """The key of the GPUs a test used, ``KEY`` in ``[gpu.KEY]`` of golden files; None for the usual one.
+def pytest_cutrace_environment(item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]) -> str | None:
+    """The environment in which golden files keep what a test did; None for the usual one, ``sm_90`` or, with the ini
+    value ``cutrace_variant``, ``sm_90-cuda13``.
 
-    ``names`` are those of the devices, ``facts`` what is known of the first (``compute capability``, ``driver``, ...)::
+    ``names`` are those of the devices, ``facts`` what is known of the first (``compute capability``, ``driver``,
+    ``cuda``, ...)::
 
-        def pytest_cutrace_gpu_key(names, facts):
-            return "sm_" + facts["compute capability"].replace(".", "")
+        def pytest_cutrace_environment(names, facts):
+            return "sm_" + facts["compute capability"].replace(".", "") + "-" + mylib.BACKEND
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
-    """The golden file of a test, under ``root`` (the folder of golden files); None for the usual one.
+    """The golden file for the tests of a test's module, under ``root`` (the folder of golden files); None for the usual
+    one.
 
     A suite whose expectations depend on how the library was built keeps them apart::
 
@@ -63,26 +66,27 @@ def pytest_cutrace_normalize_kernel(name: str) -> str | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_compare(
-    item: pytest.Item, golden: Golden, runs: Sequence[Metrics], gpu: str, rules: Rules
+    item: pytest.Item, entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules
 ) -> Comparison | None:
-    """Compare what was measured with the golden file; None for :func:`cutrace.golden.compare`.
+    """Compare what was measured with the golden values of a test, ``entry``; None for
+    :func:`cutrace.golden.compare`.
 
-    A suite whose kernels come from autotuning compares all but their names::
+    A suite whose kernels come from autotuning leaves them out::
 
-        def pytest_cutrace_compare(item, golden, runs, gpu, rules):
+        def pytest_cutrace_compare(item, entry, runs, environment, rules):
             if item.get_closest_marker("autotuned"):
                 from dataclasses import replace
                 from cutrace.golden import compare
 
-                found = compare(golden, runs, gpu=gpu, rules=rules)
-                return replace(found, rows=tuple(row for row in found.rows if row.metric != "kernels"))
+                found = compare(entry, runs, environment=environment, rules=rules)
+                return replace(found, rows=tuple(row for row in found.rows if row.metric != "kernel_launches"))
     """
 
 
 def pytest_cutrace_metrics(item: pytest.Item, trace: Trace, window: Window) -> Mapping[str, int] | None:
     """Metrics of the project's own, computed from the trace of a test. All implementations are called.
 
-    Their names have a dot in them; they are exact, and golden files hold them like the others::
+    Their names have a dot in them; they are counters, and golden files hold them::
 
         def pytest_cutrace_metrics(trace, window):
             kernels = trace.kernels

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Rules, parse_gate, parse_limits, parse_tolerance
+from cutrace.golden import Rules, parse_gate, parse_ignore, parse_limits, parse_tolerance
 
 _KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "off")
 
@@ -70,12 +70,10 @@ def _with_marker(found: Wishes, marker: pytest.Mark) -> Wishes:
         elif word == "gate":
             rules = replace(rules, gate=parse_gate(_words(word, value)))
         elif word == "tolerance":
-            if not isinstance(value, str | Mapping):
-                raise CutraceError(f'tolerance={value!r}: write {{"kernel_time": 0.1}}')
-            rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(value)})
+            given = value if isinstance(value, Mapping) else _words(word, value)
+            rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(given)})
         elif word == "ignore":
-            patterns = _words(word, value)
-            rules = replace(rules, ignore=(*rules.ignore, *([patterns] if isinstance(patterns, str) else patterns)))
+            rules = replace(rules, ignore=(*rules.ignore, *parse_ignore(_words(word, value))))
         else:
             raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
     return replace(found, rules=rules, marked=True)

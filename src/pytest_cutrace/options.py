@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,82 +14,102 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from cutrace.golden import Mode, Rules
+    from cutrace.golden import Rules, Update
 
 T = TypeVar("T")
 
-_MODES = ("on", "require")
-_UPDATES = ("missing", "changed", "all")
 _KEEPS = ("all", "failed", "none")
 _SCOPES = ("marked", "existing", "all")
 _WINDOWS = ("call", "item")
+_LESS = ("show", "fail")
+_SWITCH = ("on", "off")
 _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+_UPDATE = "--cutrace-update="
 
-#: Options with a value: name without ``cutrace-``, what stands for the value, help.
-_VALUES = (
-    ("dir", "DIR", "folder for traces, reports and candidates of golden files (default: .cutrace)"),
-    ("keep", "{all,failed,none}", "tests whose capture and trace are kept (default: failed)"),
-    ("gate", "CLASSES", "metrics that fail a test: some of exact,memory,time, or none (default: exact,memory)"),
-    ("repeat", "N", "run each test N times and judge all runs"),
-    ("top", "N", "list the N tests with the most kernel time"),
+#: Options with a value: name without ``cutrace-``, what stands for the value, type of the ini value, help.
+_VALUES: tuple[tuple[str, str, str, str], ...] = (
+    ("dir", "DIR", "string", "folder for traces, reports and candidates of golden files (default: .cutrace)"),
+    ("keep", "{all,failed,none}", "string", "tests whose capture and trace are kept (default: failed)"),
+    ("gate", "WORDS", "string", "metrics and classes that fail a test, or none (default: work,counter)"),
+    ("tolerance", "WORDS", "linelist", "tolerances by metric or class, such as kernel_launches=10%%,time=5%%"),
+    ("ignore", "WORDS", "linelist", "metrics and names that do not count, such as kernels:nccl*,allocations"),
+    ("less", "{show,fail}", "string", "whether a test fails that does less than its golden file says (default: show)"),
+    ("repeat", "N", "string", "run each test N times and judge all runs"),
+    ("seed", "{on,off}", "string", "seed random generators from the test's id before each run of it (default: on)"),
+    ("top", "N", "string", "list the N tests with the most kernel time"),
 )
 _INI: tuple[tuple[str, str, Any, str], ...] = (
     ("cutrace_golden_dir", "string", "golden", "folder of golden files, relative to the rootdir"),
-    ("cutrace_scope", "string", "existing", "tests that are compared: marked, existing (with a golden file), all"),
+    ("cutrace_variant", "string", "", "what golden values depend on besides the GPU, such as cuda{cuda}-torch{torch}"),
+    ("cutrace_own_kernels", "linelist", [], "patterns of the project's own kernels, which are the same on every GPU"),
+    ("cutrace_scope", "string", "existing", "tests that are compared: marked, existing (with golden values), all"),
     ("cutrace_window", "string", "call", "what is traced of a test: call, or item (its fixtures' setup too)"),
-    ("cutrace_tolerance", "linelist", [], "tolerances by metric, such as kernel_time=10%%"),
-    ("cutrace_ignore_kernels", "linelist", [], "patterns of kernels that do not count"),
     ("cutrace_junit", "string", "false", "put metrics into the JUnit file as properties"),
     ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's part of the terminal's summary"),
 )  # fmt: skip
 
 
-def add(parser: pytest.Parser) -> None:
-    """Define the options and their ini twins. An option that is not given is None, so that the ini value counts."""
+def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
+    """Define the options and their ini twins. An option that is not given is None, so that the ini value counts.
+
+    ``given`` are the arguments of this run. A flag that may have a value is one flag for each value that is given: as
+    an optional argument it would swallow the path behind ``--cutrace-update``.
+    """
     group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
-    # Each value is a flag of its own: as an optional argument it would swallow the path behind `--cutrace`.
     group.addoption(
         "--cutrace", action="store_const", const="on", default=None, dest="cutrace",
-        help="trace the GPU work of tests, and compare those that have a golden file or the marker",
+        help="trace the GPU work of tests, and compare those that have golden values or the marker",
     )  # fmt: skip
     group.addoption(
         "--cutrace=require", action="store_const", const="require", dest="cutrace",
-        help="the same, and exit with status 4 where a test cannot be verified",
+        help="the same, and exit with status 4 where something could not be verified",
     )  # fmt: skip
     group.addoption(
         "--cutrace-update", action="store_const", const="changed", default=None, dest="cutrace_update",
-        help="write golden files: what is missing and what changed, but not worse times or more memory",
+        help="trace, and write golden files: what is missing and what changed. --cutrace-update=WORDS takes one of "
+        "missing, changed, all, widen, and names of metrics or classes that it is limited to, with commas",
     )  # fmt: skip
-    for mode, words in (
-        ("missing", "only add what is missing"),
-        ("changed", "as without a value"),
-        ("all", "worse times and more memory too"),
-    ):
-        group.addoption(f"--cutrace-update={mode}", action="store_const", const=mode, dest="cutrace_update", help=words)
+    for word in dict.fromkeys(word for word in given if word.startswith(_UPDATE)):
+        words = word.removeprefix(_UPDATE)
+        group.addoption(
+            word, action="store_const", const=words, default=None, dest="cutrace_update", help=argparse.SUPPRESS
+        )
     group.addoption(
         "--cutrace-strict", action="store_const", const="true", default=None, dest="cutrace_strict",
-        help="improvements, new metrics and missing golden files of marked tests fail too",
+        help="doing less, new metrics and missing golden values of marked tests fail too",
     )  # fmt: skip
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
         help="write a report: json, markdown or html; may be given several times",
     )  # fmt: skip
-    for name, what, words in _VALUES:
+    for name, what, kind, words in _VALUES:
         group.addoption(f"--cutrace-{name}", default=None, dest=f"cutrace_{name}", metavar=what, help=words)
-        parser.addini(f"cutrace_{name}", f"--cutrace-{name}: {words}", "string", "")
+        about = f"--cutrace-{name}: {words}".replace("%%", "%")
+        parser.addini(f"cutrace_{name}", about, kind, [] if kind == "linelist" else "")  # type: ignore[arg-type]
     parser.addini("cutrace", "--cutrace: true, or require", "string", "")
-    parser.addini("cutrace_update", "--cutrace-update: missing, changed or all", "string", "")
+    parser.addini("cutrace_update", "the words of --cutrace-update, in runs with --cutrace", "string", "")
     parser.addini("cutrace_strict", "--cutrace-strict: true or false", "string", "")
     parser.addini("cutrace_report", "--cutrace-report: KIND[:DEST], one a line", "linelist", [])
     for name, kind, default, words in _INI:
-        parser.addini(name, words.replace("%%", "%"), kind, default)  # type: ignore[arg-type]
+        parser.addini(name, words, kind, default)  # type: ignore[arg-type]
+
+
+def arguments(config: pytest.Config | None) -> list[str]:
+    """All arguments of a run that has begun to read its configuration."""
+    if config is None:
+        return []
+    try:
+        before = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.getini("addopts")]
+    except (AttributeError, KeyError, ValueError):  # a plugin that was loaded before the ini file
+        before = []
+    return [*before, *map(str, config.invocation_params.args)]
 
 
 def wanted(config: pytest.Config) -> bool:
     """Whether this run is traced: what decides if anything else of the plugin is loaded."""
     options = getattr(config, "known_args_namespace", config.option)
-    if options.cutrace is not None:
+    if options.cutrace is not None or options.cutrace_update is not None:
         return True
     text = str(config.getini("cutrace")).strip().lower()
     if text in _NO:
@@ -101,14 +124,16 @@ class Settings:
     """What a session was asked for."""
 
     require: bool
-    update: Mode | None
+    update: Update | None
     directory: Path
     keep: str
     rules: Rules
     repeat: int | None
+    seed: bool
     top: int
     reports: tuple[tuple[str, Path], ...]
     golden_root: Path
+    variant: str
     scope: str
     whole_item: bool
     junit: bool
@@ -117,27 +142,33 @@ class Settings:
 def read(config: pytest.Config) -> Settings:
     """The settings of a session. Raises :class:`pytest.UsageError` that names the option, or file and line of the ini
     value, that is not understood."""
-    from cutrace.golden import Rules, parse_gate, parse_tolerance
+    from cutrace.golden import Rules, parse_gate, parse_ignore, parse_tolerance, parse_update
 
     get = _Reader(config).get
     root = config.rootpath
     directory = get("cutrace_dir", lambda text: root / text if text else root / ".cutrace")
+    strict = get("cutrace_strict", _boolean)
+    fail_less = get("cutrace_less", lambda text: _one_of(text or "show", _LESS) == "fail")
     rules = Rules(
-        gate=get("cutrace_gate", lambda text: parse_gate(text or "exact,memory")),
+        gate=get("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
         tolerance=get("cutrace_tolerance", parse_tolerance),
-        ignore=tuple(get("cutrace_ignore_kernels", list)),
-        strict=get("cutrace_strict", _boolean),
+        ignore=get("cutrace_ignore", lambda words: parse_ignore(_joined(words))),
+        own=tuple(get("cutrace_own_kernels", list)),
+        fail_less=fail_less or strict,
+        strict=strict,
     )
     return Settings(
         require=get("cutrace", lambda text: str(text).lower() == "require"),
-        update=get("cutrace_update", lambda text: _one_of(text, (*_UPDATES, "")) or None),  # type: ignore[return-value, arg-type]
+        update=get("cutrace_update", lambda text: parse_update(text) if text else None),
         directory=directory,
         keep=get("cutrace_keep", lambda text: _one_of(text or "failed", _KEEPS)),
         rules=rules,
         repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
+        seed=get("cutrace_seed", lambda text: _one_of(text or "on", _SWITCH) == "on"),
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
         reports=get("cutrace_report", lambda words: tuple(_reports(words, directory, root))),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
+        variant=get("cutrace_variant", _variant),
         scope=get("cutrace_scope", lambda text: _one_of(text, _SCOPES)),
         whole_item=get("cutrace_window", lambda text: _one_of(text, _WINDOWS) == "item"),
         junit=get("cutrace_junit", _boolean),
@@ -200,6 +231,18 @@ def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
         raise _error(f"{text!r} is no number from {least} on")
     return int(text)
+
+
+def _joined(words: str | Sequence[str]) -> str:
+    return words if isinstance(words, str) else ",".join(words)
+
+
+def _variant(template: str) -> str:
+    if template:
+        from cutrace.golden import check_variant
+
+        check_variant(template)
+    return template
 
 
 def _reports(words: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:

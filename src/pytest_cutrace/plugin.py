@@ -16,13 +16,15 @@ from .fixtures import Tracer, Untraced
 if TYPE_CHECKING:
     from .session import Session
 
+#: The first pytest that has all that the plugin uses.
+_OLDEST = (8, 0)
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     from . import options
 
-    options.add(parser)
+    options.add(parser, options.arguments(pluginmanager.get_plugin("pytestconfig")))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -43,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "cutrace(warmup, repeat, gate, tolerance, ignore, off): compare what the test does on the GPU with its golden "
-        "file, by these rules (pytest --cutrace)",
+        "values, by these rules (pytest --cutrace)",
     )
     config.addinivalue_line(
         "markers",
@@ -51,12 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         'peak_memory="64 MiB" (pytest --cutrace)',
     )
     if _wanted(config):
-        _start(config)
-        session = config.stash[_SESSION]
-        session.configured()
-        config.pluginmanager.register(session, "cutrace-session")
-        if not session.worker:
-            config.pluginmanager.register(session.reporter(), "cutrace-reporter")
+        _start(config).configured()
     elif "CUTRACE_OPTIONS" in os.environ:
         from .flight import recorder
 
@@ -77,18 +74,24 @@ def _wanted(config: pytest.Config) -> bool:
     return options.wanted(config)
 
 
-def _start(config: pytest.Config) -> None:
+def _start(config: pytest.Config) -> Session:
+    if pytest.version_tuple < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise pytest.UsageError(
+            f"--cutrace needs pytest {oldest} or later, this is {pytest.__version__}: upgrade pytest"
+        )
     if _SESSION not in config.stash:
         from .session import Session
 
         config.stash[_SESSION] = Session(config)
+    return config.stash[_SESSION]
 
 
 @pytest.fixture
-def cutrace(request: pytest.FixtureRequest) -> Tracer:
-    """What a test says to its trace: ``region(name)``, ``record(name, value)``, ``metrics`` of the last region.
+def gpu_trace(request: pytest.FixtureRequest) -> Tracer:
+    """What a test says to its trace: ``region(name)``, ``value(name, value)``, ``metrics`` of the last region.
 
-    Without ``--cutrace`` regions and records do nothing, and ``metrics`` skips the test.
+    Without ``--cutrace`` regions and values do nothing, and ``metrics`` skips the test.
     """
     session = request.config.stash.get(_SESSION, None)
     return Untraced() if session is None else session.tracer(request.node)

@@ -1,14 +1,16 @@
 """What the user sees of a session: the header, the footer, reports, and the exit status that ``require`` asks for.
 
 It lives where the terminal is: in the controller of pytest-xdist, not in its workers. Cases come to it as plain data on
-the reports of teardowns.
+the reports of teardowns, with what golden files are to say of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
@@ -18,16 +20,21 @@ from typing import Any
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import check
+from cutrace.golden import Change, propose, write_changes
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, Report, State
-from cutrace.reports.text import footer, top
-from cutrace.units import count_of
+from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
+from cutrace.reports.values import short
+from cutrace.units import printable
 
+from .accounts import folder_missing, gone, gone_sentence, shortcomings
 from .options import Settings
 
-#: Options with which pytest does not collect the whole suite.
-_SELECTING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
+#: Variables in which CI systems say the commit, and the name of the job.
+_COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
+_JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
+#: States of which a short footer still tells the reasons.
+_REASONS = ((State.UNVERIFIED, "unverified"), (State.UNTRACED, "not traced"))
 
 
 class Reporter:
@@ -44,6 +51,7 @@ class Reporter:
         self._ended_well = False
         self._began = time.time()
         self._written: list[str] = []
+        self._proposed = ""
         self._notes: list[str] = []
 
     def pytest_report_header(self) -> str:
@@ -51,13 +59,18 @@ class Reporter:
 
     # Gathering
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data: Any = getattr(report, "cutrace", None)
         if report.when == "teardown" and data is not None:
-            case = Case.from_json(data)
+            case = Case.from_json(json.loads(data))
             # A test that is run again counts once, as it ended.
             self._cases.pop(case.nodeid, None)
             self._cases[case.nodeid] = case
+        lines: Any = getattr(report, "cutrace_lines", None)
+        terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if lines and terminal is not None and terminal._tw.hasmarkup:
+            report.longrepr = _Styled(report.longrepr, [(text, style) for text, style in lines])  # type: ignore[assignment]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._partly |= bool(items)
@@ -67,7 +80,10 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self._collected = list(ids)
+        from .session import without_group
+
+        grouped = getattr(self._config.option, "dist", "no") == "loadgroup"
+        self._collected = [without_group(nodeid) for nodeid in ids] if grouped else list(ids)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -80,12 +96,47 @@ class Reporter:
         if getattr(self._config.option, "collectonly", False):
             return
         self._ended_well = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        report = self._report()
-        for kind, destination in self._settings.reports:
-            self._write(report, kind, destination)
-        if self._settings.require and exitstatus == pytest.ExitCode.OK and (why := self._emptiness()):
-            self._notes.append(f"--cutrace=require: {why}")
+        if not self._write_golden_files() and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        facts = list(self._facts())
+        if self._settings.require and exitstatus == pytest.ExitCode.OK and facts:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        self._notes += [f"--cutrace=require: {fact}" if self._settings.require else fact for fact in facts]
+        if self._settings.reports:
+            job = next((os.environ[name] for name in _JOBS if os.environ.get(name)), "")
+            report = replace(self._report(), commit=_commit(self._config.rootpath), job=job)
+            for kind, destination in self._settings.reports:
+                self._write(report, kind, destination)
+
+    def _write_golden_files(self) -> bool:
+        """Write what the tests of this session want written: golden files in an update, else candidates. Tells whether
+        the golden files are as they should be."""
+        changes = [Change.from_json(case.change) for case in self._cases.values() if case.change]
+        settings, folder = self._settings, self._settings.directory / "proposed"
+        try:
+            if settings.update is not None:
+                write_changes(changes)
+            elif changes:
+                propose(changes, folder, settings.golden_root)
+                self._proposed = _shown(folder, self._config)
+        except CutraceError as error:
+            self._notes += str(error).splitlines()
+            if settings.update is not None:
+                self._cases = {name: _unwritten(case) for name, case in self._cases.items()}
+                return False
+        return True
+
+    def _facts(self) -> Iterator[str]:
+        """What this session must not be silent about."""
+        cases, settings = tuple(self._cases.values()), self._settings
+        if settings.require:
+            yield from shortcomings(cases)
+        if folder_missing(cases, settings):
+            yield f"there is no folder of golden files at {_shown(settings.golden_root, self._config)}"
+        if self._ended_well and not self._partly and self._collected:
+            ids = gone(cases, settings, self._config, self._collected)
+            if ids:
+                yield gone_sentence(ids)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if getattr(self._config.option, "collectonly", False):
@@ -93,19 +144,18 @@ class Reporter:
         verbosity = self._config.get_verbosity("cutrace")
         if verbosity < -1:
             return
-        report = self._report()
-        proposed = self._settings.directory / "proposed"
-        lines = footer(report, written=self._written, proposed=_shown(proposed, self._config))
+        report, writer = self._report(), terminalreporter._tw
+        lines = footer_lines(report, written=self._written, proposed=self._proposed, width=writer.fullwidth)
         if verbosity < 0:
-            lines = lines[:1]
+            lines = [*_shortened(report, lines, writer.fullwidth)]
+        lines += top_lines(report, self._settings.top)
+        if verbosity > 0:
+            notes = ((case, note) for case in report.cases for note in (*case.notes, *case.problems))
+            lines += [(f"  {case.nodeid}: {note}", "") for case, note in notes]
         terminalreporter.ensure_newline()
         terminalreporter.section("cutrace", sep="-")
-        for line in (*lines, *top(report, self._settings.top)):
-            terminalreporter.write_line(line)
-        if verbosity > 0:
-            for case in report.cases:
-                for note in (*case.notes, *case.problems):
-                    terminalreporter.write_line(f"  {case.nodeid}: {note}")
+        for text, style in lines:
+            writer.line(text, **TERMINAL_WRITER[style])
 
     def _report(self) -> Report:
         notes = list(self._notes)
@@ -114,7 +164,6 @@ class Reporter:
             notes.insert(0, f"nothing was traced: {refusal}")
         elif cases and not any(case.values for case in cases):
             notes.insert(0, "no test did GPU work that was seen: is it done in processes without this environment?")
-        notes += self._stale()
         return Report(
             cases,
             header=self._header,
@@ -123,30 +172,6 @@ class Reporter:
             versions={"cutrace": version("cutrace"), "pytest": pytest.__version__},
             notes=tuple(notes),
         )
-
-    def _emptiness(self) -> str:
-        """Why this session must not count as a success."""
-        unverified = [c for c in self._cases.values() if c.state is State.UNVERIFIED and c.outcome == "passed"]
-        if unverified:
-            return f"{count_of(len(unverified), 'test')} could not be verified"
-        if self._cases and not any(case.values for case in self._cases.values()):
-            return "no GPU work was traced"
-        return ""
-
-    def _stale(self) -> list[str]:
-        """What is said of golden files without a test: only where the whole suite was collected."""
-        config, root = self._config, self._settings.golden_root
-        sources = pytest.Config.ArgsSource
-        whole = config.args_source is sources.TESTPATHS or (
-            config.args_source is sources.INVOCATION_DIR and config.invocation_params.dir == config.rootpath
-        )
-        selected = any(getattr(config.option, name, None) for name in _SELECTING)
-        if not whole or selected or self._partly or not self._ended_well or not self._collected or not root.is_dir():
-            return []
-        stale = check(root, config.rootpath, self._collected).stale
-        if not stale:
-            return []
-        return [f"{count_of(len(stale), 'golden file')} without a test: see `cutrace golden check`"]
 
     def _write(self, report: Report, kind: str, destination: Path) -> None:
         # Artifacts are as seen from the session's folder; the report may be elsewhere.
@@ -181,5 +206,50 @@ def _html(report: Report) -> str:
 _RENDERERS = {"json": _json, "markdown": _markdown, "html": _html}
 
 
+def _commit(root: Path) -> str:
+    """The commit that is tested, as the CI system or git says it; "" where neither does."""
+    for name in _COMMITS:
+        if os.environ.get(name):
+            return os.environ[name]
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
 def _shown(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
+
+
+def _unwritten(case: Case) -> Case:
+    if case.state is not State.UPDATED:
+        return case
+    return replace(case, state=State.UNVERIFIED, reason="its golden values could not be written", change=None)
+
+
+def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Line]:
+    """The counts, the notes, and why tests are unverified or not traced: one line each."""
+    yield lines[0]
+    yield from ((f"  {printable(note)}", "warn") for note in report.notes)
+    for state, label in _REASONS:
+        reasons = "; ".join(f"{count:,} {reason}" for reason, count in report.reasons(state).items())
+        if reasons:
+            yield short(f"  {label}: {reasons}", width), ""
+
+
+class _Styled:
+    """The failure of a comparison as the terminal shows it, in place of pytest's own of the same text."""
+
+    def __init__(self, plain: Any, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self.reprcrash = getattr(plain, "reprcrash", None)
+
+    def toterminal(self, writer: Any) -> None:
+        for text, style in self._lines:
+            writer.line(text, **TERMINAL_WRITER[style])
+
+    def __str__(self) -> str:
+        return "\n".join(text for text, _ in self._lines)

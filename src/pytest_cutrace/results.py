@@ -1,18 +1,15 @@
-"""What is left of a test when it is over: its golden file or a candidate of one, its capture and trace, its case."""
+"""What is left of a test when it is over: what its golden file is to say, its capture and trace, its case."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutrace.analysis.metrics import Gate
-from cutrace.collect.join import join
-from cutrace.conversion import convert
+import pytest
+
 from cutrace.errors import CutraceError
-from cutrace.golden import Golden, Section, measured, propose, recorded_on, updated, write
-from cutrace.golden import read as read_golden
-from cutrace.golden.model import WORK, Values, metric
+from cutrace.golden import Change, digest, merged, observed, split
+from cutrace.golden.model import WORK, Entry
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, State
 
@@ -26,26 +23,85 @@ _FILES = ("run.bin", "trace.pftrace", "metrics.json")
 def conclude(session: Session, attempt: Attempt, *, passed: bool) -> Case:
     """The test is over, its teardown too; ``passed`` is how that went. What cannot be written becomes a note."""
     good = passed and not attempt.failed and attempt.outcome == "passed"
-    try:
-        if good and session.updates(attempt):
-            _update(session, attempt)
-        else:
-            _propose(session, attempt)
-    except CutraceError as error:
-        attempt.notes.append(str(error))
     if not passed:
         attempt.outcome = "failed"
-    if not attempt.runs:
+    if not attempt.runs and not attempt.reason:
         attempt.reason = "skipped" if attempt.outcome == "skipped" else "it did not run"
+    change = None
     try:
+        if attempt.updating:
+            change = _updated(attempt) if good else None
+        elif attempt.proposes:
+            change = _measured(attempt)
         case = _pictured(session, attempt, attempt.case(artifacts=_keep(session, attempt)))
-        if attempt.judged:
+        case = replace(case, change=change.to_json() if change is not None else None)
+        if "metrics.json" in case.artifacts:
             jsonfile.write(session.folder(attempt.item) / "metrics.json", jsonfile.case_text(case))
     except CutraceError as error:
         attempt.notes.append(str(error))
         case = attempt.case(artifacts={})
+    except Exception as error:
+        # A mistake of the plugin's own must neither end the session nor pass in silence.
+        attempt.untraced(f"cutrace failed: {type(error).__name__}: {error}")
+        case = attempt.case(artifacts={})
     session.captures.release(attempt.runs)
     return case
+
+
+def change_of(attempt: Attempt) -> tuple[Change | None, tuple[str, ...]]:
+    """What this update would write of a test, None if nothing; and what it would not take over."""
+    update, entry = attempt.session.settings.update, attempt.expected.entry
+    found = _measured(attempt)
+    if found is None or update is None:
+        return None, ()
+    if update.mode != "all" and _vanished(entry, found):
+        return None, ("the golden values stay: no GPU work was seen, which only --cutrace-update=all writes down",)
+    rules = attempt.expected.wishes.rules
+    new, notes = merged(entry, found.observed, environment=found.environment, update=update, rules=rules)
+    if new == entry:
+        return None, notes
+    return replace(found, observed=new[found.environment]), notes
+
+
+def _updated(attempt: Attempt) -> Change | None:
+    change, notes = change_of(attempt)
+    attempt.notes += notes
+    if change is not None:
+        attempt.state, attempt.reason = State.UPDATED, ""
+    return change
+
+
+def _measured(attempt: Attempt) -> Change | None:
+    """What the runs of a test showed, None where that is not known for certain."""
+    runs = [run.metrics for run in attempt.settled]
+    if not runs or any(run.problems for run in runs):
+        return None
+    environment = attempt.environment(runs)
+    if not environment:
+        return None
+    nodeid = attempt.session.nodeid(attempt.item)
+    return Change(
+        nodeid,
+        attempt.expected.path,
+        environment,
+        observed(runs, attempt.expected.wishes.rules, confirmed=len(runs) > 1),
+        _line(attempt.item, split(nodeid)[0]),
+        digest(attempt.expected.entry, environment),
+    )
+
+
+def _vanished(entry: Entry | None, found: Change) -> bool:
+    """Whether a test that did GPU work here does none any more."""
+    before, now = (entry or {}).get(found.environment), found.observed
+    if before is None or any(now.values.get("", {}).get(name) for name in WORK):
+        return False
+    return any(before.values.get("", {}).get(name) for name in WORK)
+
+
+def _line(item: pytest.Item, file: str) -> int:
+    """The line of a test in its own file, 0 where it comes from another one."""
+    source, line, _ = item.location
+    return line + 1 if source == file and line is not None else 0
 
 
 def _pictured(session: Session, attempt: Attempt, case: Case) -> Case:
@@ -64,84 +120,23 @@ def _pictured(session: Session, attempt: Attempt, case: Case) -> Case:
         )
 
 
-def _update(session: Session, attempt: Attempt) -> None:
-    runs = [run.metrics for run in attempt.judged]
-    if not runs or session.settings.update is None or any(run.problems for run in runs):
-        return
-    path, nodeid = attempt.expected.path, session.nodeid(attempt.item)
-    # Another test of the session may have written it since: one that has the same file is found out here.
-    old = read_golden(path, test=nodeid) if path.is_file() else None
-    mode = session.settings.update
-    nothing = not any(run.gpu_records for run in runs)
-    if old is not None and mode != "all" and nothing and any(old.common.metrics.get(name) for name in WORK):
-        attempt.notes.append("the golden file stays: no GPU work was seen, which only --cutrace-update=all writes down")
-        return
-    golden, notes = updated(
-        old, runs, test=nodeid, gpu=attempt.gpu_key(runs), recorded=recorded_on(runs[-1]), mode=mode,
-        rules=attempt.expected.wishes.rules,
-    )  # fmt: skip
-    attempt.notes += notes
-    gated = Gate.TIME in attempt.expected.wishes.rules.gate
-    if old is not None and mode != "all" and not gated and _without_times(old) == _without_times(golden):
-        return  # times are never twice the same: alone they are no reason to touch a file
-    if write(golden, path):
-        attempt.state, attempt.reason = State.UPDATED, ""
-        attempt.expected = replace(attempt.expected, golden=golden)
-
-
-def _without_times(golden: Golden) -> Golden:
-    """What a golden file says but for times, and for what they were recorded on."""
-
-    def kept(values: Values) -> Values:
-        return {n: v for n, v in values.items() if (found := metric(n)) is None or found.gate is not Gate.TIME}
-
-    def rest(section: Section) -> Section:
-        regions = {name: kept(values) for name, values in section.regions.items()}
-        return Section(kept(section.metrics), regions, "", section.unstable)
-
-    return Golden(golden.test, rest(golden.common), {gpu: rest(section) for gpu, section in golden.gpus.items()})
-
-
-def _propose(session: Session, attempt: Attempt) -> None:
-    """Leave a candidate where a golden file is missing or does not hold, none where all is well."""
-    settings = session.settings
-    place = settings.directory / "proposed"
-    rows = attempt.comparison.rows if attempt.comparison is not None else ()
-    drifted = any(row.failed and row.rule != "limit" for row in rows)
-    runs = [run.metrics for run in attempt.judged]
-    if not runs or any(run.problems for run in runs):
-        return
-    path = attempt.expected.path
-    if attempt.state is State.MISSING or (attempt.state is State.GATED and drifted):
-        candidate = measured(
-            runs, test=session.nodeid(attempt.item), gpu=attempt.gpu_key(runs), recorded=recorded_on(runs[-1]),
-            rules=attempt.expected.wishes.rules,
-        )  # fmt: skip
-        propose(candidate, path, place, settings.golden_root)
-    elif attempt.state is State.GATED and path.is_relative_to(settings.golden_root):
-        (place / path.relative_to(settings.golden_root)).unlink(missing_ok=True)
-
-
 def _keep(session: Session, attempt: Attempt) -> dict[str, str]:
     """Put the files of the run that was judged where they are kept; their paths as seen from the session's folder."""
     folder = session.folder(attempt.item)
     if folder.is_dir():
         for name in _FILES:
             (folder / name).unlink(missing_ok=True)
-    if not attempt.judged:
+    failed = attempt.failed or attempt.outcome in ("failed", "xfailed") or attempt.state is State.MISSING
+    if not attempt.judged or not session.keeps(failed=failed):
         return {}
     kept = [folder / "metrics.json"]
-    failed = attempt.failed or attempt.outcome in ("failed", "xfailed") or attempt.state is State.MISSING
-    files = attempt.judged[-1].files
-    if files and session.keeps(failed=failed):
+    if files := attempt.judged[-1].files:
+        from cutrace.collect.join import join
+        from cutrace.conversion import convert
+
         folder.mkdir(parents=True, exist_ok=True)
         capture, trace = folder / "run.bin", folder / "trace.pftrace"
         join(files, capture, moving=False)
-        kept.append(capture)
         convert(capture, trace)
-        kept.append(trace)
-    return {path.name: str(_seen_from(session.settings.directory, path)) for path in kept}
-
-
-def _seen_from(directory: Path, path: Path) -> Path:
-    return path.relative_to(directory)
+        kept += [capture, trace]
+    return {path.name: str(path.relative_to(session.settings.directory)) for path in kept}

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
-from cutrace.golden import golden_path, read
+from cutrace.golden import Update, artifact_path, environment, variant
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case, State
 
 from . import options
-from .attempt import Attempt, Expectation
+from .attempt import Attempt
+from .bodies import unreported
 from .capture import Captures
-from .extras import extras
+from .expectations import Expectation, Expectations
 from .fixtures import Tracer, Untraced
-from .markers import wishes
 from .recording import Recording, refusal
 from .report import Reporter
 from .results import conclude
+from .seeding import Seeds
 
 _EXPECTED = pytest.StashKey[Expectation]()
 #: The variable with the process id of a session that hands its tests to workers.
@@ -38,36 +42,55 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = settings = options.read(config)
-        self.update_command = "pytest --cutrace --cutrace-update"
+        self.update_command = "pytest --cutrace-update"
         self.recording: Recording | None = None
+        self.expectations = Expectations(settings, self.nodeid)
+        self._seeds = Seeds(config, self.nodeid) if settings.seed else None
+        self._environment = ""
+        self._variants: dict[str, str] = {}
         self._wrong: dict[pytest.Item, str] = {}
         try:
             _prepare(settings.directory)
             self.refusal = refusal()
-            if _only_controls(config):
+            if _may_control(config):
                 # Its children know by this that they are workers, before pytest-xdist has told them.
                 os.environ[_CONTROLLER] = str(os.getpid())
             else:
                 self._record()
         except CutraceError as error:
+            self.close()
             raise pytest.UsageError(f"cutrace: {error}") from None
         if settings.require and self.refusal:
             self.close()
             raise pytest.UsageError(f"--cutrace=require: nothing can be traced: {self.refusal}")
 
     def configured(self) -> None:
-        """The session is about to begin: now it is known for certain whether this is a worker."""
-        if self.recording is None and self.worker:
+        """The session is about to begin: now it is known for certain whether this process runs tests."""
+        if self.recording is None and not _controls(self.config):
             os.environ.pop(_CONTROLLER, None)
             self._record()
+        plugins = self.config.pluginmanager
+        plugins.register(self, "cutrace-session")
+        if self._seeds is not None:
+            # After the session, so that seeding is outside of windows.
+            plugins.register(self._seeds, "cutrace-seeds")
+        if not self.worker:
+            plugins.register(self._reporter(), "cutrace-reporter")
+            if not self._collects_only:
+                # Candidates are those of one session.
+                shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
 
     def _record(self) -> None:
-        if not _known(self.config).collectonly:
+        if not self._collects_only:
             self.recording = Recording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
             self.captures = Captures(self.recording, self._normalize)
 
-    def reporter(self) -> Reporter:
+    @property
+    def _collects_only(self) -> bool:
+        return bool(_known(self.config).collectonly)
+
+    def _reporter(self) -> Reporter:
         """What tells the user about this session, for the process that has the terminal."""
         notes = self.recording.notes if self.recording is not None else ()
         words = [f"nothing can be traced: {self.refusal}"] if self.refusal else [self._mode(), *notes]
@@ -75,13 +98,15 @@ class Session:
 
     def _mode(self) -> str:
         golden = self.shown(self.settings.golden_root)
-        updated = f" are updated ({self.settings.update})" if self.settings.update is not None else ""
+        updated = f" are updated ({_words(self.settings.update)})" if self.settings.update is not None else ""
         return f"golden files in {golden}{updated}, traces in {self.shown(self.settings.directory)}"
 
     def close(self) -> None:
         """End the recording and leave the environment as it was."""
         if os.environ.get(_CONTROLLER) == str(os.getpid()):
             del os.environ[_CONTROLLER]
+        if self._seeds is not None:
+            self._seeds.close()
         if self.recording is not None:
             self.recording.close()
 
@@ -94,15 +119,12 @@ class Session:
 
     def nodeid(self, item: pytest.Item) -> str:
         """The id of a test, without the group that pytest-xdist adds to it."""
-        nodeid = item.nodeid
-        if getattr(self.config.option, "loadgroup", False) and self.worker and "@" in nodeid.rpartition("]")[2]:
-            nodeid = nodeid.rpartition("@")[0]
-        return nodeid
+        grouped = bool(getattr(self.config.option, "loadgroup", False) and self.worker)
+        return without_group(item.nodeid) if grouped else item.nodeid
 
     def folder(self, item: pytest.Item) -> Path:
         """Where the artifacts of a test are."""
-        path = golden_path(self.settings.directory / "tests", self.nodeid(item)).with_suffix("")
-        return path
+        return artifact_path(self.settings.directory / "tests", self.nodeid(item))
 
     def shown(self, path: Path) -> str:
         """A path as people like to read it."""
@@ -111,18 +133,34 @@ class Session:
     def keeps(self, *, failed: bool) -> bool:
         return self.settings.keep == "all" or (self.settings.keep == "failed" and failed)
 
-    def updates(self, attempt: Attempt) -> bool:
-        """Whether the golden file of a test is to be written."""
-        return self.settings.update is not None and self.wants_golden(attempt)
-
     def wants_golden(self, attempt: Attempt) -> bool:
-        """Whether a test should have a golden file: it has one, or the marker, or the session wants them of all tests
-        that do GPU work, as updates do."""
-        expected = attempt.expected
-        if expected.golden is not None or expected.wishes.marked:
+        """Whether a test should have golden values: it has some, or the marker, or it does GPU work and belongs to a
+        module that has some, or the session wants them of all such tests, as updates do."""
+        expected, scope = attempt.expected, self.settings.scope
+        if expected.passed_over:
+            return False
+        if expected.entry is not None or expected.wishes.marked:
             return True
-        wide = self.settings.scope == "all" or (self.settings.scope == "existing" and self.settings.update is not None)
+        wide = scope == "all" or (scope == "existing" and (expected.siblings or self.settings.update is not None))
         return wide and any(run.metrics.gpu_records for run in attempt.judged)
+
+    def environment(self, item: pytest.Item, run: Metrics) -> str:
+        """The environment of a run, for one without GPU work that of an earlier one."""
+        if run.facts.get("compute capability"):
+            given = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
+            self._environment = environment(run, self._variant(run)) if given is None else str(given)
+        return self._environment
+
+    def _variant(self, run: Metrics) -> str:
+        cuda = run.facts.get("cuda", "")
+        if cuda not in self._variants:
+            self._variants[cuda] = variant(self.settings.variant, run.facts)
+        return self._variants[cuda]
+
+    def seed(self, item: pytest.Item, *, again: bool = False) -> None:
+        """Seed the random generators for a run of the body of a test."""
+        if self._seeds is not None:
+            self._seeds.body(item, again=again)
 
     def tracer(self, item: pytest.Item) -> Tracer:
         attempt = item.stash.get(_ATTEMPT, None)
@@ -144,23 +182,17 @@ class Session:
         # A worker of pytest-xdist has no way to end the session with a message: the tests fail instead.
         self._wrong = problems
 
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        if items and self.worker:
+            self.config.workeroutput["cutrace_partly"] = True  # type: ignore[attr-defined]
+
     def _expect(self, item: pytest.Item) -> str:
         """Find out what is expected of a test; returns what is wrong with its markers or its golden file."""
         try:
-            item.stash[_EXPECTED] = self._expectation(item)
+            item.stash[_EXPECTED] = self.expectations.of(item)
         except (CutraceError, pytest.UsageError) as error:
             return str(error)
         return ""
-
-    def _expectation(self, item: pytest.Item) -> Expectation:
-        found = wishes(item, self.settings.rules, self.settings.repeat)
-        root = self.settings.golden_root
-        nodeid = self.nodeid(item)
-        given = item.ihook.pytest_cutrace_golden_path(item=item, root=root)
-        path = golden_path(root, nodeid) if given is None else Path(given)
-        looked_for = not found.off and (found.marked or self.settings.scope != "marked")
-        golden = read(path, test=nodeid) if looked_for and path.is_file() else None
-        return Expectation(found, path, golden)
 
     # Running
 
@@ -177,8 +209,14 @@ class Session:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         attempt = item.stash.get(_ATTEMPT, None)
-        if attempt is None or not attempt.session.captures.recording.here:
+        if not self.settings.whole_item:
+            self.seed(item)
+        if attempt is None:
             return (yield)
+        if not self.captures.recording.here:
+            attempt.forked()
+            return (yield)
+        attempt.prepare()
         if attempt.current is None:
             try:
                 attempt.begin()
@@ -190,26 +228,34 @@ class Session:
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except BaseException as error:
-            if attempt.session.captures.recording.here:
-                try:
-                    attempt.broken(attempt.end(), error)
-                except CutraceError as trouble:  # it must not hide why the test failed
-                    attempt.notes.append(str(trouble))
+            self._ended(attempt, error)
             raise
-        if attempt.session.captures.recording.here:
-            try:
-                attempt.passed(attempt.end())
-            except CutraceError as error:
-                attempt.untraced(str(error))
-                if attempt.expected.any:
-                    pytest.fail(f"cutrace: {error}", pytrace=False)
+        self._ended(attempt, unreported(item))
         return result
+
+    def _ended(self, attempt: Attempt, error: BaseException | None) -> None:
+        """The body has run, with an error or without."""
+        if not self.captures.recording.here:
+            return
+        try:
+            run = attempt.end()
+            if error is None:
+                attempt.passed(run)
+            else:
+                attempt.broken(run, error)
+        except CutraceError as trouble:
+            if error is not None:  # the trouble must not hide why the test failed
+                attempt.notes.append(str(trouble))
+                return
+            attempt.untraced(str(trouble))
+            if attempt.expected.any:
+                pytest.fail(f"cutrace: {trouble}", pytrace=False)
 
     def _attempt(self, item: pytest.Item) -> Attempt | None:
         """A new attempt at a test; None where it is not to be traced."""
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
-            expected = item.stash[_EXPECTED] = self._expectation(item)
+            expected = item.stash[_EXPECTED] = self.expectations.of(item)
         if self.recording is None or self.recording.refusal:
             return None
         if expected.wishes.off:
@@ -230,15 +276,28 @@ class Session:
             attempt.failed |= report.failed
             attempt.outcome = _outcome(report)
             attempt.duration_s = report.duration
+            if attempt.styled and report.failed:
+                report.cutrace_lines = attempt.styled
         if report.when == "teardown":
             case = self._case(item, attempt, report)
             if attempt is not None:
                 del item.stash[_ATTEMPT]
             item.ihook.pytest_cutrace_result(item=item, case=case)
-            report.cutrace = case.to_json()
-            if self.config.pluginmanager.hasplugin("html"):
-                report.extras = [*getattr(report, "extras", ()), *extras(case)]
+            self._attach(case, report)
         return report  # type: ignore[no-any-return]
+
+    def _attach(self, case: Case, report: Any) -> None:
+        """Put the case on the last report of a test, which carries it to the terminal, JUnit files and pages."""
+        # As text: pytest-xdist cannot send an integer below -2^31, which memory that was given back can be.
+        report.cutrace = json.dumps(case.to_json())
+        if self.settings.junit:
+            from cutrace.reports.junit import properties
+
+            report.user_properties = [*report.user_properties, *properties(case)]
+        if self.config.pluginmanager.hasplugin("html"):
+            from .extras import extras
+
+            report.extras = [*getattr(report, "extras", ()), *extras(case)]
 
     def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:
         if attempt is not None:
@@ -263,13 +322,33 @@ def _known(config: pytest.Config) -> Any:
     return getattr(config, "known_args_namespace", config.option)
 
 
-def _only_controls(config: pytest.Config) -> bool:
-    """Whether this process hands its tests to workers of pytest-xdist."""
+def _may_control(config: pytest.Config) -> bool:
+    """Whether this process may hand its tests to workers of pytest-xdist, as far as the command line says."""
     if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(os.getppid()):
         return False
     known = _known(config)
-    distributed = getattr(known, "dist", "no") != "no" and getattr(known, "tx", None)
-    return bool(getattr(known, "numprocesses", None) or distributed)
+    count = getattr(known, "numprocesses", None)
+    if count in ("auto", "logical") and getattr(known, "usepdb", False):
+        return False
+    return bool(count or (count is None and _distributes(known)))
+
+
+def _controls(config: pytest.Config) -> bool:
+    """Whether this process hands its tests to workers of pytest-xdist, which has settled its options."""
+    return not hasattr(config, "workerinput") and _distributes(config.option)
+
+
+def _distributes(options: Any) -> bool:
+    return getattr(options, "dist", "no") != "no" and bool(getattr(options, "tx", None))
+
+
+def _words(update: Update) -> str:
+    return ", ".join((update.mode, *sorted(update.only)))
+
+
+def without_group(nodeid: str) -> str:
+    """An id without the group that pytest-xdist adds to it with ``--dist loadgroup``."""
+    return nodeid.rpartition("@")[0] if "@" in nodeid.rpartition("]")[2] else nodeid
 
 
 def _prepare(directory: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
-from cutrace.analysis.metrics import COPY_KINDS, METRICS, Gate, Metrics, measure
-from cutrace.analysis.windows import begin, end, whole, windows
+from cutrace.analysis.definitions import COPY_KINDS, METRICS, MetricClass, Metrics
+from cutrace.analysis.marks import begin, end
+from cutrace.analysis.metrics import measure
+from cutrace.analysis.windows import whole, windows
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -470,11 +472,11 @@ def test_nothing_of_a_trace_is_kept_when_it_is_gone(tmp_path):
 def documented() -> list[tuple[str, str, str]]:
     text = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w/]*) \| .+ \|$", text, re.MULTILINE)
-    return [(name, gate, unit) for name, gate, unit in rows]
+    return [(name, kind, unit) for name, kind, unit in rows]
 
 
 def test_the_documentation_lists_every_metric_with_its_class_and_unit():
-    assert documented() == [(m.name, m.gate.value, m.unit) for m in METRICS.values()]
+    assert documented() == [(m.name, m.kind.value, m.unit) for m in METRICS.values()]
 
 
 def test_every_metric_that_a_window_has_is_listed(measured):
@@ -486,5 +488,14 @@ def test_every_metric_that_a_window_has_is_listed(measured):
     assert list(measured(write).values) == list(METRICS)
 
 
-def test_classes_are_the_words_of_the_gate_option():
-    assert [g.value for g in Gate] == ["exact", "memory", "time", "info"]
+def test_the_documentation_explains_every_class():
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    assert re.findall(r"^\* `(\w+)` (?:depends|is)", text, re.MULTILINE) == [kind.value for kind in MetricClass]
+
+
+def test_a_part_and_its_total_are_of_one_class_and_unit():
+    parts = [found for found in METRICS.values() if found.total]
+    assert {found.total for found in parts} == {
+        "kernel_launches", "memcpy_count", "memcpy_bytes", "sync_calls", "allocations",
+    }  # fmt: skip
+    assert all((p.kind, p.unit) == (METRICS[p.total].kind, METRICS[p.total].unit) for p in parts)

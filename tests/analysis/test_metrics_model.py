@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import cutrace
 from captures import ORIGIN, Capture, join
+from cutrace.analysis.marks import begin, end
 from cutrace.analysis.metrics import measure
-from cutrace.analysis.windows import begin, end, windows
+from cutrace.analysis.windows import windows
 
 FUNCTIONS = [
     "cudaLaunchKernel",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import cutrace
 from captures import ORIGIN, Capture, join
 from cutrace import CutraceError
-from cutrace.analysis.windows import ALL_PROCESSES, KINDS, Window, begin, end, owners, shortened, whole, windows
+from cutrace.analysis.marks import ALL_PROCESSES, KINDS, Window, begin, end, shortened
+from cutrace.analysis.windows import owners, whole, windows
 from cutrace.runbin import Writer
 
 

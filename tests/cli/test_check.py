@@ -1,4 +1,4 @@
-"""cutrace check: a capture against a golden file, on any machine."""
+"""cutrace check: captures against a golden file, on any machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from captures import Capture
-from cutrace.analysis.metrics import measure
-from cutrace.analysis.windows import begin, end, windows
-from cutrace.golden import gpu_name, measured, recorded_on, write
-from cutrace.trace import load
+from cutrace.analysis.marks import begin, end
 from support import cutrace
 
 TEST = "tests/test_softmax.py::test_fwd[float16]"
 
 
-def capture(path: Path, *kernels: str, waits: int = 1, duration: int = 10_000, test: str = TEST, runs: int = 1) -> Path:
+def capture(
+    path: Path, *kernels: str, waits: int = 1, duration: int = 10_000, test: str = TEST, runs: int = 1, sm: int = 90
+) -> Path:
     """A run of a test that launches kernels one after the other and then waits."""
     with Capture(path) as c:
-        c.device()
+        c.device(compute_major=sm // 10, compute_minor=sm % 10)
         c.context()
         at, correlation = 1_000, 1
         for _ in range(runs):
@@ -38,11 +37,11 @@ def capture(path: Path, *kernels: str, waits: int = 1, duration: int = 10_000, t
 
 @pytest.fixture
 def golden(tmp_path) -> Path:
-    """The golden file of three kernels and a wait."""
-    with load(capture(tmp_path / "golden.bin", "softmax", "add", "add")) as trace:
-        found = measure(trace, windows(trace)[0])
+    """The golden file of three kernels and a wait, with the kernel time."""
     path = tmp_path / "golden.toml"
-    write(measured([found], test=TEST, gpu=gpu_name(found.gpus), recorded=recorded_on(found)), path)
+    capture(tmp_path / "golden.bin", "softmax", "add", "add")
+    done = cutrace("golden", "create", tmp_path / "golden.bin", "-o", path, "--gate", "work,kernel_time")
+    assert done.returncode == 0, done.stderr
     return path
 
 
@@ -54,8 +53,7 @@ def check(*arguments: object) -> tuple[int, str, str]:
 def test_the_same_again_passes(tmp_path, golden):
     status, said, complaints = check(capture(tmp_path / "a.bin", "softmax", "add", "add"), "--golden", golden)
     assert (status, complaints) == (0, "")
-    assert said.startswith(f"cutrace: {TEST}  on nvidia-h200\n")
-    assert "passed: " in said
+    assert said == "cutrace: test_fwd[float16]  on sm_90\n  passed: 3 metrics of 3 as before\n"
 
 
 def test_what_changed_is_a_table_and_status_1(tmp_path, golden):
@@ -65,33 +63,45 @@ def test_what_changed_is_a_table_and_status_1(tmp_path, golden):
     assert (status, complaints) == (1, "")
     lines = [line.split(maxsplit=4) for line in said.splitlines()]
     assert ["metric", "golden", "now", "rule"] in lines
-    assert ["kernel_launches", "3", "4", "exact", "+ cast x1 (new)"] in lines
+    assert ["kernel_launches", "3", "4", "exact", "+ cast (new)"] in lines
     assert ["sync_calls", "1", "2", "exact", "+ cudaStreamSynchronize"] in lines
     assert ["kernel_time", "30.0us", "40.0us", "5", "%     SLOW (not gated)"] in lines
-    assert "failed: " in said
+    assert "failed: 0 metrics of 3 as before" in said
 
 
-def test_what_is_gated_is_a_choice(tmp_path, golden):
+CHOICES = {
+    "another metric": (["--gate", "syncs"], 0),
+    "nothing": (["--gate", "none"], 0),
+    "time": (["--gate", "kernel_time"], 1),
+    "time with a tolerance": (["--gate", "kernel_time", "--tolerance", "kernel_time=50%"], 0),
+    "a tolerance of the total": (["--tolerance", "kernel_launches=40%"], 0),
+    "without the kernel": (["--ignore", "kernels:cast"], 0),
+    "without the metric": (["--ignore", "kernels"], 0),
+    "a state without a golden value": (["--gate", "peak_memory"], 1),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_what_fails_is_a_choice(tmp_path, golden, case):
+    options, status = CHOICES[case]
     more = capture(tmp_path / "a.bin", "softmax", "add", "add", "cast")
-    assert check(more, "--golden", golden, "--gate", "memory")[0] == 0
-    assert check(more, "--golden", golden, "--gate", "time")[0] == 1
-    assert (
-        check(more, "--golden", golden, "--gate", "time", "--tolerance", "kernel_time=50%,busy=50%,api_time=50%")[0]
-        == 0
-    )
-    assert check(more, "--golden", golden, "--ignore", "cast")[0] == 0
+    assert check(more, "--golden", golden, *options)[0] == status
 
 
-def test_less_fails_only_when_strict(tmp_path, golden):
-    less = capture(tmp_path / "a.bin", "softmax", "add")
-    assert check(less, "--golden", golden)[0] == 0
-    assert check(less, "--golden", golden, "--strict")[0] == 1
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 1)])
+def test_less_fails_only_when_strict(tmp_path, golden, options, status):
+    found = check(capture(tmp_path / "a.bin", "softmax", "add"), "--golden", golden, *options)
+    assert found[0] == status
+    assert "BETTER - add" in found[1]
 
 
-def test_all_runs_of_the_test_count(tmp_path, golden):
-    status, said, _ = check(capture(tmp_path / "a.bin", "softmax", "add", "add", runs=3), "--golden", golden)
-    assert status == 0
-    assert f"{TEST}  on nvidia-h200, 3 runs\n" in said
+def test_all_runs_of_the_test_count_and_all_captures(tmp_path, golden):
+    twice = capture(tmp_path / "a.bin", "softmax", "add", "add", runs=2)
+    other = capture(tmp_path / "b.bin", "softmax", "add", "add", "cast")
+    status, said, _ = check(twice, other, "--golden", golden)
+    assert status == 1
+    assert "test_fwd[float16]  on sm_90, 3 runs\n" in said
+    assert "+ cast (new) (in 1 of 3 runs)" in said
 
 
 def test_a_capture_without_tests_is_compared_as_a_whole(tmp_path, golden):
@@ -113,23 +123,47 @@ def test_a_capture_that_lost_records_does_not_pass(tmp_path, golden):
     assert "failed: " in said
 
 
-def test_the_section_of_another_gpu_can_be_asked_for(tmp_path, golden):
-    path = capture(tmp_path / "a.bin", "softmax", "add", "add")
-    golden.write_text(golden.read_text() + "\n[gpu.other]\nkernel_launches = 7\n")
-    assert check(path, "--golden", golden)[0] == 0
-    status, said, _ = check(path, "--golden", golden, "--gpu", "other", "--strict", "--gate", "exact")
+def test_what_has_no_golden_value_in_this_environment_does_not_pass(tmp_path, golden):
+    path = capture(tmp_path / "a.bin", "softmax", "add", "add", sm=80)
+    status, said, _ = check(path, "--golden", golden)
     assert status == 1
-    assert "on other\n" in said
+    assert "not verified: no golden for sm_80" in said
+    assert check(path, "--golden", golden, "--environment", "sm_90")[0] == 0
+
+
+def test_own_kernels_hold_everywhere(tmp_path, golden):
+    other = capture(tmp_path / "a.bin", "softmax", "softmax", "gemm", sm=80)
+    status, said, _ = check(other, "--golden", golden, "--own", "softmax")
+    assert status == 1
+    assert "+ softmax" in said
+    assert "gemm" not in said
+
+
+def test_a_variant_is_part_of_the_environment(tmp_path, golden):
+    path = capture(tmp_path / "a.bin", "softmax", "add", "add")
+    status, said, _ = check(path, "--golden", golden, "--variant", "click{click:1}")
+    assert status == 1
+    assert "not verified: no golden for sm_90-click8" in said
+
+
+def test_what_one_run_alone_has_shown_does_not_pass(tmp_path, golden):
+    golden.write_text(golden.read_text().replace("kernels =", 'unconfirmed = ["sm_90"]\nkernels ='))
+    status, said, _ = check(capture(tmp_path / "a.bin", "softmax", "add", "add"), "--golden", golden)
+    assert status == 1
+    assert "not confirmed: the golden values are those of one run" in said
 
 
 BAD = {
     "no golden file": (["{tmp}/a.bin", "--golden", "{tmp}/absent.toml"], "cannot read the golden file"),
     "a damaged one": (["{tmp}/a.bin", "--golden", "{tmp}/bad.toml"], "bad.toml:1: format 9 is newer"),
-    "another test": (["{tmp}/a.bin", "--golden", "{golden}", "--test", "x"], "golden.toml:3: this is"),
-    "no such test": (["{tmp}/other.bin", "--golden", "{golden}"], "test_fwd[float16]: it has other"),
-    "no such GPU": (["{tmp}/a.bin", "--golden", "{golden}", "--gpu", "x"], "x: it has values for nvidia-h200"),
-    "no such class": (["{tmp}/a.bin", "--golden", "{golden}", "--gate", "speed"], "'speed' cannot be gated"),
+    "one of format 1": (["{tmp}/a.bin", "--golden", "{tmp}/old.toml"], "old.toml:1: format 1 is read no more"),
+    "no such test in the file": (["{tmp}/a.bin", "--golden", "{golden}", "--test", "x"], "has no test x: it has"),
+    "no such test in the capture": (["{tmp}/other.bin", "--golden", "{golden}", "--test", "{test}"], "they have other"),
+    "a test that the file lacks": (["{tmp}/other.bin", "--golden", "{golden}"], "has no test other: it has"),
+    "no such environment": (["{tmp}/a.bin", "--golden", "{golden}", "--environment", "x"], "x: it knows sm_90"),
+    "no such class": (["{tmp}/a.bin", "--golden", "{golden}", "--gate", "speed"], "no metric 'speed'"),
     "no such metric": (["{tmp}/a.bin", "--golden", "{golden}", "--tolerance", "speed=1"], "no metric 'speed'"),
+    "no such package": (["{tmp}/a.bin", "--golden", "{golden}", "--variant", "{{nope}}"], "nope"),
     "no capture": (["{golden}", "--golden", "{golden}"], "not a run.bin capture"),
 }  # fmt: skip
 
@@ -139,8 +173,9 @@ def test_bad_input_is_one_sentence_and_status_2(case, tmp_path, golden):
     capture(tmp_path / "a.bin", "softmax")
     capture(tmp_path / "other.bin", "softmax", test="other")
     (tmp_path / "bad.toml").write_text("format = 9\n")
+    (tmp_path / "old.toml").write_text("format = 1\ntest = 'x'\n[common]\n")
     arguments, sentence = BAD[case]
-    status, said, complaint = check(*(a.format(tmp=tmp_path, golden=golden) for a in arguments))
+    status, said, complaint = check(*(a.format(tmp=tmp_path, golden=golden, test=TEST) for a in arguments))
     assert (status, said) == (2, "")
     assert complaint.startswith("cutrace: ")
     assert complaint.count("\n") == 1

@@ -161,10 +161,16 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
 
 @pytest.mark.parametrize("columns", [80, 120, 160])
 def test_lines_fit_the_terminal(columns):
+    shown = on_a_terminal("stats", DATA / "torch_step.bin", COLUMNS=str(columns), TERM="dumb")
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+def on_a_terminal(*arguments: object, status: int = 0, **environ: str) -> str:
+    """What a verb writes to a terminal."""
     control, terminal = pty.openpty()
-    environ = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
-    command = [sys.executable, "-m", "cutrace", "stats", DATA / "torch_step.bin"]
-    with subprocess.Popen(command, stdout=terminal, env=environ) as process:
+    command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    with subprocess.Popen(command, stdout=terminal, env={**base, **environ}) as process:
         os.close(terminal)
         shown = b""
         try:
@@ -172,6 +178,32 @@ def test_lines_fit_the_terminal(columns):
                 shown += piece
         except OSError:
             pass  # what a terminal says when the last program that wrote to it has gone
-        assert process.wait() == 0
+        assert process.wait() == status
     os.close(control)
-    assert max(map(len, shown.decode().splitlines())) <= columns
+    return shown.decode()
+
+
+BOLD, DIM, RED, YELLOW = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"
+
+
+def test_titles_and_heads_have_styles_on_a_terminal_alone(tmp_path):
+    path = training_steps(tmp_path / "a.bin")
+    shown = on_a_terminal("stats", path, "--report", "cuda_gpu_kern_sum", TERM="xterm")
+    lines = shown.splitlines()
+    assert lines[0].startswith(f"{BOLD}Kernels")
+    assert lines[1].startswith(f"  {DIM}")
+    assert "\x1b" not in lines[2]
+    for environ in ({"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}):
+        assert "\x1b" not in on_a_terminal("stats", path, **environ)
+    assert "\x1b" not in stats(path)
+    on_a_terminal("stats", path, "-o", tmp_path / "out.txt", TERM="xterm")
+    assert "\x1b" not in (tmp_path / "out.txt").read_text()
+
+
+def test_what_fails_is_marked_in_a_diff(tmp_path):
+    captures = training_steps(tmp_path / "a.bin", steps=3), training_steps(tmp_path / "b.bin", steps=4)
+    for fail_on, status, style in (("counts", 1, RED), ("memory", 0, YELLOW)):
+        shown = on_a_terminal("diff", *captures, "--fail-on", fail_on, TERM="xterm", status=status)
+        assert next(line for line in shown.splitlines() if "kernel::gemm" in line).startswith(f"  {style}")
+    assert "\x1b" not in on_a_terminal("diff", *captures, NO_COLOR="1", TERM="xterm", status=1)
+    assert "\x1b" not in cutrace("diff", *captures).stdout

@@ -27,9 +27,10 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 import cutrace
 from captures import awkward, training_steps
 from cutrace import CutraceError
+from cutrace.analysis.marks import Window, begin, end
 from cutrace.analysis.metrics import measure
 from cutrace.analysis.summary import summarize
-from cutrace.analysis.windows import Window, begin, end, whole, windows
+from cutrace.analysis.windows import whole, windows
 from cutrace.cli import main
 from cutrace.golden import read, text
 from cutrace.runbin import TABLES, Table
@@ -184,31 +185,35 @@ class GoldenFiles(Target):
         self._path = self.folder / "fuzzed.toml"
 
     _SEED = """\
-# Written by `pytest --cutrace --cutrace-update`. Review it like code.
-format = 1
-test = "tests/test_softmax.py::test_fwd[a-\\u001b]"
+# Written by `pytest --cutrace-update`. Review it like code.
+format = 2
+module = "tests/test_softmax.py"
+seen = ["sm_80", "sm_90"]
 
-[common]
-kernel_launches = 3
-kernels = { softmax_fwd = 1, "a b" = 2 }
-memcpy_d2h_bytes = 4
+["test_fwd[a-\\u001b]"]
+unconfirmed = ["sm_80"]
+kernels = { softmax_fwd = 1, "a b" = [2, 3] }
+memcpy_count = { d2h = 4 }
 syncs = {}
-"ours.tokens" = 7
-unstable = ["allocations", "forward/sync_calls"]
-[common.region.forward]
-kernel_launches = 1
-
-[gpu.nvidia-h200]
-recorded = "sm_90, driver 580.159, CUDA 13.0"
-peak_memory_bytes = 33554432
+peak_memory_bytes = { min = 0, max = 33554432 }
+"ours.tokens" = -7
+unstable.memset_count = [1, 2]
+["test_fwd[a-\\u001b]".region."a \\"b\\""]
+graph_launches = 1
+["test_fwd[a-\\u001b]".on.sm_90]
 kernel_time_ns = { min = 1, median = 2, q3 = 3, n = 3, samples = [1, 2, 3] }
-[gpu.nvidia-h200.region."a \\"b\\""]
-kernel_time_ns = { min = 1, median = 2, q3 = 3, n = 9 }
+[test_b]
+seen = ["sm_90"]
+against = "0123456789abcdef"
+kernels.softmax_fwd = 1
+[test_b.on.sm_90.region.forward]
+sync_calls = [1, 2]
 """
     _PIECES = (
         "[", "]", "[[", "=", '"', "'", '"""', "{", "}", ",", "\n", "\r\n", "\0", "\\", "\\u0000", "\\ud800", ".",
-        "-", "+", "1e999", "nan", "inf", "0x7f", "9" * 30, "9" * 5000, "-1", "1979-05-27", "true", "format", "test",
-        "common", "gpu", "region", "unstable", "recorded", "kernels", "ä", "\ufeff", "# x\n", "[common]\n",
+        "-", "+", "1e999", "nan", "inf", "0x7f", "9" * 30, "9" * 5000, "-1", "1979-05-27", "true", "format", "module",
+        "seen", "on", "region", "unstable", "against", "kernels", "ä", "\ufeff", "# x\n", "[test_b]\n", "[1, 1]",
+        "<<<<<<< ours\n", "[seen]\n", "sm_90",
         "[" * 2000, "a." * 500, "{a=" * 900,
     )  # fmt: skip
 

@@ -12,7 +12,8 @@ import pytest
 
 import cutrace
 from cutrace._native import Lanes, Submissions, demangle
-from cutrace.analysis.windows import begin, windows
+from cutrace.analysis.marks import begin
+from cutrace.analysis.windows import windows
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.runbin.blocks import MAGIC, pack_header
 

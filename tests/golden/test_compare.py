@@ -1,4 +1,4 @@
-"""Comparing runs with a golden file: which rows there are, and which of them fail."""
+"""Comparing runs with what a golden file says: which rows there are, and which of them fail."""
 
 from __future__ import annotations
 
@@ -6,336 +6,347 @@ from typing import Any
 
 import pytest
 
-from cutrace.analysis.metrics import Gate, Metrics
+from cutrace.analysis.definitions import Metrics
 from cutrace.golden import (
     Comparison,
-    Golden,
+    Entry,
     Interval,
+    Observed,
     Row,
     Rules,
-    Section,
+    Span,
     Verdict,
     compare,
     confirmed,
-    gpu_name,
+    environment,
     limits,
-    measured,
     parse_gate,
+    parse_ignore,
     parse_tolerance,
     recorded_on,
 )
-from support.measured import FACTS, H200, TEST, run
+from support.measured import FACTS, NOTHING, entry, run
 
 MIB = 1 << 20
-ALL = parse_gate("exact,memory,time")
+ALL = frozenset({"work", "state", "counter", "time"})
+KERNELS = {"softmax_fwd": 1, "vectorized_elementwise": 2}
 
 
-def golden(*runs: Metrics) -> Golden:
-    """The golden file of these runs, of the plain one if there are none."""
-    first = [*runs, run()][0]
-    return measured(runs or [first], test=TEST, gpu=H200, recorded=recorded_on(first))
+def against(before: Entry, *runs: Metrics, on: str = "sm_90", **rules: Any) -> Comparison:
+    return compare(before, runs, environment=on, rules=Rules(**rules))
 
 
-def against(before: Golden, *runs: Metrics, gpu: str = H200, **rules: Any) -> Comparison:
-    return compare(before, runs, gpu=gpu, rules=Rules(**rules))
+def by_hand(**values: Any) -> Entry:
+    """What somebody wrote into a golden file."""
+    return {"sm_90": Observed({"": values})}
 
 
 def differing(comparison: Comparison) -> dict[str, Row]:
     return {row.metric: row for row in comparison.rows if row.verdict is not Verdict.SAME}
 
 
-def test_the_same_again_passes_and_every_metric_has_a_row():
-    found = against(golden(), run())
+def test_the_same_again_passes_with_a_row_for_each_total():
+    found = against(entry(), run())
     assert not found.failed
-    assert found.notes == found.problems == ()
-    assert {row.verdict for row in found.rows} == {Verdict.SAME}
-    assert [row.metric for row in found.rows][:3] == ["kernel_launches", "kernels", "graph_launches"]
-    assert {row.metric: row.rule for row in found.rows}["peak_memory_bytes"] == "+2 %"
+    assert found.notes == found.problems == found.better == ()
+    assert found.unverified == ""
+    assert {row.metric: row.verdict for row in found.rows} == dict.fromkeys(
+        ["kernel_launches", "memcpy_count", "memcpy_bytes", "memset_count", "memset_bytes", "sync_calls"], Verdict.SAME
+    )
 
 
-def test_what_is_never_compared_has_no_row():
-    assert "idle_share" not in [row.metric for row in against(golden(), run(idle_share=0.9)).rows]
+# Work
 
-
-def test_an_added_kernel_fails_and_is_named_at_the_total():
-    kernels = {"softmax_fwd": 1, "vectorized_elementwise": 2, "cast_fp32_kernel": 1}
-    found = against(golden(), run(kernel_launches=4, kernels=kernels))
-    assert found.failed
-    assert differing(found) == {
-        "kernel_launches": Row(
-            "kernel_launches", "", 3, 4, "exact", Verdict.CHANGED, True, "+ cast_fp32_kernel x1 (new)", True
-        )
-    }
-
-
-def test_an_added_call_is_named():
-    found = differing(against(golden(), run(sync_calls=2, syncs={"cudaStreamSynchronize": 2})))
-    assert list(found) == ["sync_calls"]
-    assert found["sync_calls"].detail == "+ cudaStreamSynchronize"
-
-
-def test_one_kernel_for_another_fails_though_the_total_is_the_same():
-    found = against(golden(), run(kernels={"softmax_bwd": 1, "vectorized_elementwise": 2}))
-    assert found.failed
-    assert differing(found)["kernels"].detail == "+ softmax_bwd x1 (new), - softmax_fwd x1 (gone)"
-
-
-def test_more_of_one_kernel_fails_though_the_total_is_less():
-    found = against(golden(), run(kernel_launches=2, kernels={"softmax_fwd": 2}))
-    assert found.failed
-    assert differing(found)["kernel_launches"].verdict is Verdict.CHANGED
-    assert differing(found)["kernel_launches"].detail == "+ softmax_fwd, - vectorized_elementwise x2 (gone)"
-
-
-def test_a_long_list_of_kernels_is_cut():
-    many = {f"k{i}": 1 for i in range(9)}
-    found = differing(against(golden(), run(kernel_launches=12, kernels={**run().values["kernels"], **many})))
-    assert found["kernel_launches"].detail.endswith("+ k5 x1 (new), and 3 more")
-
-
-def test_an_added_copy_names_its_direction():
-    changed = {"memcpy_count": 2, "memcpy_bytes": 1028, "memcpy_h2d_count": 1, "memcpy_h2d_bytes": 1024}
-    found = against(golden(), run(**changed))
-    assert found.failed
-    assert {name: row.detail for name, row in differing(found).items()} == {
-        "memcpy_count": "+ h2d x1 (new)",
-        "memcpy_bytes": "h2d 0 B -> 1.0 KiB",
-    }
-
-
-def test_copies_in_another_direction_fail_though_there_are_as_many():
-    changed = {"memcpy_d2h_count": None, "memcpy_d2h_bytes": None, "memcpy_h2d_count": 1, "memcpy_h2d_bytes": 4}
-    found = against(golden(), run(**changed))
-    assert {name for name, row in differing(found).items() if row.failed} == {"memcpy_h2d_count", "memcpy_h2d_bytes"}
-
-
-@pytest.mark.parametrize("metric", ["allocations", "frees", "graph_launches", "memset_count", "memset_bytes"])
-def test_any_more_of_an_exact_metric_fails(metric):
-    found = against(golden(), run(**{metric: run().values[metric] + 1}))
-    assert found.failed
-    assert list(differing(found)) == [metric]
-
-
-def test_an_improvement_is_shown_and_fails_only_when_strict():
-    less = run(kernel_launches=2, kernels={"softmax_fwd": 1, "vectorized_elementwise": 1})
-    row = differing(against(golden(), less))["kernel_launches"]
-    assert (row.verdict, row.failed, row.detail) == (Verdict.BETTER, False, "- vectorized_elementwise")
-    assert against(golden(), less, strict=True).failed
-
-
-def test_fewer_releases_are_no_improvement():
-    assert against(golden(run(frees=2, allocations=2)), run(frees=1, allocations=2)).failed
-
-
-NOTHING = {
-    "kernel_launches": 0, "kernels": {}, "memcpy_count": 0, "memcpy_bytes": 0, "memcpy_d2h_count": None,
-    "memcpy_d2h_bytes": None, "memset_count": 0, "memset_bytes": 0, "streams_used": 0,
-}  # fmt: skip
-
-
-def test_no_work_at_all_is_no_improvement():
-    found = against(golden(), run(**NOTHING))
-    assert found.failed
-    assert "no GPU work was seen" in differing(found)["memset_count"].detail
-
-
-def test_what_is_not_gated_does_not_fail():
-    found = against(golden(), run(sync_calls=9), gate=parse_gate("memory"))
-    assert not found.failed
-    assert not differing(found)["sync_calls"].gated
-
-
-def test_a_tolerance_of_an_exact_metric_lets_it_grow_by_that_much():
-    tolerance = parse_tolerance("memset_bytes=10%")
-    assert not against(golden(), run(memset_bytes=70), tolerance=tolerance).failed
-    assert against(golden(), run(memset_bytes=71), tolerance=tolerance).failed
-
-
-def test_a_metric_that_is_no_longer_measured_fails():
-    found = against(golden(), run(sync_calls=None))
-    assert found.failed
-    assert differing(found)["sync_calls"].detail == "not measured"
-
-
-def test_a_metric_without_a_golden_value_is_new_and_fails_only_when_strict():
-    before = golden(run(streams_used=None))
-    row = differing(against(before, run()))["streams_used"]
-    assert (row.verdict, row.golden, row.now, row.failed) == (Verdict.NEW, None, 1, False)
-    assert against(before, run(), strict=True).failed
-
-
-def test_a_projects_own_metric_is_exact():
-    before = golden(run(**{"ours.tokens": 7}))
-    assert not against(before, run(**{"ours.tokens": 7})).failed
-    assert against(before, run(**{"ours.tokens": 8})).failed
-    assert against(before, run()).failed
-
-
-MEMORY = {
-    "as much": (0, Verdict.SAME),
-    "2 % more": (int(640 * MIB * 0.02), Verdict.SAME),
-    "more than 2 % more": (int(640 * MIB * 0.02) + 1, Verdict.WORSE),
-    "less than 2 % less": (-int(640 * MIB * 0.02), Verdict.SAME),
-    "more than 2 % less": (-int(640 * MIB * 0.02) - 1, Verdict.BETTER),
+CHANGED = {
+    "a kernel more": ({"kernels": {**KERNELS, "cast": 1}}, "kernel_launches", "+ cast (new)"),
+    "one kernel for another": (
+        {"kernels": {"softmax_bwd": 1, "vectorized_elementwise": 2}},
+        "kernel_launches",
+        "+ softmax_bwd (new), - softmax_fwd (gone)",
+    ),
+    "more of one kernel, less in total": (
+        {"kernels": {"softmax_fwd": 2}},
+        "kernel_launches",
+        "+ softmax_fwd, - vectorized_elementwise x2 (gone)",
+    ),
+    "another call": ({"syncs": {"cudaStreamSynchronize": 2}}, "sync_calls", "+ cudaStreamSynchronize"),
+    "a copy in another direction": (
+        {"memcpy_d2h_count": None, "memcpy_h2d_count": 1},
+        "memcpy_count",
+        "+ h2d (new), - d2h (gone)",
+    ),
+    "a greater copy": ({"memcpy_d2h_bytes": 1028}, "memcpy_bytes", "d2h 4 B -> 1.0 KiB"),
+    "a graph": ({"graph_launches": 1}, "graph_launches", ""),
+    "another fill": ({"memset_count": 2}, "memset_count", ""),
+    "no GPU work at all": (NOTHING, "memset_count", "no GPU work was seen"),
 }
 
 
-@pytest.mark.parametrize("case", MEMORY)
-def test_memory_may_grow_by_two_percent(case):
-    more, verdict = MEMORY[case]
-    found = against(golden(run(peak_memory_bytes=640 * MIB)), run(peak_memory_bytes=640 * MIB + more))
-    row = next(row for row in found.rows if row.metric == "peak_memory_bytes")
-    assert row.verdict is verdict
-    assert found.failed is (verdict is Verdict.WORSE)
+@pytest.mark.parametrize("case", CHANGED)
+def test_other_work_fails_in_one_row_that_names_it(case):
+    changed, metric, detail = CHANGED[case]
+    found = against(entry(), run(**changed))
+    row = differing(found)[metric]
+    assert (row.verdict, row.gated, row.failed, row.detail) == (Verdict.CHANGED, True, True, detail)
+    assert found.failed
+    assert changed is NOTHING or list(differing(found)) == [metric]
 
 
-def test_memory_may_grow_by_a_mebibyte_however_little_it_was():
-    before = golden(run(peak_memory_bytes=1000))
-    assert not against(before, run(peak_memory_bytes=1000 + MIB)).failed
-    assert against(before, run(peak_memory_bytes=1001 + MIB)).failed
+def test_a_row_has_the_values_and_the_rule():
+    more = KERNELS | {"cast": 1}
+    row = differing(against(entry(), run(kernels=more)))["kernel_launches"]
+    assert (row.golden, row.now, row.rule, row.region) == (KERNELS, more, "exact", "")
 
 
-def test_memory_given_back_that_was_taken_before_has_a_tolerance_too():
-    before = golden(run(net_memory_bytes=-100 * MIB))
-    assert not against(before, run(net_memory_bytes=-98 * MIB)).failed
-    assert against(before, run(net_memory_bytes=-97 * MIB)).failed
+def test_a_long_list_of_kernels_is_cut():
+    found = differing(against(entry(), run(kernels={**KERNELS, **{f"k{i}": 1 for i in range(9)}})))
+    assert found["kernel_launches"].detail.endswith("+ k5 (new), and 3 more")
+
+
+LESS = run(kernels={"softmax_fwd": 1, "vectorized_elementwise": 1})
+
+
+@pytest.mark.parametrize(
+    ("rules", "failed"), [({}, False), ({"fail_less": True}, True), ({"strict": True}, True), ({"gate": ()}, False)]
+)
+def test_doing_less_is_better_and_fails_where_that_is_asked_for(rules, failed):
+    found = against(entry(), LESS, **rules)
+    row = differing(found)["kernel_launches"]
+    assert (row.verdict, row.detail, row.failed) == (Verdict.BETTER, "- vectorized_elementwise", failed)
+    assert found.failed is failed
+    assert bool(found.better) is (row.gated and not failed)
+
+
+def test_the_worst_of_several_runs_counts_and_how_many_were_like_it():
+    found = against(entry(), run(), run(syncs={"cudaStreamSynchronize": 2}), LESS)
+    row = differing(found)["sync_calls"]
+    assert (row.verdict, row.now, row.failed) == (Verdict.CHANGED, {"cudaStreamSynchronize": 2}, True)
+    assert row.detail == "+ cudaStreamSynchronize (in 1 of 3 runs)"
+    assert differing(found)["kernel_launches"].detail == "- vectorized_elementwise (in 1 of 3 runs)"
+
+
+# Counters
+
+
+@pytest.mark.parametrize(("now", "failed"), [(7, False), (8, True), (6, False), (None, True)])
+def test_a_counter_is_exact_and_has_to_be_measured(now, failed):
+    before = entry(run(**{"ours.tokens": 7}))
+    assert against(before, run(**{"ours.tokens": now})).failed is failed
+
+
+def test_a_counter_of_zero_holds_and_one_that_is_not_written_down_is_unverified():
+    assert against(entry(run(**{"ours.tokens": 0})), run(**{"ours.tokens": 1})).failed
+    for now in (0, 1):
+        found = against(entry(), run(**{"ours.tokens": now}))
+        assert not found.failed
+        assert found.unverified == "no golden value of ours.tokens"
+        assert against(entry(), run(**{"ours.tokens": now}), strict=True).failed
+
+
+# Alternatives
+
+
+@pytest.mark.parametrize(("now", "verdict"), [(0, "BETTER"), (1, "SAME"), (2, "CHANGED"), (3, "SAME"), (4, "CHANGED")])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_any_alternative_is_right_and_nothing_between(now, verdict, by_name):
+    golden = {"cudaStreamSynchronize": (1, 3)} if by_name else (1, 3)
+    found = against(by_hand(sync_calls=golden), run(syncs={"cudaStreamSynchronize": now}), gate=parse_gate("syncs"))
+    row = next(row for row in found.rows if row.metric == "sync_calls")
+    assert row.verdict is Verdict[verdict]
+    assert row.failed is (verdict == "CHANGED")
+
+
+# Rules
+
+TOLERANCES = {
+    "the total": ("kernel_launches=10%", True),
+    "the breakdown": ("kernels=10%", True),
+    "the class": ("work=10%", True),
+    "another metric": ("sync_calls=10%", False),
+    "too little": ("kernels=9%", False),
+}
+
+
+@pytest.mark.parametrize("case", TOLERANCES)
+def test_a_tolerance_of_a_total_covers_its_breakdown(case):
+    words, passes = TOLERANCES[case]
+    before = entry(run(kernels={"a": 6, "b": 4}))
+    found = against(before, run(kernels={"a": 5, "b": 5, "new": 1}), tolerance=parse_tolerance(words))
+    assert found.failed is not passes
+
+
+def test_a_tolerance_of_a_count_lets_it_grow_by_that_much():
+    tolerance = parse_tolerance("memset_bytes=10%")
+    assert not against(entry(), run(memset_bytes=70), tolerance=tolerance).failed
+    assert against(entry(), run(memset_bytes=71), tolerance=tolerance).failed
+
+
+@pytest.mark.parametrize("words", ["kernels", "kernel_launches", "work", "sync_calls, kernels"])
+def test_a_metric_is_gated_by_its_name_its_total_or_its_class(words):
+    assert against(entry(), run(kernels={"other": 9}), gate=parse_gate(words)).failed
+
+
+def test_what_is_not_gated_is_shown_and_does_not_fail():
+    found = against(entry(), run(kernels={"other": 9}, syncs={"a": 1}), gate=parse_gate("memset_count,time"))
+    assert not found.failed
+    assert {row.metric: row.gated for row in found.rows if row.verdict is Verdict.CHANGED} == {
+        "kernel_launches": False,
+        "sync_calls": False,
+    }
+
+
+@pytest.mark.parametrize("words", ["kernels", "kernel_launches", "work"])
+def test_a_metric_or_a_class_that_is_ignored_has_no_row(words):
+    found = against(entry(), run(kernels={"other": 9}), ignore=parse_ignore(words))
+    assert not found.failed
+    assert "kernel_launches" not in {row.metric for row in found.rows}
+
+
+def test_names_that_are_ignored_are_left_out_on_both_sides():
+    ignore = parse_ignore("kernels:nccl*, syncs:cudaEvent*")
+    without, waits = run(), {"cudaStreamSynchronize": 1, "cudaEventSynchronize": 4}
+    noisy = run(kernels={**KERNELS, "ncclDevKernel_AllReduce": 2}, syncs=waits)
+    for before, now in ((without, noisy), (noisy, without), (noisy, noisy)):
+        found = against(entry(before), now, ignore=ignore)
+        assert differing(found) == {}
+        assert amounts(found)["kernel_launches"] == (3, 3)
+    assert against(entry(), noisy, ignore=parse_ignore("kernels:NCCL*")).failed
+
+
+def amounts(found: Comparison) -> dict[str, tuple[int, int]]:
+    return {
+        row.metric: (sum(row.golden.values()), sum(row.now.values()))
+        for row in found.rows
+        if isinstance(row.golden, dict) and isinstance(row.now, dict)
+    }
+
+
+# States
+
+STATES = {
+    "within what runs have shown": ("peak_memory_bytes", Span(8 * MIB, 640 * MIB), 100 * MIB, "SAME"),
+    "2 % more": ("peak_memory_bytes", Span(0, 100 * MIB), 102 * MIB, "SAME"),
+    "more than 2 % more": ("peak_memory_bytes", Span(0, 100 * MIB), 102 * MIB + 1, "WORSE"),
+    "a mebibyte more, of however little": ("peak_memory_bytes", Span(0, 1000), 1000 + MIB, "SAME"),
+    "more than a mebibyte more": ("peak_memory_bytes", Span(0, 1000), 1001 + MIB, "WORSE"),
+    "less than a mebibyte less": ("peak_memory_bytes", Span(9 * MIB, 9 * MIB), 8 * MIB, "SAME"),
+    "more than a mebibyte less": ("peak_memory_bytes", Span(9 * MIB, 9 * MIB), 8 * MIB - 1, "BETTER"),
+    "less given back than before": ("net_memory_bytes", Span(-100 * MIB, -100 * MIB), -97 * MIB, "WORSE"),
+    "an allocation within the range": ("allocations", Span(0, 2), 1, "SAME"),
+    "an allocation more": ("allocations", Span(0, 2), 3, "WORSE"),
+    "an allocation less": ("allocations", Span(1, 2), 0, "BETTER"),
+    "a release less, as of a leak": ("frees", Span(1, 2), 0, "WORSE"),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_a_state_is_compared_with_the_range_that_runs_have_shown(case):
+    metric, span, now, verdict = STATES[case]
+    before = by_hand(**{metric: span})
+    gated = against(before, run(**{metric: now}), gate=parse_gate("state"))
+    row = next(row for row in gated.rows if row.metric == metric)
+    assert row.verdict is Verdict[verdict]
+    assert row.failed is (verdict == "WORSE")
+    assert not against(before, run(**{metric: now}), gate=parse_gate("time")).failed
+
+
+def test_the_highest_state_of_several_runs_counts():
+    before = by_hand(peak_memory_bytes=Span(0, 32 * MIB))
+    assert against(before, run(), run(peak_memory_bytes=64 * MIB), run(), gate=parse_gate("peak_memory")).failed
+
+
+def test_a_gated_state_without_a_golden_value_is_unverified():
+    found = against(entry(), run(), gate=parse_gate("work,peak_memory"))
+    assert not found.failed
+    assert found.unverified == "no golden value of peak_memory_bytes"
+
+
+# Times
 
 
 def slow(factor: float, count: int = 3) -> list[Metrics]:
     return [run(kernel_time_ns=int((18_700 + i * 10) * factor)) for i in range(count)]
 
 
-def test_times_are_shown_and_not_gated():
-    found = against(golden(*slow(1)), *slow(3))
-    assert not found.failed
-    row = differing(found)["kernel_time_ns"]
-    assert (row.verdict, row.gated, row.rule) == (Verdict.SLOW, False, "5 %")
+@pytest.mark.parametrize(
+    ("factor", "verdict", "failed"), [(3, "SLOW", True), (1.04, "SAME", False), (0.3, "FAST", False)]
+)
+def test_times_that_are_gated_are_compared_by_statistics(factor, verdict, failed):
+    found = against(entry(*slow(1), gate=ALL), *slow(factor), gate=parse_gate("kernel_time"))
+    row = next(row for row in found.rows if row.metric == "kernel_time_ns")
+    assert (row.verdict, row.rule) == (Verdict[verdict], "5 %")
     assert row.golden == Interval(18_700, 18_710, 18_715, 3)
     assert isinstance(row.now, Interval)
-    assert row.now.n == 3
+    assert found.failed is failed
 
 
-def test_a_slower_time_fails_when_times_are_gated():
-    assert against(golden(*slow(1)), *slow(3), gate=ALL).failed
-    assert not against(golden(*slow(1)), *slow(1.04), gate=ALL).failed
-    assert not against(golden(*slow(3)), *slow(1), gate=ALL, strict=True).failed
+def test_times_that_are_not_gated_never_fail():
+    assert not against(entry(*slow(1), gate=ALL), *slow(3)).failed
 
 
 def test_a_slower_time_fails_only_if_the_runs_after_it_agree():
-    first, again = against(golden(*slow(1)), *slow(3), gate=ALL), against(golden(*slow(1)), *slow(1), gate=ALL)
+    before = entry(*slow(1), gate=ALL)
+    first, again = (against(before, *slow(factor), gate=ALL) for factor in (3, 1))
     assert confirmed(first, first, first).failed
     settled = confirmed(first, first, again)
     assert not settled.failed
     assert differing(settled)["kernel_time_ns"].verdict is Verdict.AMBIGUOUS
 
 
-def test_the_worst_of_several_runs_counts_and_how_many_were_like_it():
-    found = against(golden(), run(), run(sync_calls=2, syncs={"cudaStreamSynchronize": 2}), run())
-    row = differing(found)["sync_calls"]
-    assert (row.verdict, row.now, row.failed) == (Verdict.CHANGED, 2, True)
-    assert "in 1 of 3 runs" in row.detail
-
-
-def test_the_highest_memory_of_several_runs_counts():
-    assert against(golden(), run(), run(peak_memory_bytes=64 * MIB), run()).failed
-
-
-# Regions
-
-FORWARD = {"forward": {"kernel_launches": 1, "kernels": {"softmax_fwd": 1}}}
-
-
-def test_a_region_is_compared_by_itself():
-    found = against(golden(run(regions=FORWARD)), run(regions={"forward": {"kernel_launches": 2, "kernels": {"x": 2}}}))
-    row = next(row for row in found.rows if row.region)
-    assert (row.metric, row.region, row.failed) == ("kernel_launches", "forward", True)
-    assert row.detail == "+ x x2 (new), - softmax_fwd x1 (gone)"
-
-
-def test_a_region_that_is_no_longer_entered_fails():
-    found = against(golden(run(regions=FORWARD)), run())
-    assert found.failed
-    assert {row.detail for row in found.rows if row.failed} == {"the region was not entered"}
-
-
-def test_a_region_that_only_some_runs_enter_fails():
-    assert against(golden(run(regions=FORWARD)), run(regions=FORWARD), run()).failed
-
-
-def test_a_new_region_is_new():
-    found = against(golden(), run(regions=FORWARD))
-    assert not found.failed
-    assert {row.verdict for row in found.rows if row.region} == {Verdict.NEW}
-
-
-# GPUs
-
-
-def test_the_most_specific_section_wins():
-    before = Golden(
-        TEST,
-        Section({"sync_calls": 1, "streams_used": 1}, {"forward": {"kernel_launches": 1, "memset_count": 0}}),
-        {"a": Section({"sync_calls": 2}, {"forward": {"kernel_launches": 5}}), "b": Section()},
-    )
-    on_a, on_b = before.on("a"), before.on("b")
-    assert on_a.metrics == {"sync_calls": 2, "streams_used": 1}
-    assert on_a.regions == {"forward": {"kernel_launches": 5, "memset_count": 0}}
-    assert on_b.metrics == {"sync_calls": 1, "streams_used": 1}
-    assert before.on("unheard of") == before.common
-
-
-def test_on_another_gpu_only_what_holds_everywhere_is_compared_and_that_is_said():
-    found = against(golden(), run(peak_memory_bytes=999 * MIB), gpu="nvidia-a100")
-    assert not found.failed
-    assert differing(found)["peak_memory_bytes"].verdict is Verdict.NEW
-    assert found.notes == (
-        "the golden file has no values for nvidia-a100, only for nvidia-h200: "
-        "only what holds on every GPU was compared",
-    )
-
-
-def test_another_driver_is_said_before_any_verdict():
-    found = against(golden(), run(facts={**FACTS, "driver": "590.48"}))
-    assert found.notes == ("recorded with sm_90, driver 580.159, CUDA 13.0; now sm_90, driver 590.48, CUDA 13.0",)
-
-
-def test_the_key_of_a_gpu_is_a_plain_word():
-    assert gpu_name(["NVIDIA H200"]) == "nvidia-h200"
-    assert gpu_name(["NVIDIA GeForce RTX 4090 (Laptop)"]) == "nvidia-geforce-rtx-4090-laptop"
-    assert gpu_name(["NVIDIA H200", "NVIDIA A100", "NVIDIA H200"]) == "nvidia-a100-and-nvidia-h200-x2"
-    assert gpu_name([]) == ""
-
-
-# What cannot be trusted, and what is left out
+# What cannot be trusted, and what is not known for certain
 
 
 def test_numbers_that_cannot_be_trusted_never_pass():
-    found = against(golden(), run(problems=("12 records dropped by CUPTI",)), run())
+    found = against(entry(), run(problems=("12 records dropped by CUPTI",)), run(), gate=frozenset())
     assert found.failed
     assert found.problems == ("12 records dropped by CUPTI",)
     assert limits([run(problems=("12 records dropped by CUPTI",))], {"sync_calls": 5}).failed
 
 
-def test_what_was_unstable_when_it_was_recorded_is_shown_and_never_fails():
-    before = golden(run(sync_calls=1), run(sync_calls=2))
-    found = against(before, run(sync_calls=50), strict=True)
-    assert differing(found)["sync_calls"].verdict is Verdict.UNSTABLE
+def test_what_was_unstable_is_shown_with_what_was_seen_and_never_fails():
+    before = entry(run(), run(syncs={"cudaStreamSynchronize": 3}))
+    found = against(before, run(syncs={"cudaStreamSynchronize": 50}), strict=True)
+    row = differing(found)["sync_calls"]
+    assert (row.verdict, row.golden, row.gated) == (Verdict.UNSTABLE, {"cudaStreamSynchronize": (1, 3)}, False)
     assert not found.failed
 
 
-def test_ignored_kernels_are_left_out_on_both_sides():
-    with_nccl = run(kernel_launches=5, kernels={**run().values["kernels"], "ncclDevKernel_AllReduce": 2})
-    ignore = ("nccl*",)
-    assert not against(golden(with_nccl), run(), ignore=ignore).failed
-    assert not against(golden(), with_nccl, ignore=ignore).failed
-    assert differing(against(golden(with_nccl), with_nccl, ignore=ignore)) == {}
-    assert against(golden(), with_nccl, ignore=("NCCL*",)).failed
+def test_nothing_is_gated_by_what_one_run_alone_has_shown():
+    found = against(entry(confirmed=False), run(kernels={"other": 1}), strict=True)
+    assert not found.failed
+    assert found.unconfirmed
+    assert differing(found)["kernel_launches"].verdict is Verdict.CHANGED
 
 
-# Budgets
+# Regions
+
+FORWARD = {"forward": {"kernels": {"softmax_fwd": 1}}}
 
 
-def test_a_budget_holds_without_a_golden_file():
+def test_a_region_is_compared_by_itself():
+    found = against(entry(run(regions=FORWARD)), run(regions={"forward": {"kernels": {"x": 2}}}))
+    (row,) = differing(found).values()
+    assert (row.metric, row.region, row.failed) == ("kernel_launches", "forward", True)
+    assert row.detail == "+ x x2 (new), - softmax_fwd (gone)"
+
+
+@pytest.mark.parametrize("runs", [[run()], [run(regions=FORWARD), run()]], ids=["never", "only in one run"])
+def test_a_region_that_is_not_entered_is_no_pass(runs):
+    found = against(entry(run(regions=FORWARD)), *runs, fail_less=True)
+    assert found.failed
+    assert {row.region for row in found.rows if row.failed} == {"forward"}
+
+
+def test_a_new_region_is_unverified():
+    found = against(entry(), run(regions=FORWARD))
+    assert not found.failed
+    assert found.unverified == "no golden for the region forward"
+
+
+# Limits
+
+
+def test_a_limit_holds_without_a_golden_file():
     found = limits([run()], {"kernel_launches": 3, "peak_memory": "32 MiB", "kernel_time": "20us"})
     assert not found.failed
     assert [(row.metric, row.golden, row.now, row.rule) for row in found.rows] == [
@@ -345,26 +356,39 @@ def test_a_budget_holds_without_a_golden_file():
     ]
 
 
-@pytest.mark.parametrize("budget", [{"kernel_launches": 2}, {"peak_memory": "31.9 MiB"}, {"kernel_time": "18us"}])
-def test_a_budget_that_is_exceeded_fails(budget):
-    found = limits([run()], budget)
+def test_what_is_over_its_limit_fails_and_says_of_what_it_is_made():
+    found = limits([run()], {"kernel_launches": 2})
     assert found.failed
     assert found.rows[0].verdict is Verdict.WORSE
+    assert found.rows[0].detail == "over the limit, vectorized_elementwise x2, softmax_fwd"
 
 
 def test_of_several_runs_the_highest_counts_and_of_times_the_median():
-    runs = [run(), run(sync_calls=3, kernel_time_ns=90_000), run()]
+    runs = [run(), run(syncs={"cudaStreamSynchronize": 3}, kernel_time_ns=90_000), run()]
     assert limits(runs, {"sync_calls": 2}).failed
     assert not limits(runs, {"kernel_time": "20us"}).failed
 
 
-def test_a_budget_of_what_did_not_occur_or_was_not_measured():
-    assert not limits([run()], {"memcpy_h2d_count": 0}).failed
-    found = limits([run(idle_share=None)], {"idle_share": 0.5})
-    assert found.failed
-    assert found.rows[0].detail == "not measured"
+@pytest.mark.parametrize(("limit", "failed"), [(0.3, False), (0.25, False), (0.2, True)])
+def test_a_limit_of_a_share_is_a_share(limit, failed):
+    assert limits([run(idle_share=0.25)], {"idle_share": limit}).failed is failed
 
 
-def test_gates_are_those_of_the_metrics():
-    found = against(golden(), run(), gate=frozenset({Gate.TIME}))
-    assert {row.metric for row in found.rows if row.gated} == {"kernel_time_ns", "busy_ns", "api_time_ns"}
+def test_what_did_not_occur_is_within_every_limit_and_what_did_not_run_within_none():
+    assert not limits([run()], {"memcpy_h2d_count": 0, "idle_share": 0.5}).failed
+    assert limits([], {"sync_calls": 1}).rows[0].detail == "not measured"
+
+
+# What a run was measured on
+
+
+@pytest.mark.parametrize(
+    ("capability", "variant", "name"),
+    [("9.0", "", "sm_90"), ("9.0", "cuda13", "sm_90-cuda13"), ("12.0+9.0", "", "sm_120+sm_90"), ("", "cuda13", "")],
+)
+def test_an_environment_is_the_architecture_and_the_variant(capability, variant, name):
+    assert environment(run(facts={"compute capability": capability}), variant) == name
+
+
+def test_driver_and_clock_are_for_reports():
+    assert recorded_on(run(facts={**FACTS, "clock": "1980 MHz"})) == "driver 580.159, CUDA 13.0, 1980 MHz"

@@ -2,75 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Golden, difference, differences, measured, write
-from support.measured import H200, TEST, run
+from cutrace.golden import Module, difference, differences, write
+from support.measured import MODULE, TEST, entry, run
 
 
-def golden(test: str = TEST, gpu: str = H200, recorded: str = "r", **changed: Any) -> Golden:
-    return measured([run(**changed)], test=test, gpu=gpu, recorded=recorded)
-
-
-def test_equal_files_do_not_differ():
-    assert not difference("a", golden(), golden())
-    assert not difference("a", None, None)
+def test_equal_entries_do_not_differ():
+    assert not difference(TEST, entry(), entry())
+    assert not difference(TEST, None, None)
 
 
 def test_a_kernel_that_came_is_named():
-    kernels = {"softmax_fwd": 1, "vectorized_elementwise": 2, "cast": 1}
-    found = difference("a", golden(), golden(kernel_launches=4, kernels=kernels))
-    (row,) = found.sections["common"]
-    assert (row.metric, row.golden, row.now, row.detail) == ("kernel_launches", 3, 4, "+ cast x1 (new)")
+    kernels = {"softmax_fwd": 1, "vectorized_elementwise": 2}
+    found = difference(TEST, entry(), entry(run(kernels={**kernels, "cast": 1})))
+    (row,) = found.environments["sm_90"]
+    assert (row.metric, row.golden, row.now) == ("kernel_launches", kernels, {**kernels, "cast": 1})
+    assert row.detail == "+ cast (new)"
 
 
-def test_memory_that_differs_by_little_is_still_a_difference():
-    found = difference("a", golden(), golden(peak_memory_bytes=(32 << 20) + 1))
-    assert [row.metric for row in found.sections[f"gpu.{H200}"]] == ["peak_memory_bytes"]
+def test_values_that_came_and_went_are_rows():
+    before, after = entry(run(**{"ours.tokens": 3})), entry(run(memset_count=0), gate=frozenset({"work", "frees"}))
+    rows = {
+        row.metric: (row.golden is None, row.now is None)
+        for row in difference(TEST, before, after).environments["sm_90"]
+    }
+    assert rows == {"memset_count": (False, False), "frees": (True, False), "ours.tokens": (False, True)}
 
 
-def test_lines_that_came_and_went_are_rows():
-    found = difference("a", golden(sync_calls=None), golden(streams_used=None))
-    rows = {row.metric: (row.golden, row.now, row.detail) for row in found.sections["common"]}
-    assert rows == {"sync_calls": (None, 1, ""), "streams_used": (1, None, "gone")}
+def test_what_became_unstable_is_a_row():
+    (row,) = difference(TEST, entry(), entry(run(), run(memset_count=3))).environments["sm_90"]
+    assert (row.metric, row.golden, row.now, row.verdict.value) == ("memset_count", 1, (1, 3), "UNSTABLE")
 
 
-def test_what_is_no_metric_is_a_note():
-    other = golden(test="b", recorded="s")
-    found = difference("a", golden(), replace(other, common=replace(other.common, unstable=("frees",))))
-    assert found.notes == (
-        f"is of the test b, was of {TEST}",
-        "[common] unstable: none -> frees",
-        f"[gpu.{H200}] recorded: r -> s",
-    )
+def test_environments_that_came_and_went_are_notes():
+    assert difference(TEST, entry(), entry(environment="sm_80")).notes == ("sm_80 is new", "sm_90 is gone")
 
 
-def test_sections_that_came_and_went_are_notes():
-    found = difference("a", golden(), golden(gpu="nvidia-a100"))
-    assert found.notes == ("[gpu.nvidia-a100] is new", f"[gpu.{H200}] is gone")
+def test_confirmation_is_a_note():
+    assert difference(TEST, entry(confirmed=False), entry()).notes == ("sm_90 is confirmed",)
+    assert difference(TEST, entry(), entry(confirmed=False)).notes == ("sm_90 is not confirmed yet",)
 
 
-def test_trees_are_compared_file_by_file(tmp_path):
-    for name, one in {"a/x.toml": golden(), "b/x.toml": golden(), "a/y.toml": golden(), "b/z.toml": golden()}.items():
-        write(one, tmp_path / name)
+def test_trees_are_compared_test_by_test(tmp_path):
+    for name, tests in {
+        "a/x.toml": ["one"],
+        "b/x.toml": ["one", "two"],
+        "a/y.toml": ["one"],
+        "b/z.toml": ["one"],
+    }.items():
+        write(Module(f"{name[2]}.py", {test: entry() for test in tests}), tmp_path / name)
     found = differences(tmp_path / "a", tmp_path / "b")
-    assert [(one.name, one.notes) for one in found] == [("y.toml", ("is gone",)), ("z.toml", ("is new",))]
+    assert [(one.nodeid, *one.notes) for one in found] == [
+        ("x.py::two", "is new"),
+        ("y.py::one", "is gone"),
+        ("z.py::one", "is new"),
+    ]
 
 
-def test_files_are_compared_by_their_names(tmp_path):
-    write(golden(), tmp_path / "a.toml")
-    write(golden(memset_count=2), tmp_path / "b.toml")
+def test_two_files_are_compared_whatever_they_are_called(tmp_path):
+    for name, count in {"a": 1, "b": 2}.items():
+        write(Module(MODULE, {"test": entry(run(memset_count=count))}), tmp_path / f"{name}.toml")
     (found,) = differences(tmp_path / "a.toml", tmp_path / "b.toml")
-    assert found.name == str(tmp_path / "b.toml")
+    assert found.nodeid == f"{MODULE}::test"
     assert differences(tmp_path / "a.toml", tmp_path / "a.toml") == ()
 
 
 def test_a_file_and_a_folder_cannot_be_compared(tmp_path):
-    write(golden(), tmp_path / "a.toml")
+    write(Module(MODULE), tmp_path / "a.toml")
     with pytest.raises(CutraceError, match="name two golden files or two folders"):
         differences(tmp_path / "a.toml", tmp_path)
 

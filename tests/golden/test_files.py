@@ -2,173 +2,279 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.analysis.metrics import METRICS, Gate
+from cutrace.analysis.definitions import METRICS, MetricClass
 from cutrace.errors import CutraceError
-from cutrace.golden import Golden, Interval, Section, golden_files, read, text, write
-from cutrace.golden.model import SIGNED
+from cutrace.golden import Interval, Module, Observed, Span, golden_files, observed, read, text, write
+from cutrace.golden.model import DIVIDED, SIGNED
+from support.measured import MODULE, NAME, many, run
 
-TEST = "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]"
-GOLDEN = Golden(
-    TEST,
-    Section(
-        {
-            "memset_count": 1,
-            "kernel_launches": 3,
-            "kernels": {"vectorized_elementwise": 2, "softmax_fwd": 1},
-            "memcpy_d2h_bytes": 4,
-            "syncs": {},
-            "ours.tokens": 7,
-        },
-        {"forward": {"kernel_launches": 1}},
-        unstable=("allocations", "forward/sync_calls"),
-    ),
-    {
-        "nvidia-h200": Section(
-            {"kernel_time_ns": Interval(18400, 18700, 18900, 3), "peak_memory_bytes": 33554432},
-            {'a "b"': {"kernel_time_ns": Interval(1, 2, 3, 9, (1, 1, 1, 2, 2, 2, 3, 3, 3))}},
-            recorded="sm_90, driver 580.159, CUDA 13.0",
-        )
-    },
-)
-TEXT = """\
-# Written by `pytest --cutrace --cutrace-update`. Review it like code.
-format = 1
-test = "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]"
-
-[common]
-kernel_launches = 3
-kernels = { softmax_fwd = 1, vectorized_elementwise = 2 }
-memcpy_d2h_bytes = 4
-memset_count = 1
-syncs = {}
-"ours.tokens" = 7
-unstable = ["allocations", "forward/sync_calls"]
-[common.region.forward]
-kernel_launches = 1
-
-[gpu.nvidia-h200]
-recorded = "sm_90, driver 580.159, CUDA 13.0"
-peak_memory_bytes = 33554432
-kernel_time_ns = { min = 18400, median = 18700, q3 = 18900, n = 3 }
-[gpu.nvidia-h200.region."a \\"b\\""]
-kernel_time_ns = { min = 1, median = 2, q3 = 3, n = 9, samples = [1, 1, 1, 2, 2, 2, 3, 3, 3] }
+HEAD = f"""\
+# Written by `pytest --cutrace-update`. Review it like code.
+format = 2
+module = "{MODULE}"
 """
 
 
-def test_a_metric_is_a_line_and_the_order_is_that_of_the_metrics():
-    assert text(GOLDEN) == TEXT
+def module(**entries: dict[str, Observed]) -> Module:
+    return Module(MODULE, entries)
 
 
-def test_what_is_written_is_read_back(tmp_path):
-    assert write(GOLDEN, tmp_path / "a.toml")
-    assert read(tmp_path / "a.toml", test=TEST) == GOLDEN
+def kernels(**counts: int) -> Observed:
+    """A test that launched kernels and did nothing else."""
+    return Observed({"": {"kernel_launches": dict(counts)}})
 
 
-# Names of every kind: tests, kernels, regions, GPUs.
-names = st.one_of(
-    st.text(), st.sampled_from(['"', "\\", "\n", "\r\n", "\0", "\x7f", "\u202e", "é", "a.b", " ", "]", "#"])
-)
+def body(golden: Module) -> str:
+    """What a file says below its head."""
+    said = text(golden)
+    assert said.startswith(HEAD)
+    return said.removeprefix(HEAD)
+
+
+def changed_lines(old: str, new: str) -> list[str]:
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
+    return [line for line in lines if line[0] in "+-" and not line.startswith(("+++", "---"))]
+
+
+# What is written
+
+
+def test_a_test_is_a_table_without_zeros_and_without_totals_of_what_is_listed_by_name():
+    assert body(Module(MODULE, {NAME: {"sm_90": observed([run()])}})) == (
+        'seen = ["sm_90"]\n'
+        "\n"
+        '["TestSoftmax::test_fwd[float16-1024x4096]"]\n'
+        "kernels = { softmax_fwd = 1, vectorized_elementwise = 2 }\n"
+        "memcpy_count = { d2h = 1 }\n"
+        "memcpy_bytes = { d2h = 4 }\n"
+        "memset_count = 1\n"
+        "memset_bytes = 64\n"
+        "syncs = { cudaStreamSynchronize = 1 }\n"
+    )
+
+
+def test_a_test_with_one_kernel_takes_at_most_four_lines_and_300_bytes():
+    golden = text(many(100))
+    per_test = (golden.count("\n") - HEAD.count("\n")) / 100
+    assert per_test <= 4
+    assert len(golden) / 100 < 300
+
+
+def test_a_changed_count_is_a_diff_of_two_lines():
+    golden = many(100)
+    before = text(golden)
+    golden.tests["test_fwd[50]"] = {"sm_90": kernels(softmax_fwd=2)}
+    assert changed_lines(before, text(golden)) == ["-kernels = { softmax_fwd = 1 }", "+kernels = { softmax_fwd = 2 }"]
+
+
+def test_many_names_take_a_line_each_so_that_a_changed_one_is_a_diff_of_two_lines():
+    names = {f"a_kernel_with_a_long_name_{i}": 1 for i in range(9)}
+    before, after = (
+        module(test={"sm_90": kernels(**names)}),
+        module(test={"sm_90": kernels(**names, another=1)}),
+    )
+    assert changed_lines(text(before), text(after)) == ["+kernels.another = 1"]
+
+
+def test_what_each_class_looks_like():
+    values = {
+        "sync_calls": (1, 2),
+        "peak_memory_bytes": Span(0, 4096),
+        "allocations": Span(3, 3),
+        "kernel_time_ns": Interval(18400, 18700, 18900, 3),
+        "busy_ns": Interval(1, 2, 3, 9, (1, 1, 1, 2, 2, 2, 3, 3, 3)),
+        "ours.tokens": 0,
+    }
+    seen = Observed({"": values, "forward": {"memset_count": 1}}, {"": {"memset_count": (1, 2)}})
+    assert body(module(test={"sm_90": seen})) == (
+        'seen = ["sm_90"]\n'
+        "\n"
+        "[test]\n"
+        "sync_calls = [1, 2]\n"
+        "allocations = 3\n"
+        "peak_memory_bytes = { min = 0, max = 4096 }\n"
+        "kernel_time_ns = { min = 18400, median = 18700, q3 = 18900, n = 3 }\n"
+        "busy_ns = { min = 1, median = 2, q3 = 3, n = 9, samples = [1, 1, 1, 2, 2, 2, 3, 3, 3] }\n"
+        '"ours.tokens" = 0\n'
+        "unstable.memset_count = [1, 2]\n"
+        "[test.region.forward]\n"
+        "memset_count = 1\n"
+    )
+
+
+# Environments
+
+
+def test_what_environments_share_is_written_once_and_the_rest_for_each():
+    shared = {"fill": 1}
+    entry = {"sm_80": kernels(ampere_gemm=1, **shared), "sm_90": kernels(sm90_gemm=1, **shared)}
+    assert body(module(test=entry)) == (
+        'seen = ["sm_80", "sm_90"]\n'
+        "\n"
+        "[test]\n"
+        "kernels = { fill = 1 }\n"
+        "[test.on.sm_80]\n"
+        "kernels = { ampere_gemm = 1 }\n"
+        "[test.on.sm_90]\n"
+        "kernels = { sm90_gemm = 1 }\n"
+    )
+
+
+def test_a_test_seen_elsewhere_than_most_has_a_list_of_its_own():
+    both = {"sm_80": kernels(fill=1), "sm_90": kernels(fill=1)}
+    assert body(module(a=both, b=both, test={"sm_90": kernels(fill=1)})).endswith(
+        '[test]\nseen = ["sm_90"]\nkernels = { fill = 1 }\n'
+    )
+
+
+def test_an_environment_that_one_run_alone_showed_is_marked():
+    entry = {"sm_80": kernels(fill=1), "sm_90": Observed(kernels(fill=1).values, confirmed=False)}
+    assert body(module(test=entry)).endswith('[test]\nunconfirmed = ["sm_90"]\nkernels = { fill = 1 }\n')
+
+
+def test_a_region_in_one_environment_alone_is_written_there():
+    entry = {"sm_80": kernels(fill=1), "sm_90": Observed({**kernels(fill=1).values, "forward": {"memset_count": 1}})}
+    assert body(module(test=entry)).endswith(
+        "[test]\nkernels = { fill = 1 }\n[test.on.sm_90.region.forward]\nmemset_count = 1\n"
+    )
+
+
+# Reading it back
+
+# Names of every kind: tests, kernels, regions.
+hostile = st.sampled_from(
+    ['"', "\\", "\n", "\r\n", "\0", "\x7f", "\u202e", "é", "a.b", " ", "]", "#", "format", "module", "seen", "::seen",
+     "region", "on", "unstable", "kernels", "::", ""]
+)  # fmt: skip
+names = st.one_of(st.text(st.characters(codec="utf-8"), max_size=8), hostile)
+environments = st.sampled_from(["sm_80", "sm_90", "sm_90-cuda13", "sm_90+sm_120"])
 counts = st.integers(0, 2**63 - 1)
+alternatives = st.sets(counts, min_size=2, max_size=3).map(lambda found: tuple(sorted(found)))
+parts = st.dictionaries(names, st.one_of(counts, alternatives), min_size=1, max_size=4)
 
 
 @st.composite
-def intervals(draw):
+def intervals(draw) -> Interval:
     samples = sorted(draw(st.lists(counts, min_size=1, max_size=12)))
     n = len(samples)
     return Interval(samples[0], samples[n // 2], samples[-1], n, tuple(samples) if draw(st.booleans()) else ())
 
 
-def values_of(name: str):
-    if METRICS[name].counts:
-        return st.dictionaries(names, counts, max_size=4)
-    if METRICS[name].gate is Gate.TIME:
+def values_of(name: str) -> st.SearchStrategy:
+    if name not in METRICS:
+        return st.integers(-(2**62), 2**62)
+    if METRICS[name].kind is MetricClass.TIME:
         return intervals()
-    return st.integers(-(2**62), 2**62) if name in SIGNED else counts
+    if METRICS[name].kind is MetricClass.STATE:
+        edges = st.tuples(*[st.integers(-(2**62) if name in SIGNED else 0, 2**62)] * 2)
+        return edges.map(lambda found: Span(min(found), max(found)))
+    return st.one_of(parts, counts, alternatives) if name in DIVIDED else st.one_of(counts, alternatives)
 
 
-STORED = [name for name in METRICS if METRICS[name].gate is not Gate.INFO]
-metrics = st.lists(st.sampled_from(STORED), unique=True, max_size=6).flatmap(
+STORED = [name for name, found in METRICS.items() if not found.total and found.kind is not MetricClass.INFO]
+values = st.lists(st.sampled_from([*STORED, "ours.tokens", "ours.a/b"]), unique=True, max_size=5).flatmap(
     lambda chosen: st.fixed_dictionaries({name: values_of(name) for name in chosen})
 )
-unstable = st.lists(
-    st.tuples(st.one_of(st.just(""), names.map(lambda name: name + "/")), st.sampled_from(STORED)).map("".join),
-    max_size=3,
-).map(tuple)
-sections = st.builds(Section, metrics, st.dictionaries(names, metrics, max_size=3), names, unstable)
-goldens = st.builds(
-    Golden, names.filter(bool), st.builds(Section, metrics, st.dictionaries(names, metrics, max_size=3), st.just("")),
-    st.dictionaries(names, sections, max_size=3),
-)  # fmt: skip
+#: A region that is called as nothing is the whole window.
+regions = st.dictionaries(names.filter(bool), values, max_size=2)
 
 
-@given(golden=goldens)
+@st.composite
+def observations(draw) -> Observed:
+    found = {"": draw(values), **draw(regions)}
+    unstable = {region: draw(values) for region in found if draw(st.booleans())}
+    return Observed(found, {region: shaky for region, shaky in unstable.items() if shaky}, draw(st.booleans()))
+
+
+entries = st.dictionaries(environments, observations(), min_size=1, max_size=3)
+modules = st.builds(Module, names, st.dictionaries(names, entries, max_size=4))
+
+
+@given(golden=modules)
 def test_every_golden_file_comes_back_and_is_written_the_same_again(tmp_path_factory, golden):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_text(text(golden), encoding="utf-8", newline="")
     again = read(path)
     assert again == golden
+    assert list(again.tests) == list(golden.tests)
     assert text(again) == text(golden)
 
 
-@given(golden=goldens)
+@given(golden=modules)
 def test_nothing_in_a_file_steers_a_terminal_and_a_line_is_a_line(golden):
     assert all(line.isprintable() for line in text(golden).split("\n"))
 
 
-def test_the_order_in_which_things_were_found_does_not_show():
-    other = Golden(
-        TEST,
-        Section(dict(reversed(GOLDEN.common.metrics.items())), GOLDEN.common.regions, unstable=GOLDEN.common.unstable),
-        GOLDEN.gpus,
-    )
-    assert text(other) == TEXT
+def test_the_order_in_which_environments_and_metrics_were_found_does_not_show():
+    one, other = observed([run()]), observed([run(memset_count=2)])
+    backwards = Observed({"": dict(reversed(one.values[""].items()))})
+    assert text(module(test={"sm_80": other, "sm_90": one})) == text(module(test={"sm_90": backwards, "sm_80": other}))
+
+
+def test_an_id_that_no_text_can_hold_is_an_error():
+    with pytest.raises(CutraceError, match=r"U\+DC80"):
+        text(module(**{"test[\udc80]": {"sm_90": Observed()}}))
+
+
+# Branches
+
+
+def test_two_branches_that_add_tests_in_different_places_merge(tmp_path):
+    base = many(6)
+    tests = list(base.tests.items())
+    new = ("test_new", {"sm_90": kernels(fill=1)})
+    ours, theirs = (Module(MODULE, dict([*tests[:at], (f"{new[0]}_{at}", new[1]), *tests[at:]])) for at in (1, 4))
+    for name, golden in {"base": base, "ours": ours, "theirs": theirs}.items():
+        (tmp_path / name).write_text(text(golden))
+    merge = ["git", "merge-file", "-p", "ours", "base", "theirs"]
+    done = subprocess.run(merge, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0
+    (tmp_path / "merged").write_text(done.stdout)
+    assert read(tmp_path / "merged").tests == {**ours.tests, **theirs.tests}
+
+
+# Writing
 
 
 def test_writing_what_is_there_already_touches_nothing(tmp_path):
     path = tmp_path / "a.toml"
-    commented = TEXT.replace("memset_count = 1", "memset_count = 0x1  # of the padding").replace("\n", "\r\n")
+    golden = module(test={"sm_90": kernels(fill=1)})
+    commented = text(golden).replace("fill = 1 }", "fill = 0x1 }  # of the padding").replace("\n", "\r\n")
     path.write_bytes(commented.encode())
     before = path.stat().st_mtime_ns
-    assert not write(GOLDEN, path)
+    assert not write(golden, path)
     assert path.read_bytes() == commented.encode()
     assert path.stat().st_mtime_ns == before
 
 
 def test_writing_makes_folders_replaces_in_one_step_and_leaves_an_ordinary_file(tmp_path):
-    path = tmp_path / "tests" / "test_a.py" / "test.toml"
-    assert write(GOLDEN, path)
+    path = tmp_path / "tests" / "test_a.toml"
+    golden = module(test={"sm_90": kernels(fill=1)})
+    assert write(golden, path)
     with path.open() as old:
-        assert write(Golden("other::test"), path)
-        assert old.read() == TEXT
+        assert write(module(), path)
+        assert old.read() == text(golden)
     assert list(path.parent.iterdir()) == [path]
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
 
 
-def test_a_damaged_file_is_replaced(tmp_path):
-    (tmp_path / "a.toml").write_text("<<<<<<< HEAD")
-    assert write(GOLDEN, tmp_path / "a.toml")
-    assert read(tmp_path / "a.toml") == GOLDEN
-
-
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CutraceError, match=r"cannot write .*a\.toml: (Not a directory|File exists)"):
-        write(GOLDEN, tmp_path / "file" / "a.toml")
-
-
-def test_an_id_that_no_text_can_hold_is_an_error():
-    with pytest.raises(CutraceError, match=r"U\+DC80"):
-        text(Golden("test_a.py::test[\udc80]"))
+        write(module(), tmp_path / "file" / "a.toml")
 
 
 def test_golden_files_are_those_that_end_with_toml_and_are_not_hidden(tmp_path):
@@ -179,55 +285,97 @@ def test_golden_files_are_those_that_end_with_toml_and_are_not_hidden(tmp_path):
     assert list(golden_files(tmp_path)) == [tmp_path / "a.toml", tmp_path / "b" / "c.toml"]
 
 
-def replaced(old: str, new: str) -> str:
-    assert old in TEXT
-    return TEXT.replace(old, new)
+# What is wrong with a file
+
+GOOD = f"""\
+{HEAD}seen = ["sm_90"]
+
+[test]
+kernels = {{ softmax_fwd = 1 }}
+memset_count = 1
+kernel_time_ns = {{ min = 4, median = 5, q3 = 6, n = 2, samples = [4, 6] }}
+[test.region.forward]
+memset_count = 1
+[test.on.sm_90]
+sync_calls = 2
+
+[test_b]
+memset_count = 1
+"""
+
+
+def but(old: str, new: str) -> str:
+    """The good file with another text at one place."""
+    assert old in GOOD
+    return GOOD.replace(old, new, 1)
+
+
+def count(value: str) -> str:
+    return but("memset_count = 1", f"memset_count = {value}")
+
+
+def time(value: str) -> str:
+    return but("{ min = 4, median = 5, q3 = 6, n = 2, samples = [4, 6] }", value)
 
 
 DAMAGED = {
-    "a conflict of version control": (replaced("[common]\n", "<<<<<<< HEAD\n[common]\n"), 5, "Take the file from"),
-    "a file that stops in a line": (TEXT[: TEXT.index("memset_count")] + "memset", 9, "at the end of the file"),
-    "a file that stops in a string": (TEXT[: TEXT.index("float16")], 3, "at the end of the file"),
-    "a key twice": (replaced("memset_count = 1", "memset_count = 1\nmemset_count = 1"), 10, "overwrite"),
-    "a section twice": (TEXT + "\n[common]\n", 23, "[Dd]eclare"),
-    "no golden file": ('[project]\nname = "x"\n', 1, "no golden file"),
-    "an empty file": ("", 1, "no golden file"),
-    "a format that is no number": (replaced("format = 1", 'format = "1"'), 2, "no golden file"),
-    "a newer format": (replaced("format = 1", "format = 2"), 2, "install a newer cutrace"),
-    "no test": (replaced(f'test = "{TEST}"', ""), 1, "no line 'test = ...'"),
-    "another test": (replaced("1024x4096", "2048"), 3, "is the golden file of .*2048.*, but .*1024x4096"),
-    "a test that is no text": (replaced(f'test = "{TEST}"', "test = 7"), 3, "test is a text in quotes, not a number"),
-    "an unknown section": (TEXT + "[gpus.nvidia-h200]\nkernel_launches = 3\n", 22, "'gpus' is not known"),
-    "a section that is none": ("format = 1\ntest = 't'\ngpu = 3\n", 3, "gpu is a section, not a number"),
-    "a GPU that is no section": (TEXT + "[gpu]\nx = 3\n", 23, "x is a section"),
-    "a region that is no section": ("format = 1\ntest = 't'\n[common]\nregion = 3\n", 4, "region is a section"),
-    "an unknown metric": (replaced("memset_count", "memsets_count"), 9, "'memsets_count': did you mean memset_count"),
-    "nothing like a metric": (replaced("memset_count", "x"), 9, r"docs/metrics\.md"),
-    "an unknown metric of a region": (replaced("forward]\nkernel_", "forward]\nkernal_"), 14, "did you mean kernel_"),
-    "an unknown metric among the unstable": (replaced('"allocations"', '"malloc"'), 12, "no metric 'malloc'"),
-    "unstable that is no list": (replaced('["allocations", "forward/sync_calls"]', "3"), 12, "is a list of metrics"),
-    "a text": (replaced("memset_count = 1", 'memset_count = "1"'), 9, "memset_count is a whole number, not a text"),
-    "a truth": (replaced("memset_count = 1", "memset_count = true"), 9, "not true or false"),
-    "a fraction": (replaced("memset_count = 1", "memset_count = 1.0"), 9, "not a fraction"),
-    "a date": (replaced("memset_count = 1", "memset_count = 2020-01-01"), 9, "not a date"),
-    "a table": (replaced("memset_count = 1", "memset_count = { a = 1 }"), 9, "not a table"),
-    "a negative count": (replaced("memset_count = 1", "memset_count = -1"), 9, "cannot be -1"),
-    "a count beyond 64 bits": (replaced("memset_count = 1", f"memset_count = {2**63}"), 9, "cannot be"),
-    "a number of too many digits": (replaced("memset_count = 1", f"memset_count = {'9' * 5000}"), 9, "digits"),
-    "a negative count by name": (replaced("softmax_fwd = 1", "softmax_fwd = -1"), 7, "softmax_fwd cannot be -1"),
-    "a list by name that is a number": (replaced("syncs = {}", "syncs = 0"), 10, "syncs is a table of counts by name"),
-    "a time that is a number": (replaced("peak_memory_bytes =", "busy_ns ="), 18, "busy_ns is an interval"),
-    "a time without a part": (replaced(", n = 3 }", " }"), 19, "is an interval"),
-    "a time out of order": (replaced("min = 18400", "min = 19000"), 19, "is no interval: min <= median <= q3"),
-    "samples that are missing": (replaced("3, 3, 3]", "3, 3]"), 21, "n samples"),
-    "samples that are no list": (replaced("[1, 1, 1, 2, 2, 2, 3, 3, 3]", "9"), 21, "samples is a list"),
-    "what is never compared": (replaced("memset_count = 1", "idle_share = 0.5"), 9, "never compared"),
-    "what it was recorded on": (replaced('"sm_90, driver 580.159, CUDA 13.0"', "90"), 17, "recorded is a text"),
+    "marks of a merge conflict": (but("[test_b]", "<<<<<<< ours\n[test_b]"), 15, "marks of a merge conflict"),
+    "the end of such marks": (GOOD + ">>>>>>> theirs\n", 17, "Choose a side"),
+    "the middle of such marks": (GOOD + "=======\n", 17, "Take the file from version control"),
+    "a file that stops in a line": (GOOD[: GOOD.index("memset_count")] + "memset", 8, "at the end of the file"),
+    "a test twice": (GOOD + "[test_b]\n", 17, "[Dd]eclare"),
+    "a metric twice": (count("1\nmemset_count = 2"), 9, "overwrite"),
+    "a metric in two words": (but("memset_count", "kernel_launches = 1\nmemset_count"), 8, "says again"),
+    "no golden file": ('[project]\nname = "x"\n', 1, "this is no golden file"),
+    "an empty file": ("", 1, "this is no golden file"),
+    "a format that is no number": (but("format = 2", 'format = "2"'), 2, "this is no golden file"),
+    "format 1": ('format = 1\ntest = "a"\n[common]\n', 1, "format 1 is read no more: delete the folder"),
+    "a later format": (but("format = 2", "format = 3"), 2, "format 3 is newer than 2.* install a newer cutrace"),
+    "no module": (but("module", "# module"), 1, "no line 'module = ...'"),
+    "another module": (but(MODULE, "tests/test_b.py"), 3, f"golden file of 'tests/test_b.py', but '{MODULE}'"),
+    "a module that is no text": (but(f'"{MODULE}"', "7"), 3, "module is a text in quotes, not a number"),
+    "no environment": (but('seen = ["sm_90"]\n', ""), 5, r"no line 'seen = \[...\]' says in which environments"),
+    "environments that are no list": (but('["sm_90"]', '"sm_90"'), 4, r"seen is a list of environments"),
+    "an environment that was not seen": (but("[test.on.sm_90]", "[test.on.sm_80]"), 12, "'sm_80' is not among"),
+    "an unconfirmed one that was not seen": (but("[test]", '[test]\nunconfirmed = ["x"]'), 7, "'x' is not among"),
+    "a test that is no table": (but('seen = ["sm_90"]', 'seen = ["sm_90"]\nb = 3'), 5, "b is a table, not a number"),
+    "an unknown metric": (count("1").replace("memset_count", "memsets_count", 1), 8, "did you mean memset_count"),
+    "nothing like a metric": (but("memset_count", "x"), 8, r"docs/metrics\.md"),
+    "an unknown metric of a region": (but("forward]\nmem", "forward]\nmam"), 11, "did you mean memset_count"),
+    "an unknown metric of an environment": (but("sync_calls", "sink_calls"), 13, "did you mean sync_calls"),
+    "an unknown unstable metric": (but("memset_count", "unstable.malloc"), 8, "no metric 'malloc'"),
+    "a list of environments in one": (but("sync_calls = 2", 'seen = ["sm_90"]'), 13, "no metric 'seen'"),
+    "a region in a region": (but("forward]", "forward.region.a]"), 10, "no metric 'region'"),
+    "a region as a number": (but("[test.region.forward]\nmem", "[test.region]\nf = 3\n#"), 11, "f is a table, not"),
+    "a text": (count('"1"'), 8, "memset_count is a whole number, not a text"),
+    "a truth": (count("true"), 8, "not true or false"),
+    "a fraction": (count("1.0"), 8, "not a fraction"),
+    "a date": (count("2020-01-01"), 8, "not a date"),
+    "counts by name of what has no names": (count("{ a = 1 }"), 8, "memset_count is a whole number, not a table"),
+    "a negative count": (count("-1"), 8, "memset_count cannot be -1"),
+    "a count beyond 64 bits": (count(str(2**63)), 8, "cannot be"),
+    "a number of too many digits": (count("9" * 5000), 8, "digits"),
+    "a negative count by name": (but("softmax_fwd = 1", "softmax_fwd = -1"), 7, "softmax_fwd cannot be -1"),
+    "one alternative": (count("[1]"), 8, "alternatives, of which there are two or more"),
+    "an alternative twice": (count("[1, 1]"), 8, "alternatives, of which there are two or more"),
+    "a breakdown that is a number": (but("{ softmax_fwd = 1 }", "1"), 7, "kernels is a table of counts by name"),
+    "a part by itself": (but("memset_count", "memcpy_d2h_count"), 8, r"write memcpy_count = \{ d2h = 1 \}"),
+    "what is never compared": (but("memset_count", "idle_share"), 8, "idle_share is never compared"),
+    "a range that is none": (but("memset_count = 1", "frees = { min = 3, max = 2 }"), 8, "frees is a range"),
+    "a negative range": (but("memset_count = 1", "frees = { min = -1, max = 2 }"), 8, "min cannot be -1"),
+    "a time that is a number": (time("3"), 9, "kernel_time_ns is an interval"),
+    "a time without a part": (time("{ min = 4, median = 5, q3 = 6 }"), 9, "is an interval"),
+    "a time out of order": (time("{ min = 9, median = 5, q3 = 6, n = 2 }"), 9, "min <= median <= q3"),
+    "samples that are missing": (time("{ min = 4, median = 5, q3 = 6, n = 2, samples = [4] }"), 9, "n samples"),
+    "samples that are no list": (time("{ min = 4, median = 5, q3 = 6, n = 2, samples = 4 }"), 9, "samples is a list"),
     "a nest of brackets": ("x = " + "[" * 5000, 1, "nested too deeply|end of the file"),
-    "dotted keys": ("format = 1\ntest = 't'\ncommon.memset_count = 1\ncommon.sync_calls = -1\n", 4, "cannot be -1"),
-    "an equals sign in a key": ("format = 1\ntest = 't'\n[common.region]\n'a=b'.sync_calls = -1\n", 4, "cannot be -1"),
-    "a table in a row of tables": ("format = 1\ntest = 't'\n[[common]]\n", 3, "common is a section, not a list"),
+    "a table in a row of tables": (but("[test_b]", "[[test_b]]"), 15, "test_b is a table, not a list"),
 }  # fmt: skip
+
+
+def test_the_good_file_is_good(tmp_path):
+    (tmp_path / "a.toml").write_text(GOOD)
+    assert list(read(tmp_path / "a.toml", module=MODULE).tests) == ["test", "test_b"]
 
 
 @pytest.mark.parametrize("case", DAMAGED)
@@ -236,13 +384,14 @@ def test_what_is_wrong_is_said_with_file_and_line(case, tmp_path):
     path = tmp_path / "a.toml"
     path.write_text(source)
     with pytest.raises(CutraceError, match=sentence) as error:
-        read(path, test=None if source.startswith("format = 1\ntest = 't'") else TEST)
+        read(path, module=MODULE)
     assert str(error.value).startswith(f"{path}:{line}: ")
+    assert "\n" not in str(error.value)
 
 
 def test_bytes_that_are_no_text_are_found(tmp_path):
     path = tmp_path / "a.toml"
-    path.write_bytes(b"format = 1\ntest = '\xff'\n")
+    path.write_bytes(b"format = 2\nmodule = '\xff'\n")
     with pytest.raises(CutraceError, match=r"a\.toml:2: .*UTF-8"):
         read(path)
 
@@ -257,8 +406,8 @@ def test_what_is_no_file_is_named(tmp_path, place):
 
 def test_metrics_that_a_caller_knows_may_occur(tmp_path):
     path = tmp_path / "a.toml"
-    path.write_text("format = 1\ntest = 't'\n[common]\ntokens = 3\n'ours.by_name' = { a = 1 }\n")
+    path.write_text(but("memset_count", "tokens"))
     with pytest.raises(CutraceError, match="no metric 'tokens'"):
         read(path)
-    known = {**METRICS, "tokens": METRICS["kernel_launches"]}
-    assert read(path, known=known).common.metrics == {"tokens": 3, "ours.by_name": {"a": 1}}
+    known = {**METRICS, "tokens": replace(METRICS["graph_launches"], name="tokens")}
+    assert read(path, known=known).tests["test"]["sm_90"].values[""]["tokens"] == 1

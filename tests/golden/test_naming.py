@@ -1,4 +1,4 @@
-"""Where golden files are: readable, and never two ids in one place."""
+"""Where golden files and the artifacts of tests are: readable, and never two in one place."""
 
 from __future__ import annotations
 
@@ -8,37 +8,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.golden.naming import LONGEST, golden_path
+from cutrace.golden import artifact_path, golden_path, split
+from cutrace.golden.naming import LONGEST
 
 ROOT = Path("golden")
 
-PLAIN = {
-    "tests/test_softmax.py::test_fwd": "tests/test_softmax.py/test_fwd.toml",
-    "tests/test_softmax.py::TestSoftmax::test_fwd": "tests/test_softmax.py/TestSoftmax.test_fwd.toml",
-    "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]": (
-        "tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096.toml"
-    ),
-    "test_a.py::test[a=1,b=2.5]": "test_a.py/test/a=1,b=2.5.toml",
-    "x/y.z/test_a.py::A::B::test": "x/y.z/test_a.py/A.B.test.toml",
+FILES = {
+    "tests/test_softmax.py::test_fwd": "tests/test_softmax.toml",
+    "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]": "tests/test_softmax.toml",
+    "x/y.z/test_a.py::test": "x/y.z/test_a.toml",
+    "test_a.b.py::test": "test_a.b.py.toml",
+    "docs/case.txt::step 1": "docs/case.txt.toml",
 }
 
 
-@pytest.mark.parametrize("nodeid", PLAIN)
-def test_a_plain_id_is_kept_as_it_is(nodeid):
-    assert golden_path(ROOT, nodeid) == ROOT / PLAIN[nodeid]
+@pytest.mark.parametrize("nodeid", FILES)
+def test_all_tests_of_a_file_have_one_golden_file(nodeid):
+    assert golden_path(ROOT, nodeid) == ROOT / FILES[nodeid]
+
+
+PLACES = {
+    "tests/test_softmax.py::test_fwd": "tests/test_softmax.py/test_fwd",
+    "tests/test_softmax.py::TestSoftmax::test_fwd": "tests/test_softmax.py/TestSoftmax.test_fwd",
+    "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]": (
+        "tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096"
+    ),
+    "test_a.py::test[a=1,b=2.5]": "test_a.py/test/a=1,b=2.5",
+    "x/y.z/test_a.py::A::B::test": "x/y.z/test_a.py/A.B.test",
+}
+
+
+@pytest.mark.parametrize("nodeid", PLACES)
+def test_a_plain_id_is_kept_in_the_place_of_its_artifacts(nodeid):
+    assert artifact_path(ROOT, nodeid) == ROOT / PLACES[nodeid]
 
 
 ODD = {
     "a space": ("test_a.py::test[a b]", "test_a.py/test/a_b~"),
     "a slash": ("test_a.py::test[cuda/cpu]", "test_a.py/test/cuda_cpu~"),
     "two dots": ("test_a.py::test[..]", "test_a.py/test/_.~"),
-    "no parameters between brackets": ("test_a.py::test[]", "test_a.py/test/_~"),
+    "no parameters between brackets": ("test_a.py::test[]", "test_a.py/test~"),
     "a bracket in brackets": ("test_a.py::test[x[0]]", "test_a.py/test/x_0_~"),
     "a way out": ("../other/test_a.py::test", "_./other/test_a.py/test~"),
     "an absolute path": ("/tmp/test_a.py::test", "tmp/test_a.py/test~"),
     "not Python": ("docs/case.toml::step 1", "docs/case_toml/step_1~"),
-    "no function": ("README.md", "README.md/_~"),
-    "nothing": ("", "_/_~"),
+    "no function": ("README.md", "README.md~"),
+    "nothing": ("", "_~"),
     "a control character": ("test_a.py::test[a\nb]", "test_a.py/test/a_b~"),
     "another alphabet": ("test_a.py::test[größe]", "test_a.py/test/gr__e~"),
     "a hidden folder": (".ci/test_a.py::test", "_ci/test_a.py/test~"),
@@ -49,21 +64,37 @@ ODD = {
 @pytest.mark.parametrize("case", ODD)
 def test_an_odd_id_stays_readable_and_gets_a_hash(case):
     nodeid, begin = ODD[case]
-    path = golden_path(ROOT, nodeid).relative_to(ROOT).as_posix()
+    path = artifact_path(ROOT, nodeid).relative_to(ROOT).as_posix()
+    assert path.startswith(begin)
+    assert len(path) == len(begin) + 12
+
+
+@pytest.mark.parametrize(
+    ("file", "begin"),
+    [
+        ("../test_a.py", "_./test_a.py~"),
+        ("t s/test_a.py", "t_s/test_a.py~"),
+        ("test_a", "test_a~"),
+        (".a/.py", "_a/_py~"),
+    ],
+)
+def test_an_odd_file_stays_readable_and_gets_a_hash(file, begin):
+    path = golden_path(ROOT, f"{file}::test").relative_to(ROOT).as_posix()
     assert path.startswith(begin)
     assert len(path) == len(begin) + 12 + len(".toml")
 
 
 def test_a_long_id_is_cut_and_gets_a_hash():
-    path = golden_path(ROOT, f"test_a.py::test[{'x' * 101}]")
-    assert len(path.stem) == LONGEST
-    assert path.stem.startswith("x" * 80)
-    assert "~" in path.stem
-    assert golden_path(ROOT, f"test_a.py::test[{'x' * 100}]").stem == "x" * 100
+    path = artifact_path(ROOT, f"test_a.py::test[{'x' * 101}]")
+    assert len(path.name) == LONGEST
+    assert path.name.startswith("x" * 80)
+    assert "~" in path.name
+    assert artifact_path(ROOT, f"test_a.py::test[{'x' * 100}]").name == "x" * 100
 
 
-def test_an_id_of_any_length_makes_a_path_that_systems_accept(tmp_path):
-    path = golden_path(tmp_path, "a/" * 5000 + "test_a.py::" + "Class::" * 500 + f"test[{'y' * 10000}]")
+@pytest.mark.parametrize("place", [golden_path, artifact_path])
+def test_an_id_of_any_length_makes_a_path_that_systems_accept(place, tmp_path):
+    path = place(tmp_path, "a/" * 5000 + "test_a.py::" + "Class::" * 500 + f"test[{'y' * 10000}]")
     path.parent.mkdir(parents=True)
     path.touch()
     assert path.is_file()
@@ -78,8 +109,13 @@ ids = st.one_of(st.text(max_size=30), st.lists(pieces, max_size=12).map("".join)
 
 @given(st.sets(ids, min_size=2, max_size=20))
 def test_different_ids_never_meet(nodeids):
-    paths = {golden_path(ROOT, nodeid) for nodeid in nodeids}
-    assert len(paths) == len(nodeids)
+    assert len({artifact_path(ROOT, nodeid) for nodeid in nodeids}) == len(nodeids)
+
+
+@given(st.sets(ids, min_size=2, max_size=20))
+def test_different_files_never_meet(nodeids):
+    files = {split(nodeid)[0] or split(nodeid)[1] for nodeid in nodeids}
+    assert len({golden_path(ROOT, nodeid) for nodeid in nodeids}) == len(files)
 
 
 @given(st.sets(ids, min_size=2, max_size=20))
@@ -90,12 +126,12 @@ def test_no_golden_file_is_in_the_way_of_a_folder(nodeids):
 
 @given(ids)
 def test_every_path_stays_under_the_root_and_is_seen(nodeid):
-    path = golden_path(ROOT, nodeid)
-    assert path.parts[0] == ROOT.name
-    assert len(path.parts) >= 3
-    assert not any(part.startswith(".") for part in path.parts)
-    assert path.suffix == ".toml"
-    assert all(len(part) <= LONGEST + len(".toml") for part in path.parts)
+    for path in (golden_path(ROOT, nodeid), artifact_path(ROOT, nodeid)):
+        assert path.parts[0] == ROOT.name
+        assert len(path.parts) >= 2
+        assert not any(part.startswith(".") for part in path.parts)
+        assert all(len(part) <= LONGEST + len(".toml") for part in path.parts)
+    assert golden_path(ROOT, nodeid).suffix == ".toml"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +145,4 @@ def test_every_path_stays_under_the_root_and_is_seen(nodeid):
     ],
 )
 def test_ids_that_look_alike_do_not_meet(one, other):
-    first, second = golden_path(ROOT, one), golden_path(ROOT, other)
-    assert first != second
-    assert first not in second.parents
-    assert second not in first.parents
+    assert artifact_path(ROOT, one) != artifact_path(ROOT, other)

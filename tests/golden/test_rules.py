@@ -4,76 +4,104 @@ from __future__ import annotations
 
 import pytest
 
-from cutrace.analysis.metrics import METRICS, Gate
+from cutrace.analysis.definitions import METRICS
 from cutrace.errors import CutraceError
-from cutrace.golden import Rules, parse_gate, parse_limits, parse_tolerance
+from cutrace.golden import (
+    MODES,
+    Rules,
+    Update,
+    parse_gate,
+    parse_ignore,
+    parse_limits,
+    parse_tolerance,
+    parse_update,
+)
 
 
-def test_exact_and_memory_are_gated_unless_something_else_is_said():
-    assert Rules().gate == parse_gate("exact,memory") == {Gate.EXACT, Gate.MEMORY}
+def gated(rules: Rules) -> set[str]:
+    return {name for name, found in METRICS.items() if rules.gates(found) and not found.total}
 
 
-@pytest.mark.parametrize("words", ["exact, time", ["exact", "time"], ("TIME", "exact")])
-def test_classes_come_as_a_text_or_a_list(words):
-    assert parse_gate(words) == {Gate.EXACT, Gate.TIME}
+def test_work_and_counters_are_gated_unless_something_else_is_said():
+    assert Rules().gate == parse_gate("work,counter") == {"work", "counter"}
 
 
-def test_none_gates_nothing():
-    assert parse_gate("none") == frozenset()
+@pytest.mark.parametrize("words", ["work, peak_memory", ["work", "peak_memory"], ["work,peak_memory_bytes"]])
+def test_words_come_as_a_text_or_a_list(words):
+    assert parse_gate(words) == {"work", "peak_memory_bytes"}
 
 
-@pytest.mark.parametrize("words", ["exakt", "info", "", "exact,,time", "all"])
-def test_an_unknown_class_is_named_with_those_there_are(words):
-    with pytest.raises(CutraceError, match="cannot be gated: write some of exact, memory, time, or none"):
-        parse_gate(words)
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("kernels", {"kernel_launches"}),
+        ("memcpy_d2h_bytes", {"memcpy_bytes"}),
+        ("allocators", {"allocations"}),
+        ("peak_memory", {"peak_memory_bytes"}),
+        ("time", {"kernel_time_ns", "busy_ns", "api_time_ns"}),
+        ("none", set()),
+        ("", set()),
+    ],
+)
+def test_a_part_or_a_breakdown_stands_for_its_total(word, names):
+    assert gated(Rules(parse_gate(word))) == names
 
 
-def test_none_with_a_class_is_an_error():
-    with pytest.raises(CutraceError, match="'none' stands alone"):
-        parse_gate("none,exact")
+def test_a_counter_of_the_projects_own_is_a_word():
+    assert parse_gate("ours.tokens") == {"ours.tokens"}
+
+
+def test_what_is_ignored_is_a_metric_a_class_or_a_pattern_of_names():
+    rules = Rules(ignore=parse_ignore("kernels:nccl*, allocators, state, memcpy_count:d2d"))
+    assert rules.ignore == ("kernel_launches:nccl*", "allocations", "state", "memcpy_count:d2d")
+    assert rules.patterns("kernel_launches") == ("nccl*",)
+    assert {name for name, found in METRICS.items() if rules.ignores(found)} == {
+        name for name, found in METRICS.items() if found.kind.value == "state"
+    }
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"kernel_time": 0.1, "peak_memory_bytes": "5%"},
-        "kernel_time=10% peak_memory=0.05",
-        "kernel_time_ns=.1,peak_memory=5 %",
-        ["kernel_time = 0.1", "peak_memory=5%"],
+        {"kernel_time": 0.1, "work": "5%"},
+        "kernel_time=10% work=0.05",
+        "kernel_time_ns=.1,work=5 %",
+        ["kernel_time = 0.1", "work=5%"],
     ],
 )
-def test_tolerances_are_shares_by_metric(given):
-    assert parse_tolerance(given) == pytest.approx({"kernel_time_ns": 0.1, "peak_memory_bytes": 0.05})
+def test_tolerances_are_shares_by_metric_or_class(given):
+    assert parse_tolerance(given) == pytest.approx({"kernel_time_ns": 0.1, "work": 0.05})
+
+
+def test_a_tolerance_of_a_metric_goes_before_that_of_its_class():
+    rules = Rules(tolerance=parse_tolerance("work=10% kernels=1%"))
+    shares = {name: rules.tolerance_of(METRICS[name]) for name in ("kernels", "kernel_launches", "memset_count")}
+    assert shares == {"kernels": 0.01, "kernel_launches": 0.01, "memset_count": 0.1}
 
 
 def test_the_words_of_a_rule():
     rules = Rules(tolerance=parse_tolerance("busy=12.5% memcpy_bytes=10%"))
     words = {name: rules.words(METRICS[name]) for name in METRICS}
     assert words["kernel_launches"] == "exact"
+    assert words["allocations"] == "range"
     assert words["peak_memory_bytes"] == "+2 %"
     assert words["kernel_time_ns"] == "5 %"
     assert words["busy_ns"] == "12.5 %"
-    assert words["memcpy_bytes"] == "+10 %"
+    assert words["memcpy_bytes"] == words["memcpy_d2h_bytes"] == "+10 %"
 
 
-BAD_TOLERANCES = {
-    "an unknown metric": ({"kernel_tim": 0.1}, "no metric 'kernel_tim': did you mean kernel_time"),
-    "nothing like a metric": ({"x": 0.1}, r"no metric 'x': docs/metrics\.md"),
-    "a list by name": ({"kernels": 0.1}, "kernels is a list by name"),
-    "what is never compared": ({"idle_share": 0.1}, "idle_share is never compared"),
-    "a text that is no share": ({"busy": "much"}, "'much' is no tolerance of busy_ns: write a share such as 0.05"),
-    "a negative share": ({"busy": -0.1}, "-0.1 is no tolerance"),
-    "no number": ({"busy": float("nan")}, "nan is no tolerance"),
-    "a truth": ({"busy": True}, "True is no tolerance"),
-    "no equals sign": ("kernel_time", "'kernel_time' is no tolerance: write a metric and a share"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_TOLERANCES)
-def test_a_wrong_tolerance_says_what_to_write(case):
-    given, sentence = BAD_TOLERANCES[case]
-    with pytest.raises(CutraceError, match=sentence):
-        parse_tolerance(given)
+@pytest.mark.parametrize(
+    ("words", "update"),
+    [
+        ("", Update()),
+        ("all", Update("all")),
+        ("widen, syncs", Update("widen", frozenset({"sync_calls"}))),
+        (["kernels,state"], Update("changed", frozenset({"kernel_launches", "state"}))),
+        *((mode, Update(mode)) for mode in MODES),
+    ],
+)
+def test_an_update_is_a_mode_and_what_it_is_limited_to(words, update):
+    assert parse_update(words) == update
 
 
 def test_limits_are_counts_bytes_and_times():
@@ -87,19 +115,40 @@ def test_limits_are_counts_bytes_and_times():
     }
 
 
-BAD_LIMITS = {
-    "an unknown metric": ({"kernel_launch": 3}, "no metric 'kernel_launch': did you mean kernel_launches"),
-    "a count that is a text": ({"sync_calls": "3"}, "'3' is no limit of sync_calls: write a number of times"),
-    "a negative count": ({"sync_calls": -1}, "-1 is no limit"),
-    "no size": ({"peak_memory": "64 apples"}, "'64 apples' is not a size"),
-    "no time": ({"kernel_time": "20 MiB"}, "'20 MiB' is not a time"),
-    "a list": ({"peak_memory": [1]}, "'64 MiB'"),
-    "a list by name": ({"syncs": 0}, "syncs is a list by name"),
+BAD = {
+    "a class that is none": (parse_gate, "wrok", "no metric 'wrok': did you mean work"),
+    "a class of format 1": (parse_gate, "exact", "no metric 'exact'"),
+    "a gate of what is never compared": (parse_gate, "idle_share", "idle_share is never compared"),
+    "none with a class": (parse_gate, "none,work", "'none' stands alone"),
+    "an unknown metric": (parse_tolerance, {"kernel_tim": 0.1}, "no metric 'kernel_tim': did you mean kernel_time"),
+    "nothing like a metric": (parse_tolerance, {"x": 0.1}, r"no metric 'x': docs/metrics\.md"),
+    "a tolerance that is no share": (
+        parse_tolerance,
+        {"busy": "much"},
+        "'much' is no tolerance of busy: write a share",
+    ),
+    "a negative share": (parse_tolerance, {"busy": -0.1}, "-0.1 is no tolerance"),
+    "no number": (parse_tolerance, {"busy": float("nan")}, "nan is no tolerance"),
+    "a truth": (parse_tolerance, {"busy": True}, "True is no tolerance"),
+    "no equals sign": (parse_tolerance, "kernel_time", "'kernel_time' is no tolerance: write a metric and a share"),
+    "a pattern without a metric": (parse_ignore, "nccl*", r"'nccl\*' names no metric: write kernels:nccl\*"),
+    "a metric without a pattern": (parse_ignore, "kernels:", "'kernels:' ignores nothing"),
+    "a pattern for a class": (parse_ignore, "work:x", "only a metric that is counted by name takes a pattern"),
+    "a pattern for a number": (parse_ignore, "allocations:x", "only a metric that is counted by name takes a pattern"),
+    "two modes": (parse_update, "all,missing", "missing and all cannot be one update"),
+    "a mode that is none": (parse_update, "changd", "no metric 'changd': did you mean changed"),
+    "a limit of an unknown metric": (parse_limits, {"kernel_launch": 3}, "did you mean kernel_launches"),
+    "a count that is a text": (parse_limits, {"sync_calls": "3"}, "'3' is no limit of sync_calls: write a number"),
+    "a negative limit": (parse_limits, {"sync_calls": -1}, "-1 is no limit"),
+    "no size": (parse_limits, {"peak_memory": "64 apples"}, "'64 apples' is not a size"),
+    "no time": (parse_limits, {"kernel_time": "20 MiB"}, "'20 MiB' is not a time"),
+    "a list": (parse_limits, {"peak_memory": [1]}, "'64 MiB'"),
+    "a limit of a breakdown": (parse_limits, {"syncs": 0}, "syncs counts by name and has no limit: limit sync_calls"),
 }
 
 
-@pytest.mark.parametrize("case", BAD_LIMITS)
-def test_a_wrong_limit_says_what_to_write(case):
-    given, sentence = BAD_LIMITS[case]
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_word_says_what_to_write(case):
+    parse, given, sentence = BAD[case]
     with pytest.raises(CutraceError, match=sentence):
-        parse_limits(given)
+        parse(given)

@@ -8,7 +8,8 @@ from textwrap import dedent
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Check, Golden, check, collected_ids, golden_path, prune, write
+from cutrace.golden import Check, Module, check, collected_ids, golden_path, prune, read, split, write
+from support.measured import entry
 
 SOURCE = """
     import unittest
@@ -109,8 +110,12 @@ def project(tmp_path) -> Path:
 
 
 def add(project: Path, *ids: str) -> None:
+    """Golden values of these tests, in the files of their modules."""
     for nodeid in ids:
-        write(Golden(nodeid), golden_path(project / "golden", nodeid))
+        file, test = split(nodeid)
+        path = golden_path(project / "golden", nodeid)
+        tests = read(path).tests if path.exists() else {}
+        write(Module(file, {**tests, test: entry()}), path)
 
 
 def look(project: Path, collected: list[str] | None = None) -> Check:
@@ -120,14 +125,14 @@ def look(project: Path, collected: list[str] | None = None) -> Check:
 @pytest.mark.parametrize("name", THERE)
 def test_a_test_that_is_there_or_may_be_made_is_left_alone(project, name):
     add(project, f"tests/test_a.py::{name}")
-    assert look(project) == Check(1, (), ())
+    assert look(project) == Check(1, 1, (), ())
 
 
 @pytest.mark.parametrize("name", GONE)
 def test_a_test_that_is_certainly_gone_is_stale(project, name):
     add(project, f"tests/test_a.py::{name}", "tests/test_a.py::test_plain")
     (stale,) = look(project).stale
-    assert stale.test == f"tests/test_a.py::{name}"
+    assert stale.nodeid == f"tests/test_a.py::{name}"
     assert stale.reason == f"tests/test_a.py has no {GONE[name]}"
 
 
@@ -154,7 +159,7 @@ def test_a_file_that_may_define_anything_is_left_alone(project, case):
 
 def test_what_is_no_python_is_left_alone(project):
     (project / "README.md").touch()
-    add(project, "README.md::example", "README.md")
+    add(project, "README.md::example")
     assert look(project).stale == ()
 
 
@@ -173,33 +178,32 @@ def test_a_class_that_inherits_from_itself_ends(project):
 def test_a_list_of_collected_tests_decides_on_parameters(project):
     add(project, "tests/test_a.py::test_parametrized[1]", "tests/test_a.py::test_parametrized[3]")
     (stale,) = look(project, ["tests/test_a.py::test_parametrized[1]"]).stale
-    assert (stale.test, stale.reason) == ("tests/test_a.py::test_parametrized[3]", "no such test was collected")
+    assert (stale.nodeid, stale.reason) == ("tests/test_a.py::test_parametrized[3]", "no such test was collected")
 
 
 def test_a_list_says_nothing_of_files_of_which_it_names_no_test(project):
     add(project, "tests/test_a.py::test_plain", "tests/test_b.py::test_x")
     stale = look(project, ["tests/test_c.py::test_y"]).stale
-    assert [one.test for one in stale] == ["tests/test_b.py::test_x"]
+    assert [one.nodeid for one in stale] == ["tests/test_b.py::test_x"]
 
 
 def test_a_second_golden_file_of_a_test_is_stale(project):
     add(project, "tests/test_a.py::test_plain")
-    write(Golden("tests/test_a.py::test_plain"), project / "golden" / "copy.toml")
+    write(Module("tests/test_a.py", {"test_plain": entry()}), project / "golden" / "copy.toml")
     assert [one.path.name for one in look(project).stale] == ["copy.toml"]
 
 
 def test_a_place_of_a_projects_own_is_fine(project):
-    write(Golden("tests/test_a.py::test_plain"), project / "golden" / "flat.toml")
+    write(Module("tests/test_a.py", {"test_plain": entry()}), project / "golden" / "flat.toml")
     assert look(project).stale == ()
 
 
 def test_damaged_files_are_told_and_do_not_hide_the_others(project):
-    add(project, "tests/test_a.py::test_gone", "tests/test_a.py::test_plain")
-    (path := golden_path(project / "golden", "tests/test_a.py::test_plain")).write_text("format = 3\n")
+    add(project, "tests/test_a.py::test_gone", "tests/test_b.py::test_plain")
+    (path := golden_path(project / "golden", "tests/test_b.py::test_plain")).write_text("format = 3\n")
     found = look(project)
-    assert found.files == 2
-    assert len(found.stale) == 1
-    assert found.damaged == (f"{path}:1: format 3 is newer than 1, the newest known here: install a newer cutrace",)
+    assert (found.files, found.tests, len(found.stale)) == (2, 1, 1)
+    assert found.damaged == (f"{path}:1: format 3 is newer than 2, the newest known here: install a newer cutrace",)
 
 
 def test_no_folder_of_golden_files_is_an_error(project):
@@ -207,12 +211,13 @@ def test_no_folder_of_golden_files_is_an_error(project):
         look(project)
 
 
-def test_pruning_deletes_stale_files_and_folders_that_are_empty_then(project):
+def test_pruning_deletes_stale_values_and_the_files_and_folders_that_are_empty_then(project):
     add(project, "tests/test_a.py::TestRemoved::test_x[1]", "tests/test_a.py::test_plain", "old/test_b.py::test_x")
     (project / "golden" / "README.md").write_text("keep me")
     prune(look(project).stale, project / "golden")
     left = sorted(path.relative_to(project / "golden").as_posix() for path in (project / "golden").rglob("*"))
-    assert left == ["README.md", "tests", "tests/test_a.py", "tests/test_a.py/test_plain.toml"]
+    assert left == ["README.md", "tests", "tests/test_a.toml"]
+    assert read(project / "golden" / "tests" / "test_a.toml").tests == {"test_plain": entry()}
 
 
 def test_pruning_everything_leaves_the_folder(project):

@@ -1,269 +1,279 @@
-"""What a golden file says after an update: what is written, where, and what is kept."""
+"""What a golden file says of a test after an update: what is written, and what is kept."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.analysis.metrics import Gate, Metrics
 from cutrace.errors import CutraceError
-from cutrace.golden import Golden, Interval, Rules, Section, compare, measured, text, unsettled, updated
-from support.measured import H200, TEST, run
+from cutrace.golden import Interval, Module, Observed, Rules, Span, compare, observed, text, unsettled
+from support.measured import entry, run, updated
 
-A100 = "nvidia-a100"
 MIB = 1 << 20
+GATE = frozenset({"work", "counter", "state", "time"})
+MODES = ["missing", "changed", "all", "widen"]
+WAIT = "cudaStreamSynchronize"
 
 
-def update(
-    golden: Golden | None, *runs: Metrics, mode: Any = "changed", gpu: str = H200, recorded: str = "r", **rules: Any
-) -> tuple[Golden, tuple[str, ...]]:
-    return updated(golden, runs, test=TEST, gpu=gpu, recorded=recorded, mode=mode, rules=Rules(**rules))
+def waits(count: int, **more: Any):
+    return run(syncs={WAIT: count} if count else {}, **more)
 
 
-def first(*runs: Metrics, **options: Any) -> Golden:
-    return update(None, *(runs or (run(),)), **options)[0]
+def only(known: dict[str, Observed]) -> Observed:
+    """What the entry says of the only environment that these tests need."""
+    (found,) = known.values()
+    return found
 
 
-def test_exact_metrics_hold_everywhere_memory_and_times_on_their_gpu():
-    golden = first()
-    assert golden.test == TEST
-    assert golden.common.metrics["kernels"] == {"softmax_fwd": 1, "vectorized_elementwise": 2}
-    assert golden.common.metrics["graph_launches"] == 0
-    assert golden.gpus == {
-        H200: Section(
-            {
-                "peak_memory_bytes": 32 * MIB,
-                "net_memory_bytes": 0,
-                "kernel_time_ns": Interval(18_700, 18_700, 18_700, 1),
-                "busy_ns": Interval(18_000, 18_000, 18_000, 1),
-                "api_time_ns": Interval(40_000, 40_000, 40_000, 1),
-            },
-            recorded="r",
-        )
-    }
+# What is observed
 
 
-def test_what_did_not_happen_is_written_so_that_it_fails_when_it_does():
-    written = text(first(run(kernel_launches=0, kernels={}, sync_calls=0, syncs={})))
-    assert "kernels = {}\n" in written
-    assert "syncs = {}\n" in written
-    assert "sync_calls = 0\n" in written
-    assert "memcpy_h2d" not in written
-
-
-def test_what_is_never_compared_is_not_written():
-    assert "idle_share" not in text(first())
-
-
-def test_what_runs_do_not_agree_on_is_listed_and_not_written():
-    golden, notes = update(
-        None,
-        run(sync_calls=1, regions={"f": {"memset_count": 1}}),
-        run(sync_calls=2, regions={"f": {"memset_count": 2}}),
+def test_work_is_observed_by_its_parts_and_what_did_not_happen_is_left_out():
+    found = observed([run(kernels={}, memset_bytes=0)])
+    assert found == Observed(
+        {"": {"memcpy_count": {"d2h": 1}, "memcpy_bytes": {"d2h": 4}, "memset_count": 1, "sync_calls": {WAIT: 1}}}
     )
-    assert golden.common.unstable == ("sync_calls", "f/memset_count")
-    assert "sync_calls" not in golden.common.metrics
-    assert notes[0] == "sync_calls is not recorded: runs do not agree on it"
 
 
-def test_memory_of_several_runs_is_the_highest_unless_they_are_far_apart():
-    golden = first(run(peak_memory_bytes=MIB), run(peak_memory_bytes=2 * MIB))
-    assert golden.gpus[H200].metrics["peak_memory_bytes"] == 2 * MIB
-    golden = first(run(peak_memory_bytes=MIB), run(peak_memory_bytes=9 * MIB))
-    assert golden.gpus[H200].unstable == ("peak_memory_bytes",)
+def test_states_and_times_are_observed_where_they_are_gated():
+    runs = [run(kernel_time_ns=3000, allocations=1), run(kernel_time_ns=5000, allocations=2)]
+    assert not {"allocations", "kernel_time_ns", "idle_share"} & set(observed(runs).values[""])
+    found = observed(runs, Rules(frozenset({"allocations", "kernel_time_ns"}))).values[""]
+    assert found["allocations"] == Span(1, 2)
+    assert found["kernel_time_ns"] == Interval(3000, 4000, 4500, 2)
+    assert "peak_memory_bytes" not in found
 
 
-def test_runs_that_agree_are_settled_whatever_their_times():
-    assert unsettled([run(), run(kernel_time_ns=99_000)]) == ()
-    assert unsettled([run(), run(sync_calls=7, peak_memory_bytes=0)]) == ("sync_calls", "peak_memory_bytes")
+def test_what_runs_do_not_agree_on_is_unstable_with_all_that_was_seen():
+    found = observed(
+        [waits(0, regions={"f": {"memset_count": 1}}), waits(2), waits(3, regions={"f": {"memset_count": 1}})]
+    )
+    assert found.unstable == {"": {"sync_calls": {WAIT: (0, 3)}}, "f": {"memset_count": (0, 1)}}
+    assert "sync_calls" not in found.values[""]
+
+
+def test_a_counter_that_only_some_runs_have_is_unstable():
+    assert observed([run(), run(**{"ours.tokens": 3})]).unstable == {"": {"ours.tokens": 3}}
+
+
+def test_runs_that_agree_are_settled_whatever_their_times_and_the_states_that_are_not_gated():
+    runs = [run(), run(kernel_time_ns=99_000, allocations=7)]
+    assert unsettled(runs) == ()
+    assert unsettled(runs, Rules(GATE)) == ("allocations",)
     assert unsettled([run()]) == ()
+    again = [waits(1, regions={"f": {"memset_count": n}}, memset_count=n) for n in (1, 2)]
+    assert unsettled(again) == ("memset_count", "f/memset_count")
+
+
+def test_what_is_ignored_is_not_observed():
+    noisy = run(kernels={"softmax_fwd": 1, "vectorized_elementwise": 2, "ncclDevKernel": 2}, memset_count=9)
+    ignore = ("kernel_launches:nccl*", "memset_count")
+    found = observed([noisy], Rules(ignore=ignore))
+    assert found == observed([run()], Rules(ignore=("memset_count",)))
 
 
 @pytest.mark.parametrize("runs", [[run(problems=("records dropped",))], []])
-def test_nothing_is_recorded_of_what_cannot_be_trusted(runs):
-    with pytest.raises(CutraceError, match="nothing is recorded of tests/test_softmax"):
-        update(None, *runs)
+def test_nothing_is_observed_of_what_cannot_be_trusted(runs):
+    with pytest.raises(CutraceError, match=r"nothing is recorded: (records dropped|the test did not run)"):
+        observed(runs)
 
 
-def test_another_test_is_an_error():
-    with pytest.raises(CutraceError, match="cannot be updated with"):
-        update(replace(first(), test="other"), run())
-
-
-def test_a_golden_file_passes_the_runs_it_was_made_of():
-    runs = [run(regions={"f": {"kernel_launches": 1}}), run(regions={"f": {"kernel_launches": 1}})]
-    assert not compare(first(*runs), runs, gpu=H200, rules=Rules(strict=True)).failed
-
-
-@pytest.mark.parametrize("mode", ["missing", "changed", "all"])
-def test_nothing_changes_when_nothing_changed(mode):
-    golden = first()
-    again = run(kernel_time_ns=19_500, peak_memory_bytes=33 * MIB)
-    assert text(update(golden, again, mode=mode, recorded="another driver")[0]) == text(golden)
+@given(
+    st.lists(st.dictionaries(st.sampled_from("ab"), st.integers(1, 3)), min_size=1, max_size=3),
+    st.sampled_from([None, 0, 5]),
+)
+def test_what_was_observed_passes(kernels, tokens):
+    runs = [run(kernels=names, **{"ours.tokens": tokens}, regions={"f": {"kernels": names}}) for names in kernels]
+    assert not compare(entry(*runs, gate=GATE), runs, environment="sm_90", rules=Rules(GATE, strict=True)).failed
 
 
 # What replaces what
 
-MODES = {
-    "an exact metric": ({"sync_calls": 2}, {"changed", "all"}, "CHANGED"),
-    "an exact metric that is less": ({"sync_calls": 0}, {"changed", "all"}, "CHANGED"),
-    "more memory": ({"peak_memory_bytes": 64 * MIB}, {"all"}, "WORSE"),
-    "less memory": ({"peak_memory_bytes": 16 * MIB}, {"changed", "all"}, "BETTER"),
-    "a slower time": ({"kernel_time_ns": 60_000}, {"all"}, ""),
-    "a faster time": ({"kernel_time_ns": 8_000}, {"changed", "all"}, ""),
+CASES = {
+    "another count": ({"memset_count": 2}, {"changed", "all", "widen"}),
+    "a lower count": ({"memset_count": 0}, {"changed", "all", "widen"}),
+    "another kernel": ({"kernels": {"x": 1}}, {"changed", "all", "widen"}),
+    "another counter": ({"ours.tokens": 8}, {"changed", "all", "widen"}),
+    "more of a state": ({"peak_memory_bytes": 64 * MIB}, {"all", "widen"}),
+    "less of a state": ({"peak_memory_bytes": 16 * MIB}, {"changed", "all", "widen"}),
+    "a slower time": ({"kernel_time_ns": 60_000}, {"all", "widen"}),
+    "a faster time": ({"kernel_time_ns": 8_000}, {"changed", "all", "widen"}),
+    "much the same": ({"peak_memory_bytes": 33 * MIB, "kernel_time_ns": 19_500}, set()),
 }
 
 
-@pytest.mark.parametrize("mode", ["missing", "changed", "all"])
-@pytest.mark.parametrize("case", MODES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", CASES)
 def test_what_an_update_replaces(case, mode):
-    changed, modes, verdict = MODES[case]
-    golden, notes = update(first(), run(**changed), mode=mode)
-    assert (text(golden) != text(first())) is (mode in modes)
-    # Times are not gated here, so that nobody needs to hear of them.
-    noted = bool(verdict) and mode not in modes
-    assert [note.partition(":")[0] for note in notes] == (
-        [f"{next(iter(changed))} keeps its value ({verdict})"] if noted else []
+    changed, modes = CASES[case]
+    changed = {"ours.tokens": 7} | changed
+    before = entry(run(**{"ours.tokens": 7}), gate=GATE)
+    after, notes = updated(before, run(**changed), update=mode, gate=GATE)
+    assert (after != before) is (mode in modes)
+    assert bool(notes) is (bool(modes) and mode not in modes)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_again_changes_no_byte(mode):
+    before = entry(gate=GATE)
+    after, notes = updated(
+        before, run(facts={"compute capability": "9.0", "driver": "another"}), update=mode, gate=GATE
     )
+    assert notes == ()
+    assert text(Module("a.py", {"test": after})) == text(Module("a.py", {"test": before}))
 
 
 def test_what_is_kept_says_how_to_replace_it():
-    assert update(first(), run(peak_memory_bytes=64 * MIB))[1] == (
+    assert updated(entry(gate=GATE), run(peak_memory_bytes=64 * MIB), gate=GATE)[1] == (
         "peak_memory_bytes keeps its value (WORSE): --cutrace-update=all replaces it",
+    )
+    assert updated(entry(), waits(2), update="missing")[1] == (
+        "sync_calls keeps its value (CHANGED): --cutrace-update replaces it",
     )
 
 
 def test_missing_adds_what_is_not_there():
-    golden = first(run(streams_used=None))
-    after, _ = update(golden, run(sync_calls=9, regions={"f": {"memset_count": 1}}), mode="missing")
-    assert after.common.metrics["streams_used"] == 1
-    assert after.common.metrics["sync_calls"] == 1
-    assert after.common.regions == {"f": {"memset_count": 1}}
+    now = waits(9, **{"ours.tokens": 1}, regions={"f": {"memset_count": 1}})
+    values = only(updated(entry(), now, update="missing")[0]).values
+    assert values["f"] == {"memset_count": 1}
+    assert values[""]["ours.tokens"] == 1
+    assert values[""]["sync_calls"] == {WAIT: 1}
 
 
-def test_a_kind_of_copy_comes_and_goes_as_a_line():
-    copies = {"memcpy_count": 2, "memcpy_bytes": 8, "memcpy_h2d_count": 1, "memcpy_h2d_bytes": 4}
-    golden, _ = update(first(), run(**copies))
-    assert golden.common.metrics["memcpy_h2d_count"] == 1
-    assert text(update(golden, run())[0]) == text(first())
-    assert text(update(first(), run(**copies), mode="missing")[0]) == text(first())
+WIDENED = {
+    "a count": (1, waits(3), (1, 3)),
+    "alternatives": ((1, 3), waits(2), (1, 2, 3)),
+    "a count by name": ({WAIT: 1}, waits(3), {WAIT: (1, 3)}),
+    "a name that was not there": ({}, waits(3), {WAIT: (0, 3)}),
+}
 
 
-def test_a_region_that_is_gone_goes():
-    golden = first(run(regions={"f": {"memset_count": 1}, "g": {"memset_count": 1}}))
-    after, _ = update(golden, run(regions={"g": {"memset_count": 1}}))
-    assert list(after.common.regions) == ["g"]
-    kept, notes = update(golden, run(regions={"g": {"memset_count": 1}}), mode="missing")
-    assert kept == golden
+@pytest.mark.parametrize("case", WIDENED)
+def test_widen_adds_what_was_measured_as_an_alternative(case):
+    before, now, after = WIDENED[case]
+    known = {"sm_90": Observed({"": {"sync_calls": before}})}
+    widened, _ = updated(known, now, update="widen,syncs")
+    assert only(widened).values[""]["sync_calls"] == after
+
+
+@pytest.mark.parametrize(
+    ("mode", "span"),
+    [("widen", Span(32 * MIB, 64 * MIB)), ("all", Span(64 * MIB, 64 * MIB)), ("changed", Span(32 * MIB, 32 * MIB))],
+)
+def test_ranges_are_widened_or_replaced(mode, span):
+    after, _ = updated(entry(gate=GATE), run(peak_memory_bytes=64 * MIB), update=mode, gate=GATE)
+    assert only(after).values[""]["peak_memory_bytes"] == span
+
+
+def test_a_better_state_widens_the_range_so_that_both_pass():
+    after, _ = updated(entry(gate=GATE), run(peak_memory_bytes=MIB), gate=GATE)
+    assert only(after).values[""]["peak_memory_bytes"] == Span(MIB, 32 * MIB)
+
+
+@pytest.mark.parametrize("words", ["kernels", "kernel_launches,all", "missing,sync_calls"])
+def test_an_update_of_some_metrics_leaves_the_others(words):
+    now = waits(2, kernels={"x": 1}, memset_count=5, **{"ours.tokens": 1}, peak_memory_bytes=1)
+    values = only(updated(entry(gate=GATE), now, update=words, gate=GATE)[0]).values[""]
+    replaced = {name for name, value in only(entry(gate=GATE)).values[""].items() if values.get(name) != value}
+    assert replaced == (set() if "missing" in words else {"kernel_launches"})
+    assert "ours.tokens" not in values
+
+
+def test_an_update_of_a_class_leaves_the_others():
+    after, _ = updated(entry(run(**{"ours.tokens": 1})), waits(2, **{"ours.tokens": 2}), update="counter")
+    assert only(after).values[""]["ours.tokens"] == 2
+    assert only(after).values[""]["sync_calls"] == {WAIT: 1}
+
+
+def test_a_region_or_a_counter_that_is_gone_goes_unless_only_what_is_missing_is_added():
+    before = entry(run(**{"ours.tokens": 3}, regions={"f": {"memset_count": 1}, "g": {"memset_count": 1}}))
+    now = run(regions={"g": {"memset_count": 1}})
+    values = only(updated(before, now)[0]).values
+    assert list(values) == ["", "g"]
+    assert "ours.tokens" not in values[""]
+    kept, notes = updated(before, now, update="missing")
+    assert kept == before
     assert notes == ("the region f keeps its values: it was not entered",)
 
 
-def test_what_is_no_longer_measured_goes():
-    golden = first(run(**{"ours.tokens": 3}))
-    assert "ours.tokens" not in update(golden, run())[0].common.metrics
-    assert "ours.tokens" in update(golden, run(), mode="missing")[0].common.metrics
+def test_states_stay_where_they_are_not_gated_any_more():
+    assert updated(entry(gate=GATE), run(peak_memory_bytes=0)) == (entry(gate=GATE), ())
 
 
-def test_what_became_stable_is_recorded_and_no_longer_listed():
-    golden = first(run(sync_calls=1), run(sync_calls=2))
-    after, _ = update(golden, run(), run(), mode="missing")
-    assert after.common.unstable == ()
-    assert after.common.metrics["sync_calls"] == 1
+def test_what_is_ignored_stays_as_it_is():
+    after, notes = updated(entry(), waits(5), ignore=("sync_calls",), update="all")
+    assert (after, notes) == (entry(), ())
 
 
-def test_what_became_unstable_keeps_its_value():
-    after, notes = update(first(), run(sync_calls=1), run(sync_calls=2))
-    assert after == first()
-    assert notes == ("sync_calls keeps its value: runs do not agree on it",)
+# What runs do not agree on
 
 
-def test_what_it_was_recorded_on_changes_with_its_section():
-    after, _ = update(first(), run(peak_memory_bytes=16 * MIB), recorded="another driver")
-    assert after.gpus[H200].recorded == "another driver"
+def test_what_became_unstable_is_unstable_and_says_so():
+    after, notes = updated(entry(), waits(1), waits(3))
+    assert only(after).unstable == {"": {"sync_calls": {WAIT: (1, 3)}}}
+    assert "sync_calls" not in only(after).values[""]
+    assert notes == ("sync_calls is unstable now: runs did not agree",)
 
 
-def test_ignored_kernels_are_not_written():
-    kernels = {**run().values["kernels"], "ncclDevKernel": 2}
-    golden = first(run(kernel_launches=5, kernels=kernels), ignore=("nccl*",))
-    assert golden == first()
+@pytest.mark.parametrize("mode", ["missing", "memset_count", "widen,kernels"])
+def test_what_may_not_be_replaced_does_not_become_unstable(mode):
+    assert updated(entry(), waits(1), waits(3), update=mode)[0] == entry()
 
 
-# Several GPUs
-
-
-def test_another_gpu_adds_its_section_and_leaves_what_holds_everywhere():
-    golden, _ = update(first(), run(peak_memory_bytes=MIB), gpu=A100)
-    assert golden.common == first().common
-    assert golden.gpus[H200] == first().gpus[H200]
-    assert golden.gpus[A100].metrics["peak_memory_bytes"] == MIB
-
-
-def test_what_differs_on_another_gpu_is_written_there():
-    golden, _ = update(first(), run(streams_used=2), gpu=A100)
-    assert golden.common == first().common
-    assert golden.gpus[A100].metrics["streams_used"] == 2
-    assert not compare(golden, [run()], gpu=H200).failed
-    assert not compare(golden, [run(streams_used=2)], gpu=A100).failed
-
-
-def test_what_no_longer_differs_there_is_no_longer_written_there():
-    golden, _ = update(first(), run(streams_used=2), gpu=A100)
-    after, _ = update(golden, run(), gpu=A100)
-    assert "streams_used" not in after.gpus[A100].metrics
-
-
-def test_a_change_on_every_gpu_that_is_known_holds_everywhere_again():
-    both, _ = update(first(), run(), gpu=A100)
-    one, _ = update(both, run(sync_calls=2), gpu=H200)
-    assert one.common.metrics["sync_calls"] == 1
-    after, _ = update(one, run(sync_calls=2), gpu=A100)
-    assert after.common.metrics["sync_calls"] == 2
-    assert all("sync_calls" not in section.metrics for section in after.gpus.values())
-
-
-def test_a_kind_of_copy_that_only_one_gpu_lacks_is_written_as_none():
-    golden, _ = update(first(), run(memcpy_d2h_count=None, memcpy_d2h_bytes=None), gpu=A100)
-    assert golden.gpus[A100].metrics["memcpy_d2h_count"] == 0
-    assert compare(golden, [run(memcpy_count=1)], gpu=A100).failed
-
-
-behaviours = st.fixed_dictionaries(
-    {
-        "sync_calls": st.integers(0, 2),
-        "kernels": st.dictionaries(st.sampled_from("ab"), st.integers(1, 2)),
-        "memcpy_h2d_count": st.sampled_from([None, 1, 2]),
-        "ours.tokens": st.sampled_from([None, 0, 1]),
-        "peak_memory_bytes": st.sampled_from([0, 4 * MIB]),
-        "regions": st.dictionaries(st.sampled_from("fg"), st.fixed_dictionaries({"memset_count": st.integers(0, 1)})),
-    }
+@pytest.mark.parametrize(
+    ("mode", "seen"),
+    [("missing", (0, 2)), ("memset_count", (0, 2)), ("changed", (0, 5)), ("widen", (0, 5)), ("all", None)],
 )
-EXACT = Rules(frozenset({Gate.EXACT}))
+def test_what_is_unstable_stays_so_until_all_is_replaced(mode, seen):
+    before = entry(waits(0), waits(2))
+    after, _ = updated(before, waits(5), waits(5), update=mode)
+    if seen is None:
+        assert only(after) == only(entry(waits(5)))
+    else:
+        assert only(after).unstable == {"": {"sync_calls": {WAIT: seen}}}
 
 
-@given(st.lists(st.tuples(st.sampled_from([H200, A100, "b"]), behaviours), min_size=1, max_size=6))
-def test_after_any_updates_a_gpu_passes_what_it_was_updated_with(history):
-    golden = None
-    for gpu, behaviour in history:
-        measurement = run(**behaviour)
-        golden, _ = update(golden, measurement, gpu=gpu, mode="all")
-        assert not compare(golden, [measurement], gpu=gpu, rules=Rules(strict=True)).failed
-        assert update(golden, measurement, gpu=gpu, mode="all")[0] == golden
+def test_what_is_unstable_and_within_what_was_seen_changes_no_byte():
+    before = entry(waits(0), waits(5))
+    assert updated(before, waits(3))[0] == before
 
 
-@given(behaviours, behaviours)
-def test_an_update_on_one_gpu_changes_nothing_that_is_exact_on_another(one, other):
-    one["regions"] = other["regions"]  # regions are made by the test, not by the GPU: they go for all
-    one["ours.tokens"] = other["ours.tokens"] = 1
-    before = first(run(**one))
-    after, _ = update(before, run(**other), gpu=A100)
-    assert not compare(after, [run(**one)], gpu=H200, rules=replace(EXACT, strict=True)).failed
+# One run that cannot be repeated
+
+ONCE = {"confirmed": False}
 
 
-def test_what_was_measured_without_a_gpu_says_nothing_of_memory_and_times():
-    golden = measured([run()], test=TEST, gpu="", recorded="")
-    assert golden.gpus == {}
-    assert "peak_memory_bytes" not in text(golden)
+def test_one_run_is_confirmed_by_a_second_one_that_agrees():
+    after, notes = updated(entry(**ONCE), run(), **ONCE)
+    assert (after, notes) == (entry(), ())
+
+
+def test_where_the_second_one_does_not_agree_the_metric_is_unstable():
+    after, notes = updated(entry(**ONCE), waits(2), **ONCE)
+    assert only(after).confirmed
+    assert only(after).unstable == {"": {"sync_calls": {WAIT: (1, 2)}}}
+    assert notes == ("sync_calls is unstable now: two sessions did not agree",)
+
+
+def test_the_metrics_of_a_region_are_confirmed_there():
+    one, two = (run(regions={"a/b": {"memset_count": n}}) for n in (1, 2))
+    after, _ = updated(entry(one, **ONCE), two, **ONCE)
+    assert only(after).unstable == {"a/b": {"memset_count": (1, 2)}}
+
+
+@pytest.mark.parametrize(
+    ("update", "now", "confirmed"),
+    [("missing", run(), True), ("missing", waits(2), False), ("kernels", waits(2), False), ("changed", waits(2), True)],
+)
+def test_two_runs_confirm_what_they_agree_with_or_replace(update, now, confirmed):
+    after, _ = updated(entry(**ONCE), now, now, update=update)
+    assert only(after).confirmed is confirmed
+
+
+@pytest.mark.parametrize(("now", "confirmed"), [(run(), True), (waits(2), False)])
+def test_one_run_leaves_confirmed_what_it_does_not_change(now, confirmed):
+    after, _ = updated(entry(), now, **ONCE)
+    assert only(after).confirmed is confirmed

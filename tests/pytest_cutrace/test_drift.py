@@ -45,20 +45,18 @@ def test_nothing_changed(recorded: Suite) -> None:
         "test_two": State.GATED,
         "test_without_gpu": State.UNTRACED,
     }
-    assert "cutrace: 2 traced, 2 gated, 0 unverified, 1 not traced on NVIDIA FAKE" in done.output
+    assert "cutrace: 2 traced, 2 gated, 0 unverified, 1 not traced on NVIDIA FAKE (sm_90)" in done.output
 
 
 @pytest.mark.parametrize(
     ("program", "metric", "told"),
     [
-        ('fakegpu.launch("_Z9cast_fp32Pf")', "kernel_launches", "+ cast_fp32 x1 (new)"),
+        ('fakegpu.launch("_Z9cast_fp32Pf")', "kernel_launches", "+ cast_fp32 (new)"),
         ('fakegpu.launch("_Z7softmaxPf")', "kernel_launches", "+ softmax"),
         ('fakegpu.copy("HtoD", 4096)', "memcpy_count", "h2d"),
-        ('fakegpu.synchronize("cudaDeviceSynchronize")', "sync_calls", "+ cudaDeviceSynchronize x1 (new)"),
-        ("fakegpu.free(fakegpu.malloc(1 << 20))", "allocations", "cudaMalloc"),
+        ('fakegpu.synchronize("cudaDeviceSynchronize")', "sync_calls", "+ cudaDeviceSynchronize (new)"),
         ("fakegpu.memset(64)", "memset_count", ""),
         ("fakegpu.graph_launch(['a'])", "graph_launches", ""),
-        ('fakegpu.launch("_Z7softmaxPf", stream=9)', "streams_used", ""),
     ],
 )
 def test_what_is_added_fails_the_test_it_is_in(recorded: Suite, program: str, metric: str, told: str) -> None:
@@ -70,15 +68,63 @@ def test_what_is_added_fails_the_test_it_is_in(recorded: Suite, program: str, me
     assert told in rows[metric].detail
     (line,) = [line for line in done.output.splitlines() if line.split()[:1] == [metric.removesuffix("_bytes")]]
     assert told in line
-    assert "if intended: pytest --cutrace --cutrace-update test_it.py::test_two" in done.output
+    assert "if intended: pytest --cutrace-update test_it.py::test_two" in done.output
 
 
-def test_less_is_better_and_fails_only_under_strict(recorded: Suite) -> None:
+@pytest.mark.parametrize(
+    ("program", "metric", "told"),
+    [
+        ("fakegpu.free(fakegpu.malloc(1 << 24))", "allocations", "allocations 1 -> 2"),
+        ('fakegpu.launch("_Z7softmaxPf", stream=9)', "streams_used", ""),
+    ],
+)
+def test_states_of_the_process_fail_where_they_are_gated(suite: Suite, program: str, metric: str, told: str) -> None:
+    """What memory pools hold depends on the tests before, so these are shown only unless a suite asks for more."""
+    suite.write("test_it.py", PROGRAM)
+    gated = "--cutrace-gate=work,counter,state"
+    assert suite.run("--cutrace-update", gated).status == 0
+    more = {"EXTRA": "two", "PROGRAM": program if metric == "allocations" else f"fakegpu.synchronize(); {program}"}
+    done = suite.run("--cutrace", gated, **more)
+    (row,) = [row for row in done.case("test_two").rows if row.metric == metric]
+    assert (row.failed, row.verdict.name) == (True, "WORSE")
+    assert "test_two" in done.failed
+    assert told in done.output
+    if metric == "allocations":
+        assert suite.run("--cutrace", **more).status == 0
+
+
+def test_the_first_line_of_a_failure_names_the_metric(recorded: Suite) -> None:
+    done = recorded.run("--cutrace", EXTRA="two", PROGRAM='fakegpu.launch("_Z4fillPf")')
+    (line,) = [line for line in done.output.splitlines() if line.startswith("FAILED")]
+    assert line == "FAILED test_it.py::test_two - Failed: cutrace: kernel_launches 1 -> 2 (+ fill)"
+
+
+@pytest.mark.parametrize("distributed", [(), ("-n", "1")])
+def test_failures_and_the_footer_have_colours_on_a_terminal(recorded: Suite, distributed: tuple[str, ...]) -> None:
+    more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z4fillPf")'}
+    plugins = ("xdist",) if distributed else ()
+    coloured = recorded.run("--cutrace", "--color=yes", *distributed, plugins=plugins, **more).output
+    assert "\x1b[31mcutrace: kernel_launches 1 -> 2" in coloured
+    assert "\x1b[31mcutrace: 2 traced, 2 gated (1 failed)" in coloured
+    plain = recorded.run("--cutrace", "--color=no", "--junitxml=out.xml", *distributed, plugins=plugins, **more)
+    assert "\x1b" not in plain.output
+    assert "\ncutrace: kernel_launches 1 -> 2" in plain.output
+    recorded.run("--cutrace", "--color=yes", "--junitxml=out.xml", *distributed, plugins=plugins, **more)
+    text = (recorded.folder / "out.xml").read_text()
+    assert "cutrace: kernel_launches 1 -&gt; 2" in text
+    assert "#x1B" not in text
+
+
+def test_less_is_better_by_name_and_fails_where_that_is_asked_for(recorded: Suite) -> None:
     recorded.write("test_it.py", PROGRAM.replace('    fakegpu.copy("DtoH", 4)\n', ""))
-    assert recorded.run("--cutrace").status == 0
-    done = recorded.run("--cutrace", "--cutrace-strict")
-    assert done.status == 1
-    assert done.failed == {"test_one", "test_two"}
+    done = recorded.run("--cutrace")
+    assert done.status == 0
+    (line,) = [line for line in done.output.splitlines() if line.startswith("  better")]
+    assert line.split()[:5] == ["better", "2", "test_one:", "memcpy_count", "1"]
+    for option in ("--cutrace-strict", "--cutrace-less=fail"):
+        done = recorded.run("--cutrace", option)
+        assert done.status == 1
+        assert done.failed == {"test_one", "test_two"}
 
 
 def test_a_failure_leaves_the_trace_it_names(recorded: Suite) -> None:
@@ -87,8 +133,7 @@ def test_a_failure_leaves_the_trace_it_names(recorded: Suite) -> None:
     trace = recorded.folder / line.split()[1]
     assert trace.stat().st_size > 100
     assert {path.name for path in trace.parent.iterdir()} == {"metrics.json", "run.bin", "trace.pftrace"}
-    passed = recorded.folder / ".cutrace/tests/test_it.py/test_one"
-    assert {path.name for path in passed.iterdir()} == {"metrics.json"}
+    assert not (recorded.folder / ".cutrace/tests/test_it.py/test_one").exists()
     assert (recorded.folder / ".cutrace/.gitignore").read_text().endswith("*\n")
 
 
@@ -101,7 +146,7 @@ def test_what_is_kept(recorded: Suite, keep: str, kept: set[str]) -> None:
 
 def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
     """Modules are loaded, caches and pools filled: the second run is judged, and the failure says so."""
-    cold = "import builtins\nif not hasattr(builtins, 'warm'):\n    builtins.warm = fakegpu.malloc(64)"
+    cold = "import builtins\nif not hasattr(builtins, 'warm'):\n    builtins.warm = fakegpu.launch('load')"
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM=cold)
     assert done.status == 0
     assert done.case("test_one").notes == ("the first run differed too: this is the second one",)
@@ -111,11 +156,21 @@ def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
 
 def test_gates_and_tolerances(recorded: Suite) -> None:
     more = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
-    assert recorded.run("--cutrace", "--cutrace-gate=memory", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-gate=state", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-gate=sync_calls,memcpy_count", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-gate=kernels", **more).status == 1
+    assert recorded.run("--cutrace", "--cutrace-tolerance=kernel_launches=100%", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-tolerance=sync_calls=100%", **more).status == 1
+    assert recorded.run("--cutrace", "--cutrace-ignore=kernels:soft*,sync_calls", **more).status == 0
+    assert recorded.run("--cutrace", "--cutrace-ignore=kernels:hard*", **more).status == 1
     assert recorded.run("--cutrace", "--cutrace-gate=none", **more).status == 0
-    recorded.write("pytest.ini", "[pytest]\ncutrace_ignore_kernels = soft*\n")
-    assert recorded.run("--cutrace", **more).status == 0
+    for ini in ("cutrace_ignore = kernels:soft*", "cutrace_tolerance =\n    work=100%\n    time=1%"):
+        recorded.write("pytest.ini", f"[pytest]\n{ini}\n")
+        assert recorded.run("--cutrace", **more).status == 0, ini
+    recorded.write("pytest.ini", "[pytest]\n")
     slow = {"EXTRA": "two", "PROGRAM": "fakegpu.memset(64, duration_ns=30_000_000)"}
+    assert recorded.run("--cutrace", "--cutrace-gate=time", **slow).case("test_two").state is State.UNVERIFIED
+    recorded.run("--cutrace-update", "--cutrace-gate=time")
     done = recorded.run("--cutrace", "--cutrace-gate=time", **slow)
     assert done.failed == {"test_two"}
     assert "SLOW" in done.output
@@ -126,7 +181,7 @@ def timed(slow_runs: str) -> str:
     return f"""
 RUNS = iter(range(100))
 
-@pytest.mark.cutrace(gate="exact,time", repeat=3)
+@pytest.mark.cutrace(gate="work,time", repeat=3)
 def test_timed():
     fakegpu.launch("k", duration_ns=1_020_000 if next(RUNS) in {slow_runs} else 20_000)
     fakegpu.synchronize()

@@ -15,7 +15,7 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
     ("line", "told"),
     [
         ("cutrace_scope = most", "'most' is unknown: write one of marked, existing, all"),
-        ("cutrace_gate = speed", "'speed' cannot be gated"),
+        ("cutrace_gate = speed", "there is no metric 'speed'"),
         ("cutrace_tolerance = kernel_tim=5%", "there is no metric 'kernel_tim': did you mean"),
         ("cutrace_keep = some", "'some' is unknown"),
         ("cutrace_repeat = 0", "'0' is no number from 1 on"),
@@ -23,7 +23,12 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace = maybe", "'maybe' is unknown: write true, false or require"),
         ("cutrace_report = pdf", "'pdf' is no kind of report"),
         ("cutrace_window = session", "'session' is unknown"),
-        ("cutrace_update = some", "'some' is unknown"),
+        ("cutrace_update = kernel_launch", "there is no metric 'kernel_launch': did you mean kernel_launches"),
+        ("cutrace_ignore = noise*", "'noise*' names no metric: write kernels:noise*"),
+        ("cutrace_less = maybe", "'maybe' is unknown: write one of show, fail"),
+        ("cutrace_seed = 7", "'7' is unknown: write one of on, off"),
+        ("cutrace_variant = cuda{", "'cuda{' is no variant"),
+        ("cutrace_variant = {nothing-of-that-name}", "is neither cuda nor a package that is installed"),
     ],
 )
 def test_ini_values(suite: Suite, line: str, told: str) -> None:
@@ -45,7 +50,7 @@ def test_ini_values(suite: Suite, line: str, told: str) -> None:
         ("cutrace(wramup=1)", "the marker cutrace knows no 'wramup': write warmup, repeat"),
         ("cutrace(3)", "takes no positional argument"),
         ("cutrace(repeat=0)", "repeat=0: write a number from 1 on"),
-        ("cutrace(gate='speed')", "'speed' cannot be gated"),
+        ("cutrace(gate='speed')", "there is no metric 'speed'"),
         ("cutrace(tolerance={'kernel_tim': 1})", "there is no metric 'kernel_tim'"),
         ("cutrace(off=1)", "off=1: write True or False"),
         ("gpu_limit(launches=3)", "there is no metric 'launches'"),
@@ -68,19 +73,20 @@ def test_markers(suite: Suite, marker: str, told: str) -> None:
 def test_a_damaged_golden_file(suite: Suite, distributed: tuple[str, ...]) -> None:
     suite.write("test_a.py", TEST)
     suite.run("--cutrace", "--cutrace-update")
-    path = suite.folder / "golden/test_a.py/test_it.toml"
-    path.write_text(path.read_text().replace("kernel_launches = 1", "kernel_launchez = 1"))
+    path = suite.folder / "golden/test_a.toml"
+    path.write_text(path.read_text().replace("kernels = {", "kernelz = {"))
     done = suite.run("--cutrace", *distributed, plugins=("xdist",) if distributed else ())
-    assert f"{path}:6: " in done.output
-    assert "kernel_launchez" in done.output
+    assert f"{path}:7: " in done.output
+    assert "kernelz" in done.output
+    assert done.output.count(f"{path}:7: ") == 1 or distributed
     assert done.status == (4 if not distributed else done.status) != 0
 
 
-def test_a_golden_file_of_another_test(suite: Suite) -> None:
+def test_a_golden_file_of_another_module(suite: Suite) -> None:
     suite.write("test_a.py", TEST)
     suite.run("--cutrace", "--cutrace-update")
-    path = suite.folder / "golden/test_a.py/test_it.toml"
-    path.write_text(path.read_text().replace("::test_it", "::test_other"))
+    path = suite.folder / "golden/test_a.toml"
+    path.write_text(path.read_text().replace('"test_a.py"', '"test_other.py"'))
     done = suite.run("--cutrace")
     assert done.status == 4
     assert f"{path}:3: " in done.output
@@ -88,12 +94,28 @@ def test_a_golden_file_of_another_test(suite: Suite) -> None:
 
 def test_options(suite: Suite) -> None:
     suite.write("test_a.py", TEST)
-    assert "--cutrace-gate: 'speed' cannot be gated" in suite.run("--cutrace", "--cutrace-gate=speed").output
+    assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4
-    path_after = suite.run("--cutrace", "test_a.py")
-    assert path_after.status == 0
-    assert len(path_after.cases) == 1
+    assert "--cutrace-update: there is no metric 'al'" in suite.run("--cutrace-update=al").output
+
+
+@pytest.mark.parametrize("option", ["--cutrace", "--cutrace-update", "--cutrace-update=kernels,sync_calls"])
+@pytest.mark.parametrize("where", ["command line", "ini", "environment"])
+def test_a_path_behind_an_option_is_a_path(suite: Suite, option: str, where: str) -> None:
+    suite.write("test_a.py", TEST)
+    suite.write("test_b.py", TEST)
+    report = f"--cutrace-report=json:{suite.folder / 'report.json'}"
+    if where == "ini":
+        suite.write("pytest.ini", f"[pytest]\naddopts = {option}\n")
+        done = suite.run(report, "test_a.py")
+    elif where == "environment":
+        done = suite.run(report, "test_a.py", PYTEST_ADDOPTS=option)
+    else:
+        done = suite.run(option, "test_a.py")
+    assert done.status == 0, done.output
+    assert len(done.cases) == 1
+    assert list(suite.golden()) == ([] if option == "--cutrace" else ["test_a.toml"])
 
 
 def test_a_folder_that_cannot_be_written(suite: Suite) -> None:

@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cutrace.reports.model import State
 from support.suites import Suite
 
 
 def test_regions_records_and_metrics(suite: Suite) -> None:
     suite.write("test_a.py", """
-        def test_regions(cutrace):
+        def test_regions(gpu_trace):
             for _ in range(2):
-                with cutrace.region("forward"):
+                with gpu_trace.region("forward"):
                     fakegpu.launch("f")
-            with cutrace.region("backward"):
-                with cutrace.region("inner"):
+            with gpu_trace.region("backward"):
+                with gpu_trace.region("inner"):
                     fakegpu.launch("i")
                 fakegpu.launch("b")
             fakegpu.launch("rest")
 
-        def test_metrics(cutrace):
-            assert cutrace.active
+        def test_metrics(gpu_trace):
+            assert gpu_trace.active
             fakegpu.launch("before")
-            with cutrace.region("one"):
+            with gpu_trace.region("one"):
                 fakegpu.launch("k")
                 fakegpu.copy("HtoD", 64)
-            assert cutrace.metrics["kernels"] == {"k": 1}
-            assert cutrace.metrics["memcpy_bytes"] == 64
-            with cutrace.region("two"):
+            assert gpu_trace.metrics["kernels"] == {"k": 1}
+            assert gpu_trace.metrics["memcpy_bytes"] == 64
+            with gpu_trace.region("two"):
                 pass
-            assert cutrace.metrics["kernel_launches"] == 0
+            assert gpu_trace.metrics["kernel_launches"] == 0
             fakegpu.launch("after")
 
-        def test_records(cutrace, cutrace_dir):
+        def test_records(gpu_trace, cutrace_dir):
             fakegpu.launch("k")
-            cutrace.record("tokens", 7)
-            cutrace.record("mylib.blocks", int(os.environ.get("BLOCKS", 3)))
+            gpu_trace.value("tokens", 7)
+            gpu_trace.value("mylib.blocks", int(os.environ.get("BLOCKS", 3)))
             (cutrace_dir / "notes.txt").write_text("mine")
 
-        def test_too_early(cutrace):
-            cutrace.metrics
+        def test_too_early(gpu_trace):
+            gpu_trace.metrics
 
-        def test_no_number(cutrace):
-            cutrace.record("mylib.blocks", "many")
+        def test_no_number(gpu_trace):
+            gpu_trace.value("mylib.blocks", "many")
     """)  # fmt: skip
     done = suite.run("--cutrace", "--cutrace-update")
     assert done.failed == {"test_too_early", "test_no_number"}
-    assert "cutrace.metrics is about the last region" in done.output
-    assert "a name with a dot is an exact metric" in done.output
+    assert "gpu_trace.metrics is about the last region" in done.output
+    assert "a name with a dot is a counter" in done.output
     regions = {name: values["kernels"] for name, values in done.case("test_regions").regions.items()}
     assert regions == {"forward": {"f": 2}, "backward": {"b": 1, "i": 1}, "inner": {"i": 1}}
     assert done.case("test_metrics").values["kernels"] == {"after": 1, "before": 1, "k": 1}
     assert done.case("test_records").user == {"tokens": 7, "mylib.blocks": 3}
-    assert '"mylib.blocks" = 3' in suite.golden()["test_a.py/test_records.toml"]
+    assert '"mylib.blocks" = 3' in suite.golden()["test_a.toml"]
     assert (suite.folder / ".cutrace/tests/test_a.py/test_records/notes.txt").read_text() == "mine"
     again = suite.run("--cutrace", "-k", "regions or test_metrics or records", BLOCKS="4")
     assert again.failed == {"test_records"}
@@ -60,16 +62,83 @@ def test_regions_records_and_metrics(suite: Suite) -> None:
 
 def test_regions_before_cuda_begins(suite: Suite) -> None:
     suite.write("test_a.py", """
-        def test_it(cutrace):
-            with cutrace.region("first"):
+        def test_it(gpu_trace):
+            with gpu_trace.region("first"):
                 fakegpu.launch("k")
-            with cutrace.region("second"):
+            with gpu_trace.region("second"):
                 fakegpu.launch("k")
                 fakegpu.launch("k")
     """)  # fmt: skip
     (case,) = suite.run("--cutrace").cases.values()
     assert {name: values["kernel_launches"] for name, values in case.regions.items()} == {"first": 1, "second": 2}
     assert case.problems == ()
+
+
+REGIONS_OF_FIXTURES = """
+@pytest.fixture
+def spanning(gpu_trace):
+    with gpu_trace.region("spanning"):
+        fakegpu.launch("setup")
+        yield
+        fakegpu.launch("teardown")
+
+@pytest.fixture
+def before(gpu_trace):
+    with gpu_trace.region("before"):
+        fakegpu.launch("before")
+    gpu_trace.value("tokens", 7)
+    gpu_trace.value("mylib.blocks", int(os.environ.get("BLOCKS", 3)))
+
+def test_it(spanning, before, gpu_trace):
+    fakegpu.launch("k")
+    with gpu_trace.region("inner"):
+        fakegpu.launch("i")
+    fakegpu.launch(os.environ.get("EXTRA", "k"))
+
+def test_after(spanning):
+    fakegpu.launch("k")
+"""
+
+
+@pytest.mark.parametrize("window", ["call", "item"])
+def test_regions_and_values_of_fixtures(suite: Suite, window: str) -> None:
+    suite.write("pytest.ini", f"[pytest]\ncutrace_window = {window}\n")
+    suite.write("test_a.py", REGIONS_OF_FIXTURES)
+    assert suite.run().status == 0
+    done = suite.run("--cutrace-update")
+    assert done.status == 0, done.output
+    case = done.case("test_it")
+    assert case.problems == ()
+    assert case.user == {"tokens": 7, "mylib.blocks": 3}
+    regions = {name: values["kernels"] for name, values in case.regions.items()}
+    if window == "item":
+        assert regions == {
+            "before": {"before": 1},
+            "spanning": {"before": 1, "i": 1, "k": 2, "setup": 1},
+            "inner": {"i": 1},
+        }
+        return
+    assert regions == {"spanning": {"i": 1, "k": 2}, "inner": {"i": 1}}, "in the second run too"
+    assert case.runs == 2
+    again = suite.run("--cutrace", EXTRA="more", BLOCKS="4")
+    rows = {(row.metric, row.region) for row in again.case("test_it").rows if row.failed}
+    assert rows == {("kernel_launches", ""), ("kernel_launches", "spanning"), ("mylib.blocks", "")}
+    assert again.case("test_after").state is State.GATED
+
+
+def test_the_module_cutrace_is_not_hidden(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import cutrace
+
+        def test_it(gpu_trace):
+            assert cutrace.__name__ == "cutrace"
+            fakegpu.launch("k")
+
+        def test_no_such_fixture(request):
+            with pytest.raises(pytest.FixtureLookupError):
+                request.getfixturevalue("cutrace")
+    """)  # fmt: skip
+    assert suite.run("--cutrace").status == 0
 
 
 def test_repeat_and_warmup(suite: Suite) -> None:
@@ -89,26 +158,26 @@ def test_repeat_and_warmup(suite: Suite) -> None:
     assert done.status == 0, done.output
     assert done.case("test_it").runs == 3
     (text,) = suite.golden().values()
-    assert "kernel_launches = 1" in text
-    assert "n = 3 }" in text
+    assert "kernels = { k = 1 }" in text
+    assert "unconfirmed" not in text
 
 
 def test_markers_are_closer_than_the_session(suite: Suite) -> None:
     suite.write("test_a.py", """
         MORE = int(os.environ.get("MORE", 0))
 
-        @pytest.mark.cutrace(ignore=["noise*"])
+        @pytest.mark.cutrace(ignore=["kernels:noise*"])
         def test_ignore():
             fakegpu.launch("k")
             for i in range(MORE):
                 fakegpu.launch("noise_kernel")
 
-        @pytest.mark.cutrace(tolerance={"kernel_launches": 0.5, "streams_used": "50%"}, gate="memory")
-        def test_gate():
+        @pytest.mark.cutrace(tolerance={"kernel_launches": 0.5, "streams_used": "50%"})
+        def test_tolerance():
             for _ in range(10 + MORE):
                 fakegpu.launch("k")
 
-        @pytest.mark.cutrace(gate=["exact"])
+        @pytest.mark.cutrace(gate=["work"])
         class TestClass:
             @pytest.mark.cutrace(off=True)
             def test_off(self):
@@ -138,6 +207,7 @@ def test_limits(suite: Suite) -> None:
     assert done.failed == {"test_over"}
     (line,) = [line for line in done.output.splitlines() if line.startswith("  peak_memory")]
     assert line.split() == ["peak_memory", "1", "MiB", "2", "MiB", "limit", "WORSE", "over", "the", "limit"]
+    assert "cutrace: peak_memory 2 MiB (limit 1 MiB)" in done.output
 
 
 def test_scopes(suite: Suite) -> None:
@@ -157,18 +227,18 @@ def test_scopes(suite: Suite) -> None:
         assert done.case("test_plain").state is state, scope
     suite.write("pytest.ini", "[pytest]\ncutrace_scope = marked\n")
     suite.run("--cutrace", "--cutrace-update")
-    assert list(suite.golden()) == ["test_a.py/test_marked.toml"]
+    assert "test_plain" not in suite.golden()["test_a.toml"]
 
 
 def test_hooks(suite: Suite) -> None:
     suite.write("conftest.py", """
         results = []
 
-        def pytest_cutrace_gpu_key(names, facts):
-            return "sm_" + facts["compute capability"].replace(".", "")
+        def pytest_cutrace_environment(names, facts):
+            return "sm_" + facts["compute capability"].replace(".", "") + "-mine"
 
         def pytest_cutrace_golden_path(item, root):
-            return root / "flavour" / (item.name + ".toml")
+            return root / "flavour" / (item.path.stem + ".toml")
 
         def pytest_cutrace_normalize_kernel(name):
             return "generated" if name.startswith("gen_") else None
@@ -176,11 +246,11 @@ def test_hooks(suite: Suite) -> None:
         def pytest_cutrace_metrics(trace, window):
             return {"mylib.blocks": int(trace.launches[trace.kernels["launch"]]["grid_x"].sum())}
 
-        def pytest_cutrace_compare(item, golden, runs, gpu, rules):
+        def pytest_cutrace_compare(item, entry, runs, environment, rules):
             from dataclasses import replace
             from cutrace.golden import compare
             if item.name == "test_forgiven":
-                return replace(compare(golden, runs, gpu=gpu, rules=rules), rows=())
+                return replace(compare(entry, runs, environment=environment, rules=rules), rows=())
 
         def pytest_cutrace_result(item, case):
             with open("results.txt", "a") as file:
@@ -190,10 +260,10 @@ def test_hooks(suite: Suite) -> None:
     program = body.format("test_it") + body.format("test_forgiven")
     suite.write("test_a.py", program.format(4))
     suite.run("--cutrace", "--cutrace-update")
-    text = suite.golden()["flavour/test_it.toml"]
+    text = suite.golden()["flavour/test_a.toml"]
     assert "kernels = { generated = 1 }" in text
     assert '"mylib.blocks" = 4' in text
-    assert "[gpu.sm_90]" in text
+    assert 'seen = ["sm_90-mine"]' in text
     suite.write("test_a.py", program.format(5))
     assert suite.run("--cutrace").failed == {"test_it"}
     assert (suite.folder / "results.txt").read_text().split() == [

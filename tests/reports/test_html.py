@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,42 +14,15 @@ from hypothesis import strategies as st
 import cutrace
 from cutrace.analysis.metrics import measure
 from cutrace.analysis.windows import whole
-from cutrace.golden import Row, Verdict
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Verdict
 from cutrace.reports.html import html
 from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline
 from cutrace.reports.timeline import timeline, top_kernels
+from reports.page import Page
 
 DATA = Path(__file__).parents[1] / "data"
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x00\x1b[31m\u2028\udc80é<!--{{style}}"
-
-
-class Page(HTMLParser):
-    """What a browser makes of a page: tags with attributes, and the text of scripts by id."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: dict[str, str] = {}
-        self.words = ""
-        self._script: str | None = None
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        self._script = dict(attrs).get("id") or "" if tag == "script" else None
-
-    def handle_endtag(self, tag):
-        self._script = None
-
-    def handle_data(self, data):
-        if self._script is not None:
-            self.scripts[self._script] = self.scripts.get(self._script, "") + data
-        else:
-            self.words += data
-
-    def case(self, number: int) -> dict:
-        return json.loads(self.scripts[f"c{number}"])
 
 
 def full(text: str, state: State = State.GATED) -> Case:
@@ -59,7 +31,7 @@ def full(text: str, state: State = State.GATED) -> Case:
     picture = Timeline(10, (Lane(text, text, ((0, 5, 0, 0, 1), (2, 3, 0, 1, 0))),), (Style(text, text, "kernel"),), 3)
     return Case(
         text, text, state, text, text, (row,), {text: 1, "kernels": {text: 2}}, {text: {text: 1}}, {text: text},
-        (text,), (text,), {text: text}, 1.5, 2, text, text, (Kernel(text, 1, 2, 2, 2),), picture,
+        (text,), (text,), {text: text}, 1.5, 2, text, text, (Kernel(text, 1, 2, 2, 2),), picture, text, text, text,
     )  # fmt: skip
 
 
@@ -118,14 +90,50 @@ def test_a_table_has_golden_and_now_of_each_metric_in_the_order_of_the_documenta
     [table] = Page(html(report(Case("a", rows=rows, values=values)))).case(0)["tables"]
     assert [(row["name"], row.get("golden"), row["now"]) for row in table["rows"]] == [
         ("kernel_launches", None, "3"),
-        ("kernels", None, "3"),
         ("sync_calls", "1", "2"),
         ("kernel_time", "18.0us", "18.7us"),
         ("idle_share", None, "50.0 %"),
     ]
-    assert table["rows"][1]["parts"] == [["g", "2"], ["f", "1"]]
-    assert table["rows"][2]["mark"] == "bad"
-    assert table["rows"][3]["detail"] == "(not gated)"
+    assert table["rows"][0]["parts"] == [["g", "2\u00a0\u00d7"], ["f", "1\u00a0\u00d7"]]
+    assert table["rows"][1]["mark"] == "bad"
+    assert table["rows"][2]["detail"] == "(not gated)"
+
+
+def test_a_breakdown_stands_in_the_row_of_its_total():
+    rows = (
+        Row("memcpy_bytes", "", {"d2h": 4}, {"d2h": 8}, "exact", Verdict.CHANGED, True, failed=True),
+        Row("kernel_launches", "", 3, 4, "limit", Verdict.WORSE, True, failed=True),
+    )
+    values = {"memcpy_bytes": 8, "memcpy_d2h_bytes": 8, "sync_calls": 2, "syncs": {"f": 2}, "kernels": {"k": 4}}
+    values |= {"memcpy_count": 3, "memcpy_d2h_count": 1, "memcpy_h2d_count": 2}
+    [table] = Page(html(report(Case("a", rows=rows, values=values)))).case(0)["tables"]
+    assert [(row["name"], row["parts"]) for row in table["rows"]] == [
+        ("kernel_launches", [["k", "4\u00a0\u00d7"]]),
+        ("memcpy_count", [["h2d", "2\u00a0\u00d7"], ["d2h", "1\u00a0\u00d7"]]),
+        ("memcpy_bytes", [["d2h", "8 B"]]),
+        ("sync_calls", [["f", "2\u00a0\u00d7"]]),
+    ]
+
+
+def test_updates_better_tests_and_environments_are_told_apart():
+    changed = Row("sync_calls", "", 1, 2, "exact", Verdict.CHANGED, True, "+ cudaStreamSynchronize", True)
+    less = Row("sync_calls", "", 2, 1, "exact", Verdict.BETTER, True)
+    page = Page(html(report(
+        Case("a::updated", state=State.UPDATED, rows=(changed,)),
+        Case("a::better", state=State.GATED, rows=(less,), gpu="NVIDIA H200", environment="sm_90", recorded_on="CUDA"),
+        Case("a::other", state=State.UNVERIFIED, reason="no golden for sm_80", gpu="NVIDIA A100", environment="sm_80"),
+        Case("a::once", state=State.UNCONFIRMED),
+    )))  # fmt: skip
+    assert [page.case(n)["nodeid"] for n in range(4)] == ["a::other", "a::once", "a::updated", "a::better"]
+    assert "failed 1" not in page.words
+    assert "better 1" in page.words
+    assert "updated: sync_calls 1 → 2 (+ cudaStreamSynchronize)" in page.words
+    assert "sm_80 · a" in page.words
+    assert page.case(1)["reason"].startswith("recorded from one run")
+    [row] = page.case(2)["tables"][0]["rows"]
+    assert (row["verdict"], row["mark"], row["detail"]) == ("updated", "new", "+ cudaStreamSynchronize")
+    assert page.case(3)["facts"] == ["NVIDIA H200 (sm_90)", "CUDA"]
+    assert [dict(a).get("data-better", "no") for tag, a in page.tags if tag == "li"] == ["no", "no", "no", None]
 
 
 def test_slices_are_the_distance_to_the_one_before():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,19 +13,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace import CutraceError
-from cutrace.golden import Interval, Row, Verdict
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Interval, Span, Verdict
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
 from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline, plain
 
 INTERVALS = st.builds(Interval, *[st.integers(0, 1 << 60)] * 4, st.tuples(st.integers(0, 9)))
 VALUES = st.one_of(st.integers(-(1 << 70), 1 << 70), st.dictionaries(st.text(), st.integers()))
-STORED = st.one_of(st.none(), VALUES, INTERVALS)
+COUNTS = st.one_of(st.integers(0, 1 << 70), st.lists(st.integers(), min_size=1).map(tuple))
+NAMES = st.one_of(st.text(), st.sampled_from(["interval", "span", "min"]))
+SPANS = st.builds(Span, st.integers(), st.integers())
+STORED = st.one_of(st.none(), COUNTS, st.dictionaries(NAMES, COUNTS), SPANS, INTERVALS)
 ROWS = st.builds(Row, st.text(), st.text(), STORED, STORED, st.text(), st.sampled_from(Verdict), st.booleans())
 LANES = st.builds(Lane, st.text(), st.text(), st.lists(st.tuples(*[st.integers(0, 99)] * 5)).map(tuple))
 CASES = st.builds(
     Case,
     st.text(),
     state=st.sampled_from(State),
+    environment=st.text(),
+    job=st.text(),
+    change=st.none() | st.dictionaries(st.text(), st.text() | st.integers(0, 9)),
     reason=st.text(),
     rows=st.lists(ROWS, max_size=3).map(tuple),
     values=st.dictionaries(st.text(), VALUES),
@@ -48,11 +57,12 @@ def test_a_case_comes_back_from_json_as_it_was(case):
 
 @given(st.lists(CASES, max_size=3), st.text())
 def test_a_report_comes_back_without_its_pictures(cases, header):
-    report = Report(tuple(cases), header, versions={"cutrace": header}, notes=(header,))
+    report = Report(tuple(cases), header, versions={"cutrace": header}, notes=(header,), commit="abc", job="gpu")
     again = Report.from_json(json.loads(report_text(report)))
     assert again.counts == report.counts
-    assert again.header == header
+    assert (again.header, again.commit, again.job) == (header, "abc", "gpu")
     assert [case.timeline for case in again.cases] == [None] * len(cases)
+    assert [case.change for case in again.cases] == [None] * len(cases)
     assert [case.rows for case in again.cases] == [case.rows for case in report.cases]
 
 
@@ -88,6 +98,21 @@ def test_what_a_test_recorded_may_be_anything(tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["metrics.json"]
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_a_file_has_the_mode_of_the_umask_which_stays_as_it_is(tmp_path, monkeypatch, mask):
+    def refused(mask: int) -> int:
+        raise AssertionError("the umask belongs to the process")
+
+    before = os.umask(mask)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", refused)
+            write(tmp_path / "report.json", "{}")
+    finally:
+        assert os.umask(before) == mask
+    assert (tmp_path / "report.json").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def test_ids_that_are_no_unicode_are_written_escaped(tmp_path):
     write(tmp_path / "report.json", report_text(Report((Case("a::b[\udc80é]"),))))
     assert read_report(tmp_path / "report.json").cases[0].nodeid == "a::b[\udc80é]"
@@ -99,9 +124,14 @@ def test_a_file_of_something_else_says_what_to_do(tmp_path):
         file.write_text(text)
         with pytest.raises(CutraceError, match=words):
             read_report(file)
-    file.write_text(report_text(Report(())).replace('"format": 1', '"format": 99'))
-    with pytest.raises(CutraceError, match="update cutrace"):
-        read_report(file)
+    for number, words in ((99, "update cutrace"), (1, "write it again with this cutrace")):
+        file.write_text(report_text(Report(())).replace('"format": 2', f'"format": {number}'))
+        with pytest.raises(CutraceError, match=words):
+            read_report(file)
+    for cases in ('[{"nodeid": "a", "state": "odd"}]', "[7]", '[{"nodeid": "a", "rows": [{}]}]'):
+        file.write_text(report_text(Report(())).replace('"cases": []', f'"cases": {cases}'))
+        with pytest.raises(CutraceError, match="is damaged"):
+            read_report(file)
     with pytest.raises(CutraceError, match="cannot read"):
         read_report(tmp_path / "none.json")
     with pytest.raises(CutraceError, match="cannot write"):
@@ -121,3 +151,16 @@ def test_a_gated_test_whose_numbers_cannot_be_trusted_has_drifted():
     assert Case("a", state=State.GATED, problems=("lost",)).drifted
     assert not Case("a", state=State.TRACED, problems=("lost",)).drifted
     assert Report((Case("a"), Case("b", state=State.GATED, rows=(failed,)))).drifted[0].nodeid == "b"
+
+
+def test_better_are_gated_rows_that_did_less_and_do_not_fail():
+    less = Row("sync_calls", "", 2, 1, "exact", Verdict.BETTER, True)
+    rows = (less, replace(less, failed=True), replace(less, gated=False), replace(less, verdict=Verdict.SAME))
+    assert Case("a", state=State.GATED, rows=rows).better == (less,)
+    assert Case("a", state=State.UPDATED, rows=(less,)).better == ()
+    assert [case.nodeid for case in Report((Case("a", rows=(less,)), Case("b"), Case("c", rows=rows))).better] == ["a"]
+
+
+def test_devices_are_gpus_with_their_environment():
+    cases = (Case("a", gpu="NVIDIA A100", environment="sm_80"), Case("b", gpu="NVIDIA A100"), Case("c"))
+    assert Report(cases).devices == ("NVIDIA A100 (sm_80)", "NVIDIA A100")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.golden import Row, Verdict
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Verdict
 from cutrace.reports.junit import properties
 from cutrace.reports.markdown import markdown, text
 from cutrace.reports.model import Case, Kernel, Report, State
@@ -57,6 +58,45 @@ def test_junit_properties_are_plain_numbers():
         "cutrace.forward.memset_count": "1",
         "cutrace.user.tokens": "7",
         "cutrace.user.what": "x\ufffd",
-        "cutrace.failed.kernel_launches": "golden 3, now 4: + cast_kernel x1 (new)",
+        "cutrace.failed.kernel_launches": "kernel_launches 3 -> 4 (+ cast_kernel)",
         "cutrace.file.trace.pftrace": "a/trace.pftrace",
     }
+
+
+def test_junit_names_what_was_updated_and_what_got_better_and_no_failure():
+    less = Row("kernel_launches", "forward", 10, 1, "exact", Verdict.BETTER, True)
+    found = dict(properties(Case("a", state=State.GATED, environment="sm_90", rows=(less,))))
+    assert found == {
+        "cutrace.state": "gated",
+        "cutrace.environment": "sm_90",
+        "cutrace.better.forward.kernel_launches": "forward/kernel_launches 10 -> 1",
+    }
+    found = dict(properties(Case("a", state=State.UPDATED, rows=(ROW,))))
+    assert found == {
+        "cutrace.state": "updated",
+        "cutrace.updated.kernel_launches": "kernel_launches 3 -> 4 (+ cast_kernel)",
+    }
+
+
+def test_an_update_is_listed_with_its_values_and_is_no_failure():
+    made = markdown(Report((Case("t.py::a", state=State.UPDATED, rows=(ROW,)), Case("t.py::b", state=State.UPDATED))))
+    assert "### <code>" not in made
+    assert "failed" not in made
+    assert "<summary>Updated golden values: 2 tests</summary>" in made
+    assert "| <code>t.py&#58;&#58;a</code> | kernel&#95;launches 3 -&#62; 4 (+ cast&#95;kernel) |" in made
+    assert "1 test with values that are new." in made
+
+
+def test_better_unconfirmed_and_unverified_tests_are_listed_with_their_environments():
+    less = Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True, "- gemm x9")
+    cases = (
+        Case("t.py::a", state=State.GATED, rows=(less,), gpu="H200", environment="sm_90", job="nightly"),
+        Case("t.py::b", state=State.UNVERIFIED, reason="no golden for sm_80", gpu="A100", environment="sm_80"),
+        Case("t.py::c", state=State.UNCONFIRMED),
+    )
+    made = markdown(Report(cases, job="gpu", commit="4f1c09e2"))
+    assert "gpu, commit 4f1c09e2" in made
+    assert "<summary>Better than the golden values: 1 test</summary>" in made
+    assert "</code> on H200 (sm&#95;90), nightly | kernel&#95;launches 10 -&#62; 1 (- gemm x9) |" in made
+    assert "- 1 x no golden for sm&#95;80: <code>t.py&#58;&#58;b</code> on A100 (sm&#95;80)" in made
+    assert "<summary>Not confirmed: 1 test</summary>" in made

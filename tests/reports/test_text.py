@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.golden import Interval, Row, Verdict
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Interval, Span, Verdict
 from cutrace.reports.model import Case, Report, State
-from cutrace.reports.text import failure, footer, remark, table, top
+from cutrace.reports.text import (
+    CLICK,
+    TERMINAL_WRITER,
+    changes,
+    failure,
+    failure_lines,
+    footer,
+    footer_lines,
+    remark,
+    table,
+    table_lines,
+    top,
+)
 from cutrace.reports.values import counts, duration, pair, short, shown, size, title
 
 
@@ -31,19 +45,59 @@ def softmax(*rows: Row, **more) -> Case:
     return Case(NODEID, "failed", State.GATED, gpu="NVIDIA H200", rows=rows, **more)
 
 
-def test_a_failure_names_the_kernel_the_call_the_trace_and_the_way_on():
+def test_a_failure_names_the_metrics_the_kernel_the_call_the_trace_and_the_way_on():
     trace = ".cutrace/tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096/trace.pftrace"
-    assert failure(softmax(KERNEL, SAME, SYNC, TIME, artifacts={"trace.pftrace": trace})) == "\n".join(
+    case = softmax(KERNEL, SAME, SYNC, TIME, artifacts={"trace.pftrace": trace}, environment="sm_90")
+    assert failure(case) == "\n".join(
         [
-            "cutrace: TestSoftmax.test_fwd[float16-1024x4096]  on NVIDIA H200",
+            "cutrace: kernel_launches 3 -> 4 (+ cast_fp32_kernel), sync_calls 1 -> 2 (+ cudaStreamSynchronize)",
+            "  TestSoftmax.test_fwd[float16-1024x4096] on NVIDIA H200 (sm_90)",
             "  metric            golden     now   rule",
             "  kernel_launches        3       4   exact   + cast_fp32_kernel x1 (new)",
             "  sync_calls             1       2   exact   + cudaStreamSynchronize",
             "  kernel_time       18.7us  19.0us   5 %     SAME (not gated)",
             f"  trace     {trace}",
-            f"  if intended: pytest --cutrace --cutrace-update '{NODEID}'",
+            f"  if intended: pytest --cutrace-update '{NODEID}'",
         ]
     )
+    styles = [style for _, style in failure_lines(case)]
+    assert styles == ["bad", "bold", "dim", "bad", "bad", "", "", ""]
+
+
+def test_the_first_line_of_a_failure_is_bounded():
+    rows = [changed("sync_calls", n, n + 1, "+ " + "very_long_name_" * 40) for n in range(9)]
+    first = failure(softmax(*rows)).splitlines()[0]
+    assert first.startswith("cutrace: sync_calls 0 -> 1 (+ very_long_name_")
+    assert first.endswith(", and 5 more")
+    assert len(first) < 500
+
+
+def test_a_limit_is_named_with_what_broke_it():
+    over = Row("kernel_launches", "forward", 3, 4, "limit", Verdict.WORSE, True, "over the limit, fill x4", True)
+    assert changes([over]) == ["forward/kernel_launches 4 (limit 3: fill x4)"]
+    assert changes([Row("busy_ns", "", 10, 2000, "limit", Verdict.WORSE, True, "over the limit", True)]) == [
+        "busy 2.0us (limit 10ns)"
+    ]
+
+
+def test_rows_have_the_style_of_their_verdict():
+    rows = [
+        KERNEL,
+        changed("sync_calls", 1, 2, gated=False),
+        Row("memcpy_count", "", 4, 2, "exact", Verdict.BETTER, True),
+        Row("memset_count", "", 4, 2, "exact", Verdict.BETTER, True, failed=True),
+        SAME,
+    ]
+    assert [style for _, style in table_lines(rows)] == ["dim", "bad", "warn", "good", "bad", ""]
+    assert [text for text, _ in table_lines(rows)] == table(rows)
+    assert set(CLICK) == set(TERMINAL_WRITER)
+
+
+def test_doing_less_that_fails_names_what_became_less():
+    less = Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True, "- gemm x9", True)
+    lines = failure(softmax(less)).splitlines()
+    assert lines[0] == "cutrace: kernel_launches 10 -> 1 (- gemm x9)"
+    assert lines[-1] == f"  if intended: pytest --cutrace-update '{NODEID}'"
 
 
 def test_more_memory_is_replaced_only_by_update_all():
@@ -63,6 +117,7 @@ def test_a_broken_limit_is_no_golden_value_to_update():
 
 def test_numbers_that_cannot_be_trusted_are_not_to_be_updated_from():
     text = failure(softmax(KERNEL, problems=("3 records were dropped by CUPTI",)))
+    assert text.startswith("cutrace: not verified: 3 records were dropped by CUPTI, kernel_launches 3 -> 4")
     assert "  not verified: 3 records were dropped by CUPTI" in text
     assert "if intended" not in text
 
@@ -106,19 +161,68 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         *(Case(f"a::c{n}", state=State.UNTRACED, reason="no GPU work") for n in range(3)),
         Case("a::d", state=State.UNTRACED, reason="ncu holds CUPTI"),
         Case("a::e", state=State.MISSING, gpu="NVIDIA H200"),
-        Case("a::f", state=State.UPDATED),
+        Case("a::f", state=State.UPDATED, golden="golden/a.toml"),
+        Case("a::g", state=State.UPDATED, golden="golden/a.toml"),
+        Case("a::h", state=State.UNVERIFIED, reason="no golden for sm_80", values={"kernel_launches": 1}),
+        Case("a::i", state=State.UNCONFIRMED),
+        softmax(Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True, "- gemm x9")),
     )
     lines = footer(Report(cases), written=[".cutrace/report.html"], proposed=".cutrace/proposed")
+    better = "TestSoftmax.test_fwd[float16-1024x4096]: kernel_launches 10 -> 1 (- gemm x9)"
     assert lines == [
-        "cutrace: 4 traced, 2 gated (1 failed), 1 unverified, 4 not traced on NVIDIA H200",
-        "  unverified  1  no GPU was found",
-        "  not traced  3  no GPU work",
-        "              1  ncu holds CUPTI",
-        "  no golden   1 test: candidates are in .cutrace/proposed; cutrace golden accept .cutrace/proposed",
-        "  golden      1 file written: review before you commit",
-        "  report      .cutrace/report.html",
+        "cutrace: 8 traced, 3 gated (1 failed), 2 unverified, 1 unconfirmed, 4 not traced on NVIDIA H200",
+        "  unverified   1  no GPU was found",
+        "               1  no golden for sm_80",
+        "  unconfirmed  1  recorded from one run; run `pytest --cutrace-update` again to confirm",
+        f"  better       1  {better}",
+        "  not traced   3  no GPU work",
+        "               1  ncu holds CUPTI",
+        "  no golden    1 test",
+        "  updated      2 tests in 1 file: review before you commit",
+        "  candidates   .cutrace/proposed; to take them over: cutrace golden accept .cutrace/proposed",
+        "  report       .cutrace/report.html",
     ]
     assert footer(Report(())) == ["cutrace: 0 traced, 0 gated, 0 unverified, 0 not traced"]
+
+
+def test_candidates_are_named_only_where_there_are_any():
+    assert not any("candidates" in line for line in footer(Report((softmax(SAME),)), proposed="x"))
+    assert not any("candidates" in line for line in footer(Report((softmax(KERNEL, values={"a": 1}),))))
+    assert any("candidates" in line for line in footer(Report((softmax(KERNEL, values={"a": 1}),)), proposed="x"))
+
+
+def test_many_better_tests_are_counted():
+    less = Row("kernel_launches", "", 10, 1, "exact", Verdict.BETTER, True)
+    lines = footer(Report(tuple(Case(f"a::t{n}", state=State.GATED, rows=(less,)) for n in range(1234))))
+    assert lines[1] == "  better  1,234  t0: kernel_launches 10 -> 1"
+    assert lines[2] == "                 t1: kernel_launches 10 -> 1"
+    assert lines[-1] == "                 and 1,224 more"
+    assert len(lines) == 12
+
+
+def test_long_reasons_stay_aligned():
+    long = "a reason that is rather long and says very much about the machine, its driver and its files"
+    cases = [Case(f"a::{n}", state=State.UNTRACED, reason="short") for n in range(12)]
+    lines = footer(Report((*cases, Case("b", state=State.UNTRACED, reason=long))), width=60)
+    assert lines[1:3] == ["  not traced  12  short", "               1  a reason that is rather long and says very"]
+    assert lines[3].startswith(" " * 18 + "much about")
+    assert all(len(line) <= 60 for line in lines[1:])
+
+
+def test_an_update_that_worked_is_no_failure():
+    case = Case("a::b", state=State.UPDATED, rows=(KERNEL, SAME), golden="golden/a.toml")
+    report = Report((case,))
+    assert not report.drifted
+    assert case.updated == (replace(KERNEL, failed=False),)
+    assert "failed" not in "\n".join(footer(report))
+    assert [style for _, style in footer_lines(report)] == ["bold", ""]
+
+
+def test_a_broken_limit_fails_in_an_update_too():
+    limit = Row("kernel_launches", "", 3, 4, "limit", Verdict.WORSE, True, "over the limit", True)
+    case = Case("a::b", state=State.UPDATED, rows=(limit,))
+    assert case.drifted
+    assert case.updated == ()
 
 
 def test_the_tests_with_the_most_kernel_time():
@@ -146,6 +250,13 @@ def test_the_tests_with_the_most_kernel_time():
         ("copy_bandwidth", 3 << 30, "3 GiB/s"),
         ("kernels", {"a": 2, "b": 1}, "3"),
         ("kernels", {}, "0"),
+        ("sync_calls", (1, 2), "1 or 2"),
+        ("memcpy_bytes", (4, 1024), "4 B or 1 KiB"),
+        ("sync_calls", {"a": (1, 2), "b": 3}, "4 or 5"),
+        ("sync_calls", {"a": (1, 2), "b": (3, 9)}, "4 to 11"),
+        ("peak_memory_bytes", Span(0, 2 << 20), "0 B to 2 MiB"),
+        ("streams_used", Span(0, 3), "0 to 3"),
+        ("streams_used", Span(3, 3), "3"),
         ("mylib.tokens", 7, "7"),
         ("mylib.share", 0.5, "0.5"),
         ("mylib.wait_ns", 1500, "1.5us"),
@@ -173,6 +284,9 @@ ODD = st.one_of(
     st.text(),
     st.dictionaries(st.text(), st.one_of(st.integers(), st.none(), st.floats())),
     st.builds(Interval, *[st.integers()] * 4),
+    st.builds(Span, st.integers(), st.integers()),
+    st.lists(st.one_of(st.integers(), st.text())).map(tuple),
+    st.dictionaries(st.text(), st.lists(st.one_of(st.integers(), st.text())).map(tuple)),
     st.binary(),
 )
 NAMES = st.one_of(st.sampled_from(["kernels", "busy_ns", "idle_share", "memcpy_bytes", "copy_bandwidth"]), st.text())
@@ -191,8 +305,8 @@ def test_no_value_is_too_odd(name, golden, now):
 def test_no_case_is_too_odd(rows, values, nodeid, reason):
     case = Case(nodeid, rows=tuple(rows), values=values, reason=reason, gpu=nodeid, problems=(reason,), notes=(nodeid,))
     assert all(line.isprintable() for line in failure(case).split("\n"))
-    report = Report((case,), notes=(reason,))
-    assert all(line.isprintable() for line in [*footer(report), *top(report, 3)])
+    report = Report((case, Case(nodeid, state=State.UPDATED, rows=tuple(rows))), notes=(reason,))
+    assert all(line.isprintable() for line in [*footer(report), *footer(report, width=40), *top(report, 3)])
 
 
 @given(st.floats(min_value=0, max_value=1e15), st.floats(min_value=0, max_value=1e17))

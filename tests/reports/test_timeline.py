@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 import cutrace
+from captures import Capture
+from cutrace.analysis.definitions import COPY_KINDS
+from cutrace.analysis.marks import Window
 from cutrace.analysis.metrics import measure
-from cutrace.analysis.windows import Window, whole
+from cutrace.analysis.windows import whole
 from cutrace.reports.model import SLICE_KINDS
 from cutrace.reports.timeline import timeline, top_kernels
 
@@ -93,3 +96,14 @@ def test_a_region_has_a_lane_and_an_empty_window_none(trace):
     assert nothing.lanes == ()
     assert nothing.span_ns == 10
     assert top_kernels(trace, Window("", window.end + 10, window.end + 20)) == ()
+
+
+def test_copies_of_arrays_have_the_direction_that_metrics_count(tmp_path):
+    kinds = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 8: "d2d", 9: "h2h", 10: "p2p", 0: "other"}
+    for kind, direction in kinds.items():
+        with Capture(tmp_path / "a.bin") as made:
+            made.memcpy(100, 200, 64, kind=kind)
+        with cutrace.load(tmp_path / "a.bin") as trace:
+            window = whole(trace)
+            assert measure(trace, window).values[f"memcpy_{direction}_count"] == 1
+            assert [style.name for style in timeline(trace, window).styles] == [f"copy {COPY_KINDS[direction]}"]

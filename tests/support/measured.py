@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutrace.analysis.metrics import Metrics
+from cutrace.analysis.definitions import Metrics
+from cutrace.golden import Change, Entry, Module, Observed, Rules, merged, observed, parse_update
+from cutrace.golden.naming import golden_path
 
-TEST = "tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]"
-H200 = "nvidia-h200"
+MODULE = "tests/test_softmax.py"
+NAME = "TestSoftmax::test_fwd[float16-1024x4096]"
+TEST = f"{MODULE}::{NAME}"
 FACTS = {"compute capability": "9.0", "driver": "580.159", "cuda": "13.0"}
 SOFTMAX: dict[str, Any] = {
     "kernel_launches": 3, "kernels": {"softmax_fwd": 1, "vectorized_elementwise": 2}, "graph_launches": 0,
@@ -16,6 +19,11 @@ SOFTMAX: dict[str, Any] = {
     "allocations": 0, "allocators": {}, "frees": 0, "pinned_allocations": 0, "pinned_frees": 0, "streams_used": 1,
     "peak_memory_bytes": 32 << 20, "net_memory_bytes": 0,
     "kernel_time_ns": 18_700, "busy_ns": 18_000, "api_time_ns": 40_000, "idle_share": 0.25,
+}  # fmt: skip
+#: What is changed in a run that does no GPU work.
+NOTHING: dict[str, Any] = {
+    "kernels": {}, "memcpy_count": 0, "memcpy_bytes": 0, "memcpy_d2h_count": None, "memcpy_d2h_bytes": None,
+    "memset_count": 0, "memset_bytes": 0, "streams_used": 0,
 }  # fmt: skip
 
 
@@ -27,7 +35,42 @@ def run(
     gpus: tuple[str, ...] = ("NVIDIA H200",),
     **changed: Any,
 ) -> Metrics:
-    """A run of a softmax test: three kernels, a copy of 4 bytes, a memset and a wait; with what is changed. A metric
-    that is changed to None is left out."""
-    values = {name: value for name, value in {**SOFTMAX, **changed}.items() if value is not None}
-    return Metrics(values, regions or {}, problems, gpus, facts, 5)
+    """A run of a softmax test: three kernels, a copy of 4 bytes, a fill and a wait; with what is changed. A metric that
+    is changed to None is left out. The totals of kernels and calls follow from what is listed by name."""
+    values = {name: value for name, value in {**SOFTMAX, **totalled(changed)}.items() if value is not None}
+    named = {name: totalled(inside) for name, inside in (regions or {}).items()}
+    return Metrics(values, named, problems, gpus, facts, 5)
+
+
+def totalled(values: dict[str, Any]) -> dict[str, Any]:
+    """Metrics with the totals of those that are listed by name."""
+    totals = {"kernels": "kernel_launches", "syncs": "sync_calls", "allocators": "allocations"}
+    return {totals[name]: sum(values[name].values()) for name in totals if name in values} | values
+
+
+def entry(*runs: Metrics, environment: str = "sm_90", confirmed: bool = True, **rules: Any) -> Entry:
+    """What a golden file says of a test that did this in one environment, the plain run if none is given."""
+    return {environment: observed(runs or (run(),), Rules(**rules), confirmed=confirmed)}
+
+
+def updated(
+    old: Entry | None, *runs: Metrics, environment: str = "sm_90", update: str = "changed", **options: Any
+) -> tuple[Entry, tuple[str, ...]]:
+    """The entry after an update with these runs, and what was not taken over."""
+    confirmed = options.pop("confirmed", True)
+    rules = Rules(**options)
+    new = observed(runs, rules, confirmed=confirmed)
+    return merged(old, new, environment=environment, update=parse_update(update), rules=rules)
+
+
+def change(
+    root: Any, nodeid: str = TEST, environment: str = "sm_90", line: int = 0, before: str = "", **changed: Any
+) -> Change:
+    """A test that wants what it measured in its golden file under ``root``."""
+    return Change(nodeid, golden_path(root, nodeid), environment, observed([run(**changed)]), line, before)
+
+
+def many(count: int) -> Module:
+    """The golden file of a test that has many parameters, with one kernel each."""
+    tests = {f"test_fwd[{i}]": {"sm_90": Observed({"": {"kernel_launches": {"softmax_fwd": 1}}})} for i in range(count)}
+    return Module(MODULE, tests)

@@ -19,8 +19,10 @@ from .fakedriver import FakeDriver
 
 _MODULES = {
     "asyncio": "pytest_asyncio",
+    "benchmark": "pytest_benchmark",
     "html": "pytest_html",
     "metadata": "pytest_metadata",
+    "randomly": "pytest_randomly",
     "rerunfailures": "pytest_rerunfailures",
     "xdist": "xdist",
 }

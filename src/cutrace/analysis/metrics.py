@@ -1,13 +1,8 @@
-"""The metrics of a window of a capture: what the program did there, as numbers that can be compared.
-
-docs/metrics.md defines each; :data:`METRICS` has the same list for programs. A test holds the two together.
-"""
+"""The metrics of a window of a capture: what the program did there, as numbers that can be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,88 +11,16 @@ import numpy as np
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
+from .definitions import COPY_KINDS, METRICS, Metrics, Value
+from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
 from .summary import union
-from .windows import ALL_PROCESSES, Window
 from .work import TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
 
-#: One number, or counts by name.
-Value = int | float | dict[str, int]
+#: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
+DIRECTIONS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
+_DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(DIRECTIONS.get(kind, "other")) for kind in range(256)])
 
-
-class Gate(Enum):
-    """How a metric is compared: any change counts (exact), growth beyond a bound (memory), only change beyond what
-    repeats scatter (time), or never (info)."""
-
-    EXACT = "exact"
-    MEMORY = "memory"
-    TIME = "time"
-    INFO = "info"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What one metric is. ``unit`` is "" for counts; ``counts`` says that the value is a dict of counts by name;
-    ``always`` that a window without any of it has the value 0 ({} for a dict), else it has no value there."""
-
-    name: str
-    gate: Gate
-    unit: str
-    doc: str
-    counts: bool = False
-    always: bool = True
-
-
-#: The directions of copies: of the words in names of metrics, and of CUpti_ActivityMemcpyKind.
-COPY_KINDS: dict[str, str] = {
-    "h2d": "from host to device",
-    "d2h": "from device to host",
-    "d2d": "within a device",
-    "h2h": "within host memory",
-    "p2p": "between devices",
-    "other": "of which CUPTI does not know the direction",
-}
-_DIRECTION = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
-_DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(_DIRECTION.get(kind, "other")) for kind in range(256)])
-
-
-def _copies() -> Iterator[Metric]:
-    for kind, words in COPY_KINDS.items():
-        yield Metric(f"memcpy_{kind}_count", Gate.EXACT, "", f"copies {words}", always=False)
-        yield Metric(f"memcpy_{kind}_bytes", Gate.EXACT, "bytes", f"bytes copied {words}", always=False)
-
-
-#: All metrics, in the order of files and tables.
-METRICS: dict[str, Metric] = {
-    m.name: m
-    for m in (
-        Metric("kernel_launches", Gate.EXACT, "", "kernels that ran, those of graphs included"),
-        Metric("kernels", Gate.EXACT, "", "kernels that ran, by normalised name", counts=True),
-        Metric("graph_launches", Gate.EXACT, "", "launches of CUDA graphs"),
-        Metric("memcpy_count", Gate.EXACT, "", "copies of all directions"),
-        Metric("memcpy_bytes", Gate.EXACT, "bytes", "bytes copied in all directions"),
-        *_copies(),
-        Metric("memset_count", Gate.EXACT, "", "memory fills"),
-        Metric("memset_bytes", Gate.EXACT, "bytes", "bytes filled"),
-        Metric("sync_calls", Gate.EXACT, "", "calls that make their thread wait for the GPU"),
-        Metric("syncs", Gate.EXACT, "", "the same, by function", counts=True),
-        Metric("allocations", Gate.EXACT, "", "allocations of device memory"),
-        Metric("allocators", Gate.EXACT, "", "the same, by function", counts=True),
-        Metric("frees", Gate.EXACT, "", "releases of device memory"),
-        Metric("pinned_allocations", Gate.EXACT, "", "allocations of pinned host memory"),
-        Metric("pinned_frees", Gate.EXACT, "", "releases of pinned host memory"),
-        Metric("streams_used", Gate.EXACT, "", "streams on which GPU work ran"),
-        Metric("peak_memory_bytes", Gate.MEMORY, "bytes", "most device memory above that at the begin"),
-        Metric("net_memory_bytes", Gate.MEMORY, "bytes", "device memory taken and not given back"),
-        Metric("kernel_time_ns", Gate.TIME, "ns", "times of all kernels, added"),
-        Metric("busy_ns", Gate.TIME, "ns", "time in which GPU work ran"),
-        Metric("api_time_ns", Gate.TIME, "ns", "time that threads spent in calls of the CUDA API"),
-        Metric("gpu_span_ns", Gate.INFO, "ns", "from the first begin of GPU work to the last end", always=False),
-        Metric("idle_share", Gate.INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
-        Metric("launch_latency_ns", Gate.INFO, "ns", "median time from launch to start of a kernel", always=False),
-        Metric("copy_bandwidth", Gate.INFO, "bytes/s", "bytes copied over the time that copies took", always=False),
-    )
-}
 
 # CUpti_ActivityMemoryKind: what cudaMalloc() and its family give, arrays and managed memory included, and pinned host
 # memory. The driver's own, such as the variables of a module (6, 7), are nobody's allocations.
@@ -111,26 +34,6 @@ UNKNOWN_CALL = "(unknown call)"
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """The metrics of a window.
-
-    ``values`` by name, in the order of :data:`METRICS`; ``regions`` the same for each region of the window by name,
-    all regions of one name together. ``problems`` are sentences why the numbers cannot be trusted. ``gpus`` names
-    the devices that were used, one entry each; ``facts`` is what is known of the first of them and of the software
-    (``compute capability``, ``clock``, ``driver``, ``cuda``), where the capture knows it. ``gpu_records`` counts the
-    GPU work, ``without_launch`` those of it that count by their own start because their launch was not recorded.
-    """
-
-    values: dict[str, Value]
-    regions: dict[str, dict[str, Value]] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    facts: dict[str, str] = field(default_factory=dict)
-    gpu_records: int = 0
-    without_launch: int = 0
 
 
 def measure(
@@ -368,11 +271,14 @@ def _hardware(trace: Trace, work: Selection, window: Window) -> tuple[tuple[str,
         used |= {(pair >> 16, pair & 0xFFFF) for pair in pairs.tolist()}
     names: dict[bytes, str] = {}
     facts: dict[str, str] = {}
+    capabilities: set[str] = set()
     for row in trace.devices:
         if (int(row["process"]), int(row["device"])) in used and bytes(row["uuid"]) not in names:
             names[bytes(row["uuid"])] = trace.strings[int(row["name"])]
-            facts.setdefault("compute capability", f"{row['compute_major']}.{row['compute_minor']}")
+            capabilities.add(f"{row['compute_major']}.{row['compute_minor']}")
             facts.setdefault("clock", f"{round(int(row['core_clock']) / 1000)} MHz")
+    if capabilities:
+        facts["compute capability"] = "+".join(sorted(capabilities))
     info = trace.processes[max(window.process, 0)].info if trace.processes else {}
     facts |= _software(info)
     return tuple(names.values()), facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -22,8 +23,9 @@ VERBS = {
     "merge": "Put the traces of ranks and machines on one timeline.",
     "open": "Show a trace in ui.perfetto.dev.",
     "redact": "Write a capture without command lines, host names and paths.",
-    "check": "Compare a capture with a golden file.",
-    "golden": "Check, accept, prune and compare golden files.",
+    "check": "Compare captures with a golden file.",
+    "report": "Merge and compare reports of several jobs or commits.",
+    "golden": "Create, check, accept, prune and compare golden files.",
     "doctor": "Check whether this machine can record, and say what to do if not.",
     "demo": "Record and convert a small GPU workload.",
 }
@@ -80,7 +82,9 @@ def _end(number: int, frame: object) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     try:
-        return cli.main(arguments, prog_name="cutrace", standalone_mode=False) or 0
+        # click.echo() removes colours where the output is no terminal; these remove them there too.
+        color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+        return cli.main(arguments, prog_name="cutrace", standalone_mode=False, color=color) or 0
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "cutrace"
         return _complain(f"{error.format_message().rstrip('.')}. See `{path} --help`.")

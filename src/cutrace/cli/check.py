@@ -1,25 +1,25 @@
-"""cutrace check: a capture against a golden file."""
+"""cutrace check: captures against golden files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import CutraceError
-from ..units import printable
+from ..units import count_of, printable
 
 if TYPE_CHECKING:
-    from ..analysis.windows import Window
-    from ..golden import Comparison, Golden
-    from ..trace import Trace
+    from ..analysis.definitions import Metrics
+    from ..golden import Comparison
 
 _NAMES = 5
 
 
-@click.command(short_help="Compare a capture with a golden file.")
+@click.command(short_help="Compare captures with a golden file.")
 @click.argument(
     "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
 )
@@ -30,12 +30,14 @@ _NAMES = 5
     required=True,
     help="Golden file to compare with.",
 )
-@click.option("--test", metavar="NODEID", help="Test whose golden file it has to be.")
-@click.option("--gate", default="exact,memory", show_default=True, help="Classes that fail: exact, memory, time; none.")
-@click.option("--tolerance", multiple=True, metavar="METRIC=SHARE", help="E.g. peak_memory=0.05 or kernel_time=10%.")
-@click.option("--ignore", multiple=True, metavar="PATTERN", help="Leave out kernels with such names, e.g. 'nccl*'.")
-@click.option("--gpu", metavar="KEY", help="Section of the golden file that holds; else that of the GPU recorded.")
-@click.option("--strict", is_flag=True, help="Fail for improvements and for what has no golden value too.")
+@click.option("--test", metavar="NODEID", help="Test to compare; else all tests that the captures mark.")
+@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that fail, or none.")
+@click.option("--tolerance", multiple=True, metavar="METRIC=SHARE", help="E.g. kernels=5% or kernel_time=10%.")
+@click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
+@click.option("--own", multiple=True, metavar="PATTERN", help="Kernels that hold in every environment: 'mylib::*'.")
+@click.option("--environment", metavar="NAME", help="Environment that holds, such as sm_90; else that of the capture.")
+@click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
+@click.option("--strict", is_flag=True, help="Fail for doing less and for what has no golden value too.")
 def check(
     sources: tuple[Path, ...],
     golden_file: Path,
@@ -43,59 +45,90 @@ def check(
     gate: str,
     tolerance: tuple[str, ...],
     ignore: tuple[str, ...],
-    gpu: str | None,
+    own: tuple[str, ...],
+    environment: str | None,
+    variant: str,
     strict: bool,
 ) -> int:
-    """Compare what CAPTURE, or several as one, holds of a test with the golden file of the test.
+    """Compare what CAPTURE holds of tests with their golden file. Each CAPTURE is a run of its own.
 
-    A capture without marks of tests is compared as a whole. The exit status is 1 if something gated changed, or the
-    capture is not complete enough to tell.
+    A capture without marks of tests is compared as a whole, with the only test of the golden file or the one that
+    --test names. The exit status is 1 if something gated changed or could not be compared.
     """
+    from ..golden import Rules, compare, joined, parse_gate, parse_ignore, parse_tolerance, read, split
+    from ..golden import environment as environment_of
+    from ..golden import variant as variant_of
+
+    rules = Rules(parse_gate(gate), parse_tolerance(tolerance), parse_ignore(ignore), own, strict, strict)
+    golden = read(golden_file)
+    known = {joined(golden.path, name): entry for name, entry in golden.tests.items()}
+    if test is not None and test not in known:
+        raise CutraceError(f"{golden_file} has no test {printable(test)}: it has {_some(known)}")
+    if environment and not any(environment in entry for entry in known.values()):
+        seen = ", ".join(sorted({name for entry in known.values() for name in entry})) or "none"
+        raise CutraceError(f"{golden_file} knows no environment {environment}: it knows {seen}")
+    default = test or (next(iter(known)) if len(known) == 1 else None)
+    found = measured_runs(sources, test, default)
+    wrong = False
+    for nodeid, runs in found.items():
+        if nodeid not in known:
+            raise CutraceError(f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}")
+        chosen = environment or environment_of(runs[0], variant_of(variant, runs[0].facts))
+        comparison = compare(known[nodeid], runs, environment=chosen, rules=rules)
+        _print(split(nodeid)[1], comparison, chosen, len(runs))
+        wrong |= comparison.failed or bool(comparison.unverified) or comparison.unconfirmed
+    return 1 if wrong else 0
+
+
+def measured_runs(sources: Sequence[Path], test: str | None, default: str | None = None) -> dict[str, list[Metrics]]:
+    """The runs of each test that captures mark, or of ``test`` alone; of captures without marks the whole, as
+    ``default``."""
     from ..analysis.metrics import measure
-    from ..golden import Rules, compare, gpu_name, parse_gate, parse_tolerance, read
+    from ..analysis.windows import whole, windows
     from ..loading import opened
 
-    rules = Rules(parse_gate(gate), parse_tolerance(tolerance), ignore, strict)
-    golden = read(golden_file, test=test)
-    with opened(sources) as trace:
-        runs = [measure(trace, window, ignore=ignore) for window in _windows(trace, golden.test)]
-    key = gpu if gpu is not None else gpu_name(runs[0].gpus)
-    if gpu is not None and gpu not in golden.gpus:
-        known = ", ".join(sorted(golden.gpus)) or "no GPU"
-        raise CutraceError(f"{golden_file} has no section for {gpu}: it has values for {known}")
-    comparison = compare(golden, runs, gpu=key, rules=rules)
-    _print(golden, comparison, key, len(runs))
-    return 1 if comparison.failed else 0
-
-
-def _windows(trace: Trace, test: str) -> Sequence[Window]:
-    """The runs of a test, or the whole capture if no test is marked in it."""
-    from ..analysis.windows import whole, windows
-
-    found = windows(trace)
-    if not found:
-        return (whole(trace),)
-    runs = [window for window in found if window.name == test]
+    runs: dict[str, list[Metrics]] = {}
+    names: dict[str, None] = {}
+    for source in sources:
+        with opened([source]) as trace:
+            marked = {window.name: None for window in windows(trace)}
+            names |= marked
+            unmarked = test or default
+            if not marked and unmarked is None:
+                raise CutraceError(f"{source} marks no test: say which it is with --test")
+            for window in windows(trace) or (replace(whole(trace), name=unmarked or ""),):
+                if test in (None, window.name):
+                    runs.setdefault(window.name, []).append(measure(trace, window))
     if not runs:
-        names = list(dict.fromkeys(printable(window.name) for window in found))
-        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-        raise CutraceError(f"the capture has no run of {printable(test)}: it has {', '.join(names[:_NAMES])}{more}")
+        raise CutraceError(f"the captures have no run of {printable(test or '')}: they have {_some(names)}")
     return runs
 
 
-def _print(golden: Golden, comparison: Comparison, gpu: str, runs: int) -> None:
+def _some(names: Iterable[str]) -> str:
+    listed = [printable(name) for name in names]
+    more = f" and {len(listed) - _NAMES} more" if len(listed) > _NAMES else ""
+    return ", ".join(listed[:_NAMES]) + more or "none"
+
+
+def _print(name: str, comparison: Comparison, environment: str, runs: int) -> None:
     from ..golden import Verdict
-    from ..reports.text import table
-    from ..units import count_of
+    from ..reports.text import styled, table_lines
 
     many = f", {count_of(runs, 'run')}" if runs > 1 else ""
-    click.echo(f"cutrace: {printable(golden.test)}  on {gpu or 'no GPU'}{many}")
+    click.secho(f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}{many}", bold=True)
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
     # What is as it was is counted; what is not gated and differs is still worth a line.
     shown = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
-    for line in table(shown) if shown else ():
-        click.echo(f"  {line}")
+    for line, style in table_lines(shown) if shown else ():
+        click.echo(styled((f"  {line}", style)))
     same = len(comparison.rows) - len(shown)
-    verdict = "failed" if comparison.failed else "passed"
-    click.echo(f"  {verdict}: {count_of(same, 'metric')} of {len(comparison.rows):,} as before")
+    if comparison.failed:
+        verdict, colour = "failed", "red"
+    elif comparison.unconfirmed:
+        verdict, colour = "not confirmed: the golden values are those of one run", "yellow"
+    else:
+        reason = comparison.unverified
+        verdict, colour = (f"not verified: {reason}", "yellow") if reason else ("passed", "green")
+    as_before = f"{count_of(same, 'metric')} of {len(comparison.rows):,} as before"
+    click.echo(f"  {click.style(verdict, fg=colour)}: {as_before}")

@@ -11,6 +11,7 @@ from ..units import printable
 
 if TYPE_CHECKING:
     from ..analysis.stats import Stats
+    from ..analysis.tables import Cell, Table
 
 _LIMIT = 20
 _File = click.Path(path_type=Path, readable=False)
@@ -79,8 +80,19 @@ def diff(
         put(render(tables, form, limit=limit or 0, about=about), output)
     else:
         width = terminal_width() if output is None else None
+        failing = {aspect.value for aspect in rules.fail_on}
+
+        def style(table: Table, row: tuple[Cell, ...]) -> str:
+            place = table.place("differs")
+            differs = str(row[place] or "").split(", ") if place is not None else []
+            return "bad" if failing & set(differs) else "warn" if any(differs) else ""
+
         shown = render(
-            tables, "table" if form == "text" else form, limit=_LIMIT if limit is None else limit, width=width
+            tables,
+            "table" if form == "text" else form,
+            limit=_LIMIT if limit is None else limit,
+            width=width,
+            style=None if output else style,
         )
         put((*shown, "\n" * bool(tables), f"{verdict(comparison)}\n"), output)
     return 1 if comparison.failed else 0

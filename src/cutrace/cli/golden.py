@@ -33,48 +33,113 @@ _collected = click.option(
 )
 
 
-@click.group(short_help="Check, accept, prune and compare golden files.", no_args_is_help=False)
+@click.group(short_help="Create, check, accept, prune and compare golden files.", no_args_is_help=False)
 def golden() -> None:
-    """Check, accept, prune and compare golden files, on any machine and without running a test."""
+    """Create, check, accept, prune and compare golden files, on any machine and without running a test."""
 
 
-@golden.command(short_help="Find golden files whose test is gone, or that are damaged.")
+@golden.command(short_help="Make a golden file of captures.")
+@click.argument(
+    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
+)
+@click.option("-o", "--output", type=_Folder, help="Golden file; else that of the test in --golden-dir.")
+@_golden_dir
+@click.option("--test", metavar="NODEID", help="Id of the test; else those of the tests that the captures mark.")
+@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that are to be gated.")
+@click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
+@click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
+@click.option("--update", default="changed", show_default=True, help="missing, changed, all or widen; metrics.")
+def create(
+    sources: tuple[Path, ...],
+    output: Path | None,
+    root: Path,
+    test: str | None,
+    gate: str,
+    ignore: tuple[str, ...],
+    variant: str,
+    update: str,
+) -> int:
+    """Write what CAPTURE holds of its tests into golden files; without marks of tests, all of it as the test NODEID.
+
+    Each CAPTURE is a run by itself: what several of them do not agree on is written as unstable.
+    """
+    from ..golden import (
+        Change,
+        Rules,
+        difference,
+        golden_path,
+        merged,
+        observed,
+        parse_gate,
+        parse_ignore,
+        parse_update,
+        read,
+        split,
+        write_changes,
+    )
+    from ..golden import environment as environment_of
+    from ..golden import variant as variant_of
+    from .check import measured_runs
+
+    rules = Rules(parse_gate(gate), ignore=parse_ignore(ignore))
+    changes = []
+    for nodeid, runs in measured_runs(sources, test).items():
+        environment = environment_of(runs[0], variant_of(variant, runs[0].facts))
+        if not environment:
+            raise CutraceError(f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one")
+        path = output or golden_path(root, nodeid)
+        file, name = split(nodeid)
+        old = read(path, module=file).tests.get(name) if path.is_file() else None
+        entry, notes = merged(
+            old, observed(runs, rules), environment=environment, update=parse_update(update), rules=rules
+        )
+        _print(difference(nodeid, old, entry))
+        for note in notes:
+            click.echo(f"  {printable(note)}")
+        changes.append(Change(nodeid, path, environment, entry[environment]))
+    written = write_changes(changes)
+    click.echo(f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written")
+    return 0
+
+
+@golden.command(short_help="Find golden values whose test is gone, and damaged files.")
 @_golden_dir
 @_tests
 @_collected
 def check(root: Path, tests: Path, collected: str | None) -> int:
-    """Find golden files whose test is gone, or that are damaged.
+    """Find golden values whose test is gone, and files that are damaged.
 
-    Tests are looked for in the source of their files, which is not run. The exit status is 1 if a golden file is stale,
-    2 if one is damaged.
+    Tests are looked for in the source of their files, which is not run. The exit status is 1 if values are stale,
+    2 if a file is damaged.
     """
     found = _checked(root, tests, collected)
-    for one in found.stale:
-        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.test)}")
-    click.echo(f"{count_of(found.files, 'golden file')}, {len(found.stale):,} stale, {len(found.damaged):,} damaged")
+    _print_stale(found)
+    click.echo(
+        f"{count_of(found.tests, 'test')} in {count_of(found.files, 'golden file')}, "
+        f"{len(found.stale):,} stale, {len(found.damaged):,} damaged"
+    )
     if found.stale:
         click.echo("`cutrace golden prune` deletes the stale ones.", err=True)
     return 2 if found.damaged else 1 if found.stale else 0
 
 
-@golden.command(short_help="Delete golden files whose test is gone.")
+@golden.command(short_help="Delete golden values whose test is gone.")
 @_golden_dir
 @_tests
 @_collected
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
-    """Delete golden files whose test is gone, after a question. Damaged ones stay."""
+    """Delete golden values whose test is gone, after a question. Damaged files stay."""
     from ..golden import prune as delete
 
     if collected == "-" and not yes:
         raise click.UsageError("--collected - takes stdin, where the answer would come from: add --yes")
     found = _checked(root, tests, collected)
-    for one in found.stale:
-        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.test)}")
-    files = count_of(len(found.stale), "golden file")
+    _print_stale(found)
+    many = f"values of {count_of(len(found.stale), 'test')}"
     if found.stale and not yes:
         try:
-            wanted = click.confirm(f"Delete {files}?", err=True)
+            wanted = click.confirm(f"Delete the {many}?", err=True)
         except click.Abort:
             if sys.stdin.isatty():
                 raise
@@ -83,28 +148,30 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
             click.echo("Nothing was deleted.")
             return 1
     delete(found.stale, root)
-    click.echo(f"{files} deleted" if found.stale else "no golden file is stale")
+    click.echo(f"{many} deleted" if found.stale else "no golden value is stale")
     return 2 if found.damaged else 0
 
 
 @golden.command(short_help="Take over the candidates that a run of the tests left.")
 @click.argument("folder", metavar="DIR", type=_Folder)
+@click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
-def accept(folder: Path, root: Path) -> int:
-    """Take over the candidates in DIR, such as .cutrace/proposed, that tests left which failed or had no golden file.
+@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> int:
+    """Take over the candidates in DIR, such as .cutrace/proposed, that tests left which failed or had no golden value.
 
-    All of them are checked before the first golden file is written.
+    TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
+    before the first golden file is written; one that is older than the golden file is refused.
     """
     from ..golden import accept as merge
     from ..golden import difference
 
-    accepted = merge(folder, root)
+    accepted = merge(folder, root, select=select, dry_run=dry_run)
     for one in accepted:
-        _print(difference(str(one.path), one.old, one.new))
-        for note in one.notes:
-            click.echo(f"  {printable(note)}")
+        _print(difference(one.nodeid, one.old or None, one.new))
     changed = sum(one.changed for one in accepted)
-    click.echo(f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'golden file')} changed")
+    done = "would change" if dry_run else "changed"
+    click.echo(f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}")
     return 0
 
 
@@ -119,6 +186,11 @@ def diff(a: Path, b: Path) -> int:
     for one in found:
         _print(one)
     return 1 if found else 0
+
+
+def _print_stale(found: Check) -> None:
+    for one in found.stale:
+        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
 
 
 def _checked(root: Path, tests: Path, collected: str | None) -> Check:
@@ -144,15 +216,15 @@ def _text(source: str) -> str:
 
 
 def _print(found: Difference) -> None:
-    """Names of files and sections, and under each what changed."""
-    from ..reports.text import table
+    """The id of a test, and under it what changed in each environment."""
+    from ..reports.text import styled, table_lines
 
     if not found:
         return
-    name = printable(found.name)
-    click.echo(f"{name} {found.notes[0]}" if not found.sections and len(found.notes) == 1 else name)
-    for note in found.notes if found.sections or len(found.notes) > 1 else ():
+    name = click.style(printable(found.nodeid), bold=True)
+    click.echo(f"{name} {found.notes[0]}" if not found.environments and len(found.notes) == 1 else name)
+    for note in found.notes if found.environments or len(found.notes) > 1 else ():
         click.echo(f"  {printable(note)}")
-    for title, rows in found.sections.items():
-        for line in table(rows, head=(f"[{title}]", "old", "new", "rule")):
-            click.echo(f"  {line}")
+    for environment, rows in found.environments.items():
+        for line, style in table_lines(rows, head=(environment, "old", "new", "")):
+            click.echo(styled((f"  {line}", style)))

@@ -76,7 +76,7 @@ def stats(
     from ..analysis.stats import Options
     from ..loading import opened
     from ..outputs import check_output
-    from ..reports.tables import render
+    from ..reports.tables import no_style, render
     from .output import put, terminal_width
 
     if output is not None:
@@ -89,7 +89,7 @@ def stats(
         if limit is None:
             limit = 0 if form in ("csv", "json") else _LIMIT
         width = terminal_width() if output is None else None
-        put(render(found, form, limit=limit, width=width), output)
+        put(render(found, form, limit=limit, width=width, style=None if output else no_style), output)
         for sentence in trace.quality.sentences():
             click.echo(f"cutrace: {printable(sentence)}", err=True)
     if not found:

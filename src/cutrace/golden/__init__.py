@@ -3,52 +3,64 @@
 Reading, comparing and writing them needs neither pytest nor a GPU. docs/golden.md describes the files and the rules.
 """
 
-from .compare import Comparison, Row, compare, confirmed, limits, recorded_on
+from .changes import Accepted, Change, accept, digest, propose, write_changes
+from .compare import Comparison, Row, compare, confirmed, environment, limits, recorded_on
 from .difference import Difference, difference, differences
 from .files import golden_files, read, text, write
-from .model import Golden, Interval, Section, Verdict, gpu_name
-from .naming import golden_path
-from .proposed import Accepted, accept, propose
-from .rules import Rules, parse_gate, parse_limits, parse_tolerance
+from .model import Entry, Interval, Module, Observed, Span, Verdict, joined, split
+from .naming import artifact_path, golden_path
+from .rules import MODES, Rules, Update, parse_gate, parse_ignore, parse_limits, parse_tolerance, parse_update
 from .stale import Check, Stale, check, collected_ids, prune
-from .update import MODES, Mode, measured, merged, unsettled, updated
+from .update import merged, observed, unsettled
+from .variant import check_variant, variant
 
 __all__ = [
     "MODES",
     "Accepted",
+    "Change",
     "Check",
     "Comparison",
     "Difference",
-    "Golden",
+    "Entry",
     "Interval",
-    "Mode",
+    "Module",
+    "Observed",
     "Row",
     "Rules",
-    "Section",
+    "Span",
     "Stale",
+    "Update",
     "Verdict",
     "accept",
+    "artifact_path",
     "check",
+    "check_variant",
     "collected_ids",
     "compare",
     "confirmed",
     "difference",
     "differences",
+    "digest",
+    "environment",
     "golden_files",
     "golden_path",
-    "gpu_name",
+    "joined",
     "limits",
-    "measured",
     "merged",
+    "observed",
     "parse_gate",
+    "parse_ignore",
     "parse_limits",
     "parse_tolerance",
+    "parse_update",
     "propose",
     "prune",
     "read",
     "recorded_on",
+    "split",
     "text",
     "unsettled",
-    "updated",
+    "variant",
     "write",
+    "write_changes",
 ]

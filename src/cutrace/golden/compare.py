@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from ..analysis.metrics import METRICS, Gate, Metric, Metrics
+from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
 from ..units import count_of, format_size
 from . import statistics
-from .model import KINDS, TOTALS, WORK, Golden, Interval, Section, Stored, Values, Verdict, gpu_name, metric, scoped
+from .model import (
+    DIVIDED,
+    WORK,
+    Count,
+    Entry,
+    Interval,
+    Observed,
+    Parts,
+    Span,
+    Stored,
+    Verdict,
+    amount,
+    grouped,
+    metric,
+    scope,
+)
 from .rules import DEFAULTS, MEMORY_FLOOR, Rules, parse_limits
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
+_COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
 #: Names that a detail lists; the rest is counted.
 _LISTED = 6
 
@@ -20,12 +37,15 @@ _LISTED = 6
 @dataclass(frozen=True)
 class Row:
     """A metric, of the whole window or of a region: its golden value, the one now (ns, bytes or counts), the rule, how
-    they compare, whether this class of metrics is gated, and whether the row fails."""
+    they compare, whether it is gated, what there is to say, and whether the row fails.
+
+    Metrics that have parts are one row, under the name of the total; ``detail`` says which parts differ.
+    """
 
     metric: str
     region: str
-    golden: Stored | None
-    now: Stored | None
+    golden: Stored | float | None
+    now: Stored | float | None
     rule: str
     verdict: Verdict
     gated: bool
@@ -35,51 +55,56 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a test; sentences to read before them; and why the numbers cannot be trusted, if they cannot."""
+    """All rows of a test; sentences to read before them; and why the numbers cannot be trusted, if they cannot.
+
+    ``unconfirmed``: the golden values are those of one run that could not be repeated, so nothing of them is gated.
+    """
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    unconfirmed: bool = False
 
     @property
     def failed(self) -> bool:
         """A gated metric changed, or what was measured is not complete: that is never a pass."""
         return bool(self.problems) or any(row.failed for row in self.rows)
 
+    @property
+    def unverified(self) -> str:
+        """Why a gated metric could not be compared, "" if every one was."""
+        details = (row.detail for row in self.rows if row.verdict is Verdict.UNVERIFIED)
+        return next(details, "").partition(":")[0]
+
+    @property
+    def better(self) -> tuple[Row, ...]:
+        """The rows in which gated metrics became less, without failing."""
+        return tuple(row for row in self.rows if row.verdict is Verdict.BETTER and row.gated and not row.failed)
+
 
 def compare(
-    golden: Golden, runs: Sequence[Metrics], *, gpu: str, rules: Rules = DEFAULTS, known: Mapping[str, Metric] = METRICS
+    entry: Entry,
+    runs: Sequence[Metrics],
+    *,
+    environment: str,
+    rules: Rules = DEFAULTS,
+    known: Mapping[str, Metric] = METRICS,
 ) -> Comparison:
-    """Compare one run or more with what the golden file says for a GPU.
+    """Compare one run or more with what a golden file says of a test in an environment.
 
-    An exact metric is as its worst run is, memory as its highest, and times are taken together. ``known`` are the
-    metrics there are, besides those of projects, which have a dot in their names.
+    Work and counters are as their worst run is, states as their highest, and times are taken together. Without an
+    environment, when no GPU was seen, the first of the entry holds. ``known`` are the metrics there are, besides those
+    of projects, which have a dot in their names.
     """
-    expected = golden.on(gpu)
-    nothing = _works(expected.metrics) and not any(_works(run.values) for run in runs)
-    judge = _Judge(rules, known, nothing=nothing)
-    rows: list[Row] = []
-    for region in dict.fromkeys(("", *expected.regions, *(name for run in runs for name in run.regions))):
-        old = expected.regions.get(region) if region else expected.metrics
-        unstable = {name for name in expected.unstable if name.startswith(f"{region}/" if region else "")}
-        entered = [scope(run, region) for run in runs]
-        # A region that only some runs entered has no metrics in the others.
-        values = [values or {} for values in entered] if any(values is not None for values in entered) else []
-        rows += judge.scope(region, old, values, unstable)
-    problems = tuple(dict.fromkeys(problem for run in runs for problem in run.problems))
-    return Comparison(tuple(rows), tuple(_notes(golden, runs, gpu)), problems)
-
-
-def compare_sections(old: Section, new: Section, rules: Rules, known: Mapping[str, Metric] = METRICS) -> list[Row]:
-    """The rows in which two sections of golden files differ, times as their intervals."""
-    judge = _Judge(rules, known, nothing=False)
-    rows: list[Row] = []
-    for region in dict.fromkeys(("", *old.regions, *new.regions)):
-        before = old.regions.get(region) if region else old.metrics
-        after = new.regions.get(region) if region else new.metrics
-        rows += judge.scope(region, before, [] if after is None else [after], set())
-    differing = (row for row in rows if row.golden != row.now)
-    return [row if row.now is not None else replace(row, detail="gone") for row in differing]
+    environment = environment or next(iter(entry), "")
+    judge = _Judge(entry, environment, runs, rules, known)
+    rows = [row for region in judge.regions() for row in judge.region(region)]
+    problems = dict.fromkeys(problem for run in runs for problem in run.problems)
+    observed = entry.get(environment)
+    unconfirmed = observed is not None and not observed.confirmed
+    if unconfirmed:
+        rows = [replace(row, gated=False, failed=False) for row in rows]
+    return Comparison(tuple(rows), (), tuple(problems), unconfirmed)
 
 
 def limits(runs: Sequence[Metrics], budget: Mapping[str, object], known: Mapping[str, Metric] = METRICS) -> Comparison:
@@ -89,14 +114,18 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object], known: Mapping
     """
     rows = []
     for name, limit in parse_limits(budget, known).items():
-        values = [value for run in runs if isinstance(value := run.values.get(name, _absent(name)), int | float)]
+        found = metric(name, known)
+        values = [value for run in runs if isinstance(value := run.values.get(name, 0), int | float)]
+        assert found is not None
         if not values:
             rows.append(Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True))
             continue
-        now = statistics.interval(values).median if known[name].gate is Gate.TIME else max(values)
+        now = statistics.interval(values).median if found.kind is MetricClass.TIME else max(values)
         over = now > limit
+        parts = next((run.values.get(part.name) for run in runs for part in known.values() if part.total == name), None)
+        detail = ", ".join(filter(None, ["over the limit", _listing(parts)])) if over else ""
         verdict = Verdict.WORSE if over else Verdict.SAME
-        rows.append(Row(name, "", limit, now, "limit", verdict, True, "over the limit" if over else "", over))
+        rows.append(Row(name, "", limit, now, "limit", verdict, True, detail, over))
     return Comparison(tuple(rows), (), tuple(dict.fromkeys(problem for run in runs for problem in run.problems)))
 
 
@@ -112,36 +141,6 @@ def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     return replace(first, rows=tuple(settled(row) for row in first.rows))
 
 
-def recorded_on(run: Metrics) -> str:
-    """On what a run was measured, as golden files say it: ``sm_90, driver 580.159, CUDA 13.0, 1980 MHz``."""
-    facts = run.facts
-    words = [
-        f"sm_{facts['compute capability'].replace('.', '')}" if facts.get("compute capability") else "",
-        f"driver {facts['driver']}" if facts.get("driver") else "",
-        f"CUDA {facts['cuda']}" if facts.get("cuda") else "",
-        facts.get("clock", ""),
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def without(values: Mapping[str, Stored], ignore: Sequence[str]) -> Values:
-    """The metrics without the kernels whose names match a pattern, in the list and in the total."""
-    kernels = values.get("kernels")
-    if not ignore or not isinstance(kernels, dict):
-        return dict(values)
-    kept = {name: count for name, count in kernels.items() if not any(fnmatchcase(name, p) for p in ignore)}
-    left: Values = {**values, "kernels": kept}
-    total = values.get("kernel_launches")
-    if isinstance(total, int):
-        left["kernel_launches"] = total - (sum(kernels.values()) - sum(kept.values()))
-    return left
-
-
-def scope(run: Metrics, region: str) -> Mapping[str, Stored] | None:
-    """The metrics of a region of a run, those of the whole window for "", or None if the region was not entered."""
-    return run.regions.get(region) if region else run.values
-
-
 def memory_verdict(old: int, new: int, share: float) -> Verdict:
     """Whether a level of memory differs by more than a share of the old one and more than 1 MiB."""
     if abs(new - old) <= max(share * abs(old), MEMORY_FLOOR):
@@ -149,180 +148,319 @@ def memory_verdict(old: int, new: int, share: float) -> Verdict:
     return Verdict.WORSE if new > old else Verdict.BETTER
 
 
-class _Judge:
-    """Makes rows by one set of rules. ``nothing``: the golden file has GPU work and there was none now."""
-
-    def __init__(self, rules: Rules, known: Mapping[str, Metric], *, nothing: bool) -> None:
-        self.rules = rules
-        self.known = known
-        self.nothing = nothing
-
-    def scope(
-        self, region: str, old: Mapping[str, Stored] | None, runs: Sequence[Mapping[str, Stored]], unstable: set[str]
-    ) -> Iterator[Row]:
-        before = None if old is None else without(old, self.rules.ignore)
-        after = [without(run, self.rules.ignore) for run in runs]
-        names = ordered({*(before or ()), *(name for run in after for name in run)}, self.known)
-        rows = {}
-        for name in names:
-            found = metric(name, self.known)
-            if found is not None and found.gate is not Gate.INFO:
-                row = self._row(found, region, before, after, scoped(region, name) in unstable)
-                if row is not None:
-                    rows[name] = row
-        yield from _folded(rows).values()
-
-    def _row(
-        self, found: Metric, region: str, old: Values | None, runs: Sequence[Values], unstable: bool
-    ) -> Row | None:
-        name, gate = found.name, found.gate
-        golden = None if old is None else old.get(name, _absent(name) if "memcpy_count" in old else None)
-        values = [value for run in runs if (value := run.get(name, _absent(name))) is not None]
-        now: Stored | None
-        detail = ""
-        if gate is Gate.EXACT:
-            now = values[0] if values else None
-            if golden is None:
-                verdict = Verdict.NEW
-            elif now is None or len(values) < len(runs):
-                now, verdict = None, Verdict.CHANGED
-                detail = "not measured" if runs else "the region was not entered"
-            else:
-                now, verdict, detail = self._worst(name, golden, values)
-                if verdict is Verdict.BETTER and self.nothing and not region:
-                    verdict, detail = Verdict.CHANGED, "no GPU work was seen" if name in WORK else detail
-        else:
-            now = _joined(found, values)
-            if now is None:
-                return None
-            verdict = Verdict.NEW if golden is None else self.loose(found, golden, now)
-        if golden is None and unstable:
-            verdict = Verdict.UNSTABLE
-        gated = gate in self.rules.gate
-        stern = self.rules.strict and (verdict is Verdict.NEW or (verdict is Verdict.BETTER and gate is Gate.EXACT))
-        failed = gated and (verdict in _FAILING or stern)
-        return Row(name, region, golden, now, self.rules.words(found), verdict, gated, detail, failed)
-
-    def loose(self, found: Metric, golden: Stored, now: Stored) -> Verdict:
-        """The verdict on memory or a time."""
-        share = self.rules.tolerance_of(found)
-        if isinstance(golden, Interval) and isinstance(now, Interval):
-            return statistics.change(golden, now, share)
-        assert isinstance(golden, int)
-        assert isinstance(now, int)
-        return memory_verdict(golden, now, share)
-
-    def _worst(self, name: str, golden: Stored, values: Sequence[Stored]) -> tuple[Stored, Verdict, str]:
-        share = self.rules.tolerance.get(name, 0.0)
-        judged = [(value, *_exact(name, golden, value, share)) for value in values]
-        worst = next(one for v in (Verdict.CHANGED, Verdict.BETTER, Verdict.SAME) for one in judged if one[1] is v)
-        alike = sum(verdict is worst[1] for _, verdict, _ in judged)
-        if alike < len(values):
-            # A metric that is right in some runs only is worth another look than one that always changed.
-            often = f"in {alike} of {count_of(len(values), 'run')}"
-            return worst[0], worst[1], f"{worst[2]} ({often})" if worst[2] else often
-        return worst
+def kept(run: Metrics, region: str, rules: Rules, known: Mapping[str, Metric] = METRICS) -> dict[str, Any] | None:
+    """What counts of a region of a run, as golden files keep it; None if the region was not entered."""
+    values = scope(run, region)
+    if values is None:
+        return None
+    found = {}
+    for name, value in grouped(values, known).items():
+        one = metric(name, known)
+        if one is None or rules.ignores(one):
+            continue
+        found[name] = _without(value, rules.patterns(name))
+    return found
 
 
-def ordered(names: Iterable[str], known: Mapping[str, Metric]) -> list[str]:
+def _without(value: Any, patterns: Sequence[str]) -> Any:
+    """Counts by name without the names of these patterns, and any other value as it is."""
+    if not patterns or not isinstance(value, dict):
+        return value
+    return {key: count for key, count in value.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
+
+
+def ordered(names: Iterable[str], known: Mapping[str, Metric] = METRICS) -> list[str]:
     """Metrics in the order of tables and files, then those of projects by name."""
     place = {name: at for at, name in enumerate(known)}
     return sorted(names, key=lambda name: (place.get(name, len(place)), name))
 
 
-def _exact(name: str, golden: Stored, now: Stored, share: float) -> tuple[Verdict, str]:
-    if golden == now:
+def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
+    """How one value compares with the golden one of its metric, and what differs."""
+    share = rules.tolerance_of(found)
+    if found.kind is MetricClass.TIME:
+        if isinstance(golden, Interval) and isinstance(now, Interval):
+            return statistics.change(golden, now, share), ""
+        return Verdict.AMBIGUOUS, "of another kind"
+    if found.kind is MetricClass.STATE:
+        return _state(found, golden, now, share), ""
+    if isinstance(golden, dict):
+        parts = now if isinstance(now, dict) else {}
+        detail = changes(golden, parts, found.unit)
+        if not detail:
+            return Verdict.SAME, ""
+        if share and (total := amount(parts) or 0) >= (least := amount(golden) or 0):
+            return (Verdict.SAME if total <= least * (1 + share) else Verdict.CHANGED), detail
+        more = any(_more(golden.get(key, 0), count, 0.0) for key, count in parts.items())
+        return Verdict.CHANGED if more and not share else Verdict.BETTER, detail
+    count = amount(now) or 0
+    assert isinstance(golden, int | tuple)
+    if _fits(golden, count):
         return Verdict.SAME, ""
-    if isinstance(golden, dict) and isinstance(now, dict):
-        more = any(count > golden.get(key, 0) for key, count in now.items())
-        return Verdict.CHANGED if more else Verdict.BETTER, _changes(golden, now)
-    if isinstance(golden, int | float) and isinstance(now, int | float):
-        # Fewer frees are no improvement: they are what a leak looks like.
-        if now < golden and not name.endswith("frees"):
-            return Verdict.BETTER, ""
-        return Verdict.SAME if golden < now <= golden * (1 + share) else Verdict.CHANGED, ""
-    return Verdict.CHANGED, "of another kind"
+    if _more(golden, count, share):
+        return Verdict.CHANGED, ""
+    return (Verdict.SAME if count > _least(golden) else Verdict.BETTER), ""
 
 
-def _changes(golden: Mapping[str, int], now: Mapping[str, int]) -> str:
-    words = []
-    for name in sorted({*golden, *now}, key=lambda name: (now.get(name, 0) <= golden.get(name, 0), name)):
-        before, after = golden.get(name, 0), now.get(name, 0)
-        if before == after:
-            continue
-        sign, by = "+-"[after < before], abs(after - before)
-        what = f" x{by} ({'gone' if after == 0 else 'new'})" if not (before and after) else f" x{by}" if by > 1 else ""
-        words.append(f"{sign} {name}{what}")
+def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "") -> str:
+    """The names whose counts differ, what became more first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
+    differing = [name for name in {**golden, **now} if not _fits(golden.get(name, 0), amount(now.get(name)) or 0)]
+    differing.sort(key=lambda name: (not _more(golden.get(name, 0), amount(now.get(name)) or 0, 0.0), name))
+    words = [_change(name, golden.get(name, 0), amount(now.get(name)) or 0, unit) for name in differing]
     more = [f"and {len(words) - _LISTED} more"] if len(words) > _LISTED else []
     return ", ".join(words[:_LISTED] + more)
 
 
-def _folded(rows: dict[str, Row]) -> dict[str, Row]:
-    """Without what says a thing twice: a list by name, or a kind of copies, becomes the detail of its changed total."""
-    for total, listed in TOTALS.items():
-        parts = [rows[name] for name in (listed, *_kinds(listed)) if name in rows and _differs(rows[name])]
-        if total not in rows or not _differs(rows[total]) or not parts:
-            continue
-        worst = Verdict.CHANGED if any(r.verdict is Verdict.CHANGED for r in (rows[total], *parts)) else None
-        rows[total] = replace(
-            rows[total],
-            verdict=worst or rows[total].verdict,
-            failed=rows[total].failed or any(part.failed for part in parts),
-            detail=", ".join(dict.fromkeys(word for r in parts if (word := _detail(listed, r)))) or rows[total].detail,
+class _Judge:
+    """Makes the rows of one comparison."""
+
+    def __init__(
+        self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules, known: Mapping[str, Metric]
+    ) -> None:
+        self.rules = rules
+        self.known = known
+        self.runs = runs
+        self.golden = _Golden(entry, environment, rules, known)
+        # The golden file has GPU work, and there was none now.
+        self.nothing = any(amount(self.golden.value("", name)[0]) for name in WORK) and not any(
+            run.values.get(name) for run in runs for name in WORK
         )
-        for part in parts:
-            del rows[part.metric]
-    return rows
+
+    def regions(self) -> Iterable[str]:
+        return dict.fromkeys(("", *self.golden.regions(), *(name for run in self.runs for name in run.regions)))
+
+    def region(self, region: str) -> Iterator[Row]:
+        scopes = [kept(run, region, self.rules, self.known) for run in self.runs]
+        entered = [values for values in scopes if values is not None]
+        names = self.golden.names(region)
+        names |= {name for values in entered for name, value in values.items() if self._matters(name, value)}
+        for name in ordered(names, self.known):
+            found = metric(name, self.known)
+            if found is None or self.rules.ignores(found):
+                continue
+            # A region that only some runs entered did nothing in the others.
+            values = [
+                value for value in ((scope or {}).get(name, absent(found)) for scope in scopes) if value is not None
+            ]
+            row = self._row(found, region, values if entered else [])
+            if row is not None:
+                yield row
+
+    def _matters(self, name: str, value: object) -> bool:
+        """Whether a value has a row without a golden one: work that did not happen and states that nobody gates, which
+        most metrics are, have none."""
+        found = metric(name, self.known)
+        return bool(value) or (found is not None and found.kind is not MetricClass.WORK and self.rules.gates(found))
+
+    def _row(self, found: Metric, region: str, values: list[Any]) -> Row | None:
+        name = found.name
+        golden, closed = self.golden.value(region, name)
+        seen = self.golden.unstable(region, name)
+        now = _together(found, values)
+        if found.kind is MetricClass.WORK and not now and not golden and name not in self.golden.names(region):
+            return None
+        gated = self.rules.gates(found)
+
+        def row(verdict: Verdict, detail: str = "", *, gated: bool = gated, failed: bool = False) -> Row:
+            nothing = golden == {} and not closed  # of no name it is known how often it occurs
+            shown = seen if seen is not None else None if nothing else golden
+            return Row(name, region, shown, now, self.rules.words(found), verdict, gated, detail, failed)
+
+        if seen is not None:
+            return row(Verdict.UNSTABLE, "runs did not agree", gated=False)
+        if golden is None:
+            if not gated:
+                return row(Verdict.NEW) if found.kind in _COUNTED else None
+            if now is None:
+                return None
+            return row(Verdict.UNVERIFIED, self.golden.missing(region, name), failed=self.rules.strict)
+        if now is None and not golden and not closed:
+            return None
+        if now is None:
+            detail = "not measured" if region in {"", *(r for run in self.runs for r in run.regions)} else "not entered"
+            return row(Verdict.CHANGED, detail, failed=gated)
+        if found.kind not in _COUNTED:
+            verdict, detail = judged(found, golden, now, self.rules)
+        else:
+            verdict, detail, now = self._worst(found, golden, values, closed, region)
+            if verdict is Verdict.BETTER and self.nothing and not region:
+                verdict, detail = Verdict.CHANGED, "no GPU work was seen" if name in WORK else detail
+            if verdict is Verdict.UNVERIFIED and not gated:
+                verdict = Verdict.NEW
+        less = verdict is Verdict.BETTER and (self.rules.fail_less or self.rules.strict)
+        stern = self.rules.strict and verdict is Verdict.UNVERIFIED
+        return row(verdict, detail, failed=gated and (verdict in _FAILING or less or stern))
+
+    def _worst(
+        self, found: Metric, golden: Stored, values: Sequence[Any], closed: bool, region: str
+    ) -> tuple[Verdict, str, Any]:
+        """The verdict on the worst of several runs, with how many were like it."""
+        results = []
+        for value in values:
+            left: set[str] = set()
+            if isinstance(golden, dict) and not closed:
+                left = {key for key in self.golden.loose(region, found.name, value) if key not in golden}
+                value = {key: count for key, count in value.items() if key not in left}
+            verdict, detail = judged(found, golden, value, self.rules)
+            if left and verdict is not Verdict.CHANGED:
+                names = ", ".join(sorted(left)[:_LISTED])
+                verdict, detail = Verdict.UNVERIFIED, f"{self.golden.missing(region, found.name)}: {names}"
+            results.append((verdict, detail))
+        order = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
+        at = min(range(len(results)), key=lambda i: order.index(results[i][0]))
+        verdict, detail = results[at]
+        alike = sum(one is verdict for one, _ in results)
+        if alike < len(results):
+            # A metric that is right in some runs only is worth another look than one that always changed.
+            often = f"in {alike} of {count_of(len(results), 'run')}"
+            detail = f"{detail} ({often})" if detail else often
+        return verdict, detail, values[at]
 
 
-def _kinds(listed: str) -> list[str]:
-    return [name for name in KINDS if name.endswith(f"_{listed}")] if listed in ("count", "bytes") else []
+class _Golden:
+    """What an entry says of an environment.
+
+    Of one in which the test was recorded, that is what was seen there. In every other, a value holds that was seen in
+    two environments or more and on which all agree; of counts by name each name is a value of its own. Kernels of the
+    project's own hold as soon as one environment has shown them.
+    """
+
+    def __init__(self, entry: Entry, environment: str, rules: Rules, known: Mapping[str, Metric]) -> None:
+        self.environment = environment
+        self.rules = rules
+        self.known = known
+        self.certain = environment in entry
+        self.sources: Sequence[Observed] = (
+            [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
+        )
+
+    def regions(self) -> list[str]:
+        return [region for one in self.sources for region in one.values]
+
+    def names(self, region: str) -> set[str]:
+        return {n for one in self.sources for values in (one.values, one.unstable) for n in values.get(region, ())}
+
+    def unstable(self, region: str, name: str) -> Stored | None:
+        return next((one.unstable[region][name] for one in self.sources if name in one.unstable.get(region, ())), None)
+
+    def value(self, region: str, name: str) -> tuple[Stored | None, bool]:
+        """The golden value (None: none holds), and whether names that counts by name lack are known not to occur."""
+        values = self._values(region, name)
+        if not values or len(values) < len(self.sources):
+            return None, False
+        if self.certain or (len(values) > 1 and all(value == values[0] for value in values)):
+            return values[0], True
+        if name in DIVIDED and all(isinstance(value, dict) for value in values):
+            return {key: count for key, count in self._keys(values) if self._holds(key, name, values)}, False
+        return None, False
+
+    def loose(self, region: str, name: str, now: Mapping[str, int]) -> set[str]:
+        """The names, here or now, of which it is not known how often they occur in this environment."""
+        values = self._values(region, name)
+        known = {key for key, _ in self._keys(values)}
+        return {k for k in {*known, *now} if not (self._holds(k, name, values) if k in known else self._own(k, name))}
+
+    def missing(self, region: str, name: str) -> str:
+        if not self.certain and self.environment:
+            return f"no golden for {self.environment}"
+        if region and all(region not in one.values for one in self.sources):
+            return f"no golden for the region {region}"
+        return f"no golden value of {name}"
+
+    def _values(self, region: str, name: str) -> list[Any]:
+        scopes = [one.values[region] for one in self.sources if region in one.values]
+        found = metric(name, self.known)
+        values = [scope.get(name, None if found is None else absent(found)) for scope in scopes]
+        return [_without(value, self.rules.patterns(name)) for value in values if value is not None]
+
+    @staticmethod
+    def _keys(values: Sequence[Parts]) -> list[tuple[str, Count]]:
+        return list({key: count for parts in values for key, count in parts.items()}.items())
+
+    def _holds(self, key: str, name: str, values: Sequence[Parts]) -> bool:
+        agreed = all(parts.get(key, 0) == values[0].get(key, 0) for parts in values)
+        return agreed and (len(values) > 1 or self._own(key, name))
+
+    def _own(self, key: str, name: str) -> bool:
+        return name == "kernel_launches" and self.rules.owns(key)
 
 
-def _detail(listed: str, row: Row) -> str:
-    golden, now = row.golden, row.now
-    if row.metric == listed or not isinstance(golden, int) or not isinstance(now, int):
-        return row.detail
-    direction = row.metric.split("_")[1]
-    if listed == "count":
-        return _changes({direction: golden}, {direction: now})
-    return f"{direction} {format_size(golden)} -> {format_size(now)}"
-
-
-def _differs(row: Row) -> bool:
-    return row.verdict in (Verdict.CHANGED, Verdict.BETTER)
-
-
-def _joined(found: Metric, values: Sequence[Stored]) -> Stored | None:
-    """Several runs of memory or a time as one value."""
-    kept = [value for value in values if isinstance(value, Interval)]
-    if kept:
-        return kept[0]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if not numbers:
+def absent(found: Metric) -> Any:
+    """What a metric is that is not written down: work did not happen, of all else nothing is known."""
+    if found.kind is not MetricClass.WORK:
         return None
-    return statistics.interval(numbers) if found.gate is Gate.TIME else round(max(numbers))
+    return {} if found.name in DIVIDED else 0
 
 
-def _absent(name: str) -> int | None:
-    """What a metric is that was not written down: kinds of copies that did not occur are left out."""
-    return 0 if name in KINDS else None
+def _together(found: Metric, values: Sequence[Any]) -> Any:
+    """Several runs as one value: of work and counters the first, of states the highest, of times all."""
+    if not values or found.kind in _COUNTED:
+        return values[0] if values else None
+    return statistics.interval(values) if found.kind is MetricClass.TIME else max(values)
 
 
-def _works(values: Mapping[str, Stored]) -> bool:
-    return any(values.get(name) for name in WORK)
+def _state(found: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
+    least, most = (golden.min, golden.max) if isinstance(golden, Span) else (amount(golden) or 0, amount(golden) or 0)
+    value = amount(now) or 0
+    room = max(share * abs(most), MEMORY_FLOOR) if found.unit == "bytes" else share * most
+    if value > most + room:
+        return Verdict.WORSE
+    # Fewer frees are no improvement: they are what a leak looks like.
+    if value < least - (room if found.unit == "bytes" else 0):
+        return Verdict.WORSE if found.name.endswith("frees") else Verdict.BETTER
+    return Verdict.SAME
 
 
-def _notes(golden: Golden, runs: Sequence[Metrics], gpu: str) -> Iterator[str]:
-    if golden.gpus and gpu not in golden.gpus:
-        yield (
-            f"the golden file has no values for {gpu or 'no GPU'}, only for {', '.join(sorted(golden.gpus))}: "
-            "only what holds on every GPU was compared"
-        )
-    now = recorded_on(runs[0]) if runs else ""
-    own = golden.gpus.get(gpu)
-    if own is not None and own.recorded and now and own.recorded != now:
-        yield f"recorded with {own.recorded}; now {now}"
-    names = sorted({name for run in runs for name in run.gpus})
-    if len(names) > 1:
-        yield f"the work ran on {', '.join(names)}: compared as {gpu or gpu_name(names)}"
+def _fits(golden: Count, now: int) -> bool:
+    return now in golden if isinstance(golden, tuple) else now == golden
+
+
+def _more(golden: Count, now: Count, share: float) -> bool:
+    most = max(golden) if isinstance(golden, tuple) else golden
+    count = amount(now) or 0
+    # A count between two alternatives is none of them.
+    return count > most * (1 + share) or (_least(golden) < count < most and not share)
+
+
+def _least(golden: Count) -> int:
+    return min(golden) if isinstance(golden, tuple) else golden
+
+
+def _change(name: str, golden: Count, now: int, unit: str) -> str:
+    before = max(golden) if isinstance(golden, tuple) else golden
+    if unit == "bytes":
+        return f"{name} {format_size(before)} -> {format_size(now)}"
+    sign, by = "-" if now < before else "+", abs(now - before)
+    if not (before and now):
+        return f"{sign} {name}{f' x{by}' if by > 1 else ''} ({'gone' if now == 0 else 'new'})"
+    return f"{sign} {name}{f' x{by}' if by > 1 else ''}"
+
+
+def _listing(parts: object) -> str:
+    """The parts of a total with the greatest counts."""
+    if not isinstance(parts, Mapping):
+        return ""
+    named = sorted(((count, name) for name, count in parts.items() if count), key=lambda pair: (-pair[0], pair[1]))
+    return ", ".join(f"{name} x{count}" if count > 1 else name for count, name in named[:_LISTED])
+
+
+# What a run was measured on
+
+
+def environment(run: Metrics, variant: str = "") -> str:
+    """The environment of a run as golden files name it: ``sm_90``, with a variant ``sm_90-cuda13``; "" where no device
+    is known."""
+    capability = run.facts.get("compute capability", "")
+    architecture = "+".join(f"sm_{one.replace('.', '')}" for one in capability.split("+") if one)
+    return "-".join(filter(None, (architecture, variant))) if architecture else ""
+
+
+def recorded_on(run: Metrics) -> str:
+    """On what a run was measured, as reports say it: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
+    facts = run.facts
+    words = [
+        f"driver {facts['driver']}" if facts.get("driver") else "",
+        f"CUDA {facts['cuda']}" if facts.get("cuda") else "",
+        facts.get("clock", ""),
+    ]
+    return ", ".join(word for word in words if word)

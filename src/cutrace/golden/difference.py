@@ -2,74 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.metrics import METRICS, Metric
+from ..analysis.definitions import METRICS, Metric
 from ..errors import CutraceError
-from .compare import Row, compare_sections
+from .compare import Row, absent, changes, ordered
 from .files import golden_files, read
-from .model import Golden, Section
-from .rules import DEFAULTS, Rules
+from .model import Entry, Module, Observed, Stored, Verdict, amount, joined, metric
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed in one golden file: the rows of each section, and sentences on what has no row."""
+    """What changed of one test: the rows by environment, and sentences on what has no row."""
 
-    name: str
-    sections: dict[str, tuple[Row, ...]]
+    nodeid: str
+    environments: dict[str, tuple[Row, ...]]
     notes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.sections or self.notes)
+        return bool(self.environments or self.notes)
 
 
-def difference(
-    name: str, old: Golden | None, new: Golden | None, *, rules: Rules = DEFAULTS, known: Mapping[str, Metric] = METRICS
-) -> Difference:
-    """What changed from ``old`` to ``new``; None is a file that is not there."""
-    if old is None or new is None:
-        return Difference(name, {}, () if old is new else ("is new",) if old is None else ("is gone",))
-    sections: dict[str, tuple[Row, ...]] = {}
-    notes = [] if old.test == new.test else [f"is of the test {new.test}, was of {old.test}"]
-    for gpu in ("", *sorted({*old.gpus, *new.gpus})):
-        title = f"gpu.{gpu}" if gpu else "common"
-        before, after = (one.gpus.get(gpu) if gpu else one.common for one in (old, new))
+def difference(nodeid: str, old: Entry | None, new: Entry | None, known: Mapping[str, Metric] = METRICS) -> Difference:
+    """What changed of a test from ``old`` to ``new``; None is a test that is not there."""
+    if not old or not new:
+        return Difference(nodeid, {}, () if not old and not new else ("is new",) if not old else ("is gone",))
+    rows: dict[str, tuple[Row, ...]] = {}
+    notes = []
+    for environment in sorted({*old, *new}):
+        before, after = old.get(environment), new.get(environment)
         if before is None or after is None:
-            notes.append(f"[{title}] is {'new' if before is None else 'gone'}")
+            notes.append(f"{environment} is {'new' if before is None else 'gone'}")
             continue
-        rows = compare_sections(before, after, rules, known)
-        if rows:
-            sections[title] = tuple(rows)
-        notes += _facts(title, before, after)
-    return Difference(name, sections, tuple(notes))
+        if before.confirmed != after.confirmed:
+            notes.append(f"{environment} is {'confirmed' if after.confirmed else 'not confirmed yet'}")
+        if found := tuple(_rows(before, after, known)):
+            rows[environment] = found
+    return Difference(nodeid, rows, tuple(notes))
 
 
 def differences(a: Path, b: Path, known: Mapping[str, Metric] = METRICS) -> tuple[Difference, ...]:
-    """What changed from one golden file to another, or from one folder of them to another, file by file."""
+    """What changed from one golden file to another, or from one folder of them to another, test by test."""
     if a.is_dir() != b.is_dir():
         raise CutraceError(f"cannot compare {a} with {b}: name two golden files or two folders of them")
-    if not a.is_dir():
-        found = difference(str(b), read(a, known=known), read(b, known=known), known=known)
-        return (found,) if found else ()
-    names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
-    if not names:
-        raise CutraceError(f"neither {a} nor {b} holds a golden file")
-
-    def at(path: Path) -> Golden | None:
-        return read(path, known=known) if path.is_file() else None
-
-    found_all = (difference(str(name), at(a / name), at(b / name), known=known) for name in names)
-    return tuple(found for found in found_all if found)
+    if a.is_dir():
+        names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
+        if not names:
+            raise CutraceError(f"neither {a} nor {b} holds a golden file")
+        pairs = [(_at(a / name, known), _at(b / name, known)) for name in names]
+    else:
+        pairs = [(read(a, known=known), read(b, known=known))]
+    return tuple(found for old, new in pairs for found in _modules(old, new, known) if found)
 
 
-def _facts(title: str, old: Section, new: Section) -> list[str]:
-    notes = []
-    if old.recorded != new.recorded:
-        notes.append(f"[{title}] recorded: {old.recorded or 'nothing'} -> {new.recorded or 'nothing'}")
-    if old.unstable != new.unstable:
-        lists = (", ".join(names) or "none" for names in (old.unstable, new.unstable))
-        notes.append(f"[{title}] unstable: {' -> '.join(lists)}")
-    return notes
+def _at(path: Path, known: Mapping[str, Metric]) -> Module:
+    return read(path, known=known) if path.is_file() else Module("")
+
+
+def _modules(old: Module, new: Module, known: Mapping[str, Metric]) -> Iterator[Difference]:
+    for test in dict.fromkeys((*old.tests, *new.tests)):
+        yield difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test), known)
+
+
+def _rows(old: Observed, new: Observed, known: Mapping[str, Metric]) -> Iterator[Row]:
+    for region in dict.fromkeys((*old.values, *new.values)):
+        scopes = [one.values.get(region, {}) for one in (old, new)]
+        unstable = [one.unstable.get(region, {}) for one in (old, new)]
+        for name in ordered({name for values in (*scopes, *unstable) for name in values}, known):
+            found = metric(name, known)
+            assert found is not None
+            values = [s.get(name, u.get(name, absent(found))) for s, u in zip(scopes, unstable, strict=True)]
+            if values[0] != values[1] or (name in unstable[0]) != (name in unstable[1]):
+                yield _row(found, region, values[0], values[1], name in unstable[1])
+
+
+def _row(found: Metric, region: str, old: Stored | None, new: Stored | None, unstable: bool) -> Row:
+    less = (amount(new) or 0) < (amount(old) or 0)
+    verdict = Verdict.UNSTABLE if unstable else Verdict.BETTER if less else Verdict.CHANGED
+    detail = ""
+    if isinstance(old, dict) and isinstance(new, dict):
+        detail = changes(old, {name: amount(count) or 0 for name, count in new.items()}, found.unit)
+    return Row(found.name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED)

@@ -1,6 +1,7 @@
-"""Golden files on disk: one small TOML file a test, written by a machine and read by people.
+"""Golden files on disk: one TOML file a test module, written by a machine and read by people.
 
-One metric is one line and the order is fixed, so that a diff reads like a change of behaviour.
+A test is a table and a metric is a line. What all environments share is written once; ``[TEST.on.ENVIRONMENT]`` has the
+rest. Work that did not happen and totals of what is listed by name have no line.
 """
 
 from __future__ import annotations
@@ -10,58 +11,76 @@ import difflib
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..analysis.metrics import METRICS, Gate, Metric
+from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..outputs import unwritable
+from .compare import ordered
 from .lines import Damaged, line_of, parsed
-from .model import FORMAT, SIGNED, Golden, Interval, Section, Stored, Values, metric
+from .model import (
+    DIVIDED,
+    FORMAT,
+    SIGNED,
+    Count,
+    Entry,
+    Interval,
+    Module,
+    Observed,
+    Parts,
+    Span,
+    Stored,
+    Values,
+    metric,
+    part_of,
+    total_of,
+)
 
-HEADER = "# Written by `pytest --cutrace --cutrace-update`. Review it like code."
+HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _LARGEST = 2**63 - 1
+#: Characters of names from which counts by name take a line each.
+_WIDE = 90
+_TOP = ("format", "module", "seen")
+#: The keys that are no metrics, in the table of a test, of an environment, and of a region.
+_OF_TEST = ("seen", "unconfirmed", "against", "unstable", "region", "on")
+_OF_ENVIRONMENT = ("unstable", "region")
+_OF_REGION = ("unstable",)
+#: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
+_LISTED = {found.total: found.name for found in METRICS.values() if found.counts and found.total in DIVIDED}
+_AGAIN = "Take the file from version control, or delete it and run pytest --cutrace-update"
 
 
-def read(path: Path, *, test: str | None = None, known: Mapping[str, Metric] = METRICS) -> Golden:
-    """The golden file at ``path``, which has to be that of ``test`` if one is given.
+def read(path: Path, *, module: str | None = None, known: Mapping[str, Metric] = METRICS) -> Module:
+    """The golden file at ``path``, which has to be that of the test file ``module`` if one is given.
 
     ``known`` are the metrics that may occur, besides those of projects, which have a dot in their names. Raises
     :class:`CutraceError` with file and line for whatever is wrong with it.
     """
-    try:
-        # A pipe would make the reader wait for ever.
-        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
-    except OSError as error:
-        raise CutraceError(f"cannot read the golden file {path}: {error.strerror}") from None
-    if data is None:
-        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
-    try:
-        source = data.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
-    return _Reader(path, source, known).golden(test)
+    return _opened(path, known).module(module)
 
 
-def text(golden: Golden) -> str:
+def text(module: Module) -> str:
     """The golden file as text. Equal ones have equal texts, and reading a text and writing it again changes nothing."""
-    lines = [HEADER, f"format = {golden.format}", f"test = {_string(golden.test)}", *_section("common", golden.common)]
-    for key in sorted(golden.gpus):
-        lines += _section(f"gpu.{_key(key)}", golden.gpus[key])
+    seen = _common_seen(module)
+    lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
+    for test, entry in module.tests.items():
+        lines += ["", *_entry(_name(test), entry, seen, module.against.get(test, ""))]
     return "\n".join(lines) + "\n"
 
 
-def write(golden: Golden, path: Path, *, known: Mapping[str, Metric] = METRICS) -> bool:
+def write(module: Module, path: Path, *, known: Mapping[str, Metric] = METRICS) -> bool:
     """Write a golden file in one step, its folders too, and tell whether it changed.
 
     A file that says the same already is left as it is, with the comments that people may have added.
     """
-    content = text(golden)
-    if path.exists() and _says(path, golden, content, known):
+    content = text(module)
+    if exists(path) and _says(path, content, known):
         return False
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
@@ -76,6 +95,15 @@ def write(golden: Golden, path: Path, *, known: Mapping[str, Metric] = METRICS) 
     return True
 
 
+def exists(path: Path) -> bool:
+    """Whether there is a golden file. Raises :class:`CutraceError` where that cannot be told, as in a folder that may
+    not be read."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
 def golden_files(root: Path) -> Iterator[Path]:
     """The golden files under a folder, in the order of their names."""
     yield from sorted(
@@ -85,7 +113,15 @@ def golden_files(root: Path) -> Iterator[Path]:
     )
 
 
-def _says(path: Path, golden: Golden, content: str, known: Mapping[str, Metric]) -> bool:
+def line_of_test(path: Path, test: str) -> int:
+    """The line, from 1, on which a golden file speaks of a test; 1 if it does not."""
+    try:
+        return line_of(path.read_text(encoding="utf-8"), (_key_of(test),))
+    except (OSError, UnicodeDecodeError):
+        return 1
+
+
+def _says(path: Path, content: str, known: Mapping[str, Metric]) -> bool:
     with contextlib.suppress(CutraceError):
         return text(read(path, known=known)) == content
     return False
@@ -93,77 +129,171 @@ def _says(path: Path, golden: Golden, content: str, known: Mapping[str, Metric])
 
 # Reading
 
-_AGAIN = "Take the file from version control, or delete it and run pytest --cutrace --cutrace-update"
+
+def _opened(path: Path, known: Mapping[str, Metric]) -> _Reader:
+    try:
+        # A pipe would make the reader wait for ever.
+        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if data is None:
+        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
+    try:
+        source = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
+    return _Reader(path, source, known)
+
+
+def _unreadable(path: Path, error: OSError) -> CutraceError:
+    return CutraceError(f"cannot read the golden file {path}: {error.strerror}")
+
+
+@dataclass
+class _Part:
+    """What one table of a file says: values by region, and what is unstable of them."""
+
+    values: dict[str, Values] = field(default_factory=dict)
+    unstable: dict[str, Values] = field(default_factory=dict)
 
 
 class _Reader:
-    """What of one file is being read, so that every error can name its line."""
+    """Reads one file, so that every error can name its line."""
 
     def __init__(self, path: Path, source: str, known: Mapping[str, Metric]) -> None:
         self.path = path
         self.source = source
         self.known = known
 
-    def golden(self, test: str | None) -> Golden:
+    def module(self, wanted: str | None) -> Module:
+        tables = self._tables()
+        self._format(tables)
+        stored = self._text(tables, ("module",))
+        if "module" not in tables:
+            self._fail((), f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
+        if wanted is not None and stored != wanted:
+            self._fail(
+                ("module",),
+                f"this is the golden file of {stored!r}, but {wanted!r} was looked for here. If the test file was "
+                "renamed, correct the line, or delete the file and run pytest --cutrace-update",
+            )
+        seen = self._names(tables, ("seen",))
+        tests, against = {}, {}
+        for key in tables:
+            if key not in _TOP:
+                table = self._table(tables, (key,))
+                test = key.removeprefix("::") if key.startswith("::") else key
+                tests[test] = self._entry(table, (key,), seen)
+                if stamp := self._text(table, (key, "against")):
+                    against[test] = stamp
+        return Module(stored, tests, against)
+
+    def _tables(self) -> dict[str, Any]:
+        for number, line in enumerate(self.source.split("\n"), 1):
+            if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+                raise CutraceError(
+                    f"{self.path}:{number}: there are marks of a merge conflict. Choose a side for each test between "
+                    "the marks, remove the marks, and run pytest --cutrace"
+                )
         try:
-            tables = parsed(self.source)
+            return parsed(self.source)
         except Damaged as error:
             raise CutraceError(f"{self.path}:{error.line}: {error.reason}. {_AGAIN}") from None
-        self._format(tables)
-        for key in tables:
-            if key not in ("format", "test", "common", "gpu"):
-                self._fail((key,), f"{key!r} is not known here: a golden file has format, test, [common] and [gpu.KEY]")
-        stored = self._text(tables, ("test",))
-        if not stored:
-            self._fail((), f"there is no line 'test = ...' with the id of the test. {_AGAIN}")
-        if test is not None and stored != test:
-            self._fail(
-                ("test",),
-                f"this is the golden file of {stored!r}, but {test!r} was looked for here. If the test was renamed, "
-                "delete the file and run pytest --cutrace --cutrace-update",
-            )
-        gpus = self._table(tables, ("gpu",))
-        return Golden(
-            stored,
-            self._section(self._table(tables, ("common",)), ("common",)),
-            {key: self._section(self._table(gpus, ("gpu", key)), ("gpu", key)) for key in gpus},
-        )
 
     def _format(self, tables: dict[str, Any]) -> None:
         number = tables.get("format")
         if type(number) is not int or number < 1:
             self._fail(("format",), f"there is no line 'format = {FORMAT}': this is no golden file. {_AGAIN}")
+        if number < FORMAT:
+            self._fail(
+                ("format",),
+                f"format {number} is read no more: delete the folder of golden files and run pytest --cutrace-update",
+            )
         if number > FORMAT:
             self._fail(
                 ("format",), f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace"
             )
 
-    def _section(self, table: dict[str, Any], keys: tuple[str, ...]) -> Section:
+    def _entry(self, table: dict[str, Any], keys: tuple[str, ...], seen: Sequence[str]) -> Entry:
+        environments = self._names(table, (*keys, "seen")) or seen
+        if not environments:
+            self._fail(keys, "no line 'seen = [...]' says in which environments the values were seen")
+        unconfirmed = self._names(table, (*keys, "unconfirmed"))
+        special = self._table(table, (*keys, "on"))
+        for key, names in (("unconfirmed", unconfirmed), ("on", special)):
+            for name in names:
+                if name not in environments:
+                    self._fail((*keys, key, name), f"{name!r} is not among the environments in 'seen'")
+        base = self._part(table, keys, _OF_TEST)
+        entry = {}
+        for name in environments:
+            own = (
+                self._part(self._table(special, (*keys, "on", name)), (*keys, "on", name), _OF_ENVIRONMENT)
+                if name in special
+                else _Part()
+            )
+            entry[name] = Observed(
+                _united(base.values, own.values), _united(base.unstable, own.unstable), name not in unconfirmed
+            )
+        return entry
+
+    def _part(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str]) -> _Part:
+        part = _Part({"": self._values(table, keys, special)})
+        scopes = {"": (table, keys)}
         regions = self._table(table, (*keys, "region"))
-        return Section(
-            self._values({k: v for k, v in table.items() if k not in ("region", "recorded", "unstable")}, keys),
-            {
-                name: self._values(self._table(regions, (*keys, "region", name)), (*keys, "region", name))
-                for name in regions
-            },
-            self._text(table, (*keys, "recorded")),
-            self._unstable(table.get("unstable", []), (*keys, "unstable")),
-        )
+        for name in regions:
+            scopes[name] = (self._table(regions, (*keys, "region", name)), (*keys, "region", name))
+            part.values[name] = self._values(*scopes[name], _OF_REGION)
+        for name, (values, place) in scopes.items():
+            if unstable := self._values(self._table(values, (*place, "unstable")), (*place, "unstable")):
+                part.unstable[name] = unstable
+        return part
 
-    def _values(self, table: dict[str, Any], keys: tuple[str, ...]) -> Values:
-        return {name: self._value(name, value, (*keys, name)) for name, value in table.items()}
+    def _values(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str] = ()) -> Values:
+        values: Values = {}
+        for name, value in table.items():
+            if name in special:
+                continue
+            found = self._metric(name, (*keys, name))
+            total = total_of(found)
+            if total in values:
+                self._fail((*keys, name), f"{name} says again what another line of this table says: keep one of them")
+            values[total] = self._value(found, value, (*keys, name))
+        return values
 
-    def _value(self, name: str, value: Any, keys: tuple[str, ...]) -> Stored:
-        found = self._metric(name, keys)
-        if found.gate is Gate.INFO:
-            self._fail(keys, f"{name} is never compared: remove the line")
-        if found.gate is Gate.TIME:
-            return self._interval(name, value, keys)
-        if found.counts or (name not in self.known and isinstance(value, dict)):
-            if not isinstance(value, dict):
-                self._fail(keys, f"{name} is a table of counts by name, such as {{ softmax = 1 }}")
-            return {key: self._count(value[key], (*keys, key)) for key in value}
-        return self._count(value, keys, least=-_LARGEST if name in SIGNED else 0)
+    def _value(self, found: Metric, value: Any, keys: tuple[str, ...]) -> Stored:
+        if found.kind is MetricClass.INFO:
+            self._fail(keys, f"{found.name} is never compared: remove the line")
+        if found.total and not found.counts:
+            self._fail(keys, f"a part has no line of its own: write {found.total} = {{ {part_of(found)} = 1 }}")
+        if found.kind is MetricClass.TIME:
+            return self._interval(found.name, value, keys)
+        if found.kind is MetricClass.STATE:
+            return self._span(found.name, value, keys)
+        if isinstance(value, dict) and (found.counts or found.name in DIVIDED):
+            return {key: self._counts(value[key], (*keys, key)) for key in value}
+        if found.counts:
+            self._fail(keys, f"{found.name} is a table of counts by name, such as {{ softmax = 1 }}")
+        return self._counts(value, keys, least=-_LARGEST if found.kind is MetricClass.COUNTER else 0)
+
+    def _counts(self, value: Any, keys: tuple[str, ...], *, least: int = 0) -> Count:
+        if not isinstance(value, list):
+            return self._count(value, keys, least=least)
+        found = tuple(sorted({self._count(one, keys, least=least) for one in value}))
+        if len(found) < 2:
+            self._fail(keys, f"{keys[-1]} lists alternatives, of which there are two or more: [1, 2]")
+        return found
+
+    def _span(self, name: str, value: Any, keys: tuple[str, ...]) -> Span:
+        least = -_LARGEST if name in SIGNED else 0
+        if isinstance(value, dict) and set(value) == {"min", "max"}:
+            low, high = (self._count(value[key], (*keys, key), least=least) for key in ("min", "max"))
+            if low <= high:
+                return Span(low, high)
+        elif type(value) is int:
+            return Span(self._count(value, keys, least=least), value)
+        self._fail(keys, f"{name} is a range of what runs have shown, such as {{ min = 0, max = 4096 }}")
 
     def _interval(self, name: str, value: Any, keys: tuple[str, ...]) -> Interval:
         numbers = {"min", "median", "q3", "n"}
@@ -180,17 +310,10 @@ class _Reader:
             self._fail(keys, f"{name} is no interval: min <= median <= q3, n >= 1, and n samples if there are any")
         return Interval(least, median, q3, n, times)
 
-    def _unstable(self, names: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            self._fail(keys, "unstable is a list of metrics, such as ['sync_calls', 'forward/kernel_launches']")
-        for name in names:
-            self._metric(name.rpartition("/")[2], keys)
-        return tuple(names)
-
     def _metric(self, name: str, keys: tuple[str, ...]) -> Metric:
         found = metric(name, self.known)
         if found is None:
-            close = difflib.get_close_matches(name, self.known, 1)
+            close = difflib.get_close_matches(name, (*self.known, *_OF_TEST), 1)
             hint = f"did you mean {close[0]}?" if close else "docs/metrics.md lists them."
             self._fail(keys, f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
         return found
@@ -199,13 +322,19 @@ class _Reader:
         if type(value) is not int:
             self._fail(keys, f"{keys[-1]} is a whole number, not {_kind(value)}")
         if not least <= value <= _LARGEST:
-            self._fail(keys, f"{keys[-1]} cannot be {value}: it counts from 0")
+            self._fail(keys, f"{keys[-1]} cannot be {value}: it is a number from {least} to {_LARGEST}")
+        return value
+
+    def _names(self, parent: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+        value = parent.get(keys[-1], [])
+        if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+            self._fail(keys, f"{keys[-1]} is a list of environments, such as ['sm_90']")
         return value
 
     def _table(self, parent: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
         table = parent.get(keys[-1], {})
         if not isinstance(table, dict):
-            self._fail(keys, f"{keys[-1]} is a section, not {_kind(table)}")
+            self._fail(keys, f"{keys[-1]} is a table, not {_kind(table)}")
         return table
 
     def _text(self, parent: dict[str, Any], keys: tuple[str, ...]) -> str:
@@ -216,6 +345,19 @@ class _Reader:
 
     def _fail(self, keys: Sequence[str], message: str) -> NoReturn:
         raise CutraceError(f"{self.path}:{line_of(self.source, keys)}: {message}")
+
+
+def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
+    """What an environment shares with all, and what it has of its own: counts by name are joined, of other values its
+    own wins."""
+    regions = {}
+    for region in {**base, **own}:
+        values = dict(base.get(region, {}))
+        for name, value in own.get(region, {}).items():
+            shared = values.get(name)
+            values[name] = {**shared, **value} if isinstance(shared, dict) and isinstance(value, dict) else value
+        regions[region] = values
+    return regions
 
 
 def _kind(value: Any) -> str:
@@ -233,36 +375,118 @@ def _kind(value: Any) -> str:
 # Writing
 
 
-def _section(name: str, section: Section) -> list[str]:
-    lines = ["", f"[{name}]"]
-    if section.recorded:
-        lines.append(f"recorded = {_string(section.recorded)}")
-    lines += _values(section.metrics)
-    if section.unstable:
-        lines.append(f"unstable = [{', '.join(_string(name) for name in section.unstable)}]")
-    for region in sorted(section.regions):
-        lines += [f"[{name}.region.{_key(region)}]", *_values(section.regions[region])]
+def _common_seen(module: Module) -> tuple[str, ...]:
+    """The environments that most tests have, which the file names once."""
+    lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
+    return max(lists, key=lambda names: (lists[names], len(names), names), default=())
+
+
+def _entry(name: str, entry: Entry, seen: Sequence[str], against: str) -> list[str]:
+    environments = sorted(entry)
+    lines = [f"[{name}]"]
+    if tuple(environments) != tuple(seen):
+        lines.append(f"seen = {_strings(environments)}")
+    if against:
+        lines.append(f"against = {_string(against)}")
+    if unconfirmed := [one for one in environments if not entry[one].confirmed]:
+        lines.append(f"unconfirmed = {_strings(unconfirmed)}")
+    values, own_values = _divided([entry[one].values for one in environments])
+    unstable, own_unstable = _divided([entry[one].unstable for one in environments])
+    lines += _part(name, values, unstable)
+    for at, one in enumerate(environments):
+        if own_values[at] or own_unstable[at]:
+            table = f"{name}.on.{_key(one)}"
+            part = _part(table, own_values[at], own_unstable[at])
+            # A table with regions alone needs no line of its own.
+            lines += [f"[{table}]"] * (not part[:1] or not part[0].startswith("[")) + part
     return lines
 
 
-def _values(values: Values) -> list[str]:
-    place = {name: at for at, name in enumerate(METRICS)}
-    ordered = sorted(values, key=lambda name: (place.get(name, len(place)), name))
-    return [f"{_key(name)} = {_value(values[name])}" for name in ordered]
+def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], list[dict[str, Values]]]:
+    """Values of all environments by region as what they share and what each has of its own."""
+    shared: dict[str, Values] = {}
+    own: list[dict[str, Values]] = [{} for _ in scopes]
+    for region in dict.fromkeys(region for values in scopes for region in values):
+        everywhere = all(region in values for values in scopes)
+        if everywhere:
+            shared[region] = {}
+        for name in dict.fromkeys(name for values in scopes for name in values.get(region, ())):
+            found = [values.get(region, {}).get(name) for values in scopes]
+            if everywhere and all(value == found[0] for value in found):
+                shared[region][name] = found[0]  # type: ignore[assignment]
+                continue
+            common = _common(found) if everywhere else {}
+            if common:
+                shared[region][name] = common
+            for at, value in enumerate(found):
+                if isinstance(value, dict):
+                    value = {key: count for key, count in value.items() if key not in common}
+                if value is not None and value != {}:
+                    own[at].setdefault(region, {})[name] = value
+        for at, values in enumerate(scopes):
+            if region in values and not everywhere:
+                own[at].setdefault(region, {})
+    return shared, own
+
+
+def _common(found: Sequence[Stored | None]) -> Parts:
+    """The counts by name that all of these values have."""
+    first, *others = found
+    if not isinstance(first, dict) or not all(isinstance(other, dict) for other in others):
+        return {}
+    return {k: n for k, n in first.items() if all(isinstance(o, dict) and o.get(k) == n for o in others)}
+
+
+def _part(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
+    lines = [*_values(values.get("", {})), *_values(unstable.get("", {}), "unstable.")]
+    for region in sorted({*values, *unstable} - {""}):
+        lines.append(f"[{name}.region.{_key(region)}]")
+        lines += [*_values(values.get(region, {})), *_values(unstable.get(region, {}), "unstable.")]
+    return lines
+
+
+def _values(values: Values, prefix: str = "") -> list[str]:
+    lines = []
+    for total in ordered(values):
+        value = values[total]
+        if not isinstance(value, dict):
+            lines.append(f"{prefix}{_key(total)} = {_value(value)}")
+            continue
+        name = prefix + _key(_LISTED.get(total, total))
+        if sum(len(key) + 4 for key in value) > _WIDE:
+            lines += [f"{name}.{_key(key)} = {_value(value[key])}" for key in sorted(value)]
+        else:
+            lines.append(f"{name} = {_value(value)}")
+    return lines
 
 
 def _value(value: Stored) -> str:
     if isinstance(value, Interval):
         samples = f", samples = {list(value.samples)}" if value.samples else ""
         return f"{{ min = {value.min}, median = {value.median}, q3 = {value.q3}, n = {value.n}{samples} }}"
+    if isinstance(value, Span):
+        return str(value.min) if value.min == value.max else f"{{ min = {value.min}, max = {value.max} }}"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(name)} = {value[name]}" for name in sorted(value))
+        inside = ", ".join(f"{_key(name)} = {_value(value[name])}" for name in sorted(value))
         return f"{{ {inside} }}" if inside else "{}"
-    return str(value)
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _name(test: str) -> str:
+    return _key(_key_of(test))
+
+
+def _key_of(test: str) -> str:
+    """The key of a test's table: a test that is called as a line of the file gets colons before its name."""
+    return f"::{test}" if test in _TOP or test.startswith("::") else test
 
 
 def _key(name: str) -> str:
     return name if _BARE.fullmatch(name) else _string(name)
+
+
+def _strings(names: Sequence[str]) -> str:
+    return f"[{', '.join(map(_string, names))}]"
 
 
 def _string(value: str) -> str:

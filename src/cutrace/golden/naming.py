@@ -1,9 +1,7 @@
-"""Where the golden file of a test is: a readable path that no other test has.
+"""Where the golden file of a test file is, and where the artifacts of a test are: readable paths that nothing shares.
 
-``tests/test_softmax.py::TestSoftmax::test_fwd[float16-1024x4096]`` is kept in
-``tests/test_softmax.py/TestSoftmax.test_fwd/float16-1024x4096.toml``. An id of that plain form can be read back from
-its path, so no two plain ids share one. Every other id has its odd characters replaced, and a hash of the whole id
-behind ``~``, a character that plain paths do not have.
+A path is made of the id itself where its characters allow that, and can be read back then. In every other id odd
+characters are replaced, and a hash of the whole id is added behind ``~``, a character that plain paths do not have.
 """
 
 from __future__ import annotations
@@ -12,68 +10,65 @@ import hashlib
 import re
 from pathlib import Path
 
-#: Longest name of a file or folder, in characters, before ``.toml``; what is longer is cut and gets a hash.
+from .model import split
+
+#: Longest name of a file or folder, in characters; what is longer is cut and gets a hash.
 LONGEST = 100
-#: Most folders that the path of a test file is given; of longer ones the last are kept, and a hash is added.
+#: Most folders that a path is given; of longer ones the last are kept, and a hash is added.
 DEEPEST = 20
 
-_FOLDER = r"(?!\.)[A-Za-z0-9_.+=,@-]+"
-_PLAIN = re.compile(
-    rf"(?P<folders>(?:{_FOLDER}/)*)(?P<file>{_FOLDER}\.py)"
-    r"::(?P<names>\w+(?:::\w+)*)"
-    rf"(?:\[(?P<parameters>{_FOLDER})\])?",
-    re.ASCII,
-)
+_NAME = r"(?!\.)[A-Za-z0-9_.+=,@-]+"
+_PLAIN_FILE = re.compile(rf"(?:{_NAME}/)*{_NAME}", re.ASCII)
+_PLAIN_TEST = re.compile(rf"\w+(?:::\w+)*(?:\[{_NAME}\])?", re.ASCII)
 _ODD = re.compile(r"[^A-Za-z0-9_.+=,@-]")
 _HASH_DIGITS = 12
 
 
 def golden_path(root: Path, nodeid: str) -> Path:
-    """The golden file of a test under the folder ``root``: ``<test file>/<Class.function>[/<parameters>].toml``.
+    """The golden file under ``root`` for all tests of the file that ``nodeid`` is of: ``tests/test_a.toml`` for
+    ``tests/test_a.py::test_b``.
 
-    Any text is a valid ``nodeid``; different ids have different paths. On a file system that does not tell ``a`` from
-    ``A`` two ids may meet all the same: the id stored in the file then shows it, see :func:`cutrace.golden.read`.
+    Any text is a valid ``nodeid``; different test files have different golden files. On a file system that does not
+    tell ``a`` from ``A`` two may meet all the same: the path stored in the file then shows it, see
+    :func:`cutrace.golden.read`.
     """
-    plain = _plain(nodeid)
-    return root / (plain if plain is not None else _hashed(nodeid))
+    file, test = split(nodeid)
+    file = file or test
+    *folders, name = file.split("/")
+    # Names without a dot, which no test file of pytest's own has, would meet those of modules.
+    plain = _PLAIN_FILE.fullmatch(file) and _fits([*folders, name]) and "." in name
+    if plain and not any(folder.endswith(".toml") for folder in folders):
+        return root / f"{file.removesuffix('.py') if name.count('.') == 1 else file}.toml"
+    return root.joinpath(*_hashed(file.split("/"), file, ".toml"))
 
 
-def _plain(nodeid: str) -> str | None:
-    """The path of an id that needs no hash, or None."""
-    match = _PLAIN.fullmatch(nodeid)
-    if match is None:
-        return None
-    folders = match["folders"].split("/")[:-1]
-    function = match["names"].replace("::", ".")
-    parts = [*folders, match["file"], function, *([match["parameters"]] if match["parameters"] else [])]
-    # The first part that ends with .py has to be the test file, and no folder may look like a golden file.
-    mistakable = any(name.lower().endswith((".py", ".toml")) for name in (*folders, function))
-    if mistakable or len(folders) >= DEEPEST or any(len(part) > LONGEST for part in parts):
-        return None
-    return "/".join(parts) + ".toml"
+def artifact_path(root: Path, nodeid: str) -> Path:
+    """The place under ``root`` for what a test leaves: ``tests/test_a.py/TestB.test_c/float16`` for
+    ``tests/test_a.py::TestB::test_c[float16]``. Different ids have different places."""
+    file, test = split(nodeid)
+    names, bracket, parameters = test.partition("[")
+    # A parameter is put below its function, and no name that a file can have may look like a function.
+    parts = [*file.split("/"), names.replace("::", "."), *([parameters.removesuffix("]")] if bracket else [])]
+    plain = _PLAIN_FILE.fullmatch(file) and file.endswith(".py") and _PLAIN_TEST.fullmatch(test) and _fits(parts)
+    if plain and not any(part.endswith(".py") for part in parts[: file.count("/")]):
+        return root.joinpath(*parts)
+    return root.joinpath(*_hashed(parts, nodeid))
 
 
-def _hashed(nodeid: str) -> str:
-    file, _, rest = nodeid.partition("::")
-    names, bracket, parameters = rest.partition("[")
-    folders = [_folder(part) for part in file.split("/") if part][-DEEPEST:] or ["_"]
-    function = _clean(names.replace("::", "\0").replace(".", "_").replace("\0", "."), LONGEST)
-    digest = hashlib.sha256(nodeid.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
-    room = LONGEST - _HASH_DIGITS - 1
-    if bracket:
-        folders.append(_folder(function))
-        name = _clean(parameters.removesuffix("]"), room)
-    else:
-        name = function[:room]
-    return "/".join([*folders, f"{name}~{digest}.toml"])
+def _fits(parts: list[str]) -> bool:
+    return len(parts) <= DEEPEST and all(len(part) <= LONGEST for part in parts)
 
 
-def _folder(text: str) -> str:
-    name = _clean(text, LONGEST)
-    # A folder of such a name would be in the way of a golden file.
-    return name[:-5] + "_toml" if name.lower().endswith(".toml") else name
+def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    *folders, name = [part for part in parts if part][-DEEPEST:] or ["_"]
+    # No folder may have the name of a file.
+    return [
+        *(_clean(folder.replace(".toml", "_toml")) for folder in folders),
+        f"{_clean(name)[: LONGEST - _HASH_DIGITS - 1]}~{digest}{ending}",
+    ]
 
 
-def _clean(text: str, longest: int) -> str:
-    name = _ODD.sub("_", text)[:longest] or "_"
+def _clean(text: str) -> str:
+    name = _ODD.sub("_", text)[:LONGEST]
     return "_" + name[1:] if name.startswith(".") else name

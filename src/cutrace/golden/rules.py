@@ -1,4 +1,8 @@
-"""What is compared and how strictly: the words of options, markers and ini files, understood and checked."""
+"""What is compared and how strictly: the words of options, markers and ini files, understood and checked.
+
+A word names a metric (``kernel_launches``, ``peak_memory``) or a class of them (``work``, ``state``, ``counter``,
+``time``). A metric that is a part or a breakdown stands for its total: ``kernels`` for ``kernel_launches``.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +10,129 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal, get_args
 
-from ..analysis.metrics import METRICS, Gate, Metric
+from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..units import parse_duration, parse_size
+from .model import DIVIDED, metric, total_of
 
-#: Memory fails above both: this share more than the golden value, and this many bytes more.
+#: Memory fails above both: this share more than was seen, and this many bytes more.
 MEMORY_TOLERANCE = 0.02
 MEMORY_FLOOR = 1 << 20
 #: How much slower than the golden interval a time may be.
 TIME_TOLERANCE = 0.05
 
-_GATES = {gate.name.lower(): gate for gate in (Gate.EXACT, Gate.MEMORY, Gate.TIME)}
+#: ``missing`` adds what is not written down; ``changed`` also replaces what differs, but more of a state or a slower
+#: time only ``all`` does; ``widen`` keeps what is written and adds what was measured as an alternative.
+Mode = Literal["missing", "changed", "all", "widen"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
 _SHARE = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Which classes of metrics fail, tolerances by metric (shares: 0.05 is 5 %), patterns of kernels that do not count,
-    and whether improvements and missing golden values fail too."""
+    """How a test is compared.
 
-    gate: frozenset[Gate] = frozenset({Gate.EXACT, Gate.MEMORY})
+    ``gate`` has the metrics and classes that fail a test; ``tolerance`` shares by metric or class (0.05 is 5 %);
+    ``ignore`` metrics and classes that are left out, and ``METRIC:PATTERN`` for names of a breakdown (patterns as of
+    file names, upper and lower case being different); ``own`` patterns of the kernels that the project calls its own.
+    ``fail_less``: doing less fails too; ``strict``: so does what has no golden value.
+    """
+
+    gate: frozenset[str] = frozenset({"work", "counter"})
     tolerance: Mapping[str, float] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    fail_less: bool = False
     strict: bool = False
 
-    def tolerance_of(self, metric: Metric) -> float:
-        """The share by which a metric may exceed its golden value: the given one, or that of its class."""
-        default = {Gate.MEMORY: MEMORY_TOLERANCE, Gate.TIME: TIME_TOLERANCE}.get(metric.gate, 0.0)
-        return self.tolerance.get(metric.name, default)
+    def gates(self, found: Metric) -> bool:
+        return not {found.kind.value, total_of(found)}.isdisjoint(self.gate)
 
-    def words(self, metric: Metric) -> str:
+    def ignores(self, found: Metric) -> bool:
+        return not {found.kind.value, total_of(found)}.isdisjoint(self.ignore)
+
+    def patterns(self, total: str) -> tuple[str, ...]:
+        """The patterns of names that do not count in a total."""
+        return tuple(word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:"))
+
+    def owns(self, kernel: str) -> bool:
+        return any(fnmatchcase(kernel, pattern) for pattern in self.own)
+
+    def tolerance_of(self, found: Metric) -> float:
+        """The share by which a metric may exceed its golden value."""
+        default = TIME_TOLERANCE if found.kind is MetricClass.TIME else 0.0
+        if found.kind is MetricClass.STATE and found.unit == "bytes":
+            default = MEMORY_TOLERANCE
+        return self.tolerance.get(total_of(found), self.tolerance.get(found.kind.value, default))
+
+    def words(self, found: Metric) -> str:
         """The rule of a metric in a table: ``exact``, ``+2 %``, ``5 %``."""
-        share = self.tolerance_of(metric)
-        if metric.gate is Gate.EXACT and not share:
-            return "exact"
-        return f"{'' if metric.gate is Gate.TIME else '+'}{share * 100:.4g} %"
+        share = self.tolerance_of(found)
+        if not share:
+            return "range" if found.kind is MetricClass.STATE else "exact"
+        return f"{'' if found.kind is MetricClass.TIME else '+'}{share * 100:.4g} %"
 
 
 #: What holds where nothing else is said.
 DEFAULTS = Rules()
 
 
-def parse_gate(words: str | Iterable[str]) -> frozenset[Gate]:
-    """The classes of ``"exact,memory"`` or ``["exact", "memory"]``; ``"none"`` is no class."""
-    listed = words.split(",") if isinstance(words, str) else list(words)
-    names = [str(word).strip().lower() for word in listed]
-    for name in names:
-        if name not in _GATES and name != "none":
-            raise CutraceError(f"{name!r} cannot be gated: write some of {', '.join(_GATES)}, or none")
+@dataclass(frozen=True)
+class Update:
+    """What an update replaces: its mode, and the metrics and classes that it is limited to (none: all)."""
+
+    mode: Mode = "changed"
+    only: frozenset[str] = frozenset()
+
+    def takes(self, found: Metric) -> bool:
+        return not self.only or not self.only.isdisjoint({found.kind.value, total_of(found)})
+
+
+def parse_gate(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> frozenset[str]:
+    """The metrics and classes of ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` is nothing."""
+    names = _listed(words)
     if "none" in names and len(names) > 1:
-        raise CutraceError("'none' stands alone: write it, or the classes that are gated")
-    return frozenset(_GATES[name] for name in names if name != "none")
+        raise CutraceError("'none' stands alone: write it, or the metrics and classes that are gated")
+    return frozenset(_word(name, known) for name in names if name != "none")
+
+
+def parse_ignore(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> tuple[str, ...]:
+    """What ``"kernels:nccl*, allocations, state"`` leaves out, with the names of totals for those of metrics."""
+    found = []
+    for name in _listed(words):
+        first, colon, pattern = name.partition(":")
+        if colon and not pattern:
+            raise CutraceError(f"{name!r} ignores nothing: write a pattern behind the colon, such as kernels:nccl*")
+        if not colon and re.search(r"[*?\[]", name):
+            raise CutraceError(f"{name!r} names no metric: write kernels:{name} to leave out kernels of such names")
+        total = _word(first, known)
+        if colon and total not in DIVIDED:
+            raise CutraceError(f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels")
+        found.append(f"{total}:{pattern}" if colon else total)
+    return tuple(dict.fromkeys(found))
 
 
 def parse_tolerance(
     given: str | Iterable[str] | Mapping[str, object], known: Mapping[str, Metric] = METRICS
 ) -> dict[str, float]:
-    """Tolerances of ``"kernel_time=10% peak_memory=0.05"``, of such texts, or of ``{"kernel_time": 0.1}``: shares by
-    the full names of metrics. Several in one text are divided by commas or spaces."""
+    """Tolerances of ``"kernel_time=10% work=0.05"``, of such texts, or of ``{"kernel_time": 0.1}``: shares by metric or
+    class. Several in one text are divided by commas or spaces."""
     if isinstance(given, Mapping):
         pairs = [(str(name), value) for name, value in given.items()]
     else:
         texts = [given] if isinstance(given, str) else list(given)
         pairs = []
-        for word in (word for text in texts for word in _words(text)):
+        for word in (word for text in texts for word in _assignments(text)):
             name, equals, value = word.partition("=")
             if not equals:
                 raise CutraceError(f"{word!r} is no tolerance: write a metric and a share, such as kernel_time=5%")
             pairs.append((name, value))
-    return {found.name: _share(found, value) for name, value in pairs for found in [metric_named(name, known)]}
+    return {_word(name, known): _share(name, value) for name, value in pairs}
 
 
 def parse_limits(given: Mapping[str, object], known: Mapping[str, Metric] = METRICS) -> dict[str, int | float]:
@@ -84,44 +141,67 @@ def parse_limits(given: Mapping[str, object], known: Mapping[str, Metric] = METR
     return {found.name: _limit(found, value) for name, value in given.items() for found in [metric_named(name, known)]}
 
 
+def parse_update(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> Update:
+    """The update of ``"all"``, ``"kernels,sync_calls"`` or ``"widen,syncs"``: a mode, and what it is limited to."""
+    names = _listed(words)
+    modes = [mode for mode in MODES if mode in names]
+    if len(modes) > 1:
+        raise CutraceError(f"{' and '.join(modes)} cannot be one update: write one of {', '.join(MODES)}")
+    return Update(
+        modes[0] if modes else "changed", frozenset(_word(name, known) for name in names if name not in MODES)
+    )
+
+
 def metric_named(name: str, known: Mapping[str, Metric] = METRICS) -> Metric:
-    """The metric of this name; its unit (``_ns``, ``_bytes``) may be left away: ``peak_memory``."""
+    """The metric of this name; its unit (``_ns``, ``_bytes``) may be left away: ``peak_memory``. Raises
+    :class:`CutraceError` for a name that no metric has."""
     wanted = name.strip()
     for full in (wanted, f"{wanted}_ns", f"{wanted}_bytes"):
-        if full in known:
-            if known[full].counts:
-                raise CutraceError(
-                    f"{name} is a list by name: it has no tolerance and no limit. Take its total instead"
-                )
-            return known[full]
-    close = difflib.get_close_matches(wanted, known, 3)
+        if (found := metric(full, known)) is not None:
+            return found
+    close = difflib.get_close_matches(wanted, (*known, *_CLASSES, *MODES), 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "docs/metrics.md lists them."
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 
-def _words(text: str) -> list[str]:
+def _word(name: str, known: Mapping[str, Metric]) -> str:
+    """A class, or the total that a metric counts in."""
+    if name.strip() in _CLASSES:
+        return name.strip()
+    found = metric_named(name, known)
+    if found.kind is MetricClass.INFO:
+        raise CutraceError(f"{found.name} is never compared: name another metric")
+    return total_of(found)
+
+
+def _listed(words: str | Iterable[str]) -> list[str]:
+    texts = [words] if isinstance(words, str) else words
+    return [word.strip() for text in texts for word in str(text).split(",") if word.strip()]
+
+
+def _assignments(text: str) -> list[str]:
     """``metric=share`` by ``metric=share``, however they are spaced."""
     return [word for word in re.split(r"[,\s]+", re.sub(r"\s*=\s*|\s+(?=%)", lambda m: m[0].strip(), text)) if word]
 
 
-def _share(metric: Metric, value: object) -> float:
-    if metric.gate is Gate.INFO:
-        raise CutraceError(f"{metric.name} is never compared: it has no tolerance")
+def _share(name: str, value: object) -> float:
     share = -1.0
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value)
     elif isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
         share = float(match[1]) / (100 if match[2] else 1)
     if not 0 <= share < float("inf"):
-        raise CutraceError(f"{value!r} is no tolerance of {metric.name}: write a share such as 0.05, or '5%'")
+        raise CutraceError(f"{value!r} is no tolerance of {name.strip()}: write a share such as 0.05, or '5%'")
     return share
 
 
-def _limit(metric: Metric, value: object) -> int | float:
+def _limit(found: Metric, value: object) -> int | float:
+    if found.counts:
+        raise CutraceError(f"{found.name} counts by name and has no limit: limit {found.total} instead")
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return value
-    if isinstance(value, str) and metric.name.endswith(("_bytes", "_ns")):
-        return (parse_size if metric.name.endswith("_bytes") else parse_duration)(value)
+    if isinstance(value, str) and found.name.endswith(("_bytes", "_ns")):
+        return (parse_size if found.name.endswith("_bytes") else parse_duration)(value)
     kind = {"_bytes": "bytes, or a text such as '64 MiB'", "_ns": "ns, or a text such as '20us'"}
-    what = next((words for ending, words in kind.items() if metric.name.endswith(ending)), "times, from 0")
-    raise CutraceError(f"{value!r} is no limit of {metric.name}: write a number of {what}")
+    what = next((words for ending, words in kind.items() if found.name.endswith(ending)), "times, from 0")
+    raise CutraceError(f"{value!r} is no limit of {found.name}: write a number of {what}")

@@ -1,6 +1,6 @@
-"""Golden files whose test is gone, found without running or importing any test.
+"""Golden values whose test is gone, found without running or importing any test.
 
-A file is stale only when that is certain: its test file is not there, or defines no such function or class in any way
+Values are stale only when that is certain: the test file is not there, or defines no such function or class in any way
 that can be seen in the source. Names made at run time, inherited from elsewhere or imported by a star are left alone. A
 list of collected ids decides what the source cannot: parameters.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..analysis.metrics import METRICS, Metric
+from ..analysis.definitions import METRICS, Metric
 from ..errors import CutraceError
-from .files import golden_files, read
+from .files import golden_files, read, write
+from .model import joined, split
 from .naming import golden_path
 
 #: Base classes that bring no tests.
@@ -27,19 +28,20 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass(frozen=True)
 class Stale:
-    """A golden file that no test reads any more, and why."""
+    """The values of a test that is gone: the golden file, the id, and how one knows."""
 
     path: Path
-    test: str
+    nodeid: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Check:
-    """What became of all golden files: how many there are, the stale ones, and what is wrong with those that cannot be
-    read."""
+    """What there is in all golden files: how many files and tests, the stale ones among these, and what is wrong with
+    files that cannot be read."""
 
     files: int
+    tests: int
     stale: tuple[Stale, ...]
     damaged: tuple[str, ...]
 
@@ -55,27 +57,42 @@ def check(
     if not root.is_dir():
         raise CutraceError(f"there is no folder of golden files at {root}: name it with --golden-dir")
     ids = frozenset(collected or ())
-    covered = frozenset(_file(nodeid) for nodeid in ids)
-    read_all = {path: _test(path, known) for path in golden_files(root)}
-    files = {path: test for path, (test, _) in read_all.items() if test}
-    damaged = [problem for _, problem in read_all.values() if problem]
-    at_home = {test for path, test in files.items() if path == golden_path(root, test)}
+    covered = frozenset(split(nodeid)[0] for nodeid in ids)
     modules = cache(_module)
-    stale = []
-    for path, test in files.items():
-        reason = _reason(test, tests, ids if _file(test) in covered else None, modules)
-        if not reason and test in at_home and path != golden_path(root, test):
-            reason = f"the golden file of its test is {golden_path(root, test)}"
-        if reason:
-            stale.append(Stale(path, test, reason))
-    return Check(len(read_all), tuple(stale), tuple(damaged))
+    stale: list[Stale] = []
+    damaged: list[str] = []
+    files = count = 0
+    for path in golden_files(root):
+        files += 1
+        try:
+            golden = read(path, known=known)
+        except CutraceError as error:
+            damaged.append(str(error))
+            continue
+        count += len(golden.tests)
+        at_home = golden_path(root, joined(golden.path, ""))
+        elsewhere = f"the golden file of its test is {at_home}" if path != at_home and at_home.is_file() else ""
+        for test in golden.tests:
+            nodeid = joined(golden.path, test)
+            reason = _reason(nodeid, tests, ids if golden.path in covered else None, modules) or elsewhere
+            if reason:
+                stale.append(Stale(path, nodeid, reason))
+    return Check(files, count, tuple(stale), tuple(damaged))
 
 
-def prune(stale: Iterable[Stale], root: Path) -> None:
-    """Delete stale golden files, and the folders under ``root`` that are empty then."""
+def prune(stale: Iterable[Stale], root: Path, known: Mapping[str, Metric] = METRICS) -> None:
+    """Delete stale values, and the files and the folders under ``root`` that are empty then."""
+    gone: dict[Path, set[str]] = {}
     for one in stale:
-        one.path.unlink(missing_ok=True)
-        for folder in one.path.parents:
+        gone.setdefault(one.path, set()).add(split(one.nodeid)[1])
+    for path, names in gone.items():
+        golden = read(path, known=known)
+        left = {test: entry for test, entry in golden.tests.items() if test not in names}
+        if left:
+            write(replace(golden, tests=left), path, known=known)
+            continue
+        path.unlink(missing_ok=True)
+        for folder in path.parents:
             if folder == root or any(folder.iterdir()):
                 break
             folder.rmdir()
@@ -89,18 +106,6 @@ def collected_ids(output: str) -> tuple[str, ...]:
     if not ids:
         raise CutraceError("there is no test id in the list of collected tests: make it with pytest --collect-only -q")
     return ids
-
-
-def _test(path: Path, known: Mapping[str, Metric]) -> tuple[str, str]:
-    """The id in a golden file, or "" and what is wrong with the file."""
-    try:
-        return read(path, known=known).test, ""
-    except CutraceError as error:
-        return "", str(error)
-
-
-def _file(nodeid: str) -> str:
-    return nodeid.partition("::")[0]
 
 
 def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callable[[Path], _Scope | None]) -> str:

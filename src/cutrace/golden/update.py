@@ -1,280 +1,240 @@
-"""Writing down what was measured: what a golden file says after an update, and why it says no more."""
+"""What a golden file says of a test after an update in one environment. What it says of the others never changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from ..analysis.metrics import METRICS, Gate, Metric, Metrics
+from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
 from ..errors import CutraceError
 from . import statistics
-from .compare import memory_verdict, ordered, scope, without
-from .model import KINDS, Golden, Interval, Section, Stored, Values, Verdict, metric, scoped
-from .rules import DEFAULTS, Rules
-
-#: ``missing`` adds what is not written down; ``changed`` also replaces what differs, but a worse time or more memory
-#: only ``all`` does.
-Mode = Literal["missing", "changed", "all"]
-MODES: tuple[Mode, ...] = get_args(Mode)
+from .compare import absent, judged, kept, ordered
+from .model import Count, Entry, Interval, Observed, Parts, Span, Stored, Values, Verdict, amount, metric, scoped
+from .rules import DEFAULTS, Rules, Update
 
 
-def measured(
+def observed(
     runs: Sequence[Metrics],
-    *,
-    test: str,
-    gpu: str,
-    recorded: str,
     rules: Rules = DEFAULTS,
+    *,
+    confirmed: bool = True,
     known: Mapping[str, Metric] = METRICS,
-) -> Golden:
-    """A golden file of these runs alone: exact metrics in ``common``, memory and times under the GPU.
+) -> Observed:
+    """What these runs showed: work and counters on which they agree, the rest of them as unstable; the range of states
+    and the interval of times where these are gated.
 
-    What the runs do not agree on is listed as unstable. Raises :class:`CutraceError` when the numbers cannot be
+    ``confirmed`` is False for a run that could not be repeated. Raises :class:`CutraceError` when the numbers cannot be
     trusted.
     """
     problems = dict.fromkeys(problem for run in runs for problem in run.problems)
     if problems or not runs:
-        raise CutraceError(f"nothing is recorded of {test}: {'; '.join(problems) or 'it did not run'}")
-    common, own = _Draft(), _Draft(recorded)
+        raise CutraceError(f"nothing is recorded: {'; '.join(problems) or 'the test did not run'}")
+    values: dict[str, Values] = {}
+    unstable: dict[str, Values] = {}
     for region in dict.fromkeys(("", *(name for run in runs for name in run.regions))):
-        scopes = [without(scope(run, region) or {}, rules.ignore) for run in runs]
-        common.at(region)
-        for name in ordered({name for values in scopes for name in values}, known):
+        scopes = [kept(run, region, rules, known) or {} for run in runs]
+        values[region] = {}
+        for name in ordered({name for scope in scopes for name in scope}, known):
             found = metric(name, known)
-            if found is None or found.gate is Gate.INFO:
-                continue
-            draft = common if found.gate is Gate.EXACT else own
-            values = [values.get(name, 0 if name in KINDS else None) for values in scopes]
-            value = _agreed(found, values, rules)
-            if name in KINDS and value == 0:
-                continue
-            if value is not None:
-                draft.at(region)[name] = value
-            elif not any(isinstance(value, float) for value in values):
-                draft.unstable.append(scoped(region, name))
-    return Golden(test, common.section(), {gpu: own.section()} if gpu else {})
+            assert found is not None
+            seen = [value for scope in scopes if (value := scope.get(name, absent(found))) is not None]
+            if found.kind is MetricClass.TIME or found.kind is MetricClass.STATE:
+                if rules.gates(found):
+                    timed = found.kind is MetricClass.TIME
+                    values[region][name] = statistics.interval(seen) if timed else Span(min(seen), max(seen))
+            elif len(seen) < len(scopes) or any(value != seen[0] for value in seen):
+                unstable.setdefault(region, {})[name] = _seen(*seen)
+            elif seen[0] or found.kind is MetricClass.COUNTER:
+                values[region][name] = seen[0]
+    return Observed(values, unstable, confirmed)
 
 
 def unsettled(
     runs: Sequence[Metrics], rules: Rules = DEFAULTS, known: Mapping[str, Metric] = METRICS
 ) -> tuple[str, ...]:
-    """The exact and memory metrics on which these runs do not agree, those of regions as ``region/metric``."""
-    if len(runs) < 2:
-        return ()
-    golden = measured(runs, test="-", gpu="-", recorded="", rules=rules, known=known)
-    return (*golden.common.unstable, *golden.gpus["-"].unstable)
-
-
-def updated(
-    golden: Golden | None,
-    runs: Sequence[Metrics],
-    *,
-    test: str,
-    gpu: str,
-    recorded: str,
-    mode: Mode,
-    rules: Rules = DEFAULTS,
-    known: Mapping[str, Metric] = METRICS,
-) -> tuple[Golden, tuple[str, ...]]:
-    """The golden file after an update with these runs, and sentences on what was not taken over.
-
-    ``recorded`` says on what was measured, see :func:`cutrace.golden.recorded_on`. Metrics that are the same within
-    their rules keep their old values, so that the file does not change.
-    """
-    new = measured(runs, test=test, gpu=gpu, recorded=recorded, rules=rules, known=known)
-    return merged(golden, new, mode=mode, rules=rules, known=known)
+    """The metrics on which these runs do not agree, those of regions as ``region/metric``. Of states the gated ones
+    count: the first run of a process fills caches and pools, and the range that it shows would hide what later runs do
+    more."""
+    found = observed(runs, rules, known=known)
+    ranges = (
+        scoped(region, name)
+        for region, values in found.values.items()
+        for name, value in values.items()
+        if isinstance(value, Span) and value.min < value.max
+    )
+    return (*_names(found.unstable), *ranges)
 
 
 def merged(
-    golden: Golden | None, new: Golden, *, mode: Mode, rules: Rules = DEFAULTS, known: Mapping[str, Metric] = METRICS
-) -> tuple[Golden, tuple[str, ...]]:
-    """What :func:`updated` does, with measurements that were written down as a golden file of their own."""
-    if golden is None:
-        return new, tuple(
-            f"{name} is not recorded: runs do not agree on it"
-            for section in (new.common, *new.gpus.values())
-            for name in section.unstable
-        )
-    if golden.test != new.test:
-        raise CutraceError(f"the golden file of {golden.test} cannot be updated with {new.test}")
-    merge = _Merge(golden, mode, rules, known)
-    for gpu in new.gpus or ("",):
-        merge.take(gpu, new.on(gpu))
-    return merge.golden(), tuple(merge.notes)
+    entry: Entry | None,
+    new: Observed,
+    *,
+    environment: str,
+    update: Update,
+    rules: Rules = DEFAULTS,
+    known: Mapping[str, Metric] = METRICS,
+) -> tuple[Entry, tuple[str, ...]]:
+    """The entry of a test after an update, and sentences on what was not taken over.
 
-
-class _Draft:
-    """A section that is being written."""
-
-    def __init__(self, recorded: str = "") -> None:
-        self.scopes: dict[str, Values] = {"": {}}
-        self.recorded = recorded
-        self.unstable: list[str] = []
-
-    @classmethod
-    def of(cls, section: Section) -> _Draft:
-        draft = cls(section.recorded)
-        draft.scopes = {region: dict(values) for region, values in section.scopes()}
-        draft.unstable = list(section.unstable)
-        return draft
-
-    def at(self, region: str) -> Values:
-        return self.scopes.setdefault(region, {})
-
-    def get(self, region: str, name: str) -> Stored | None:
-        return self.scopes.get(region, {}).get(name)
-
-    def drop(self, region: str, name: str) -> None:
-        self.scopes.get(region, {}).pop(name, None)
-
-    def section(self) -> Section:
-        regions = {region: dict(values) for region, values in self.scopes.items() if region}
-        return Section(dict(self.scopes[""]), regions, self.recorded, tuple(self.unstable))
+    What is the same within its rules keeps its old value, so that the file does not change. What was recorded from one
+    run that could not be repeated is confirmed by a second one that agrees; where it does not, the metric is unstable.
+    """
+    entry = entry or {}
+    old = entry.get(environment)
+    if old is None:
+        notes = [f"{name} is unstable: runs did not agree" for name in _names(new.unstable)]
+        return {**entry, environment: new}, tuple(notes)
+    merge = _Merge(old, new, update, rules, known)
+    return {**entry, environment: merge.observed()}, tuple(merge.notes)
 
 
 class _Merge:
-    """A golden file that takes over what was measured on one GPU after the other."""
+    """The values of one environment, of which an update replaces some."""
 
-    def __init__(self, golden: Golden, mode: Mode, rules: Rules, known: Mapping[str, Metric]) -> None:
-        self.old = golden
-        self.mode = mode
-        self.rules = rules
-        self.known = known
-        self.common = _Draft.of(golden.common)
-        self.gpus = {gpu: _Draft.of(section) for gpu, section in golden.gpus.items()}
+    def __init__(self, old: Observed, new: Observed, update: Update, rules: Rules, known: Mapping[str, Metric]) -> None:
+        self.old, self.new = old, new
+        self.update, self.rules, self.known = update, rules, known
         self.notes: list[str] = []
+        self.values: dict[str, Values] = {}
+        self.unstable: dict[str, Values] = {}
+        #: Whether these are the two runs, of two sessions, that have to agree.
+        self.confirms = not old.confirmed and not new.confirmed and update.mode != "missing"
+        #: Whether the new runs differ from a value that stays.
+        self.refused = False
 
-    def golden(self) -> Golden:
-        gpus = {gpu: draft.section() for gpu, draft in self.gpus.items()}
-        return Golden(self.old.test, self.common.section(), gpus)
+    def observed(self) -> Observed:
+        regions = dict.fromkeys((*self.old.values, *self.new.values))
+        for region in regions:
+            if region in self.new.values:
+                self._region(region)
+            elif self.update.mode == "missing" or self.update.only:
+                self._keep(region)
+        before = replace(self.old, confirmed=True)
+        after = Observed(self.values, {region: values for region, values in self.unstable.items() if values})
+        if self.old.confirmed:
+            # One run replaces what two had confirmed only where it differs; then it waits for a second one itself.
+            return replace(after, confirmed=self.new.confirmed or after == before)
+        return replace(after, confirmed=(self.new.confirmed or self.confirms) and not self.refused)
 
-    def take(self, gpu: str, new: Section) -> None:
-        # As it is at this moment: another GPU of the same file may have been taken over before.
-        golden = self.golden()
-        old = golden.on(gpu)
-        own = self.gpus.setdefault(gpu, _Draft()) if gpu else _Draft()
-        before = own.section()
-        for region in dict.fromkeys(("", *old.regions, *new.regions)):
-            if region and region not in new.regions:
-                self._forget(region)
+    def _keep(self, region: str) -> None:
+        self.values[region] = self.old.values[region]
+        self.unstable[region] = self.old.unstable.get(region, {})
+        self.notes.append(f"the region {region} keeps its values: it was not entered")
+
+    def _region(self, region: str) -> None:
+        if region not in self.old.values:
+            self.values[region], self.unstable[region] = self.new.values[region], self.new.unstable.get(region, {})
+            return
+        old, new = self.old.values[region], self.new.values[region]
+        shaky, unsure = self.old.unstable.get(region, {}), self.new.unstable.get(region, {})
+        values, unstable = self.values.setdefault(region, {}), self.unstable.setdefault(region, {})
+        for name in ordered({*old, *new, *shaky, *unsure}, self.known):
+            found = metric(name, self.known)
+            if found is None:
                 continue
-            values = old.regions.get(region, {}) if region else old.metrics
-            now = new.regions[region] if region else new.metrics
-            self.common.at(region)
-            for name in ordered({*values, *now, *_listed(new.unstable, region)}, self.known):
-                found = metric(name, self.known)
-                if found is not None:
-                    self._take(gpu, own, region, found, values, now, scoped(region, name) in new.unstable)
-        own.scopes = {region: values for region, values in own.scopes.items() if values or not region}
-        if own.section() != before or gpu not in self.old.gpus:
-            own.recorded = new.recorded
+            if self.rules.ignores(found):
+                values.update({name: old[name]} if name in old else {})
+                unstable.update({name: shaky[name]} if name in shaky else {})
+                continue
+            before, after = old.get(name, absent(found)), new.get(name, absent(found))
+            fixed = not self.update.takes(found) or self.update.mode == "missing"
+            if fixed and name in shaky:
+                unstable[name] = shaky[name]
+                continue
+            if name in shaky or name in unsure:
+                stays = fixed or (name in shaky and self.update.mode != "all")
+                unsteady = name in (shaky if stays else unsure)
+                if unsteady:
+                    unstable[name] = self._unsteady(
+                        scoped(region, name), before, after, shaky.get(name), unsure.get(name)
+                    )
+                    continue
+                if name in unsure:  # it may not be replaced
+                    after = before
+            value = self._value(region, found, before, after, fixed)
+            if value or (value is not None and found.kind is not MetricClass.WORK):
+                values[name] = value
 
-    def _take(
-        self, gpu: str, own: _Draft, region: str, found: Metric, old: Values, new: Values, unstable: bool
-    ) -> None:
-        name = found.name
-        full = scoped(region, name)
-        before = old.get(name, 0 if name in KINDS and "memcpy_count" in old else None)
-        now = new.get(name, 0 if name in KINDS else None)
-        if unstable:
-            draft = self.common if found.gate is Gate.EXACT or not gpu else own
-            if before is None and full not in draft.unstable:
-                draft.unstable.append(full)
-            kept = "is not recorded" if before is None else "keeps its value"
-            self.notes.append(f"{full} {kept}: runs do not agree on it")
-        elif now is None:
-            if found.gate is Gate.EXACT:
-                self._gone(region, name, full)
-        elif before is None or self._replaces(found, full, before, now):
-            self._put(gpu, own, region, name, now, common=found.gate is Gate.EXACT)
+    def _unsteady(
+        self, full: str, before: Stored | None, after: Stored | None, shaky: Stored | None, unsure: Stored | None
+    ) -> Stored:
+        if shaky is None:
+            self.notes.append(f"{full} is unstable now: runs did not agree")
+        seen = (before if shaky is None else shaky, after if unsure is None else unsure)
+        return _seen(*(value for value in seen if value is not None))
 
-    def _replaces(self, found: Metric, full: str, old: Stored, new: Stored) -> bool:
-        """Whether the new value takes the place of the old one; a note says so if it is worth one and may not."""
-        if old == new:
-            return False
-        share = self.rules.tolerance_of(found)
-        if found.gate is Gate.EXACT:
-            verdict = Verdict.CHANGED
-        elif isinstance(old, Interval) and isinstance(new, Interval):
-            verdict = statistics.change(old, new, share)
-        elif isinstance(old, int) and isinstance(new, int):
-            verdict = memory_verdict(old, new, share)
-        else:
-            return self.mode != "missing"
-        if verdict is Verdict.SAME or self.mode == "all":
-            return verdict is not Verdict.SAME
-        if self.mode == "changed" and verdict in (Verdict.CHANGED, Verdict.BETTER, Verdict.FAST):
-            return True
-        if found.gate in self.rules.gate and verdict is not Verdict.AMBIGUOUS:
-            wanted = "all" if verdict in (Verdict.WORSE, Verdict.SLOW) else "changed"
-            self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update={wanted} replaces it")
-        return False
-
-    def _put(self, gpu: str, own: _Draft, region: str, name: str, value: Stored, *, common: bool) -> None:
-        """Write a value where it belongs: memory and times under their GPU; exact metrics for all GPUs, unless another
-        GPU is known, for which the old value holds until it says otherwise."""
-        full = scoped(region, name)
-        for draft in (self.common, own):
-            draft.unstable = [listed for listed in draft.unstable if listed != full]
-        if not common:
-            if gpu:
-                own.at(region)[name] = value
-            return
-        others = [draft for key, draft in self.gpus.items() if key != gpu]
-        implied = 0 if name in KINDS and "memcpy_count" in self.common.at(region) else None
-        shared = self.common.get(region, name)
-        shared = implied if shared is None else shared
-        if shared is None or all(draft.get(region, name) == value for draft in others):
-            # It is new, or every GPU that is known agrees.
-            self._set(self.common, region, name, value, implied)
-            for draft in (own, *others):
-                if draft is own or draft.get(region, name) == value:
-                    draft.drop(region, name)
-        elif gpu:
-            self._set(own, region, name, value, shared)
-        else:
-            self.notes.append(f"{full} keeps its value: say on which GPU it differs")
-
-    @staticmethod
-    def _set(draft: _Draft, region: str, name: str, value: Stored, implied: Stored | None) -> None:
-        """Write a line, or none for the value that holds without one."""
-        if value == implied:
-            draft.drop(region, name)
-        else:
-            draft.at(region)[name] = value
-
-    def _gone(self, region: str, name: str, full: str) -> None:
-        if self.mode == "missing":
-            self.notes.append(f"{full} keeps its value: it was not measured")
-            return
-        for draft in (self.common, *self.gpus.values()):
-            draft.drop(region, name)
-
-    def _forget(self, region: str) -> None:
-        if self.mode == "missing":
-            self.notes.append(f"the region {region} keeps its values: it was not entered")
-            return
-        for draft in (self.common, *self.gpus.values()):
-            draft.scopes.pop(region, None)
-            draft.unstable = [name for name in draft.unstable if name.rpartition("/")[0] != region]
+    def _value(
+        self, region: str, found: Metric, before: Stored | None, after: Stored | None, fixed: bool
+    ) -> Stored | None:
+        """The value of a metric on which the new runs agree."""
+        full = scoped(region, found.name)
+        if before is None or after is None:
+            if before is None:
+                return after if self.update.takes(found) else None
+            if not fixed and found.kind is MetricClass.COUNTER:
+                return None  # it is not measured any more
+            return before
+        verdict, _ = judged(found, before, _now(after), self.rules)
+        if verdict is Verdict.SAME:
+            return before
+        if fixed:
+            self.refused |= found.kind in (MetricClass.WORK, MetricClass.COUNTER)
+            if self.update.mode == "missing" and self.rules.gates(found):
+                self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update replaces it")
+            return before
+        if self.confirms and found.kind in (MetricClass.WORK, MetricClass.COUNTER):
+            self.unstable.setdefault(region, {})[found.name] = _seen(before, after)
+            self.notes.append(f"{full} is unstable now: two sessions did not agree")
+            return None
+        if self.update.mode == "widen":
+            return _widened(before, after)
+        if self.update.mode == "all" or verdict in (Verdict.CHANGED, Verdict.BETTER, Verdict.FAST):
+            return _widened(before, after) if found.kind is MetricClass.STATE and self.update.mode != "all" else after
+        if verdict is not Verdict.AMBIGUOUS:
+            self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update=all replaces it")
+        return before
 
 
-def _agreed(found: Metric, values: Sequence[Stored | None], rules: Rules) -> Stored | None:
-    """What is written down of several runs, or None if they do not agree."""
-    if any(value is None for value in values):
-        return None
-    if found.gate is Gate.TIME:
-        return statistics.interval([value for value in values if isinstance(value, int | float)])
-    if found.gate is Gate.MEMORY:
-        levels = [round(value) for value in values if isinstance(value, int | float)]
-        same = memory_verdict(min(levels), max(levels), rules.tolerance_of(found)) is Verdict.SAME
-        return max(levels) if same else None
-    first = values[0]
-    if isinstance(first, float) or any(value != first for value in values):
-        return None
-    return first
+def _now(value: Stored) -> Stored:
+    """A golden value as a measured one: of a range what was seen most."""
+    return value.max if isinstance(value, Span) else value
 
 
-def _listed(unstable: Sequence[str], region: str) -> list[str]:
-    """The metrics of a region among those of a list."""
-    return [name.rpartition("/")[2] for name in unstable if name.rpartition("/")[0] == region]
+def _seen(*values: Any) -> Stored:
+    """The least and the greatest of what was seen, name by name."""
+    if any(isinstance(value, dict) for value in values):
+        parts = [value if isinstance(value, dict) else {} for value in values]
+        names = dict.fromkeys(name for one in parts for name in one)
+        return {name: _between(*(one.get(name, 0) for one in parts)) for name in sorted(names)}
+    return _between(*values)
+
+
+def _between(*counts: Count) -> Count:
+    every = [n for count in counts for n in (count if isinstance(count, tuple) else (count,))]
+    return every[0] if min(every) == max(every) else (min(every), max(every))
+
+
+def _widened(before: Stored, after: Stored) -> Stored:
+    """The old value with the new one as an alternative, or the range of both."""
+    if isinstance(before, Span) and isinstance(after, Span):
+        return Span(min(before.min, after.min), max(before.max, after.max))
+    if isinstance(before, dict) and isinstance(after, dict):
+        return {name: _either(before.get(name, 0), after.get(name, 0)) for name in sorted({**before, **after})}
+    if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
+        return after
+    return _either(_count(before), _count(after))
+
+
+def _count(value: Count | Parts) -> Count:
+    """A count or alternatives as they are; of counts by name, which have none, the sum."""
+    return (amount(value) or 0) if isinstance(value, dict) else value
+
+
+def _either(before: Count, after: Count) -> Count:
+    every = sorted({n for one in (before, after) for n in (one if isinstance(one, tuple) else (one,))})
+    return every[0] if len(every) == 1 else tuple(every)
+
+
+def _names(regions: Mapping[str, Values]) -> Iterator[str]:
+    yield from (scoped(region, name) for region, values in regions.items() for name in values)

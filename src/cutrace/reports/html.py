@@ -2,7 +2,7 @@
 
 The list of tests is plain HTML. What is known of a test lies in the page as JSON, and is parsed and drawn only when
 the test is chosen, so a page with hundreds of timelines opens at once. Whatever comes from tests is data: it reaches
-the page through :func:`_escaped` or :func:`_embedded` alone, and the policy of the page lets no other script run.
+the page through :func:`escaped` or :func:`_embedded` alone, and the policy of the page lets no other script run.
 """
 
 from __future__ import annotations
@@ -11,55 +11,57 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..analysis.metrics import METRICS
-from ..golden import Row, Verdict
-from ..golden.model import Stored
+from ..analysis.definitions import METRICS, Value
+from ..golden.compare import Row
+from ..golden.model import Stored, Verdict, part_of
 from ..units import printable
 from .model import Case, Report, State, Style, Timeline, plain
-from .text import said
-from .values import counts, duration, pair, short, shown, title
+from .text import changes, names_shortened, said, style_of
+from .values import counts, duration, pair, place, short, shown, title
 
 _FOLDER = Path(__file__).parent
 #: Tests in the order of the list: what needs a look comes first.
-_ORDER = (State.UNVERIFIED, State.MISSING, State.UPDATED, State.GATED, State.TRACED, State.UNTRACED)
+_ORDER = (
+    State.UNVERIFIED, State.MISSING, State.UNCONFIRMED, State.UPDATED, State.GATED, State.TRACED, State.UNTRACED,
+)  # fmt: skip
 _STATES = {
     State.GATED: "gated",
     State.TRACED: "traced",
     State.UNVERIFIED: "unverified",
+    State.UNCONFIRMED: "unconfirmed",
     State.MISSING: "no golden",
     State.UPDATED: "updated",
     State.UNTRACED: "not traced",
 }
 _BAD = ("failed", "error")
-_BETTER = (Verdict.BETTER, Verdict.FAST)
-_CHANGED = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW)
+#: How the page calls the styles of rows.
+_MARKS = {"bad": "bad", "warn": "off", "good": "good", "": ""}
 #: Metrics that the list of tests shows.
 _HEADLINE = ("kernel_launches", "kernel_time_ns")
-_PLACES = {name: place for place, name in enumerate(METRICS)}
 #: Parts of counts by name that a table lists.
 _PARTS = 100
 
 
 def html(report: Report) -> str:
     """The page. Links to artifacts are as the cases have them: from the folder of the page."""
-    style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    base, own, script = ((_FOLDER / name).read_text("utf-8") for name in ("base.css", "page.css", "page.js"))
+    style = base + own
     cases = sorted(report.cases, key=lambda case: (not _failed(case), _ORDER.index(case.state)))
     styles = _Styles()
     details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
-    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts = {
-        "policy": escape(policy),
+        "policy": escape(content_policy(style, script)),
         "style": style,
         "script": script,
         "about": "".join(_about(report)),
         "filters": "".join(_filters(report)),
-        "tests": "\n".join(_entry(number, case) for number, case in enumerate(cases)),
+        "tests": "\n".join(_entry(number, case, _where(report, case)) for number, case in enumerate(cases)),
         "data": "\n".join([_script("styles", styles.table), *details]),
     }
     template = (_FOLDER / "page.html").read_text("utf-8")
@@ -71,16 +73,18 @@ def html(report: Report) -> str:
 
 
 def _about(report: Report) -> Iterator[str]:
-    facts = [report.header, report.started, *report.gpus]
+    facts = [report.job, report.header, report.commit and f"commit {report.commit[:12]}", report.started]
+    facts += report.devices
     if report.duration_s:
         facts.append(f"{report.duration_s:.1f} s")
     facts += [f"{name} {version}" for name, version in report.versions.items()]
-    yield from (f"<span>{_escaped(fact)}</span>" for fact in facts if fact)
-    yield from (f"<p class=note>{_escaped(note)}</p>" for note in report.notes)
+    yield from (f"<span>{escaped(fact)}</span>" for fact in facts if fact)
+    yield from (f"<p class=note>{escaped(note)}</p>" for note in report.notes)
 
 
 def _filters(report: Report) -> Iterator[str]:
     found = [("", "all", len(report.cases)), ("failed", "failed", sum(map(_failed, report.cases)))]
+    found += [("better", "better", len(report.better))]
     found += [(state.value, _STATES[state], count) for state, count in report.counts.items()]
     for key, words, count in found:
         if count or not key:
@@ -88,30 +92,46 @@ def _filters(report: Report) -> Iterator[str]:
             yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{words} <b>{count:,}</b></button>'
 
 
-def _entry(number: int, case: Case) -> str:
+def _where(report: Report, case: Case) -> str:
+    """The file of a test, and what tells it from the same test in another environment or job."""
+    several = len({one.environment for one in report.cases if one.environment}) > 1
+    return " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
+
+
+def _entry(number: int, case: Case, where: str) -> str:
     values = [shown(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
-    drift = ", ".join(_drift(case)) or (case.reason if case.state is not State.GATED else "")
-    key = "failed" if _failed(case) else case.state.value
+    drift = ", ".join(_drift(case)) or _reason(case)
+    key = _key(case)
+    better = " data-better" if key != "failed" and case.better else ""
     return (
-        f'<li data-state={case.state.value}{" data-failed" if _failed(case) else ""}><a href="#t{number}">'
-        f'<i class="dot {key}" title="{key}"></i><span class=name>{_escaped(case.name)}</span>'
-        f"<span class=file>{_escaped(case.file)}</span><span class=what>{_escaped(what)}</span>"
-        f"<span class=drift>{_escaped(short(drift, 120))}</span></a></li>"
+        f'<li data-state={case.state.value}{" data-failed" if key == "failed" else better}><a href="#t{number}">'
+        f'<i class="dot {key}" title="{key}"></i><span class=name>{escaped(case.name)}</span>'
+        f"<span class=file>{escaped(where)}</span><span class=what>{escaped(what)}</span>"
+        f"<span class=drift>{escaped(short(drift, 120))}</span></a></li>"
     )
 
 
 def _drift(case: Case) -> Iterator[str]:
+    """What changed, in a few words."""
     if case.problems:
         yield "not verified"
-    for row in case.rows:
-        if row.failed:
-            golden, now = pair(row.metric, row.golden, row.now)
-            yield f"{title(row.metric)} {golden} → {now}"
+    failed = [row for row in case.rows if row.failed]
+    better = () if failed else case.better
+    for word, rows in (("", failed), ("updated: ", case.updated), ("better: ", better)):
+        yield from (word * (at == 0) + words.replace(" -> ", " → ") for at, words in enumerate(changes(rows)))
 
 
 def _failed(case: Case) -> bool:
     return case.drifted or case.outcome in _BAD
+
+
+def _reason(case: Case) -> str:
+    return case.why if case.state is State.UNCONFIRMED else case.reason if case.state is not State.GATED else ""
+
+
+def _key(case: Case) -> str:
+    return "failed" if _failed(case) else case.state.value
 
 
 # A test
@@ -138,8 +158,8 @@ def _case(case: Case, styles: _Styles) -> dict[str, Any]:
         "file": case.file,
         "outcome": case.outcome,
         "state": _STATES[case.state],
-        "key": "failed" if _failed(case) else case.state.value,
-        "reason": case.reason,
+        "key": _key(case),
+        "reason": _reason(case),
         "facts": list(_facts(case)),
         "problems": case.problems,
         "notes": case.notes,
@@ -153,8 +173,7 @@ def _case(case: Case, styles: _Styles) -> dict[str, Any]:
 
 
 def _facts(case: Case) -> Iterator[str]:
-    if case.gpu:
-        yield case.gpu
+    yield from filter(None, (case.job, case.device, case.recorded_on))
     if case.duration_s:
         yield duration(case.duration_s * 1e9)
     if case.runs > 1:
@@ -167,35 +186,61 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
     """The metrics of the test and of each region: compared ones with their golden values, the others with none."""
     regions = dict.fromkeys(["", *(row.region for row in case.rows), *case.regions])
     for region in regions:
-        compared = [(row.metric, _row(row)) for row in case.rows if row.region == region]
-        told = {name for name, _ in compared}
         values = case.regions.get(region, {}) if region else case.values
-        alone = [(name, _value(name, value)) for name, value in values.items() if name not in told]
-        yield {"region": region, "rows": [row for _, row in sorted(compared + alone, key=lambda pair: _place(pair[0]))]}
+        # Parts stand in the row of their total.
+        parts = _breakdowns(values)
+        compared = [
+            (row.metric, _row(row, parts.get(row.metric), row in case.updated))
+            for row in case.rows
+            if row.region == region
+        ]
+        told = {name for name, _ in compared}
+        alone = [
+            (name, _value(name, value, parts.get(name, value)))
+            for name, value in values.items()
+            if name not in told and _total(name) not in {*told, *values}
+        ]
+        yield {"region": region, "rows": [row for _, row in sorted(compared + alone, key=lambda pair: place(pair[0]))]}
 
 
-def _place(name: str) -> tuple[int, str]:
-    return _PLACES.get(name, len(_PLACES)), name
-
-
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
     golden, now = pair(row.metric, row.golden, row.now)
-    mark = "bad" if row.failed else "off" if row.verdict in _CHANGED else "good" if row.verdict in _BETTER else ""
     return {
         "name": title(row.metric),
         "golden": golden,
         "now": now,
         "rule": row.rule,
-        "verdict": row.verdict.value,
-        "detail": said(row),
-        "mark": mark,
+        "verdict": "updated" if updated else row.verdict.value,
+        "detail": names_shortened(row.detail) if updated else said(row),
+        "mark": "new" if updated else _MARKS[style_of(row)],
         "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
-        "parts": counts(row.now)[:_PARTS],
+        "parts": _parts(row.metric, row.now if isinstance(row.now, Mapping) else parts),
     }
 
 
-def _value(name: str, value: object) -> dict[str, Any]:
-    return {"name": title(name), "now": shown(name, value), "dull": _empty(value), "parts": counts(value)[:_PARTS]}
+def _value(name: str, value: object, parts: object) -> dict[str, Any]:
+    return {"name": title(name), "now": shown(name, value), "dull": _empty(value), "parts": _parts(name, parts)}
+
+
+def _parts(name: str, value: object) -> list[tuple[str, str]]:
+    """Parts with their counts or bytes, as the page shows them: ``2 x``, ``4 B``."""
+    return [
+        (part, f"{words}\u00a0\u00d7" if words[-1:].isdigit() else words)
+        for part, words in counts(value, name)[:_PARTS]
+    ]
+
+
+def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
+    """The parts by name of each total among the values."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        if total := _total(name):
+            found.setdefault(total, {}).update(value if isinstance(value, dict) else {part_of(METRICS[name]): value})
+    return found
+
+
+def _total(name: str) -> str:
+    return METRICS[name].total if name in METRICS else ""
 
 
 def _empty(value: Stored | object) -> bool:
@@ -240,7 +285,8 @@ def _link(path: str) -> str:
 # Making text part of a page
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text as HTML, in a tag or in quotes."""
     return escape(printable(text))
 
 
@@ -252,6 +298,11 @@ def _embedded(data: object) -> str:
     """JSON in which nothing ends a script or begins a comment."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def content_policy(style: str, script: str) -> str:
+    """A policy by which a page uses its own style and script and nothing else."""
+    return f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
 
 
 def _hash(text: str) -> str:

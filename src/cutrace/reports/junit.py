@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from ..units import printable
 from .model import Case, plain
-from .text import remark
-from .values import pair
+from .text import changes
 
 
 def properties(case: Case) -> list[tuple[str, str]]:
-    """The properties of a test: its state, each number that was measured, what drifted, and where the trace is.
+    """The properties of a test that is over: its state, each number that was measured, what changed, and the files that
+    were kept.
 
     Values are plain numbers without units, as tools that draw trends of them want.
     """
@@ -21,16 +21,16 @@ def properties(case: Case) -> list[tuple[str, str]]:
 
 def _pairs(case: Case) -> Iterator[tuple[str, str]]:
     yield "state", case.state.value
-    yield from ((name, value) for name, value in (("reason", case.reason), ("gpu", case.gpu)) if value)
+    about = (("reason", case.reason), ("gpu", case.gpu), ("environment", case.environment))
+    yield from ((name, value) for name, value in about if value)
     for scope, values in (("", case.values), *((f"{region}.", of) for region, of in case.regions.items())):
         # Counts by name have totals of their own.
         yield from ((scope + name, _text(value)) for name, value in values.items() if not isinstance(value, dict))
     yield from ((f"user.{name}", _text(value)) for name, value in case.user.items())
-    for row in case.rows:
-        if row.failed:
-            golden, now = pair(row.metric, row.golden, row.now)
-            where = f"{row.region}." if row.region else ""
-            yield f"failed.{where}{row.metric}", f"golden {golden}, now {now}: {remark(row)}"
+    failed = tuple(row for row in case.rows if row.failed)
+    for word, rows in (("failed", failed), ("better", case.better), ("updated", case.updated)):
+        for row in rows:
+            yield f"{word}.{row.region}.{row.metric}" if row.region else f"{word}.{row.metric}", changes([row])[0]
     yield from (("problem", problem) for problem in case.problems)
     yield from ((f"file.{name}", path) for name, path in case.artifacts.items())
 

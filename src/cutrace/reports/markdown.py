@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ..golden import Row
+from ..golden.compare import Row
 from ..golden.model import scoped
 from ..units import count_of
-from .model import UNKNOWN, Case, Report, State
-from .text import footer, remark, told
+from .model import Case, Report, State
+from .text import changes, remark, summary, told
 from .values import duration, pair, short, title
 
 #: Tests with a table of their own, and reasons that are listed: a job summary has room for 1 MiB.
@@ -21,8 +21,9 @@ _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
 
 def markdown(report: Report) -> str:
     """The summary of a session, in GitHub's Markdown."""
-    lines = ["## cutrace", "", text(footer(Report(report.cases))[0].removeprefix("cutrace: ")), ""]
-    about = [report.header, *(f"{name} {version}" for name, version in report.versions.items())]
+    lines = ["## cutrace", "", text(summary(report)), ""]
+    about = [report.job, report.header, *(f"{name} {version}" for name, version in report.versions.items())]
+    about += [f"commit {report.commit}"] if report.commit else []
     if known := ", ".join(filter(None, about)):
         lines += [text(known), ""]
     lines += [f"> {text(note)}" for note in report.notes] + [""] * bool(report.notes)
@@ -31,10 +32,12 @@ def markdown(report: Report) -> str:
         lines += _failure(case)
     if len(drifted) > _TESTS:
         lines += [f"and {count_of(len(drifted) - _TESTS, 'failed test')} more: the other reports have all.", ""]
+    lines += _changed("Updated golden values", [(c, c.updated) for c in report.cases if c.state is State.UPDATED])
+    lines += _changed("Better than the golden values", [(case, case.better) for case in report.better])
     for state, words in (
         (State.UNVERIFIED, "Not verified"),
-        (State.MISSING, "Without a golden file"),
-        (State.UPDATED, "Golden files written"),
+        (State.UNCONFIRMED, "Not confirmed"),
+        (State.MISSING, "Without a golden value"),
         (State.UNTRACED, "Not traced"),
     ):
         lines += _why(report, state, words)
@@ -54,8 +57,7 @@ def code(words: str, width: int = _CELL) -> str:
 
 
 def _failure(case: Case) -> Iterator[str]:
-    on = f" on {text(case.gpu)}" if case.gpu else ""
-    yield from (f"### {code(case.nodeid)}{on}", "")
+    yield from (f"### {code(case.nodeid)}{_on(case)}", "")
     yield from (f"- not verified: {text(problem)}" for problem in case.problems)
     yield from (f"- {text(note)}" for note in case.notes)
     yield ""
@@ -65,11 +67,31 @@ def _failure(case: Case) -> Iterator[str]:
         yield from (f"Trace: {code(trace)}", "")
 
 
+def _on(case: Case) -> str:
+    job = f", {text(case.job)}" if case.job else ""
+    return f" on {text(case.device)}{job}" if case.device else job
+
+
+def _changed(words: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
+    """A table of tests and what changed in each."""
+    if not cases:
+        return
+    yield from (f"<details><summary>{words}: {count_of(len(cases), 'test')}</summary>", "")
+    changed = [(case, rows) for case, rows in cases if rows]
+    cells = ((code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows)))) for case, rows in changed[:_TESTS])
+    yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
+    if len(changed) > _TESTS:
+        yield from (f"and {count_of(len(changed) - _TESTS, 'test')} more: the other reports have all.", "")
+    if new := len(cases) - len(changed):
+        yield from (f"{count_of(new, 'test')} with values that are new.", "")
+    yield from ("</details>", "")
+
+
 def _row(row: Row) -> tuple[str, ...]:
     golden, now = pair(row.metric, row.golden, row.now)
     name = code(scoped(row.region, title(row.metric)))
     said = text(remark(row))
-    return name, golden, f"**{text(now)}**" if row.failed else text(now), text(row.rule), said
+    return name, text(golden), f"**{text(now)}**" if row.failed else text(now), text(row.rule), said
 
 
 def table(
@@ -90,9 +112,11 @@ def _why(report: Report, state: State, words: str) -> Iterator[str]:
     yield from (f"<details><summary>{words}: {count_of(len(cases), 'test')}</summary>", "")
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
-        mine = [case for case in cases if (case.reason or UNKNOWN) == reason]
+        mine = [case for case in cases if case.why == reason]
         # Of few tests the names help; of many the number.
-        names = ": " + ", ".join(code(case.nodeid, 160) for case in mine[:_NAMES]) if count <= _NAMES else ""
+        names = (
+            ": " + ", ".join(code(case.nodeid, 160) + _on(case) for case in mine[:_NAMES]) if count <= _NAMES else ""
+        )
         yield f"- {count:,} x {text(reason)}{names}"
     if len(reasons) > _REASONS:
         yield f"- and {count_of(len(reasons) - _REASONS, 'other reason')}"

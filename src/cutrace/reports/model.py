@@ -6,23 +6,27 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..analysis.metrics import Value
-from ..golden import Interval, Row, Verdict
-from ..golden.model import Stored
+from ..analysis.definitions import Value
+from ..golden.compare import Row
+from ..golden.model import Interval, Span, Stored, Verdict
 
 #: The reason of a case that has none.
 UNKNOWN = "no reason is known"
+#: The same for an unconfirmed one.
+CONFIRM = "recorded from one run; run `pytest --cutrace-update` again to confirm"
 #: Integers of more bits than this are no measurements, and JSON readers choke on them.
 _BITS = 1024
+#: Fields of a case that reports as JSON leave out.
+_LARGE = ("timeline", "change")
 
 
 class State(str, enum.Enum):
     """What became of a test. The value is what JSON and the filter of the page say."""
 
-    #: Compared with its golden file or with limits.
+    #: Compared with its golden values or with limits.
     GATED = "gated"
     #: Traced, and nothing to compare with was asked for.
     TRACED = "traced"
@@ -32,8 +36,16 @@ class State(str, enum.Enum):
     UNTRACED = "untraced"
     #: Traced; its golden file is missing.
     MISSING = "missing"
-    #: Its golden file was written.
+    #: Its golden values were written.
     UPDATED = "updated"
+    #: Traced; its golden values come from one run that could not be repeated: shown, not gated.
+    UNCONFIRMED = "unconfirmed"
+
+
+#: Verdicts on doing less, or taking less.
+BETTER = (Verdict.BETTER, Verdict.FAST)
+#: Verdicts on a value that differs from the golden one.
+DIFFERENT = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW, *BETTER)
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,15 @@ class Case:
     """One test. ``rows`` compare it with its golden file or its limits; ``values`` and ``regions`` are what was
     measured; ``user`` what the test recorded itself; ``problems`` and ``notes`` are sentences; ``reason`` says why the
     state is what it is; ``artifacts`` are files (``run.bin``, ``trace.pftrace``, ``metrics.json``), by path as seen
-    from the folder of the report; ``golden`` is the path of the golden file."""
+    from the folder of the report; ``golden`` is the path of the golden file.
+
+    ``environment`` is what golden values are kept by (``sm_90-cuda13``); ``recorded_on`` names driver, CUDA and clock;
+    ``job`` is the label of the CI job in a merged report. ``change`` is plain data for the golden file, which
+    :meth:`to_json` carries from pytest-xdist's workers and report.json leaves out.
+
+    The values that differed from golden ones are what an update wrote: rows of an updated case never fail, except for
+    limits.
+    """
 
     nodeid: str
     outcome: str = "passed"
@@ -110,6 +130,15 @@ class Case:
     worker: str = ""
     kernels: tuple[Kernel, ...] = ()
     timeline: Timeline | None = None
+    environment: str = ""
+    recorded_on: str = ""
+    job: str = ""
+    change: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is State.UPDATED and any(row.failed for row in self.rows):
+            rows = tuple(replace(row, failed=row.failed and row.rule == "limit") for row in self.rows)
+            object.__setattr__(self, "rows", rows)
 
     @property
     def name(self) -> str:
@@ -128,12 +157,36 @@ class Case:
         """A gated metric is not what it should be, or the numbers of a gated test cannot be trusted."""
         return any(row.failed for row in self.rows) or (self.state is State.GATED and bool(self.problems))
 
-    def to_json(self, *, timeline: bool = True) -> dict[str, Any]:
-        """Plain types alone, for JSON and for pytest-xdist; ``timeline=False`` leaves the picture out."""
-        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in ("rows", "timeline")}
+    @property
+    def better(self) -> tuple[Row, ...]:
+        """The gated rows that did less than the golden value and do not fail."""
+        if self.state is State.UPDATED:
+            return ()
+        return tuple(row for row in self.rows if row.verdict in BETTER and row.gated and not row.failed)
+
+    @property
+    def updated(self) -> tuple[Row, ...]:
+        """The rows whose golden value an update replaced."""
+        if self.state is not State.UPDATED:
+            return ()
+        return tuple(row for row in self.rows if row.verdict in DIFFERENT and row.gated and row.rule != "limit")
+
+    @property
+    def why(self) -> str:
+        """The reason, or what stands for it."""
+        return self.reason or (CONFIRM if self.state is State.UNCONFIRMED else UNKNOWN)
+
+    @property
+    def device(self) -> str:
+        """The GPU with the environment: ``NVIDIA A100 (sm_80)``."""
+        return f"{self.gpu} ({self.environment})" if self.gpu and self.environment else self.gpu or self.environment
+
+    def to_json(self, *, whole: bool = True) -> dict[str, Any]:
+        """Plain types alone, for JSON and for pytest-xdist; ``whole=False`` leaves out the timeline and the change."""
+        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in ("rows", *_LARGE)}
         out["rows"] = [row_to_json(row) for row in self.rows]
-        if timeline and self.timeline is not None:
-            out["timeline"] = plain(self.timeline)
+        if whole:
+            out |= {name: plain(value) for name in _LARGE if (value := getattr(self, name)) is not None}
         return out
 
     @classmethod
@@ -155,7 +208,8 @@ class Case:
 @dataclass(frozen=True)
 class Report:
     """A session: its cases in the order of running, a line on how it was run, when it began (ISO 8601), how long it
-    took, and the versions of what took part (``cutrace``, ``driver``, ``CUDA``, ...)."""
+    took, and the versions of what took part (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the
+    source that was tested, ``job`` a label of the CI job."""
 
     cases: tuple[Case, ...]
     header: str = ""
@@ -163,6 +217,8 @@ class Report:
     duration_s: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    commit: str = ""
+    job: str = ""
 
     @property
     def counts(self) -> dict[State, int]:
@@ -175,19 +231,26 @@ class Report:
         return tuple(case for case in self.cases if case.drifted)
 
     @property
-    def gpus(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(case.gpu for case in self.cases if case.gpu))
+    def better(self) -> tuple[Case, ...]:
+        """The cases in which something did less than the golden value and nothing failed."""
+        return tuple(case for case in self.cases if case.better and not case.drifted)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The GPUs with their environments."""
+        return tuple(dict.fromkeys(case.device for case in self.cases if case.device))
 
     def reasons(self, state: State) -> dict[str, int]:
         """Why cases are in a state, the most frequent reason first."""
-        found = Counter(case.reason or UNKNOWN for case in self.cases if case.state is state)
+        found = Counter(case.why for case in self.cases if case.state is state)
         return dict(found.most_common())
 
-    def to_json(self, *, timeline: bool = True) -> dict[str, Any]:
+    def to_json(self, *, whole: bool = True) -> dict[str, Any]:
         out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "cases"}
         out["counts"] = {state.value: count for state, count in self.counts.items()}
         out["drifted"] = len(self.drifted)
-        out["cases"] = [case.to_json(timeline=timeline) for case in self.cases]
+        out["better"] = len(self.better)
+        out["cases"] = [case.to_json(whole=whole) for case in self.cases]
         return out
 
     @classmethod
@@ -198,7 +261,8 @@ class Report:
 
 
 def row_to_json(row: Row) -> dict[str, Any]:
-    """A row as plain types; intervals as ``{"interval": {...}}``, which no counts by name look like."""
+    """A row as plain types: alternatives as lists, ranges as ``{"span": {...}}``, intervals as ``{"interval": {...}}``.
+    Counts by name have no objects in them, so they look like neither."""
     return {f.name: plain(getattr(row, f.name)) for f in fields(row)}
 
 
@@ -209,9 +273,14 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
 
 
 def _stored(value: Any) -> Stored | None:
-    if isinstance(value, dict) and isinstance(value.get("interval"), dict):
-        inner = value["interval"]
-        return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        if isinstance(inner := value.get("interval"), dict):
+            return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
+        if isinstance(inner := value.get("span"), dict):
+            return Span(**inner)
+        return {name: tuple(count) if isinstance(count, list) else count for name, count in value.items()}
     return value  # type: ignore[no-any-return]
 
 
@@ -227,8 +296,8 @@ def plain(value: Any) -> Any:
         return int(value) if value.bit_length() <= _BITS else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if isinstance(value, Interval):
-        return {"interval": {f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, Interval | Span):
+        return {type(value).__name__.lower(): {f.name: plain(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, Timeline | Lane | Style | Kernel):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

@@ -26,7 +26,7 @@
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
     entries.forEach((li, at) => {
-      const state = !filter || (filter === "failed" ? "failed" in li.dataset : li.dataset.state === filter);
+      const state = !filter || filter in li.dataset || li.dataset.state === filter;
       const show = state && words.every((word) => texts[at].includes(word));
       li.hidden = !show;
       found += show;
@@ -100,6 +100,8 @@
     detail.append(...topKernels(test.kernels));
   }
 
+  /** Parts of a metric that are shown at once. */
+  const SOME = 6;
   function metrics(tables) {
     if (!tables.length) return [make("h3", {}, "Metrics"), make("p", { class: "hint" }, "Nothing was measured.")];
     const compared = tables.some((table) => table.rows.some((row) => row.verdict));
@@ -110,9 +112,11 @@
     const dull = [];
     for (const table of tables) {
       const rows = table.rows.map((row) => {
-        const parts = make("ul", { class: "parts" }, ...row.parts.map(([name, count]) => make("li", {}, count + "\u00a0×\u00a0" + name)));
-        parts.style.listStyle = "none";
-        const said = make("td", { class: "said" }, row.detail ? make("div", {}, row.detail) : "", row.parts.length ? parts : "");
+        const items = row.parts.map(([name, count]) => make("li", {}, count + "\u00a0" + name));
+        const rest = items.length > SOME + 1 ? items.splice(SOME) : [];
+        const said = make("td", { class: "said" }, row.detail ? make("div", {}, row.detail) : "",
+          items.length ? make("ul", { class: "parts" }, ...items) : "",
+          rest.length ? make("details", { class: "parts" }, make("summary", {}, rest.length + " more"), make("ul", { class: "parts" }, ...rest)) : "");
         const cells = [make("td", {}, row.name)];
         if (compared) cells.push(make("td", { class: "num" }, row.golden || ""));
         cells.push(make("td", { class: "num now" }, row.now));

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from ..analysis.tables import Cell, Column, Table
 from ..units import printable
 from . import markdown as md
+from .text import Line, styled
 from .values import NOTHING, duration, short, size
 
 #: The forms that :func:`render` knows.
@@ -35,17 +36,19 @@ def render(
     limit: int = 0,
     width: int | None = None,
     about: Mapping[str, object] = ABOUT,
+    style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
     """The tables as pieces of text, one after the other. ``form`` is one of :data:`FORMATS`; ``limit`` rows of each are
     shown, 0 for all. ``width`` is that of the terminal in columns, None for lines of any length; ``about`` are the
-    other keys of JSON."""
+    other keys of JSON. ``style`` names the style of a row of a table, as :mod:`.text` does; without it there are
+    no escape sequences."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":
         return _json(tables, limit, about)
     if form == "markdown":
         return _markdown(tables, limit)
-    return _text(tables, limit, width)
+    return _text(tables, limit, width, style)
 
 
 def cell(value: Cell, column: Column) -> str:
@@ -97,12 +100,27 @@ def _more(left: bool | int) -> str:
 # Text
 
 
-def _text(tables: Sequence[Table], limit: int, width: int | None) -> Iterator[str]:
+def no_style(table: Table, row: tuple[Cell, ...]) -> str:
+    """Marks no row: titles and heads alone have styles."""
+    return ""
+
+
+def _text(
+    tables: Sequence[Table],
+    limit: int,
+    width: int | None,
+    style: Callable[[Table, tuple[Cell, ...]], str] | None,
+) -> Iterator[str]:
+    def shown(line: Line) -> str:
+        return styled(line) if style else line[0]
+
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
         name = "" if table.name in table.title.lower() else f" ({table.name})"
-        yield "\n" * bool(number) + f"{table.title}{name}\n"
-        yield from (f"  {line}\n" for line in _lines(table, rows, None if width is None else width - 2))
+        yield "\n" * bool(number) + shown((f"{table.title}{name}", "bold")) + "\n"
+        lines = _lines(table, rows, None if width is None else width - 2)
+        styles = ["dim", *(style(table, row) if style else "" for row in rows)]
+        yield from (f"  {shown(line)}\n" for line in zip(lines, styles, strict=False))
         if left:
             yield f"  {_more(left)}\n"
 

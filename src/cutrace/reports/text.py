@@ -1,55 +1,125 @@
-"""What the terminal shows: the text of a failure and the lines at the end of a session. Plain text, without colours."""
+"""What the terminal shows: the text of a failure and the lines at the end of a session.
+
+A line is a text and the name of a style. :data:`CLICK` and :data:`TERMINAL_WRITER` say what the styles look like.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from ..analysis.metrics import Gate
-from ..golden import Row, Verdict
-from ..golden.model import metric, scoped
+from ..analysis.definitions import MetricClass
+from ..golden.compare import Row
+from ..golden.model import Verdict, metric, scoped
 from ..units import count_of, printable
-from .model import Case, Report, State
+from .model import BETTER, CONFIRM, DIFFERENT, Case, Report, State
 from .values import duration, pair, short, title
+
+#: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
+Line = tuple[str, str]
+#: Styles as keywords of ``click.style`` and ``click.secho``.
+CLICK: dict[str, dict[str, Any]] = {
+    "": {},
+    "bad": {"fg": "red"},
+    "good": {"fg": "green"},
+    "warn": {"fg": "yellow"},
+    "dim": {"dim": True},
+    "bold": {"bold": True},
+}
+#: Styles as keywords of ``TerminalWriter.line`` of pytest.
+TERMINAL_WRITER: dict[str, dict[str, bool]] = {
+    "": {},
+    "bad": {"red": True},
+    "good": {"green": True},
+    "warn": {"yellow": True},
+    "dim": {"light": True},
+    "bold": {"bold": True},
+}
 
 #: Names longer than this are shortened in their middle.
 NAME_WIDTH = 60
+#: Metrics that the first line of a failure names, and tests that a fact of the footer names.
+_METRICS, _TESTS = 4, 10
+#: Characters of a detail in a list of changes.
+_DETAIL = 80
 #: A time that a failure always shows.
 _ALWAYS = "kernel_time_ns"
-_TRACED = (State.GATED, State.TRACED, State.MISSING, State.UPDATED)
+_TRACED = (State.GATED, State.TRACED, State.MISSING, State.UPDATED, State.UNCONFIRMED)
 
 
-def failure(case: Case, *, update: str = "pytest --cutrace --cutrace-update") -> str:
+def styled(line: Line) -> str:
+    """The text with the escape sequences of its style. ``click.echo`` removes them where they do not belong."""
+    import click
+
+    text, style = line
+    return click.style(text, **CLICK[style]) if style and text else text
+
+
+def failure(case: Case, *, update: str = "pytest --cutrace-update") -> str:
     """What a failed comparison says: the metrics that changed, the trace to open, and what to do about it."""
-    on = f"  on {printable(case.gpu)}" if case.gpu else ""
+    return _plain(failure_lines(case, update=update))
+
+
+def failure_lines(case: Case, *, update: str = "pytest --cutrace-update") -> list[Line]:
+    """The lines of :func:`failure`. The first one is a summary: it names the metrics."""
+    on = f" on {printable(case.device)}" if case.device else ""
     many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
-    lines = [f"cutrace: {printable(case.name)}{on}{many}"]
-    lines += [f"  not verified: {printable(problem)}" for problem in case.problems]
-    lines += [f"  {printable(note)}" for note in case.notes]
-    lines += [f"  {line}" for line in table(told(case.rows))]
+    failed = [row for row in case.rows if row.failed]
+    words = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(failed)
+    lines = [(f"cutrace: {', '.join(words) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
+    lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
+    lines += [(f"  {printable(note)}", "warn") for note in case.notes]
+    lines += [(f"  {line}", style) for line, style in table_lines(told(case.rows))]
     if trace := case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin"):
-        lines.append(f"  trace     {printable(trace)}")
-    lines += [f"  {line}" for line in _remedies(case, update)]
-    return "\n".join(lines)
+        lines.append((f"  trace     {printable(trace)}", ""))
+    lines += [(f"  {line}", "") for line in _remedies(case, update)]
+    return lines
+
+
+def changes(rows: Sequence[Row]) -> list[str]:
+    """Each changed metric in a few words, of many the first: ``kernel_launches 10 -> 11 (+ fill)``."""
+    words = [_change(row) for row in rows[:_METRICS]]
+    return words + [f"and {len(rows) - _METRICS:,} more"] * (len(rows) > _METRICS)
+
+
+def _change(row: Row) -> str:
+    golden, now = pair(row.metric, row.golden, row.now)
+    name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
+    # "+ fill x1 (new)" is "+ fill" here.
+    detail = short(re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail)), _DETAIL)
+    if row.rule == "limit":
+        names = detail.removeprefix("over the limit").removeprefix(", ")
+        return f"{name} {now} ({f'limit {golden}: {names}' if names else f'limit {golden}'})"
+    return f"{name} {golden} -> {now}" + (f" ({detail})" if detail else "")
 
 
 def told(rows: Sequence[Row]) -> list[Row]:
     """The rows worth a line: what failed or differs, and the kernel time whatever became of it."""
 
     def worth(row: Row) -> bool:
-        if row.failed or row.verdict not in (Verdict.SAME, Verdict.NEW, Verdict.UNSTABLE, Verdict.AMBIGUOUS):
+        if row.failed or row.verdict in DIFFERENT:
             return True
         found = metric(row.metric)
-        if found is None or found.gate is not Gate.TIME:
+        if found is None or found.kind is not MetricClass.TIME:
             return False
         return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (row.metric == _ALWAYS and not row.region)
 
     return [row for row in rows if worth(row)]
 
 
-def table(rows: Sequence[Row], *, head: tuple[str, str, str, str] = ("metric", "golden", "now", "rule")) -> list[str]:
-    """One line a row under a headline, columns aligned: metric, golden value, value now, rule, what there is to say."""
+_HEAD = ("metric", "golden", "now", "rule")
+
+
+def table(rows: Sequence[Row], *, head: tuple[str, str, str, str] = _HEAD) -> list[str]:
+    """The lines of :func:`table_lines` without their styles."""
+    return [text for text, _ in table_lines(rows, head=head)]
+
+
+def table_lines(rows: Sequence[Row], *, head: tuple[str, str, str, str] = _HEAD) -> list[Line]:
+    """One line a row under a headline, columns aligned: metric, golden value, value now, rule, remark."""
     if not rows:
         return []
     cells = [(*map(printable, head), "")]
@@ -59,9 +129,20 @@ def table(rows: Sequence[Row], *, head: tuple[str, str, str, str] = ("metric", "
             (short(name, NAME_WIDTH), *pair(row.metric, row.golden, row.now), printable(row.rule), remark(row))
         )
     wide = [max(len(line[column]) for line in cells) for column in range(4)]
-    return [
+    lines = [
         f"{a:<{wide[0]}}   {b:>{wide[1]}}  {c:>{wide[2]}}   {d:<{wide[3]}}   {e}".rstrip() for a, b, c, d, e in cells
     ]
+    return list(zip(lines, ["dim", *map(style_of, rows)], strict=True))
+
+
+def style_of(row: Row) -> str:
+    """The style of a row: bad where it fails, good where it did less, warn where it differs and does not fail, or could
+    not be compared."""
+    if row.failed:
+        return "bad"
+    if row.verdict in BETTER:
+        return "good"
+    return "warn" if row.verdict in (*DIFFERENT, Verdict.UNVERIFIED) else ""
 
 
 def remark(row: Row) -> str:
@@ -85,41 +166,102 @@ def names_shortened(text: str) -> str:
     return re.sub(r"\S+", lambda match: short(match[0], NAME_WIDTH), printable(text))
 
 
-def footer(report: Report, *, written: Sequence[str] = (), proposed: str = "") -> list[str]:
+def footer(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[str]:
+    """The lines of :func:`footer_lines` without their styles."""
+    return [text for text, _ in footer_lines(report, written=written, proposed=proposed, width=width)]
+
+
+def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[Line]:
     """The lines at the end of a session: how many tests were traced, gated, unverified and not traced, and why.
 
-    ``written`` are reports that were made, ``proposed`` the folder with candidates of missing golden files.
+    ``written`` are reports that were made, ``proposed`` the folder with candidates for golden files ("" if there are
+    none). Facts are wrapped to ``width`` columns, 0 for lines of any length.
     """
-    counts = report.counts
-    drifted = len(report.drifted)
-    traced = sum(counts[state] for state in _TRACED)
-    failed = f" ({drifted:,} failed)" if drifted else ""
-    on = f" on {', '.join(map(printable, report.gpus))}" if report.gpus else ""
-    lines = [
-        f"cutrace: {traced:,} traced, {counts[State.GATED]:,} gated{failed}, {counts[State.UNVERIFIED]:,} unverified, "
-        f"{counts[State.UNTRACED]:,} not traced{on}"
-    ]
-    lines += [f"  {printable(note)}" for note in report.notes]
-    facts = [
-        *_reasons(report, State.UNVERIFIED, "unverified"),
-        *_reasons(report, State.UNTRACED, "not traced"),
-    ]
-    if counts[State.MISSING]:
-        where = f": candidates are in {proposed}; cutrace golden accept {shlex.quote(proposed)}" if proposed else ""
-        facts.append(("no golden", f"{count_of(counts[State.MISSING], 'test')}{where}"))
-    if counts[State.UPDATED]:
-        facts.append(("golden", f"{count_of(counts[State.UPDATED], 'file')} written: review before you commit"))
-    facts += [("report", path) for path in written]
-    width = max((len(label) for label, _ in facts), default=0)
-    # A label that is the same as the one above it is not said twice.
+    lines = [(f"cutrace: {summary(report)}", _mood(report))]
+    lines += [(f"  {printable(note)}", "warn") for note in report.notes]
+    facts = [*_facts(report, proposed), *(("report", path, "") for path in written)]
+    label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
-    for label, words in facts:
-        lines.append(f"  {label if label != before else '':<{width}}  {printable(words)}")
+    for label, words, style in facts:
+        head = f"  {'' if label == before else label:<{label_width}}  "
+        # Reasons begin with a count: their further lines stand under the words behind it.
+        indent = len(head) + (len(found[0]) if (found := re.match(r" *[\d,]*  ", words)) else 0)
+        room = width - indent
+        parts = textwrap.wrap(words[indent - len(head) :], room, break_on_hyphens=False) if room >= 20 else []
+        first = words if len(parts) < 2 else words[: indent - len(head)] + parts[0]
+        lines.append((head + first, style))
+        lines += [(" " * indent + part, style) for part in parts[1:]]
         before = label
     return lines
 
 
+def summary(report: Report) -> str:
+    """How many tests were traced, gated, unverified, unconfirmed and not traced, and on what."""
+    counts = report.counts
+    drifted = len(report.drifted)
+    # A test that was traced can still lack a golden value for its GPU.
+    traced = sum(
+        case.state in _TRACED or (case.state is State.UNVERIFIED and bool(case.values)) for case in report.cases
+    )
+    failed = f" ({drifted:,} failed)" if drifted else ""
+    unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed, " if counts[State.UNCONFIRMED] else ""
+    on = f" on {', '.join(map(printable, report.devices))}" if report.devices else ""
+    return (
+        f"{traced:,} traced, {counts[State.GATED]:,} gated{failed}, {counts[State.UNVERIFIED]:,} unverified, "
+        f"{unconfirmed}{counts[State.UNTRACED]:,} not traced{on}"
+    )
+
+
+def _mood(report: Report) -> str:
+    counts = report.counts
+    if report.drifted:
+        return "bad"
+    if counts[State.UNVERIFIED] or counts[State.MISSING] or counts[State.UNCONFIRMED]:
+        return "warn"
+    return "good" if counts[State.GATED] else "bold"
+
+
+def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
+    """A label, words and a style for each fact of the footer."""
+    counts = report.counts
+    yield from _reasons(report, State.UNVERIFIED, "unverified", "warn")
+    if count := counts[State.UNCONFIRMED]:
+        yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
+    if better := report.better:
+        # The first line says how many there are.
+        for at, case in enumerate(better[:_TESTS]):
+            count_words = f"{len(better):,}" if at == 0 else " " * len(f"{len(better):,}")
+            yield "better", f"{count_words}  {_named(case, case.better)}", "good"
+        if len(better) > _TESTS:
+            yield "better", f"{' ' * len(f'{len(better):,}')}  and {len(better) - _TESTS:,} more", "good"
+    yield from _reasons(report, State.UNTRACED, "not traced", "")
+    if count := counts[State.MISSING]:
+        yield "no golden", count_of(count, "test"), "warn"
+    if count := counts[State.UPDATED]:
+        files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
+        where = f" in {count_of(files, 'file')}" if files else ""
+        yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
+    if proposed and any(_has_candidate(case) for case in report.cases):
+        yield "candidates", f"{proposed}; to take them over: cutrace golden accept {shlex.quote(proposed)}", ""
+
+
+def _named(case: Case, rows: Sequence[Row]) -> str:
+    return f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(rows))}"
+
+
+def _has_candidate(case: Case) -> bool:
+    if case.state is State.MISSING:
+        return True
+    failed = any(row.failed and row.rule != "limit" for row in case.rows)
+    return bool(case.values) and (case.state is State.UNVERIFIED or failed)
+
+
 def top(report: Report, count: int) -> list[str]:
+    """The lines of :func:`top_lines` without their styles."""
+    return [text for text, _ in top_lines(report, count)]
+
+
+def top_lines(report: Report, count: int) -> list[Line]:
     """The tests with the most kernel time, for ``--cutrace-top=N``."""
     timed = [(value, case) for case in report.cases if isinstance(value := case.values.get(_ALWAYS), int) and value > 0]
     timed.sort(key=lambda item: (-item[0], item[1].nodeid))
@@ -130,12 +272,14 @@ def top(report: Report, count: int) -> list[str]:
         launches = case.values.get("kernel_launches")
         cells.append((duration(value), f"{launches:,}" if isinstance(launches, int) else "-", printable(case.nodeid)))
     wide = [max(len(line[column]) for line in cells) for column in range(2)]
-    return [f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}" for a, b, c in cells]
+    return [(f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}", "" if at else "dim") for at, (a, b, c) in enumerate(cells)]
 
 
-def _reasons(report: Report, state: State, label: str) -> Iterator[tuple[str, str]]:
-    for reason, count in report.reasons(state).items():
-        yield label, f"{count:,}  {printable(reason)}"
+def _reasons(report: Report, state: State, label: str, style: str) -> Iterator[tuple[str, str, str]]:
+    reasons = report.reasons(state)
+    wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
+    for reason, count in reasons.items():
+        yield label, f"{count:>{wide},}  {printable(reason)}", style
 
 
 def _remedies(case: Case, update: str) -> Iterator[str]:
@@ -148,3 +292,7 @@ def _remedies(case: Case, update: str) -> Iterator[str]:
         # More memory and slower times replace older values only when that is asked for.
         worse = "=all" if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged) else ""
         yield f"if intended: {update}{worse} {shlex.quote(printable(case.nodeid))}"
+
+
+def _plain(lines: Iterable[Line]) -> str:
+    return "\n".join(text for text, _ in lines)

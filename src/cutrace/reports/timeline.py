@@ -13,9 +13,10 @@ from heapq import heappop, heappush
 import numpy as np
 
 from .._native import demangle
-from ..analysis.metrics import COPY_KINDS, belonging
+from ..analysis.definitions import COPY_KINDS
+from ..analysis.marks import ALL_PROCESSES, Window
+from ..analysis.metrics import DIRECTIONS, belonging
 from ..analysis.names import normalize_kernel
-from ..analysis.windows import ALL_PROCESSES, Window
 from ..analysis.work import Index, Rows, Selection, index
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
@@ -29,7 +30,6 @@ LIMIT = 600
 _LANES, _DEPTH = 48, 10
 #: Characters of a name in full, which stands once in a picture.
 _FULL_NAME = 240
-_DIRECTIONS = {1: "h2d", 2: "d2h", 8: "d2d", 9: "h2h", 10: "p2p"}
 _MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
 
 
@@ -236,7 +236,7 @@ class _Maker:
     def _memcpys(self, rows: np.ndarray) -> np.ndarray:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
-            words = COPY_KINDS[_DIRECTIONS.get(kind, "d2d" if 3 <= kind <= 8 else "other")]
+            words = COPY_KINDS[DIRECTIONS.get(kind, "other")]
             memory = [word for memory in (source, target) if (word := _MEMORY.get(memory))]
             return self.style(f"copy {words}", ", ".join([size(count), " to ".join(memory)]), "copy")
 

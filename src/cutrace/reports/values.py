@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from ..analysis.metrics import METRICS
-from ..golden import Interval
+from ..analysis.definitions import METRICS
+from ..golden.model import Interval, Span, amount
 from ..units import printable
 
+_PLACES = {name: place for place, name in enumerate(METRICS)}
 #: What is shown for a value that is not there.
 NOTHING = "-"
 #: Above this the digits of a number help nobody, and Python may refuse to write them.
@@ -25,6 +26,11 @@ def unit_of(name: str) -> str:
     return "ns" if name.endswith("_ns") else "bytes" if name.endswith("_bytes") else ""
 
 
+def place(name: str) -> tuple[int, str]:
+    """The key that sorts metrics as tables have them; those of projects come last, by name."""
+    return _PLACES.get(name, len(_PLACES)), name
+
+
 def title(name: str) -> str:
     """A metric as tables call it: times and levels of memory show their unit, so their names need none."""
     shortened = name.removesuffix("_bytes") if name.endswith("_memory_bytes") else name.removesuffix("_ns")
@@ -32,11 +38,17 @@ def title(name: str) -> str:
 
 
 def shown(name: str, value: object, *, exact: bool = False) -> str:
-    """A value of a metric to read: an interval is its median, counts by name their sum; ``exact``: all digits."""
+    """A value of a metric to read: an interval is its median, counts by name their sum, alternatives are ``1 or 2``, a
+    range is ``0 to 3``; ``exact``: all digits."""
     if isinstance(value, Interval):
         value = value.median
     if isinstance(value, Mapping):
-        value = sum(count for count in value.values() if isinstance(count, int))
+        value = _total(value)
+    if isinstance(value, tuple) and value:
+        return " or ".join(shown(name, one, exact=exact) for one in value)
+    if isinstance(value, Span):
+        least, most = (shown(name, edge, exact=exact) for edge in (value.min, value.max))
+        return least if least == most else f"{least} to {most}"
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -101,12 +113,31 @@ def short(text: str, width: int = 60) -> str:
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def counts(value: object) -> list[tuple[str, str]]:
-    """The parts of counts by name, the most frequent first."""
+def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
+    """The parts of counts (or of the bytes of ``metric``) by name, the most first."""
     if not isinstance(value, Mapping):
         return []
-    known = [(printable(_text(name)), count) for name, count in value.items() if isinstance(count, int)]
-    return [(name, shown("", count)) for name, count in sorted(known, key=lambda item: (-item[1], item[0]))]
+    known = [(printable(_text(name)), count) for name, count in value.items() if _is_count(count)]
+    known.sort(key=lambda item: (-(amount(item[1]) or 0), item[0]))
+    return [(name, shown(metric, count)) for name, count in known]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) or (
+        isinstance(value, tuple) and value != () and all(isinstance(one, int) for one in value)
+    )
+
+
+def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
+    """The sum of counts by name. Where more than one has alternatives, a range."""
+    known = [count for count in parts.values() if _is_count(count)]
+    fixed = sum(count for count in known if isinstance(count, int))
+    several = [count for count in known if isinstance(count, tuple)]
+    if not several:
+        return fixed
+    if len(several) == 1:
+        return tuple(fixed + one for one in several[0])
+    return Span(fixed + sum(map(min, several)), fixed + sum(map(max, several)))
 
 
 def _power(value: float, unit: str) -> str:

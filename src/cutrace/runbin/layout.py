@@ -71,11 +71,11 @@ class Table:
             at += f.size
         object.__setattr__(self, "offsets", offsets)
 
-    @property
+    @cached_property
     def row_size(self) -> int:
         return sum(f.size for f in self.fields)
 
-    @property
+    @cached_property
     def start_field(self) -> str | None:
         """The field a row begins at (``start``, or ``time`` of an instant), None for a table without times and
         for those that speak of the capture itself (numbers from 64 on)."""
@@ -83,7 +83,7 @@ class Table:
             return None
         return next((n for n in ("start", "time") if n in self.offsets), None)
 
-    @property
+    @cached_property
     def end_field(self) -> str | None:
         """The field a row ends at; that of :attr:`start_field` for an instant."""
         return "end" if self.start_field and "end" in self.offsets else self.start_field

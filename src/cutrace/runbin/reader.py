@@ -296,8 +296,8 @@ class Reader:
     def _layouts_of(self, info: dict[str, Any]) -> dict[str, Layout]:
         """The layouts that a process declares; this version's own where its process block was lost."""
         declared = info.get("tables")
-        if not isinstance(declared, dict):
-            return {t.name: Layout(t, t.dtype, t.row_size) for t in TABLES.values()}
+        if not isinstance(declared, dict) or declared == _own_schema():
+            return _own_layouts()
         found = {}
         for name, table in TABLES.items():
             layout = _declared_layout(table, declared.get(name))
@@ -318,6 +318,11 @@ def _sound(key: str, value: object) -> bool:
 def _own_schema() -> dict[str, object]:
     """The layouts of this version, as nearly every file declares them."""
     return schema()
+
+
+@cache
+def _own_layouts() -> dict[str, Layout]:
+    return {t.name: Layout(t, t.dtype, t.row_size) for t in TABLES.values()}
 
 
 def _declared_layout(table: Table, declared: object) -> Layout | None:

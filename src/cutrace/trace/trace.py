@@ -257,6 +257,9 @@ class Trace:
     def _read(self, name: str) -> None:
         """Read a whole table, known and unknown times apart."""
         table, indices = TABLES[name], self._indices(name)
+        if not len(indices):
+            self._tables[name] = self._unknown[name] = np.empty(0, table.dtype)
+            return
         rows, sizes = self._gather(table, indices)
         unknown = unknown_times(table, rows)
         self._tables[name], self._unknown[name] = apart(rows, unknown)

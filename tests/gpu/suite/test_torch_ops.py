@@ -33,11 +33,11 @@ class TestLinear:
         with torch.no_grad():
             assert layer(numbers).shape == (256, 512)
 
-    def test_training_step(self, numbers: Any, layer: Any, cutrace: Any) -> None:
+    def test_training_step(self, numbers: Any, layer: Any, gpu_trace: Any) -> None:
         layer.zero_grad(set_to_none=True)
-        with cutrace.region("forward"):
+        with gpu_trace.region("forward"):
             loss = layer(numbers).square().mean()
-        with cutrace.region("backward"):
+        with gpu_trace.region("backward"):
             loss.backward()
         assert layer.weight.grad is not None
 

@@ -1,0 +1,134 @@
+"""What metrics there are, and the values of a window. NumPy is not needed to know them.
+
+docs/metrics.md defines each; :data:`METRICS` has the same list for programs. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+#: One number, or counts by name.
+Value = int | float | dict[str, int]
+
+
+class MetricClass(Enum):
+    """What a metric depends on, which decides how golden files hold it."""
+
+    #: The test, and the kernels that a library picks in this environment. Compared exactly; not written means 0.
+    WORK = "work"
+    #: What the process did before, such as what memory pools hold. Compared with the range that runs have shown.
+    STATE = "state"
+    #: A count of the project's own or of a hardware counter. Compared exactly; not written means not known.
+    COUNTER = "counter"
+    #: Everything. Compared with statistics.
+    TIME = "time"
+    #: Never compared.
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What one metric is. ``unit`` is "" for counts; ``counts`` says that the value is a dict of counts by name;
+    ``always`` that a window without any of it has the value 0 ({} for a dict), else it has no value there. ``total``
+    names the metric that this one is a part or the breakdown of."""
+
+    name: str
+    kind: MetricClass
+    unit: str
+    doc: str
+    counts: bool = False
+    always: bool = True
+    total: str = ""
+
+
+#: The directions of copies: of the words in names of metrics, and of CUpti_ActivityMemcpyKind.
+COPY_KINDS: dict[str, str] = {
+    "h2d": "from host to device",
+    "d2h": "from device to host",
+    "d2d": "within a device",
+    "h2h": "within host memory",
+    "p2p": "between devices",
+    "other": "of which CUPTI does not know the direction",
+}
+
+
+def _copies() -> Iterator[Metric]:
+    for kind, words in COPY_KINDS.items():
+        yield Metric(
+            f"memcpy_{kind}_count", MetricClass.WORK, "", f"copies {words}", always=False, total="memcpy_count"
+        )
+        yield Metric(
+            f"memcpy_{kind}_bytes",
+            MetricClass.WORK,
+            "bytes",
+            f"bytes copied {words}",
+            always=False,
+            total="memcpy_bytes",
+        )
+
+
+#: All metrics, in the order of files and tables.
+METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("kernel_launches", MetricClass.WORK, "", "kernels that ran, those of graphs included"),
+        Metric(
+            "kernels",
+            MetricClass.WORK,
+            "",
+            "kernels that ran, by normalised name",
+            counts=True,
+            total="kernel_launches",
+        ),
+        Metric("graph_launches", MetricClass.WORK, "", "launches of CUDA graphs"),
+        Metric("memcpy_count", MetricClass.WORK, "", "copies of all directions"),
+        Metric("memcpy_bytes", MetricClass.WORK, "bytes", "bytes copied in all directions"),
+        *_copies(),
+        Metric("memset_count", MetricClass.WORK, "", "memory fills"),
+        Metric("memset_bytes", MetricClass.WORK, "bytes", "bytes filled"),
+        Metric("sync_calls", MetricClass.WORK, "", "calls that make their thread wait for the GPU"),
+        Metric("syncs", MetricClass.WORK, "", "the same, by function", counts=True, total="sync_calls"),
+        Metric("allocations", MetricClass.STATE, "", "allocations of device memory"),
+        Metric("allocators", MetricClass.STATE, "", "the same, by function", counts=True, total="allocations"),
+        Metric("frees", MetricClass.STATE, "", "releases of device memory"),
+        Metric("pinned_allocations", MetricClass.STATE, "", "allocations of pinned host memory"),
+        Metric("pinned_frees", MetricClass.STATE, "", "releases of pinned host memory"),
+        Metric("streams_used", MetricClass.STATE, "", "streams on which GPU work ran"),
+        Metric("peak_memory_bytes", MetricClass.STATE, "bytes", "most device memory above that at the begin"),
+        Metric("net_memory_bytes", MetricClass.STATE, "bytes", "device memory taken and not given back"),
+        Metric("kernel_time_ns", MetricClass.TIME, "ns", "times of all kernels, added"),
+        Metric("busy_ns", MetricClass.TIME, "ns", "time in which GPU work ran"),
+        Metric("api_time_ns", MetricClass.TIME, "ns", "time that threads spent in calls of the CUDA API"),
+        Metric("gpu_span_ns", MetricClass.INFO, "ns", "from the first begin of GPU work to the last end", always=False),
+        Metric("idle_share", MetricClass.INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
+        Metric(
+            "launch_latency_ns", MetricClass.INFO, "ns", "median time from launch to start of a kernel", always=False
+        ),
+        Metric(
+            "copy_bandwidth", MetricClass.INFO, "bytes/s", "bytes copied over the time that copies took", always=False
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of a window.
+
+    ``values`` by name, in the order of :data:`METRICS`; ``regions`` the same for each region of the window by name,
+    all regions of one name together. ``problems`` are sentences why the numbers cannot be trusted. ``gpus`` names
+    the devices that were used, one entry each; ``facts`` is what is known of them and of the software
+    (``compute capability`` of each kind, joined by ``+``; ``clock`` of the first; ``driver``, ``cuda``), where the
+    capture knows it. ``gpu_records`` counts the
+    GPU work, ``without_launch`` those of it that count by their own start because their launch was not recorded.
+    """
+
+    values: dict[str, Value]
+    regions: dict[str, dict[str, Value]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+    gpu_records: int = 0
+    without_launch: int = 0

@@ -1,0 +1,84 @@
+"""Windows of a capture, and the marks that cut them out. Neither a capture nor NumPy is needed to make marks.
+
+A mark is a text given to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the texts, :func:`parsed` reads them.
+A window says which work belongs to it, not when that work ran: see :mod:`.metrics`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ..errors import CutraceError
+
+#: What marks can cut: a test, a region that the test names, and what a tool does inside a test for itself.
+KINDS = ("test", "region", "tool")
+
+#: ``process`` of a window over all processes of a capture.
+ALL_PROCESSES = -1
+
+_FIRST_WORD = "cutrace"
+# A mark is C text of UTF-8, and what is no such text is written out.
+_NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
+# Bytes of UTF-8. Written out, none of them takes more than six.
+_LONGEST_NAME, _KEPT = 640, 600
+_WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
+_MARK = re.compile(rf"{_FIRST_WORD} (begin|end) ({'|'.join(KINDS)}): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a capture, ``start`` <= time < ``end`` (ns of BOOTTIME).
+
+    ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
+    ``thread`` its thread. ``regions`` are the windows inside, in the order of their begin, nested ones among them;
+    a name may occur many times. Calls that ``thread`` made within a span of ``tool`` (start, end) do not count.
+    ``complete`` is False when a mark is missing: then the missing edge is that of what is around.
+    """
+
+    name: str
+    start: int
+    end: int
+    process: int = ALL_PROCESSES
+    regions: tuple[Window, ...] = ()
+    tool: tuple[tuple[int, int], ...] = ()
+    complete: bool = True
+    thread: int = 0
+
+
+def begin(kind: str, name: str) -> str:
+    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any text; of a very
+    long one the window has :func:`shortened`."""
+    return _text("begin", kind, name)
+
+
+def end(kind: str, name: str) -> str:
+    """The text of the mark that ends the window of the same kind and name."""
+    return _text("end", kind, name)
+
+
+def shortened(name: str) -> str:
+    """The name of a window as a capture can hold it: a mark has room for 4,096 bytes. A digest keeps names apart."""
+    plain = name.encode("utf-8", "surrogatepass")
+    if len(plain) <= _LONGEST_NAME:
+        return name
+    return f"{plain[:_KEPT].decode('utf-8', 'ignore')}... {sha256(plain).hexdigest()[:16]}"
+
+
+def parsed(text: str) -> tuple[bool, str, str] | None:
+    """Whether the mark of this text begins a window, its kind and the name of the window; None for any other text."""
+    match = _MARK.fullmatch(text)
+    if match is None:
+        return None
+    return match[1] == "begin", match[2], _WRITTEN_OUT.sub(lambda m: chr(int(m[1], 16)), match[3])
+
+
+def _text(what: str, kind: str, name: str) -> str:
+    if kind not in KINDS:
+        raise CutraceError(f"a mark cannot begin or end {kind!r}; use one of {', '.join(KINDS)}")
+    return f"{_FIRST_WORD} {what} {kind}: " + _NO_TEXT.sub(_written, shortened(name))
+
+
+def _written(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"

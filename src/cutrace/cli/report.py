@@ -1,0 +1,171 @@
+"""cutrace report: report.json files of several jobs or commits."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import CutraceError
+
+if TYPE_CHECKING:
+    from ..reports.model import Case, Report
+
+_File = click.Path(path_type=Path, readable=False)
+_LIMIT = 50
+
+
+@click.group(short_help="Merge and compare reports of several jobs or commits.")
+def report() -> None:
+    """Merge and compare report.json files, which `pytest --cutrace --cutrace-report=json` writes."""
+
+
+@report.command(short_help="Put the reports of several jobs into one.")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=_File)
+@click.option("-o", "--output", type=_File, required=True, help="The report: .json, .md or .html.")
+@click.option(
+    "--name", "names", metavar="NAME", multiple=True, help="Label of a job, once for each FILE in their order."
+)
+def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> int:
+    """Put FILE..., the report.json of each job, into one report.
+
+    The same test stays apart by environment and job. Jobs get the names given, or the label in the report, or the name
+    of the file or of its folder.
+    """
+    from ..outputs import check_output
+    from ..reports import jsonfile
+    from ..reports.jobs import merge as join
+
+    if output.suffix not in (".json", ".md", ".html"):
+        raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .json, .md or .html")
+    check_output(output)
+    reports = _read(sources, names)
+    made = join([(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)])
+    jsonfile.write(output, _rendered(made, output.suffix))
+    return 0
+
+
+@report.command(short_help="Show what changed from one report to another.")
+@click.argument("before", metavar="BEFORE", type=_File)
+@click.argument("after", metavar="AFTER", type=_File)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "markdown", "json"]),
+    default="table",
+    show_default=True,
+    help="What to write.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows of a table; 0 for all."
+)
+def compare(before: Path, after: Path, form: str, limit: int) -> int:
+    """Show which tests changed from BEFORE to AFTER, two report.json files: values, states, new tests and gone ones.
+
+    Times are not compared. Ends with status 1 when the work or a counter of a test changed, or its state got worse.
+    """
+    import json
+
+    from ..reports import jobs
+    from ..reports.jsonfile import read_report
+    from ..reports.tables import no_style, render
+    from .output import put, terminal_width
+
+    old, new = read_report(before), read_report(after)
+    found = jobs.compare(old, new)
+    failed = jobs.failed(found)
+    if form == "json":
+        data = {
+            "format": 1,
+            "kind": "cutrace report comparison",
+            "failed": failed,
+            "changed": [jobs.to_json(one) for one in found if one.before and one.after],
+            "new": [jobs.to_json(one) for one in found if not one.before],
+            "gone": [jobs.to_json(one) for one in found if not one.after],
+        }
+        put([json.dumps(data, indent=1) + "\n"], None)
+    else:
+        tables = jobs.tables(found)
+        put(render(tables, form, limit=limit, width=terminal_width(), style=no_style), None)
+        put(["\n" * bool(tables), f"{jobs.verdict(old, new, found)}\n"], None)
+    return 1 if failed else 0
+
+
+@report.command(short_help="Draw trends over the reports of several commits.")
+@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=_File)
+@click.option("-o", "--output", type=_File, required=True, help="The page (.html).")
+@click.option("--by-time", is_flag=True, help="In the order in which the sessions began; else of the files.")
+def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
+    """Draw how the totals and tests of FILE... moved, report.json files of two commits or more, oldest first."""
+    from ..outputs import check_output
+    from ..reports.jsonfile import write
+    from ..reports.trend import trend as page
+
+    if output.suffix != ".html":
+        raise CutraceError(f"cannot write {output}: the page of trends is HTML. Write a name that ends in .html")
+    if len(sources) < 2:
+        raise CutraceError("a trend needs two reports or more: name the report.json of each commit")
+    check_output(output)
+    reports = _read(sources, ())
+    if by_time:
+        reports.sort(key=lambda pair: _instant(pair[1]))
+    write(output, page(reports))
+    return 0
+
+
+def _instant(one: Report) -> float:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(one.started).timestamp()
+    except ValueError:
+        raise CutraceError("a report does not say when it began: leave out --by-time") from None
+
+
+def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Report]]:
+    """Each report with its label: the name given, the report's own, or that of the file or its folder."""
+    from ..reports.jsonfile import read_report
+
+    if names and len(names) != len(sources):
+        raise click.UsageError(f"{len(names)} names for {len(sources)} files: give each file one, in their order")
+    reports = [read_report(path) for path in sources]
+    labels = list(names) or [one.job or _label(path) for one, path in zip(reports, sources, strict=True)]
+    twice = {label for label, count in Counter(labels).items() if count > 1}
+    if twice and names:
+        raise click.UsageError(f"two files are named {min(twice)!r}: give each a name of its own")
+    labels = [str(path) if label in twice else label for label, path in zip(labels, sources, strict=True)]
+    return list(zip(labels, reports, strict=True))
+
+
+def _label(path: Path) -> str:
+    return path.resolve().parent.name if path.stem == "report" else path.stem
+
+
+def _moved(one: Report, source: Path, output: Path) -> Report:
+    """The report with links that hold from the folder of ``output``, as far as the files are there."""
+
+    def linked(case: Case) -> Case:
+        files = {name: source.parent / path for name, path in case.artifacts.items()}
+        kept = {name: os.path.relpath(path, output.parent) for name, path in files.items() if path.exists()}
+        return replace(case, artifacts=kept)
+
+    return replace(one, cases=tuple(map(linked, one.cases)))
+
+
+def _rendered(made: Report, ending: str) -> str:
+    if ending == ".json":
+        from ..reports.jsonfile import report_text
+
+        return report_text(made)
+    if ending == ".md":
+        from ..reports.markdown import markdown
+
+        return markdown(made)
+    from ..reports.html import html
+
+    return html(made)

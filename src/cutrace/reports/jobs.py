@@ -1,0 +1,227 @@
+"""Reports of several jobs or commits: put together, and what changed from one to another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..analysis.definitions import MetricClass, Value
+from ..analysis.tables import Column, Table
+from ..golden.model import amount, grouped, metric, scoped
+from ..units import count_of
+from .model import Case, Report, State, plain
+from .values import pair, place, title
+
+#: What a case is known by in a report: its test, its environment and its job.
+Key = tuple[str, str, str]
+#: The metrics of the last line of a comparison, and of trends.
+TOTALS = ("kernel_launches", "memcpy_count", "sync_calls", "peak_memory_bytes", "kernel_time_ns")
+#: States from good to bad. What failed is worse than all of them.
+_RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
+_FAILED_RANK = 3
+_COLUMNS = (
+    Column("what", "text"),
+    Column("before", "text"),
+    Column("after", "text"),
+    Column("details", "text"),
+    Column("test", "text"),
+)
+
+
+def merge(reports: Sequence[tuple[str, Report]]) -> Report:
+    """The reports of several jobs, each with its label, as one. Cases that have a label already keep it."""
+    cases = [replace(case, job=case.job or label) for label, report in reports for case in report.cases]
+
+    def agreed(words: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, words)))
+
+    found = [report for _, report in reports]
+    versions = dict.fromkeys(name for report in found for name in report.versions)
+    return Report(
+        tuple(cases),
+        header=f"{count_of(len(reports), 'job')} ({', '.join(label for label, _ in reports)})",
+        started=min(filter(None, (report.started for report in found)), default=""),
+        duration_s=round(sum(report.duration_s for report in found), 3),
+        versions={name: agreed(report.versions.get(name, "") for report in found) for name in versions},
+        notes=tuple(f"{label}: {note}" for label, report in reports for note in report.notes),
+        commit=agreed(report.commit for report in found),
+    )
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """A metric of the whole window ("") or of a region that changed: values by name where it has any."""
+
+    metric: str
+    region: str
+    before: Any
+    after: Any
+    work: bool
+
+    @property
+    def detail(self) -> str:
+        """What was added and what went: ``+ fill x2, - gemm``."""
+        before, after = ({} if not isinstance(v, Mapping) else v for v in (self.before, self.after))
+        words = []
+        for name in sorted({*before, *after}, key=lambda name: (after.get(name, 0) <= before.get(name, 0), name)):
+            by = after.get(name, 0) - before.get(name, 0)
+            if by:
+                words.append(f"{'+' if by > 0 else '-'} {name}" + (f" x{abs(by):,}" if abs(by) > 1 else ""))
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class CaseChange:
+    """A test in two reports. ``before`` or ``after`` is None where it is new or gone."""
+
+    before: Case | None
+    after: Case | None
+    metrics: tuple[MetricChange, ...] = ()
+
+    @property
+    def case(self) -> Case:
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def failed(self) -> bool:
+        """Its work or a counter changed, or its state is worse than it was."""
+        if self.before is None or self.after is None:
+            return False
+        return any(change.work for change in self.metrics) or _rank(self.after) > _rank(self.before)
+
+    def __bool__(self) -> bool:
+        return _status(self.before) != _status(self.after) or bool(self.metrics)
+
+
+def compare(before: Report, after: Report) -> list[CaseChange]:
+    """What changed by test, in the order of ``after``. Work, counters and states are compared; times are not.
+
+    A test that is in each report once is compared with itself whatever its environment is.
+    """
+    olds, news = _paired(before, after)
+    found = [_changed(olds.get(key), case) for key, case in news.items()]
+    found += [CaseChange(case, None) for key, case in olds.items() if key not in news]
+    return [one for one in found if one]
+
+
+def failed(changes: Iterable[CaseChange]) -> bool:
+    return any(change.failed for change in changes)
+
+
+def tables(changes: Sequence[CaseChange]) -> list[Table]:
+    """A table of tests whose values or states changed, one of new tests and one of those that are gone."""
+    both = [change for change in changes if change.before and change.after]
+    parts = [Table("changed", "Tests that changed", _COLUMNS, [row for change in both for row in _rows(change)])]
+    for name, words, chosen in (
+        ("new", "New tests", [change for change in changes if change.before is None]),
+        ("gone", "Tests that are gone", [change for change in changes if change.after is None]),
+    ):
+        rows = [(_status(change.case), _label(change.case)) for change in chosen]
+        parts.append(Table(name, words, (Column("state", "text"), Column("test", "text")), rows))
+    return [table for table in parts if table.rows]
+
+
+def verdict(before: Report, after: Report, changes: Sequence[CaseChange]) -> str:
+    """One line: how many tests differ, and the totals of both reports."""
+    kinds = Counter("new" if not one.before else "gone" if not one.after else "changed" for one in changes)
+    words = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
+    moved = []
+    for name in TOTALS:
+        values = pair(name, total(before.cases, name), total(after.cases, name))
+        moved.append(f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}")
+    return f"{count_of(len(after.cases), 'test')}: {words}; {', '.join(moved)}"
+
+
+def total(cases: Iterable[Case], name: str) -> int:
+    """A metric of a whole suite: the sum over its tests, of levels of memory the highest."""
+    values = [value for case in cases if isinstance(value := case.values.get(name), int)]
+    return max(values, default=0) if name == "peak_memory_bytes" else sum(values)
+
+
+def to_json(change: CaseChange) -> dict[str, Any]:
+    """A changed test as plain types."""
+    case = change.case
+    return {
+        "nodeid": case.nodeid,
+        "environment": case.environment,
+        "job": case.job,
+        "state": [one and one.state.value for one in (change.before, change.after)],
+        "failing": [one and _fails(one) for one in (change.before, change.after)],
+        "failed": change.failed,
+        "metrics": [
+            {"metric": m.metric, "region": m.region, "before": plain(m.before), "after": plain(m.after)}
+            for m in change.metrics
+        ],
+    }
+
+
+def keys(cases: Iterable[Case]) -> dict[Key, Case]:
+    return {(case.nodeid, case.environment, case.job): case for case in cases}
+
+
+def _paired(before: Report, after: Report) -> tuple[dict[Key, Case], dict[Key, Case]]:
+    """The cases of both reports by key. Where a test is in each once, the older one gets the key of the newer."""
+    olds, news = keys(before.cases), keys(after.cases)
+    counts = [Counter(test for test, _, _ in found) for found in (olds, news)]
+    once = {test for test in counts[0] if all(count[test] == 1 for count in counts)}
+    now = {key[0]: key for key in news if key[0] in once}
+    return {now.get(key[0], key): case for key, case in olds.items()}, news
+
+
+def _changed(old: Case | None, new: Case) -> CaseChange:
+    # A test that was not traced has no values: its state says so.
+    if old is None or not (old.values and new.values):
+        return CaseChange(old, new)
+    regions = dict.fromkeys(("", *old.regions, *new.regions))
+    return CaseChange(old, new, tuple(change for region in regions for change in _metrics(old, new, region)))
+
+
+def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
+    before, after = (_comparable(case.regions.get(region, {}) if region else case.values) for case in (old, new))
+    for name in sorted({*before, *after}, key=place):
+        found = metric(name)
+        assert found is not None
+        a, b = before.get(name), after.get(name)
+        # Work that was not seen is 0, or {}; a counter that is not there is not known.
+        if (a or None) != (b or None) if found.kind is MetricClass.WORK else a != b:
+            yield MetricChange(name, region, a, b, found.kind is not MetricClass.STATE)
+
+
+def _comparable(values: Mapping[str, Value]) -> Mapping[str, int | dict[str, int]]:
+    known = {name: value for name, value in values.items() if isinstance(value, int | float | dict)}
+    found = grouped(known)
+    kinds = {name: found_metric.kind for name in found if (found_metric := metric(name)) is not None}
+    return {name: value for name, value in found.items() if kinds.get(name) not in (None, MetricClass.TIME)}
+
+
+def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:
+    label = _label(change.case)
+    states = _status(change.before), _status(change.after)
+    if states[0] != states[1]:
+        yield "state", *states, change.case.reason, label
+    for one in change.metrics:
+        values = pair(one.metric, amount(one.before or 0), amount(one.after or 0))
+        yield scoped(one.region, title(one.metric)), *values, one.detail, label
+
+
+def _label(case: Case) -> str:
+    more = ", ".join(filter(None, (case.environment, case.job)))
+    return f"{case.nodeid} ({more})" if more else case.nodeid
+
+
+def _fails(case: Case) -> bool:
+    return case.drifted or case.outcome in ("failed", "error")
+
+
+def _status(case: Case | None) -> str:
+    if case is None:
+        return ""
+    return f"{case.state.value}, failed" if _fails(case) else case.state.value
+
+
+def _rank(case: Case) -> int:
+    return _FAILED_RANK if _fails(case) else _RANKS.get(case.state, 1)

@@ -1,0 +1,159 @@
+"""Trends over commits as one HTML page: totals of the suite, and a line a test for those whose numbers moved.
+
+Nothing in it comes from elsewhere, as in the page of :mod:`.html`. Pictures are inline SVG; the script filters the
+list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from ..units import count_of
+from .html import content_policy, escaped
+from .jobs import TOTALS, Key, keys, total
+from .model import Case, Report
+from .values import pair, short, shown
+
+_FOLDER = Path(__file__).parent
+_TITLES = dict(
+    zip(TOTALS, ("kernel launches", "copies", "synchronising calls", "peak memory", "kernel time"), strict=True)
+)
+#: A time moved if it changed by more than this share; other metrics if they changed at all.
+_TIME_SHARE = 0.1
+#: Columns of the picture of a total, and of that of a test.
+_WIDTH, _HEIGHT = 300, 80
+_SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
+
+#: A value a report, None where there is none.
+Series = list[int | None]
+
+
+def trend(reports: Sequence[tuple[str, Report]]) -> str:
+    """The page of reports, each with its name, in the order of time."""
+    names = [_commit(name, report) for name, report in reports]
+    found = [keys(report.cases) for _, report in reports]
+    tests: dict[Key, None] = dict.fromkeys(key for cases in reversed(found) for key in cases)
+    rows = []
+    several = len({environment for _, environment, _ in tests if environment}) > 1
+    for key in tests:
+        cases = [one.get(key) for one in found]
+        series = {name: _series(cases, name) for name in TOTALS}
+        if any(value is not None for values in series.values() for value in values):
+            rows.append((_rank(series), _row(key, series, gone=cases[-1] is None, several=several)))
+    rows.sort(key=lambda row: row[0])
+    moved = sum(rank < 2 for rank, _ in rows)
+    style = _read("base.css") + _read("trend.css")
+    script = _read("trend.js")
+    last = reports[-1][1]
+    parts = {
+        "policy": escape(content_policy(style, script)),
+        "style": style,
+        "script": script,
+        "about": escaped(f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}") + _about(last),
+        "totals": "\n".join(_totals([report for _, report in reports], names)),
+        "heads": "".join(f"<th scope=col>{title}</th>" for title in _TITLES.values()),
+        "count": f"{count_of(len(rows), 'test')}, {moved:,} with changes",
+        "tests": "\n".join(row for _, row in rows),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("trend.html"))
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text("utf-8")
+
+
+def _commit(name: str, report: Report) -> str:
+    return report.commit[:8] or report.started[:16].replace("T", " ") or name
+
+
+def _about(report: Report) -> str:
+    return "".join(f" · {escaped(device)}" for device in report.devices)
+
+
+def _series(cases: Sequence[Case | None], name: str) -> Series:
+    values = (case.values.get(name) if case is not None else None for case in cases)
+    return [value if isinstance(value, int) else None for value in values]
+
+
+def _rank(series: dict[str, Series]) -> int:
+    """0 for a test of which a count or its memory moved, 1 for one of which the time did, else 2."""
+    rank = 2
+    for name, values in series.items():
+        known = [value for value in values if value is not None]
+        least, most = min(known, default=0), max(known, default=0)
+        if name == "kernel_time_ns":
+            rank = min(rank, 1 if most - least > _TIME_SHARE * most else 2)
+        elif most > least:
+            return 0
+    return rank
+
+
+def _totals(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
+    counts: Series = [sum(bool(case.values) for case in report.cases) for report in reports]
+    yield _picture("tests traced", "", counts, names)
+    failed: Series = [len(report.drifted) for report in reports]
+    yield _picture("tests failed", "", failed, names)
+    for name, title in _TITLES.items():
+        values: Series = [total(report.cases, name) for report in reports]
+        yield _picture(f"{title}, highest" if name == "peak_memory_bytes" else title, name, values, names)
+
+
+def _picture(title: str, metric: str, values: Series, names: Sequence[str]) -> str:
+    known = [value for value in values if value is not None]
+    points = _points(values, _WIDTH, _HEIGHT, 6)
+    dots = "".join(
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escaped(f"{name}: {shown(metric, value)}")}</title></circle>'
+        for (x, y), name, value in zip(points, names, values, strict=True)
+    )
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    levels = "".join(f"<span>{escaped(shown(metric, at))}</span>" for at in dict.fromkeys((max(known), min(known))))
+    first, last = pair(metric, known[0], known[-1])
+    change = f"{first} → {last}" if first != last else last
+    labels = "".join(f"<span>{escaped(short(mark, 16))}</span>" for mark in (names[0], names[-1]))
+    return (
+        f"<figure><figcaption>{escaped(title)} <b>{escaped(change)}</b></figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(f"{title}: {change}")}">'
+        f'<polyline points="{line}"/>{dots}</svg>'
+        f"<div class=levels>{levels}</div><div class=axis>{labels}</div></figure>"
+    )
+
+
+def _row(key: Key, series: dict[str, Series], *, gone: bool, several: bool) -> str:
+    test, environment, job = key
+    where = ", ".join(filter(None, (environment if several else "", job, "gone" if gone else "")))
+    more = f" <small>{escaped(where)}</small>" if where else ""
+    cells = "".join(f'<td data-name="{_TITLES[name]}">{_spark(name, values)}</td>' for name, values in series.items())
+    return f"<tr><th scope=row><span class=mono>{escaped(test)}</span>{more}</th>{cells}</tr>"
+
+
+def _spark(name: str, values: Series) -> str:
+    """The last value, and a line where there were others."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    now = escaped(shown(name, known[-1]))
+    if min(known) == max(known):
+        return now
+    points = " ".join(f"{x:.0f},{y:.1f}" for x, y in _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2))
+    words = " → ".join(dict.fromkeys((shown(name, known[0]), shown(name, known[-1]))))
+    return (
+        f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escaped(words)}">'
+        f"<title>{escaped(words)}</title>"
+        f'<polyline points="{points}"/></svg>{now}'
+    )
+
+
+def _points(values: Series, width: int, height: int, margin: int) -> list[tuple[float, float]]:
+    """Where the known values are in a picture."""
+    known = [value for value in values if value is not None]
+    least, most = min(known), max(known)
+    step = (width - 2 * margin) / max(len(values) - 1, 1)
+
+    def height_of(value: int) -> float:
+        share = (value - least) / (most - least) if most > least else 0.5
+        return height - margin - share * (height - 2 * margin)
+
+    return [(margin + at * step, height_of(value)) for at, value in enumerate(values) if value is not None]

@@ -1,0 +1,304 @@
+"""What tests want written: all changes of a run in one go, and candidates that somebody accepts later."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace.errors import CutraceError
+from cutrace.golden import (
+    Accepted,
+    Change,
+    Entry,
+    Module,
+    accept,
+    compare,
+    digest,
+    golden_path,
+    joined,
+    propose,
+    read,
+    write,
+    write_changes,
+)
+from support.measured import MODULE, NAME, TEST, change, entry, run
+
+OTHER = "tests/test_other.py::test_it"
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path / "golden"
+
+
+@pytest.fixture
+def proposed(tmp_path) -> Path:
+    return tmp_path / ".cutrace" / "proposed"
+
+
+def put(root: Path, known: Entry, test: str = NAME) -> str:
+    """Write a golden file of one test, and return its text."""
+    write(Module(MODULE, {test: known}), golden_path(root, TEST))
+    return said(root)
+
+
+def said(root: Path) -> str:
+    return golden_path(root, TEST).read_text()
+
+
+def known(root: Path) -> Entry:
+    return read(golden_path(root, TEST)).tests[NAME]
+
+
+def ids(root: Path) -> list[str]:
+    return list(read(golden_path(root, TEST)).tests)
+
+
+# Writing
+
+
+def test_changes_of_many_tests_are_one_file_each_module(root):
+    changes = [change(root, f"{MODULE}::test[{i}]") for i in range(20)] + [change(root, OTHER)]
+    written = write_changes(changes)
+    assert written == (golden_path(root, OTHER), golden_path(root, TEST))
+    assert len(ids(root)) == 20
+    assert write_changes(changes) == ()
+
+
+SOURCE = ["test_z", "test_b[2]", "test_b[10-x]", "test_b[10]", "test_a"]
+LINES = {"test_z": 3, "test_b": 9, "test_a": 20}
+
+
+@given(st.permutations(SOURCE), st.sets(st.sampled_from(SOURCE)), st.booleans())
+def test_the_order_is_that_of_lines_then_of_natural_names_whatever_came_first(
+    tmp_path_factory, arrival, first, known_lines
+):
+    root = tmp_path_factory.mktemp("golden")
+    lines = LINES if known_lines else {}
+    changes = {name: change(root, f"{MODULE}::{name}", line=lines.get(name.split("[")[0], 0)) for name in arrival}
+    ordered = SOURCE if known_lines else sorted(SOURCE, key=["test_a", *SOURCE[1:4], "test_z"].index)
+    # A second run, of all tests, puts those that the first one lacked in their places.
+    write_changes([changes[name] for name in arrival if name in first])
+    write_changes(changes.values())
+    assert ids(root) == ordered
+
+
+def test_what_is_there_keeps_its_place(root):
+    before = Module(MODULE, {"test_c": entry(), "test_a": entry()})
+    write(before, golden_path(root, TEST))
+    write_changes([change(root, f"{MODULE}::{name}", memset_count=2) for name in ("test_b", "test_a")])
+    assert ids(root) == ["test_c", "test_a", "test_b"]
+    assert read(golden_path(root, TEST)).tests["test_c"] == entry()
+
+
+def test_other_environments_stay_as_they_are(root):
+    put(root, entry())
+    write_changes([change(root, environment="sm_80", memset_count=2)])
+    assert known(root) == {**entry(), **entry(run(memset_count=2), environment="sm_80")}
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "٣", "", "::", "]["])
+def test_any_id_has_a_place(root, number):
+    write_changes([change(root, f"{MODULE}::test[{name}]") for name in (number, "1", "x")])
+    assert set(ids(root)) == {f"test[{number}]", "test[1]", "test[x]"}
+
+
+def test_a_change_survives_json(root):
+    wanted = change(root, line=7, before="abc", regions={"f": {"memset_count": 1}}, **{"ours.tokens": 3})
+    assert Change.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+
+
+def test_an_id_without_a_file_has_a_golden_file_too(root):
+    write_changes([change(root, "softmax")])
+    golden = read(golden_path(root, "softmax"), module="")
+    assert joined(golden.path, next(iter(golden.tests))) == "softmax"
+
+
+# Nothing is lost
+
+
+def test_a_damaged_file_stays_as_it_is_and_the_others_are_written(root):
+    path = golden_path(root, TEST)
+    path.parent.mkdir(parents=True)
+    path.write_text("<<<<<<< ours\n")
+    with pytest.raises(CutraceError, match=r"test_softmax\.toml:1: there are marks of a merge conflict"):
+        write_changes([change(root), change(root, OTHER)])
+    assert path.read_text() == "<<<<<<< ours\n"
+    assert golden_path(root, OTHER).is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_the_others_are_written(root, tmp_path):
+    (tmp_path / "file").touch()
+    closed = replace(change(root), path=tmp_path / "file" / "a.toml")
+    too_long = replace(change(root), path=tmp_path / ("x" * 300) / "a.toml")
+    with pytest.raises(CutraceError, match=r"(?s)cannot .*file/a\.toml.*\n.*xxx/a\.toml"):
+        write_changes([closed, too_long, change(root, OTHER)])
+    assert golden_path(root, OTHER).is_file()
+
+
+def test_the_file_of_another_module_is_not_overwritten(root):
+    before = put(root, entry())
+    stray = replace(change(root, OTHER), path=golden_path(root, TEST))
+    with pytest.raises(CutraceError, match=r"golden file of 'tests/test_softmax.py', but 'tests/test_other.py'"):
+        write_changes([stray])
+    assert said(root) == before
+
+
+def test_two_modules_cannot_share_a_file(root):
+    stray = replace(change(root, OTHER), path=golden_path(root, TEST))
+    with pytest.raises(CutraceError, match=r"would be the golden file of 'tests/test_softmax\.py' and of"):
+        write_changes([change(root), stray])
+
+
+# Candidates
+
+
+def candidate(proposed: Path, root: Path, *, environment: str = "sm_90", **changed: Any) -> Path:
+    """A candidate of a test that was compared with the golden file as it is now."""
+    path = golden_path(root, TEST)
+    old = read(path).tests.get(NAME) if path.exists() else None
+    wanted = change(root, environment=environment, before=digest(old, environment), **changed)
+    return propose([wanted], proposed, root)[0]
+
+
+def test_a_candidate_is_where_the_golden_file_would_be(proposed, root):
+    place = candidate(proposed, root)
+    assert place.relative_to(proposed) == golden_path(root, TEST).relative_to(root)
+    assert read(place, module=MODULE).tests == {NAME: entry()}
+
+
+def test_a_candidate_becomes_the_golden_file_and_stays(proposed, root):
+    place = candidate(proposed, root)
+    assert accept(proposed, root) == (Accepted(TEST, golden_path(root, TEST), {}, entry()),)
+    assert said(root) == place.read_text()
+    assert compare(known(root), [run()], environment="sm_90").failed is False
+
+
+def test_accepting_again_changes_nothing(proposed, root):
+    put(root, entry())
+    candidate(proposed, root, memset_count=2)
+    assert accept(proposed, root)[0].changed
+    before = golden_path(root, TEST).stat().st_mtime_ns
+    assert not accept(proposed, root)[0].changed
+    assert golden_path(root, TEST).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("later", ["another value", "gone", "new"])
+def test_a_candidate_that_is_older_than_the_golden_file_is_refused_and_nothing_is_written(proposed, root, later):
+    if later != "new":
+        put(root, entry())
+    place = candidate(proposed, root, memset_count=2)
+    propose([change(root, OTHER)], proposed, root)
+    before = put(root, entry(run(memset_count=3)), *(["other"] if later == "gone" else []))
+    line = place.read_text().splitlines().index(f'["{NAME}"]') + 1
+    with pytest.raises(CutraceError, match=r"has changed since this candidate of .* was written") as error:
+        accept(proposed, root)
+    assert str(error.value).startswith(f"{place}:{line}: ")
+    assert f"({golden_path(root, TEST)}:{1 if later == 'gone' else 6})" in str(error.value)
+    assert said(root) == before
+    assert not golden_path(root, OTHER).exists()
+
+
+def test_what_changed_in_another_environment_or_of_another_test_makes_nothing_stale(proposed, root):
+    put(root, entry())
+    candidate(proposed, root, memset_count=2)
+    write_changes([change(root, environment="sm_80"), change(root, f"{MODULE}::test_other")])
+    accept(proposed, root)
+    assert known(root) == {**entry(run(memset_count=2)), **entry(environment="sm_80")}
+
+
+def test_candidates_of_two_environments_are_accepted_one_after_the_other(tmp_path, root):
+    put(root, entry())
+    for name in ("sm_80", "sm_120"):  # both ran with the same golden file
+        candidate(tmp_path / name, root, environment=name, kernels={f"{name}_gemm": 1})
+    for name in ("sm_80", "sm_120"):
+        accept(tmp_path / name, root)
+    assert set(known(root)) == {"sm_90", "sm_80", "sm_120"}
+    for name in ("sm_80", "sm_120"):
+        assert not compare(known(root), [run(kernels={f"{name}_gemm": 1})], environment=name).failed
+    assert not compare(known(root), [run()], environment="sm_90").failed
+
+
+SELECTED = {
+    TEST: 1,
+    "tests/test_other.py": 1,
+    "tests/test_softmax.py": 3,
+    "tests/test_softmax.py::TestSoftmax": 1,
+    "tests/test_softmax.py::test_p": 2,
+    "tests/test_softmax.py::test_p[[]1]": 1,
+    "*test_p*": 2,
+}
+
+
+@pytest.mark.parametrize("word", SELECTED)
+def test_a_selection_takes_a_test_a_class_a_file_or_a_pattern(proposed, root, word):
+    changes = [change(root, nodeid) for nodeid in (TEST, f"{MODULE}::test_p[1]", f"{MODULE}::test_p[2]", OTHER)]
+    propose(changes, proposed, root)
+    assert len(accept(proposed, root, select=[word])) == SELECTED[word]
+
+
+def test_a_selection_of_nothing_is_an_error(proposed, root):
+    candidate(proposed, root)
+    with pytest.raises(CutraceError, match="holds no candidate of tests/test_soft:"):
+        accept(proposed, root, select=["tests/test_soft"])
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(proposed, root):
+    candidate(proposed, root)
+    assert accept(proposed, root, dry_run=True)[0].changed
+    assert not root.exists()
+
+
+def test_candidates_come_in_the_order_of_the_source_and_keep_it(proposed, root):
+    names = ["test_z", "test_b", "test_a"]
+    changes = [change(root, f"{MODULE}::{name}", line=at) for at, name in enumerate(names, 1)]
+    random.Random(1).shuffle(changes)
+    propose(changes, proposed, root)
+    accept(proposed, root)
+    assert ids(root) == names
+
+
+def test_one_bad_candidate_and_nothing_is_written(proposed, root):
+    candidate(proposed, root)
+    (bad,) = propose([change(root, OTHER)], proposed, root)
+    bad.write_text(bad.read_text().replace("memset_count = 1", "memset_count = one"))
+    with pytest.raises(CutraceError, match=r"test_other\.toml:\d+: "):
+        accept(proposed, root)
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("damage", ["<<<<<<< ours\n", "format = 1\n"])
+def test_a_damaged_golden_file_is_not_overwritten(proposed, root, damage):
+    candidate(proposed, root)
+    put(root, entry())
+    golden_path(root, TEST).write_text(damage)
+    with pytest.raises(CutraceError, match=r"golden/tests/test_softmax\.toml:1: "):
+        accept(proposed, root)
+    assert said(root) == damage
+
+
+def test_no_folder_and_no_candidate_are_told_apart(proposed, root):
+    with pytest.raises(CutraceError, match="there is no folder"):
+        accept(proposed, root)
+    proposed.mkdir(parents=True)
+    with pytest.raises(CutraceError, match="holds no candidate:"):
+        accept(proposed, root)
+
+
+def test_a_golden_file_elsewhere_has_no_candidate(proposed, root, tmp_path):
+    with pytest.raises(CutraceError, match=r"elsewhere\.toml is not under .*golden"):
+        propose([replace(change(root), path=tmp_path / "elsewhere.toml")], proposed, root)
+
+
+def test_a_digest_is_that_of_one_environment():
+    both = {**entry(), **entry(run(memset_count=2), environment="sm_80")}
+    assert digest(both, "sm_90") == digest(entry(), "sm_90") != digest(both, "sm_80")
+    assert digest(None, "sm_90") == digest(entry(), "sm_80") == ""
+    assert digest(entry(confirmed=False), "sm_90") != digest(entry(), "sm_90")

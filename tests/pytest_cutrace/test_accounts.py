@@ -1,0 +1,107 @@
+"""What a session is not silent about: what nobody verified, and golden values that nobody used."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from cutrace.reports.model import State
+from support.suites import Suite
+
+PROGRAM = """
+def test_one():
+    fakegpu.launch("k")
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_two(n):
+    fakegpu.launch("k")
+"""
+
+
+@pytest.fixture
+def recorded(suite: Suite) -> Suite:
+    suite.write("tests/test_a.py", PROGRAM)
+    suite.write("tests/test_b.py", PROGRAM)
+    assert suite.run("--cutrace-update").status == 0
+    return suite
+
+
+def test_all_is_well(recorded: Suite) -> None:
+    done = recorded.run("--cutrace=require")
+    assert done.status == 0, done.output
+    assert done.report is not None
+    assert done.report.notes == ()
+
+
+def test_the_golden_folder_is_missing(recorded: Suite) -> None:
+    shutil.rmtree(recorded.folder / "golden")
+    done = recorded.run("--cutrace=require", "--cutrace-strict")
+    assert done.status == 4
+    assert "--cutrace=require: nothing was gated" in done.output
+    assert "--cutrace=require: there is no folder of golden files at golden" in done.output
+    noted = recorded.run("--cutrace")
+    assert noted.status == 0
+    assert "there is no folder of golden files at golden" in noted.output
+
+
+def test_a_renamed_or_a_new_test_is_missing_its_values(recorded: Suite) -> None:
+    recorded.write("tests/test_a.py", PROGRAM.replace("test_one", "test_renamed"))
+    done = recorded.run("--cutrace")
+    case = done.case("test_renamed")
+    assert (done.status, case.state, case.reason) == (
+        0, State.MISSING, "golden/tests/test_a.toml has no values of it",
+    )  # fmt: skip
+    assert "no golden   1 test" in done.output
+    assert "1 golden value has no test any more: tests/test_a.py::test_one (cutrace golden check)" in done.output
+    assert "test_renamed" in recorded.golden(".cutrace/proposed")["tests/test_a.toml"]
+    required = recorded.run("--cutrace=require")
+    assert required.status == 4
+    assert "--cutrace=require: 1 test has no golden values: tests/test_a.py::test_renamed" in required.output
+    assert "--cutrace=require: 1 golden value has no test any more" in required.output
+
+
+def test_what_is_gone_is_told_where_all_was_collected(recorded: Suite) -> None:
+    recorded.write("tests/test_a.py", PROGRAM.replace("[1, 2]", "[1]"))
+    told = "1 golden value has no test any more: tests/test_a.py::test_two[2] (cutrace golden check)"
+    assert told in recorded.run("--cutrace").output
+    assert told in recorded.run("--cutrace", "tests/test_a.py").output
+    assert told in recorded.run("--cutrace", "-n", "2", plugins=("xdist",)).output
+    assert told not in recorded.run("--cutrace", "tests/test_b.py").output
+    assert told not in recorded.run("--cutrace", "-k", "one").output
+    assert told not in recorded.run("--cutrace", "tests/test_a.py::test_one").output
+    assert told not in recorded.run("--cutrace", "--deselect", "tests/test_a.py::test_one").output
+    recorded.write("conftest.py", "def pytest_collection_modifyitems(config, items):\n"
+                   "    config.hook.pytest_deselected(items=items[:1])\n    del items[:1]\n")  # fmt: skip
+    assert "has no test any more" not in recorded.run("--cutrace").output
+    assert "has no test any more" not in recorded.run("--cutrace", "-n", "2", plugins=("xdist",)).output
+
+
+def test_a_module_that_is_gone(recorded: Suite) -> None:
+    (recorded.folder / "tests/test_b.py").unlink()
+    told = "1 golden value has no test any more: tests/test_b.py (cutrace golden check)"
+    assert told in recorded.run("--cutrace").output
+    assert told not in recorded.run("--cutrace", "tests/test_a.py").output
+
+
+def test_nothing_was_gated(recorded: Suite) -> None:
+    done = recorded.run("--cutrace=require", "-o", "cutrace_scope=marked")
+    assert done.status == 4
+    assert "--cutrace=require: nothing was gated" in done.output
+    assert recorded.run("--cutrace=require", "-k", "nothing").status == 5
+
+
+def test_limits_alone_need_no_golden_folder(suite: Suite) -> None:
+    suite.write("test_a.py", "@pytest.mark.gpu_limit(kernel_launches=1)\ndef test_it():\n    fakegpu.launch('k')\n")
+    assert suite.run("--cutrace=require", "-o", "cutrace_scope=marked").status == 0
+    assert suite.run("--cutrace=require").status == 4, "values could be missing"
+    assert "no folder" not in suite.run("--cutrace").output
+
+
+def test_a_quiet_footer_keeps_the_reasons(recorded: Suite) -> None:
+    recorded.write("tests/test_c.py", "@pytest.mark.cutrace\ndef test_c():\n    pass\ndef test_d():\n    pass\n")
+    lines = recorded.run("--cutrace", "-q").output.splitlines()
+    assert "  not traced: 1 no GPU work" in lines
+    assert not any("report.json" in line for line in lines)
+    hidden = recorded.run("--cutrace", "-q", gpu=True, CUDA_VISIBLE_DEVICES="", PYTEST_ADDOPTS="tests/test_c.py")
+    assert "  unverified: 1 CUDA_VISIBLE_DEVICES= hides all GPUs" in hidden.output.splitlines()

@@ -1,0 +1,181 @@
+"""Bodies that are run again do the same again; what cannot be run again is not gated before a second session agrees."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutrace.reports.model import State
+from support.suites import Suite
+
+
+def test_methods_of_unittest_run_again_in_an_instance_of_their_own(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import unittest
+
+        EVENTS = []
+
+        @pytest.fixture
+        def prepared(request):
+            request.instance.size = 3
+
+        @pytest.mark.usefixtures("prepared")
+        class TestCase(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                EVENTS.append("class")
+
+            def setUp(self):
+                EVENTS.append("up")
+                self.warm = hasattr(self, "used")
+                self.addCleanup(EVENTS.append, "cleanup")
+
+            def tearDown(self):
+                EVENTS.append("down")
+
+            def test_method(self):
+                assert not self.warm
+                self.used = True
+                for i in range(self.size):
+                    with self.subTest(i=i):
+                        fakegpu.launch("k")
+                if len(EVENTS) == 2 and "COLD" in os.environ:
+                    fakegpu.launch("cold")
+
+        class TestAsync(unittest.IsolatedAsyncioTestCase):
+            async def asyncSetUp(self):
+                self.size = 2
+
+            async def test_method(self):
+                for _ in range(self.size):
+                    fakegpu.launch("k")
+
+        def test_after():
+            assert EVENTS == ["class", *["up", "down", "cleanup"] * int(os.environ.get("RUNS", 1))]
+    """)  # fmt: skip
+    first = suite.run("--cutrace-update", RUNS="2")
+    assert first.status == 0, first.output
+    assert "unconfirmed" not in suite.golden()["test_a.toml"]
+    assert first.case("TestCase.test_method").values["kernels"] == {"k": 3}
+    assert first.case("TestAsync.test_method").values["kernels"] == {"k": 2}
+    assert suite.run("--cutrace=require").status == 0
+    cold = suite.run("--cutrace", RUNS="2", COLD="1")
+    assert cold.status == 0, cold.output
+    assert cold.case("TestCase.test_method").notes == ("the first run differed too: this is the second one",)
+
+
+def test_a_failing_unittest_is_neither_compared_nor_run_again(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import unittest
+
+        class TestCase(unittest.TestCase):
+            runs = 0
+
+            @pytest.mark.cutrace
+            def test_fails(self):
+                type(self).runs += 1
+                fakegpu.launch("k")
+                assert self.runs == 2, f"run {self.runs}"
+    """)  # fmt: skip
+    done = suite.run("--cutrace")
+    assert done.failed == {"TestCase.test_fails"}
+    assert "run 1" in done.output
+    case = done.case("TestCase.test_fails")
+    assert (case.state, case.reason) == (State.UNVERIFIED, "the test did not pass")
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 has subtests")
+def test_what_cannot_be_run_again_is_gated_when_a_second_session_has_agreed(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        STATE = []
+
+        def test_subtests(subtests):
+            for _ in range(int(os.environ.get("LAUNCHES", 1))):
+                fakegpu.launch("k")
+            with subtests.test("a"):
+                pass
+
+        def test_once():
+            STATE.append(1)
+            assert len(STATE) == 1
+            fakegpu.launch("k")
+
+        def documented():
+            '''
+            >>> import fakegpu
+            >>> fakegpu.launch("k")
+            '''
+    """)  # fmt: skip
+    options = ("--doctest-modules",)
+    done = suite.run("--cutrace-update", *options)
+    assert done.status == 0, done.output
+    assert suite.golden()["test_a.toml"].count("unconfirmed = ") == 3
+    notes = {name: case.notes for name, case in done.cases.items()}
+    assert notes["test_subtests"] == ("it is not run again: a test with subtests runs once",)
+    assert "another run of it did not pass" in notes["test_once"][0]
+    shown = suite.run("--cutrace", *options, LAUNCHES="2")
+    assert shown.status == 0, "one run alone is not gated"
+    assert {case.state for case in shown.cases.values()} == {State.UNCONFIRMED}
+    assert "3 unconfirmed" in shown.output
+    assert suite.run("--cutrace=require", *options).status == 4
+    suite.run("--cutrace-update", *options)
+    assert "unconfirmed" not in suite.golden()["test_a.toml"]
+    assert suite.run("--cutrace=require", *options).status == 0
+    assert suite.run("--cutrace", *options, LAUNCHES="2").failed == {"test_subtests"}
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 has subtests")
+def test_two_sessions_that_do_not_agree(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_subtests(subtests):
+            fakegpu.memset(64)
+            for _ in range(int(os.environ["LAUNCHES"])):
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    for launches in ("1", "2"):
+        suite.run("--cutrace-update", LAUNCHES=launches)
+    (text,) = suite.golden().values()
+    assert "unstable.kernels = { k = [1, 2] }" in text
+    assert suite.run("--cutrace=require", LAUNCHES="1").status == 0
+
+
+def test_a_benchmark_is_traced_and_never_gated(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        def test_it(benchmark):
+            benchmark(fakegpu.launch, "k")
+
+        @pytest.mark.cutrace
+        def test_marked(benchmark):
+            benchmark(fakegpu.launch, "k")
+
+        def test_plain():
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    speed = ("--benchmark-max-time=0.01", "--benchmark-min-rounds=1")
+    done = suite.run("--cutrace-update", *speed, plugins=("benchmark",))
+    assert done.status == 0, done.output
+    case = done.case("test_it")
+    assert (case.state, case.reason) == (State.TRACED, "a benchmark decides how often it runs")
+    text = suite.golden()["test_a.toml"]
+    assert "[test_it]" not in text
+    assert '[test_marked]\nunconfirmed = ["sm_90"]' in text
+    again = suite.run("--cutrace", *speed, plugins=("benchmark",))
+    assert again.status == 0
+    assert {name: case.state for name, case in again.cases.items()} == {
+        "test_it": State.TRACED, "test_marked": State.UNCONFIRMED, "test_plain": State.GATED,
+    }  # fmt: skip
+
+
+def test_hypothesis_is_as_well_behaved_as_without(suite: Suite) -> None:
+    pytest.importorskip("hypothesis")
+    suite.write("test_a.py", """
+        from hypothesis import given, settings, strategies
+
+        @settings(derandomize=True, max_examples=10, database=None, deadline=None)
+        @given(strategies.integers(1, 5))
+        def test_it(n):
+            for _ in range(n):
+                fakegpu.launch("k")
+    """)  # fmt: skip
+    assert suite.run("--cutrace-update").status == 0
+    done = suite.run("--cutrace")
+    assert (done.status, done.case("test_it").state) == (0, State.GATED), done.output
