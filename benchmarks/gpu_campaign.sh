@@ -1,14 +1,19 @@
 #!/bin/bash
-# Everything that needs a GPU, in one command: gpu_campaign.sh OUT_DIR [captures|tests|plugin|overhead|soak|all]...
+# Everything that needs a GPU, in one command:
+#   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
 # Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
 # default 570) is what all parts together may take, and the overhead benchmark runs as many rounds as are left.
 # OVERHEAD holds more options of overhead.py, e.g. OVERHEAD=--quick.
-# OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt.
+# The parts stability and sensitivity need CUPY_TESTS, a folder with CuPy's tests of the version that is installed, and
+# are left out of `all` without it. GOLDEN is the folder of CuPy's golden files (default: OUT_DIR/golden): where it has none,
+# stability writes them and packs them into golden-cupy.tar.gz, else it checks them alone.
+# OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt,
+# stability.{json,md,log}, sensitivity.{json,md,log}, golden-cupy.tar.gz.
 set -u
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|plugin|overhead|soak|all]...}
+out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|all]...}
 shift
 mkdir -p "$out"
 out=$(readlink -f "$out")
@@ -47,8 +52,30 @@ tests() {
 }
 
 plugin() {
-  timeout -k 10 "$(at_most 120)" python3 benchmarks/pytest_cost.py > "$out/plugin.json" || failed+=" plugin"
+  timeout -k 10 "$(at_most 120)" python3 benchmarks/pytest_cost.py --parts unused,launches > "$out/plugin.json" || failed+=" plugin"
   cat "$out/plugin.json"
+}
+
+golden_stability() { # NAME OPTIONS...
+  local name=$1
+  shift
+  timeout -k 10 "$(at_most 560)" python3 benchmarks/golden_stability.py --tests "${CUPY_TESTS:?is not set}" \
+    --limit-seconds "$(($(left) - 10))" --out "$out/$name.json" "$@" > "$out/$name.md" 2> "$out/$name.log" || failed+=" $name"
+  cat "$out/$name.log" "$out/$name.md"
+}
+
+stability() {
+  local golden=${GOLDEN:-$out/golden}
+  if [ -n "$(find "$golden" -name '*.toml' -print -quit 2> /dev/null)" ]; then
+    golden_stability stability --stages plain,check --golden "$golden"
+  else
+    golden_stability stability --stages plain,update,check --golden "$golden"
+    tar -C "$golden" -czf "$out/golden-cupy.tar.gz" .
+  fi
+}
+
+sensitivity() {
+  golden_stability sensitivity --stages sensitivity --golden "${GOLDEN:-$out/golden}"
 }
 
 soak() {
@@ -75,9 +102,13 @@ overhead() {
 
 for part in "${@:-all}"; do
   case $part in
-    captures | tests | plugin | overhead | soak) $part ;;
-    all) captures; tests; plugin; overhead; soak ;;
-    *) echo "unknown part $part: captures, tests, plugin, overhead, soak or all" >&2; exit 2 ;;
+    captures | tests | plugin | stability | sensitivity | overhead | soak) $part ;;
+    all)
+      captures; tests; plugin; soak
+      if [ -n "${CUPY_TESTS:-}" ]; then stability; sensitivity; fi
+      overhead  # takes the time that is left
+      ;;
+    *) echo "unknown part $part: captures, tests, plugin, stability, sensitivity, overhead, soak or all" >&2; exit 2 ;;
   esac
 done
 echo "took $SECONDS s${failed:+; FAILED:$failed}"

@@ -1,13 +1,18 @@
-"""What the pytest plugin costs: not used, without a GPU, and in tests that launch kernels.
+"""What the pytest plugin costs: not used, without a GPU, in tests that launch kernels, and with many parameters.
 
-Prints one JSON object with medians over rounds in which the configurations take turns. Where there is a GPU, also that
-of tests that launch kernels, beside a collector that throws everything away (which needs g++ and the CUPTI headers);
-``--fake`` takes the fake GPU of the tests instead.
+Prints one JSON object with medians over rounds in which the configurations take turns. ``--parts`` chooses from:
+
+``unused``      imports, ``pytest --version`` and a suite of empty tests
+``launches``    tests that launch kernels, beside a collector that throws everything away (which needs g++ and the CUPTI
+                headers). Needs a GPU, or ``--fake``, which takes the fake GPU of the tests
+``parameters``  one test with 3,000 parameters: the size of its golden file, what checking and updating cost, and what
+                ``--cutrace`` adds to the start of pytest. Needs a GPU or ``--fake`` too
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import re
@@ -24,6 +29,7 @@ from workloads.machine import facts
 from workloads.programs import NATIVE, _compile, _headers
 
 TESTS = Path(__file__).parents[1] / "tests"
+PARTS = ("unused", "launches", "parameters")
 #: What times each test of a suite, and how its tests launch kernels: through the driver's C API.
 CONFTEST = """
 import json, os, time
@@ -78,6 +84,31 @@ import pytest
 def test_it(number):
     run()
 """
+#: One kernel a test; CHANGED names the parameter that launches two.
+PARAMETERS = """
+import os
+import pytest
+
+if os.environ.get("FAKE"):
+    from fakegpu import launch
+else:
+    import cupy
+
+    kernels = {{}}
+
+    def launch(name):
+        if name not in kernels:
+            kernels[name] = cupy.RawKernel('extern "C" __global__ void ' + name + '() {{}}', name)
+        kernels[name]((1,), (1,), ())
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_it(number):
+    launch("softmax_fwd")
+    if os.environ.get("CHANGED") == str(number):
+        launch("softmax_fwd")
+"""
+#: Targets of the part ``parameters``.
+TARGETS = {"bytes_a_test": 300, "changed_lines": 2, "check_ms": 2.0, "update_ms": 5.0, "start_s": 0.25}
 EMPTY = "import pytest\n\n@pytest.mark.parametrize('number', range({tests}))\ndef test_it(number):\n    pass\n"
 
 
@@ -93,10 +124,10 @@ class Suites:
         (self.folder / "conftest.py").write_text(CONFTEST)
         (self.folder / "test_it.py").write_text(program)
 
-    def seconds(self, *arguments: str) -> float:
+    def seconds(self, *arguments: str, **environment: str) -> float:
         """How long pytest takes from start to end."""
         begin = time.perf_counter()
-        self._pytest(*arguments)
+        self._pytest(*arguments, **environment)
         return time.perf_counter() - begin
 
     def per_test(self, *arguments: str, **environment: str) -> float:
@@ -143,37 +174,57 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=1000, help="empty tests")
     parser.add_argument("--gpu-tests", type=int, default=30)
     parser.add_argument("--launches", type=int, default=1000, help="in each test that uses the GPU")
-    parser.add_argument("--fake", action="store_true", help="take the fake GPU of the tests")
+    parser.add_argument("--parameters", type=int, default=3000, help="of the test with many parameters")
+    parser.add_argument("--parameter-rounds", type=int, default=3)
+    parser.add_argument("--parts", default=",".join(PARTS), help=",".join(PARTS))
+    parser.add_argument(
+        "--fake", nargs="?", const="", metavar="CACHE", help="take the fake GPU of the tests, built in CACHE"
+    )
     chosen = parser.parse_args()
+    fake = chosen.fake is not None
+    parts = chosen.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
     loaded = ("-p", "pytest_cutrace.plugin")
     with tempfile.TemporaryDirectory() as folder:
         environment: dict[str, str] = {}
-        if chosen.fake:
+        if fake:
             sys.path.insert(0, str(TESTS))
             from support.fakedriver import build
 
-            environment = {**build(Path(folder) / "driver").environment(), "FAKE": "1"}
+            environment = {**build(Path(chosen.fake or f"{folder}/driver")).environment(), "FAKE": "1"}
         here = Path(folder) / "suite"
         here.mkdir()
         (here / "pytest.ini").write_text("[pytest]\n")
         suites = Suites(here, environment)
-        result: dict[str, Any] = {"machine": facts(), "imports_when_unused": import_cost()}
-        result["version_s"] = medians(
-            chosen.rounds,
-            {"without": lambda: suites.seconds("--version"), "with": lambda: suites.seconds(*loaded, "--version")},
-        )
-        suites.write(EMPTY.format(tests=chosen.tests))
-        result["empty_suite_s"] = medians(
-            chosen.rounds, {"without": suites.seconds, "with": lambda: suites.seconds(*loaded)}
-        )
-        configurations: dict[str, Callable[[], float]] = {
-            "unused_ms": lambda: suites.per_test(*loaded),
-            "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
-        }
-        result["empty_test"] = medians(chosen.rounds, configurations)
-        if chosen.fake or result["machine"]["gpu"]:
-            result["launches_in_a_test"] = launches(suites, chosen, loaded, Path(folder))
+        result: dict[str, Any] = {"machine": facts(), "fake": fake}
+        if "unused" in parts:
+            result |= unused(suites, chosen, loaded)
+        if fake or result["machine"]["gpu"]:
+            if "launches" in parts:
+                result["launches_in_a_test"] = launches(suites, chosen, loaded, Path(folder))
+            if "parameters" in parts:
+                result["parameters"] = parameters(suites, chosen, loaded)
     print(json.dumps(result, indent=1))
+
+
+def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
+    """What the plugin costs where there is nothing for it to do."""
+    result: dict[str, Any] = {"imports_when_unused": import_cost()}
+    result["version_s"] = medians(
+        chosen.rounds,
+        {"without": lambda: suites.seconds("--version"), "with": lambda: suites.seconds(*loaded, "--version")},
+    )
+    suites.write(EMPTY.format(tests=chosen.tests))
+    result["empty_suite_s"] = medians(
+        chosen.rounds, {"without": suites.seconds, "with": lambda: suites.seconds(*loaded)}
+    )
+    configurations: dict[str, Callable[[], float]] = {
+        "unused_ms": lambda: suites.per_test(*loaded),
+        "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
+    }
+    result["empty_test"] = medians(chosen.rounds, configurations)
+    return result
 
 
 def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
@@ -187,7 +238,7 @@ def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]
         "cutrace_ms": lambda: suites.per_test(*loaded, "--cutrace"),
         "compared_ms": lambda: suites.per_test(*golden),
     }
-    if not chosen.fake:
+    if chosen.fake is None:
         from cutrace.collect import Options, completed, environment
 
         null = folder / "libcutrace_null.so"
@@ -197,6 +248,49 @@ def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]
         variables = {environment.CUDA: str(null), environment.OPTIONS: options}
         configurations["null_ms"] = lambda: suites.per_test(**variables)
     return {"launches": chosen.launches, **medians(chosen.gpu_rounds, configurations)}
+
+
+def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
+    """One test with many parameters: what the plugin adds to it, in all and before the first test."""
+    count = chosen.parameters
+    traced = (*loaded, "--cutrace")
+    suites.write(EMPTY.format(tests=1))
+    start = medians(chosen.rounds, {"plain": suites.seconds, "cutrace": lambda: suites.seconds(*traced)})
+    suites.write(PARAMETERS.format(tests=count))
+    folder = suites.folder / "checked"
+    golden = (*traced, "-o", f"cutrace_golden_dir={folder}")
+    suites.seconds(*golden, "--cutrace-update")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    before = {path: path.read_text() for path in files}
+
+    def update() -> float:
+        with tempfile.TemporaryDirectory() as fresh:
+            return suites.seconds(*traced, "-o", f"cutrace_golden_dir={fresh}/golden", "--cutrace-update")
+
+    seconds = medians(
+        chosen.parameter_rounds,
+        {"plain": suites.seconds, "check": lambda: suites.seconds(*golden), "update": update},
+    )
+    middle = count // 2
+    suites.seconds(*golden, "--cutrace-update", f"test_it.py::test_it[{middle}]", CHANGED=str(middle))
+    differences = [
+        line
+        for path in files
+        for line in difflib.ndiff(before[path].splitlines(), path.read_text().splitlines())
+        if line[0] in "+-"
+    ]
+    found = {
+        "bytes_a_test": round(sum(map(len, before.values())) / count, 1),
+        "changed_lines": len(differences),
+        "check_ms": round((seconds["check"] - seconds["plain"]) / count * 1e3, 3),
+        "update_ms": round((seconds["update"] - seconds["plain"]) / count * 1e3, 3),
+        "start_s": round(start["cutrace"] - start["plain"], 3),
+    }
+    targets = {name: {"at most": most, "met": found[name] <= most} for name, most in TARGETS.items()}
+    return {
+        "tests": count, "golden_files": len(files), **found, "targets": targets,
+        "session_s": seconds, "start_of_session_s": start,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

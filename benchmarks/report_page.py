@@ -18,14 +18,15 @@ import platform
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cutrace
-from cutrace.analysis.metrics import Metrics, measure
+from cutrace.analysis.definitions import Metrics
+from cutrace.analysis.metrics import measure
 from cutrace.analysis.windows import whole
-from cutrace.golden import Golden, compare, gpu_name, updated
+from cutrace.golden import Observed, compare, environment, observed
+from cutrace.golden.model import Values
 from cutrace.reports.html import html
 from cutrace.reports.jsonfile import write
 from cutrace.reports.model import Case, Report, State
@@ -36,22 +37,16 @@ ROOT = Path(__file__).resolve().parent.parent
 EVERY = 50
 
 
-def golden_of(test: str, run: Metrics) -> Golden:
-    """A golden file of a run."""
-    made, _ = updated(None, [run, run], test=test, gpu=gpu_name(run.gpus), recorded="", mode="all")
-    return made
+def golden_of(run: Metrics) -> Values:
+    """The golden values of a run."""
+    return observed([run, run]).values[""]
 
 
-def changed(golden: Golden) -> Golden:
-    """The golden file of a test that had one kernel, one copy and one wait less."""
-    metrics = dict(golden.common.metrics)
-    kernels, syncs = (dict(v) if isinstance(v := metrics[name], dict) else {} for name in ("kernels", "syncs"))
-    for names, total in ((kernels, "kernel_launches"), (syncs, "sync_calls")):
-        if names:
-            names.pop(next(iter(names)))
-            metrics[total] = sum(names.values())
-    metrics |= {"kernels": kernels, "syncs": syncs}
-    return replace(golden, common=replace(golden.common, metrics=metrics))
+def changed(values: Values) -> Values:
+    """The golden values of a test that had one kernel, one copy and one wait less."""
+    totals = ("kernel_launches", "memcpy_count", "sync_calls")
+    less = {name: dict(list(parts.items())[1:]) for name in totals if isinstance(parts := values.get(name), dict)}
+    return {**values, **less}
 
 
 def case_of(capture: Path, number: int) -> Case:
@@ -59,22 +54,24 @@ def case_of(capture: Path, number: int) -> Case:
     with cutrace.load(capture) as trace:
         window = whole(trace)
         run = measure(trace, window)
-        golden = golden_of(nodeid, run)
+        golden = golden_of(run)
         if drifted := number % EVERY == EVERY // 2:
             golden = changed(golden)
+        here = environment(run)
         state = (State.GATED, State.GATED, State.GATED, State.TRACED)[number % 4] if not drifted else State.GATED
         return Case(
             nodeid,
             "failed" if drifted else "passed",
             state,
             gpu=run.gpus[0] if run.gpus else "",
-            rows=compare(golden, [run], gpu=gpu_name(run.gpus)).rows if state is State.GATED else (),
+            rows=compare({here: Observed({"": golden})}, [run], environment=here).rows if state is State.GATED else (),
+            environment=here,
             values=run.values,
             regions=run.regions,
             user={"tokens": number},
             artifacts={name: f"tests/{number}/{name}" for name in ("trace.pftrace", "run.bin", "metrics.json")},
             duration_s=(window.end - window.start) / 1e9,
-            golden=f"golden/tests/test_{capture.stem}.py/{number}.toml",
+            golden=f"golden/tests/test_{capture.stem}.toml",
             kernels=top_kernels(trace, window),
             timeline=timeline(trace, window),
         )

@@ -1,0 +1,161 @@
+"""The pytest plugin of golden_stability.py: selects and shuffles tests, adds GPU work to some of them, notes outcomes.
+
+What it does is in the JSON file that ``GOLDEN_STABILITY_PLAN`` names:
+
+``library``   the key of :data:`LIBRARIES` that adds the work
+``only``      node ids of the tests that run, or null for all
+``shuffle``   the seed of the order in which the tests run, or null for the order of the source
+``add``       the kind of work that is added to each test of ``to``, or ""
+``to``        node ids
+``outcomes``  the file that gets ``{node id: [outcome, seconds, end of the error]}``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: The name of the kernel that is added.
+KERNEL = "golden_stability_kernel"
+_BYTES = 1 << 20
+
+Additions = dict[str, Callable[[], None]]
+
+
+def cupy_additions() -> Additions:
+    """Work through CuPy, past its memory pool. The kernel is compiled and loaded here."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    null = cupy.cuda.Stream.null
+    function = cupy.RawKernel(f'extern "C" __global__ void {KERNEL}() {{}}', KERNEL).kernel
+    place = runtime.malloc(256)
+
+    def kernel() -> None:
+        function((1,), (32,), (), stream=null)
+
+    def copy() -> None:
+        runtime.memcpyAsync(place + 128, place, 64, runtime.memcpyDeviceToDevice, 0)
+
+    kernel()
+    copy()
+    runtime.deviceSynchronize()
+    return {
+        "kernel": kernel,
+        "copy": copy,
+        "synchronisation": runtime.deviceSynchronize,
+        "allocation": lambda: runtime.free(runtime.malloc(_BYTES)),
+    }
+
+
+def fakegpu_additions() -> Additions:
+    """Work on the fake GPU of tests/support."""
+    import fakegpu
+
+    return {
+        "kernel": lambda: fakegpu.launch(KERNEL),
+        "copy": lambda: fakegpu.copy("DtoD", 64),
+        "synchronisation": fakegpu.synchronize,
+        "allocation": lambda: fakegpu.free(fakegpu.malloc(_BYTES)),
+    }
+
+
+#: How work is added through a library: functions by kind.
+LIBRARIES: dict[str, Callable[[], Additions]] = {"cupy": cupy_additions, "fakegpu": fakegpu_additions}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    plan = json.loads(Path(os.environ["GOLDEN_STABILITY_PLAN"]).read_text())
+    config.pluginmanager.register(Selection(plan), "stability-selection")
+    if plan["add"]:
+        config.pluginmanager.register(Adder(plan), "stability-adder")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(Path(plan["outcomes"])), "stability-outcomes")
+
+
+class Selection:
+    """Leaves out tests that are not in the plan, and shuffles the rest, one by one."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._only = None if plan["only"] is None else set(plan["only"])
+        self._seed = plan["shuffle"]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._only is not None:
+            out = [item for item in items if item.nodeid not in self._only]
+            config.hook.pytest_deselected(items=out)
+            items[:] = [item for item in items if item.nodeid in self._only]
+        if self._seed is not None:
+            random.Random(self._seed).shuffle(items)
+
+
+class Adder:
+    """Adds work at the end of a test's body, each time that the body runs.
+
+    It goes around the function itself and not around pytest's hooks for the call, so that it is inside the window in
+    which the test is traced, and part of every run of the body.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._library = LIBRARIES[plan["library"]]
+        self._kind = plan["add"]
+        self._tests = set(plan["to"])
+        self._add: Callable[[], None] | None = None
+        self._current = ""
+        original = unittest.TestCase._callTestMethod  # type: ignore[attr-defined]
+
+        def call(case: unittest.TestCase, method: Callable[[], Any]) -> Any:
+            result = original(case, method)
+            self._body_ended()
+            return result
+
+        unittest.TestCase._callTestMethod = call  # type: ignore[attr-defined]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._current = item.nodeid
+        return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if item.nodeid in self._tests and self._add is None:
+            self._add = self._library()[self._kind]
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Iterator[None]:
+        result = yield
+        self._body_ended()
+        return result
+
+    def _body_ended(self) -> None:
+        if self._current in self._tests and self._add is not None:
+            self._add()
+
+
+class Outcomes:
+    """Writes what became of each test, which is known without cutrace too."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._outcomes: dict[str, list[Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found = self._outcomes.setdefault(report.nodeid, ["passed", 0.0, ""])
+        found[1] += report.duration
+        if report.failed:
+            found[0], found[2] = "failed", report.longreprtext[-500:]
+            if report.longreprtext.startswith("cutrace:"):
+                found[2] = report.longreprtext[:500]
+        elif report.skipped and found[0] == "passed":
+            found[0] = "skipped"
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.write_text(json.dumps(self._outcomes))
