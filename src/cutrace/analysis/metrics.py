@@ -11,7 +11,7 @@ import numpy as np
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .definitions import COPY_KINDS, METRICS, Metrics, Value
+from .definitions import COPY_KINDS, METRICS, MetricClass, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
 from .summary import union
@@ -29,6 +29,11 @@ _PINNED_MEMORY = 2
 _ALLOCATE, _RELEASE = 1, 2
 #: The function of an allocation whose call was not recorded.
 UNKNOWN_CALL = "(unknown call)"
+
+_NO_MEMORY: dict[str, Value] = {
+    name: {} if found.counts else 0 for name, found in METRICS.items()
+    if found.kind is MetricClass.STATE and name != "streams_used"
+}  # fmt: skip
 
 # Losses of what metrics are made of. NVTX losses are none: a lost mark leaves a window that says so itself.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
@@ -155,7 +160,7 @@ def _copied(work: Selection) -> dict[str, Value]:
         "memset_bytes": int(fills["bytes"].sum()),
     }
     direction = _DIRECTION_NUMBERS[copies["kind"]]
-    for number in np.unique(direction).tolist():
+    for number in np.unique(direction).tolist() if len(copies) else ():
         of_kind = copies[direction == number]
         kind = list(COPY_KINDS)[number]
         values[f"memcpy_{kind}_count"] = len(of_kind)
@@ -171,6 +176,8 @@ def _waits(found: Index, work: Selection) -> dict[str, Value]:
 
 def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
     """How often each function is in an array of their ids, by name."""
+    if not len(functions):
+        return {}
     by_name: dict[str, int] = {}
     for i, count in zip(*(part.tolist() for part in np.unique(functions, return_counts=True)), strict=True):
         name = found.functions.name[i] or UNKNOWN_CALL
@@ -179,6 +186,8 @@ def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
 
 
 def _memory(found: Index, allocations: Rows) -> dict[str, Value]:
+    if not len(allocations):
+        return dict(_NO_MEMORY)
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
     on_device = np.isin(rows["memory"], _DEVICE_MEMORY)
@@ -207,8 +216,9 @@ def _streams(work: Selection) -> int:
         | rows["context"].astype(np.uint64) << np.uint64(32)
         | rows["stream"]
         for rows in (work[t].rows for t in GPU_WORK)
+        if len(rows)
     ]
-    return len(np.unique(np.concatenate(keys)))
+    return len(np.unique(np.concatenate(keys))) if keys else 0
 
 
 def _times(found: Index, work: Selection) -> dict[str, Value]:
@@ -265,6 +275,8 @@ def _hardware(trace: Trace, work: Selection, window: Window) -> tuple[tuple[str,
     used: set[tuple[int, int]] = set()
     for table in TABLES_WITH_CALLS:
         rows = work[table].rows
+        if not len(rows):
+            continue
         if table == "allocations":
             rows = rows[np.isin(rows["memory"], _DEVICE_MEMORY)]
         pairs = np.unique(rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"])
@@ -323,6 +335,8 @@ def _problems(
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
     """Losses counted since the window began. One is counted when it is noticed, never before it happens."""
     rows = trace.losses
+    if not len(rows):
+        return
     rows = rows[np.isin(rows["process"], list(processes)) & (rows["time"] >= window.start)]
     fatal = [number for number, (name, _) in LOSS_REASONS.items() if name in _FATAL_LOSSES]
     rows = rows[np.isin(rows["reason"], fatal)]

@@ -139,6 +139,10 @@ class Reader:
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
         """Number the processes, and drop blocks that are in the file twice (a file appended to itself)."""
+        if _of_one_process(headers):
+            self._process_count = 1
+            self.headers, self.offsets, self.process_of = headers, offsets, np.zeros(len(headers), np.int64)
+            return
         keys = np.empty(len(headers), [("instance", "<u8"), ("pid", "<u4")])
         keys["instance"], keys["pid"] = headers["instance"], headers["pid"]
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -164,6 +168,8 @@ class Reader:
     def _note_missing_blocks(self) -> None:
         """A recording may have been cut into files: only before a file begins may numbers be left out."""
         sequence = self.headers["sequence"].astype(np.int64)
+        if self._process_count == 1 and 0 in self._beginnings and bool((np.diff(sequence) == 1).all()):
+            return
         order = np.lexsort((sequence, self.process_of))
         process, number = self.process_of[order], sequence[order]
         first = np.diff(process, prepend=-1) != 0
@@ -304,6 +310,12 @@ class Reader:
             if layout is not None:
                 found[name] = layout
         return found
+
+
+def _of_one_process(headers: np.ndarray) -> bool:
+    """Whether all blocks are of one process and each is there once, as in a file that nobody joined with another."""
+    same = (headers["instance"] == headers["instance"][0]) & (headers["pid"] == headers["pid"][0])
+    return bool(same.all() and (headers["sequence"][1:] > headers["sequence"][:-1]).all())
 
 
 def _sound(key: str, value: object) -> bool:

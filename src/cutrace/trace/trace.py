@@ -364,6 +364,10 @@ class Trace:
         owners = np.append(0, np.repeat(self._reader.process_of[indices], sizes))
         local = rows["id"].copy()
         rows["id"] = 0
+        if len(self._reader.processes) == 1 and _all_differ(rows) and bool((local == np.arange(len(rows))).all()):
+            rows["id"] = local
+            rows.flags.writeable = False
+            return _Interned(rows, [IdMap.build(local[1:], local[1:])])
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
         _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -397,6 +401,14 @@ class Trace:
         first, last = (shifted(headers[f][chosen], shift) for f in ("first_time", "last_time"))
         start = max(int(first.min()), 0)
         return start, max(int(last.max()), start)
+
+
+def _all_differ(rows: np.ndarray) -> bool:
+    """Whether no two of these rows are equal, as far as few rows tell without a sort."""
+    if len(rows) > 64:
+        return False
+    data, size = rows.tobytes(), rows.dtype.itemsize
+    return len({data[at : at + size] for at in range(0, len(data), size)}) == len(rows)
 
 
 def _sentences(notes: object) -> list[str]:
