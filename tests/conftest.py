@@ -9,10 +9,12 @@ import pytest
 
 from support.fakedriver import FakeDriver, MissingTools, build
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C, and what they start inherits that. Tests
-# that interrupt programs want the usual start.
+# A shell that starts the tests in the background makes them ignore Ctrl-C, nohup makes them ignore SIGHUP, and what they
+# start inherits that. Tests that interrupt programs need the default actions.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
