@@ -177,7 +177,7 @@ def test_the_footer_counts_every_test_and_says_why_some_were_not_traced():
         f"  better       1  {better}",
         "  not traced   3  no GPU work",
         "               1  ncu holds CUPTI",
-        "  no golden    1 test",
+        "  no golden    1 test: e",
         "  updated      2 tests in 1 file: review before you commit",
         "  candidates   .cutrace/proposed; to take them over: cutrace golden accept .cutrace/proposed",
         "  report       .cutrace/report.html",
@@ -320,3 +320,10 @@ def test_short_texts_keep_begin_and_end(text, width):
     made = short(text, width)
     assert len(made) <= width
     assert (made == text) == (len(text) <= width and text.isprintable())
+
+
+def test_the_footer_of_an_update_counts_what_waits_for_a_second_session() -> None:
+    once = Case("test_a.py::test_a", state=State.UPDATED, golden="golden/test_a.toml", change={"confirmed": False})
+    twice = replace(once, nodeid="test_a.py::test_b", change={"confirmed": True})
+    lines = footer(Report((once, twice)))[1:]
+    assert [line.split()[:2] for line in lines if "unconfirmed" in line] == [["unconfirmed", "1"]]

@@ -43,6 +43,8 @@ TERMINAL_WRITER: dict[str, dict[str, bool]] = {
 NAME_WIDTH = 60
 #: Metrics that the first line of a failure names, and tests that a fact of the footer names.
 _METRICS, _TESTS = 4, 10
+#: Tests without golden values that the footer names.
+_NAMED = 3
 #: Characters of a detail in a list of changes.
 _DETAIL = 80
 #: A time that a failure always shows.
@@ -225,7 +227,7 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
     """A label, words and a style for each fact of the footer."""
     counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "unverified", "warn")
-    if count := counts[State.UNCONFIRMED]:
+    if count := sum(case.state is State.UNCONFIRMED or _written_once(case) for case in report.cases):
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     if better := report.better:
         # The first line says how many there are.
@@ -235,8 +237,10 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         if len(better) > _TESTS:
             yield "better", f"{' ' * len(f'{len(better):,}')}  and {len(better) - _TESTS:,} more", "good"
     yield from _reasons(report, State.UNTRACED, "not traced", "")
-    if count := counts[State.MISSING]:
-        yield "no golden", count_of(count, "test"), "warn"
+    if missing := [case for case in report.cases if case.state is State.MISSING]:
+        names = ", ".join(short(case.name, NAME_WIDTH) for case in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+        yield "no golden", f"{count_of(len(missing), 'test')}: {names}{more}", "warn"
     if count := counts[State.UPDATED]:
         files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
         where = f" in {count_of(files, 'file')}" if files else ""
@@ -247,6 +251,11 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
 
 def _named(case: Case, rows: Sequence[Row]) -> str:
     return f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(rows))}"
+
+
+def _written_once(case: Case) -> bool:
+    """Whether this session wrote golden values of one run that could not be repeated."""
+    return case.state is State.UPDATED and case.change is not None and not case.change.get("confirmed", True)
 
 
 def _has_candidate(case: Case) -> bool:
