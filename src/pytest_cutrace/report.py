@@ -1,7 +1,7 @@
 """What the user sees of a session: the header, the footer, reports, and the exit status that ``require`` asks for.
 
-It lives where the terminal is: in the controller of pytest-xdist, not in its workers. Cases come to it as plain data on
-the reports of teardowns, with what golden files are to say of them.
+It lives where the terminal is: in the controller of pytest-xdist, not in its workers. From other processes cases come
+as text on the reports of teardowns, with what golden files are to say of them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class Reporter:
 
     # Gathering
 
+    def add(self, case: Case) -> None:
+        """A test is over. One that is run again counts once, as it ended."""
+        self._cases.pop(case.nodeid, None)
+        self._cases[case.nodeid] = case
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data: Any = getattr(report, "cutrace", None)
         if report.when == "teardown" and data is not None:
-            case = Case.from_json(json.loads(data))
-            # A test that is run again counts once, as it ended.
-            self._cases.pop(case.nodeid, None)
-            self._cases[case.nodeid] = case
+            self.add(Case.from_json(json.loads(data)))
         lines: Any = getattr(report, "cutrace_lines", None)
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if lines and terminal is not None and terminal._tw.hasmarkup:

@@ -49,6 +49,8 @@ class Session:
         self._environment = ""
         self._variants: dict[str, str] = {}
         self._wrong: dict[pytest.Item, str] = {}
+        self._reporter: Reporter | None = None
+        self._pid = os.getpid()
         try:
             _prepare(settings.directory)
             self.refusal = refusal()
@@ -75,7 +77,8 @@ class Session:
             # After the session, so that seeding is outside of windows.
             plugins.register(self._seeds, "cutrace-seeds")
         if not self.worker:
-            plugins.register(self._reporter(), "cutrace-reporter")
+            self._reporter = self._new_reporter()
+            plugins.register(self._reporter, "cutrace-reporter")
             if not self._collects_only:
                 # Candidates are those of one session.
                 shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
@@ -90,7 +93,7 @@ class Session:
     def _collects_only(self) -> bool:
         return bool(_known(self.config).collectonly)
 
-    def _reporter(self) -> Reporter:
+    def _new_reporter(self) -> Reporter:
         """What tells the user about this session, for the process that has the terminal."""
         notes = self.recording.notes if self.recording is not None else ()
         words = [f"nothing can be traced: {self.refusal}"] if self.refusal else [self._mode(), *notes]
@@ -288,8 +291,11 @@ class Session:
 
     def _attach(self, case: Case, report: Any) -> None:
         """Put the case on the last report of a test, which carries it to the terminal, JUnit files and pages."""
-        # As text: pytest-xdist cannot send an integer below -2^31, which memory that was given back can be.
-        report.cutrace = json.dumps(case.to_json())
+        if self._reporter is not None and os.getpid() == self._pid:
+            self._reporter.add(case)
+        else:
+            # As text: pytest-xdist cannot send an integer below -2^31, which memory that was given back can be.
+            report.cutrace = json.dumps(case.to_json())
         if self.settings.junit:
             from cutrace.reports.junit import properties
 

@@ -160,7 +160,8 @@ def _index(trace: Trace) -> Index:
         _functions(trace),
         trace.launches["name"],
         trace.strings,
-        owners(trace),
+        # Whatever a process does alone belongs to its own tests.
+        owners(trace) if len(trace.processes) > 1 else {0: 0},
         lost,
     )
 

@@ -12,7 +12,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -286,11 +286,8 @@ class Reader:
         data = self.payload(index)
         if data is None:
             return
-        try:
-            info = json.loads(data)
-        except (ValueError, RecursionError):
-            info = None
-        if isinstance(info, dict):
+        info = (_described_before if len(data) <= _REMEMBERED else _described)(data)
+        if info is not None:
             process = self.processes[int(self.process_of[index])]
             if "tables" in info:  # a file of the process begins here: the end of the one before it is not its own
                 process.pop("ended", None)
@@ -310,6 +307,20 @@ class Reader:
             if layout is not None:
                 found[name] = layout
         return found
+
+
+def _described(data: bytes) -> dict[str, Any] | None:
+    """The JSON object of a process block, None where it is none."""
+    try:
+        info = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return info if isinstance(info, dict) else None
+
+
+#: The captures of a test suite have the same process blocks a thousand times. Blocks up to this size are remembered.
+_REMEMBERED = 1 << 16
+_described_before = lru_cache(maxsize=8)(_described)
 
 
 def _of_one_process(headers: np.ndarray) -> bool:

@@ -24,12 +24,15 @@ class IdMap:
     def build(cls, local: list[int] | np.ndarray, to: list[int] | np.ndarray) -> IdMap:
         """A map from parallel lists. Where an id occurs twice the later one holds; 0 always means nothing."""
         keys, values = np.asarray(local, np.uint32), np.asarray(to, np.uint32)
+        counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
+        if np.array_equal(keys, counting):
+            return cls(keys, values, bool(np.array_equal(values, counting)))
         # The last of equal keys: unique() keeps the first, so look from behind.
         keys, at = np.unique(keys[::-1], return_index=True)
         values = values[::-1][at]
         if len(keys) and keys[0] == 0:
             keys, values = keys[1:], values[1:]
-        counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
+        counting = counting[: len(keys)]
         return cls(keys, values, bool(np.array_equal(keys, counting) and np.array_equal(values, counting)))
 
     def keeps(self, ids: np.ndarray) -> bool:

@@ -361,13 +361,13 @@ class Trace:
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
         rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 stands for nothing; a copy
-        owners = np.append(0, np.repeat(self._reader.process_of[indices], sizes))
         local = rows["id"].copy()
         rows["id"] = 0
-        if len(self._reader.processes) == 1 and _all_differ(rows) and bool((local == np.arange(len(rows))).all()):
-            rows["id"] = local
+        if len(self._reader.processes) == 1 and _all_differ(rows):
+            rows["id"] = to = np.arange(len(rows))
             rows.flags.writeable = False
-            return _Interned(rows, [IdMap.build(local[1:], local[1:])])
+            return _Interned(rows, [IdMap.build(local[1:], to[1:])])
+        owners = np.append(0, np.repeat(self._reader.process_of[indices], sizes))
         # Equal rows once, in the order of their first appearance: the first process keeps its numbers.
         _, first, inverse = np.unique(rows.view(f"V{table.row_size}"), return_index=True, return_inverse=True)
         order = np.argsort(first)
