@@ -35,6 +35,9 @@ def test_an_abrupt_end_keeps_what_was_flushed(measure: Measure, ending: str) -> 
     assert outcome.kernels() == {"k": 1000}
     assert not outcome.trace.quality.damage
     assert not outcome.trace.processes[0].complete
+    assert not outcome.trace.quality.lossless
+    assert [loss.reason for loss in outcome.trace.quality.losses] == ["not_closed"]
+    assert "at most its last 100 ms" in outcome.info
     assert "was not closed in order" in outcome.info
 
 

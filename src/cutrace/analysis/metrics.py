@@ -10,7 +10,7 @@ import numpy as np
 
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
-from ..trace.quality import GPU_WORK
+from ..trace.quality import GPU_WORK, unfinished
 from .definitions import COPY_KINDS, METRICS, MetricClass, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
@@ -328,8 +328,8 @@ def _problems(
             notes = p.info.get("notes")
             why = f": {'; '.join(map(str, notes))}" if isinstance(notes, list) and notes else ""
             yield f"process {p.pid} ({p.name}) recorded no {what}{why}"
-        if not p.complete:
-            yield f"process {p.pid} ({p.name}) was killed or still runs: its last records may be missing"
+    for loss in unfinished(chosen):
+        yield f"{loss.meaning} ({loss.detail})"
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:

@@ -36,6 +36,13 @@ class Process:
         """Whether its capture was closed in order (not killed, not torn)."""
         return "ended" in self.info
 
+    @property
+    def flush_ms(self) -> int:
+        """The interval (ms) in which what was recorded went into the file."""
+        options = self.info.get("options")
+        given = options.get("flush_ms") if isinstance(options, dict) else None
+        return int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else 100
+
 
 def describe(index: int, pid: int, info: dict[str, Any], clock_offset: int) -> Process:
     """A process from its description in the file, of which no key is certain to be there or of its type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..runbin.blocks import Damage
 
 if TYPE_CHECKING:
+    from .process import Process
     from .trace import Trace
 
 #: Tables of GPU work that an API call launched.
@@ -22,14 +23,30 @@ _REMEMBERED = 1 << 20
 
 @dataclass(frozen=True)
 class Loss:
-    """``count`` records (or what ``reason`` counts) that the capture does not hold. ``reason`` is a name of
-    ``LOSS_REASONS``, ``meaning`` its sentence, ``detail`` what it is about, ``process`` whose capture it is."""
+    """``count`` records (or what ``reason`` counts) that the capture does not hold.
+
+    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` its sentence,
+    ``detail`` what it is about, ``process`` whose capture it is.
+    """
 
     reason: str
     meaning: str
     count: int
     detail: str
     process: int
+
+
+def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
+    """A loss for each process whose capture was not closed in order, with the bound of what it may lack.
+
+    The collector cannot count what a process takes with it that leaves by ``os._exit``, a signal or SIGKILL, nor what
+    one that still runs has yet to write.
+    """
+    for process in processes:
+        if not process.complete:
+            bound = f"process {process.pid} ({process.name}): at most its last {process.flush_ms} ms and a flush"
+            meaning = "process was killed or still runs: its capture was not closed in order and may lack its end"
+            yield Loss("not_closed", meaning, 1, bound, process.index)
 
 
 @dataclass(frozen=True)
@@ -74,8 +91,6 @@ class Quality:
             rows = f", {d.rows:,} rows" if d.rows else ""
             where = f" at byte {d.offset:,} ({d.size:,} bytes{rows})" if d.size else ""
             yield f"{d.reason}{where}"
-        for index in self.incomplete:
-            yield f"the capture of process {index} was not closed in order: its last moments may be missing"
         yield from self.notes
 
 

@@ -24,7 +24,7 @@ from ..runbin.reader import Reader
 from .ids import IdMap
 from .imported import Imported, imported
 from .process import Process, clock_of, clock_offsets, describe
-from .quality import EarlyStart, Loss, Quality, early_starts
+from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
 from .rows import apart, by_value, copied, joined, shifted, unknown_times
 from .strings import StringTable
 
@@ -208,8 +208,10 @@ class Trace:
 
     @cached_property
     def named_losses(self) -> tuple[Loss, ...]:
-        """What the collector counted as lost, each reason of a process once. Reads no other table than ``losses``."""
-        return tuple(self._named(self.losses))
+        """What the collector counted as lost, each reason of a process once, and what it could not count.
+
+        Reads no other table than ``losses``."""
+        return (*self._named(self.losses), *unfinished(self.processes))
 
     @cached_property
     def early_starts(self) -> dict[str, EarlyStart]:

@@ -139,8 +139,6 @@ def lost_sentences(
     for damage in trace.damage:
         yield f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes", damage.rows
     for process in trace.processes:
-        if not process.complete:
-            yield f"the capture of {process.name} ({process.pid}) was not closed in order", 0
         notes = process.info.get("notes")
         for note in notes if isinstance(notes, list) else ():
             yield str(note), 0
