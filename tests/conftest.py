@@ -9,8 +9,8 @@ import pytest
 
 from support.fakedriver import FakeDriver, MissingTools, build
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C, and nohup makes them ignore SIGHUP. What they
-# start inherits that. Tests that interrupt programs need the default actions.
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and nohup makes them ignore SIGHUP.
+# What they start inherits that. Tests that interrupt programs need the default actions.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
