@@ -341,7 +341,7 @@ class Benchmark:
 
 
 def _failures(session: Session, test: str) -> list[dict[str, Any]]:
-    """The rows for which cutrace failed a test, or its message where there is none."""
+    """The rows for which cutrace failed a test; without rows, its message."""
     case = session.cases.get(test, {})
     rows = [row for row in case.get("rows", ()) if row["failed"]]
     kept = ("metric", "region", "golden", "now", "verdict", "detail")

@@ -418,7 +418,7 @@ def _fits(golden: Count, now: int) -> bool:
 def _more(golden: Count, now: Count, share: float) -> bool:
     most = max(golden) if isinstance(golden, tuple) else golden
     count = amount(now) or 0
-    # A count between two alternatives is none of them.
+    # A count between two alternatives matches neither.
     return count > most * (1 + share) or (_least(golden) < count < most and not share)
 
 

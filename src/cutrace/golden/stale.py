@@ -37,8 +37,8 @@ class Stale:
 
 @dataclass(frozen=True)
 class Check:
-    """What there is in all golden files: how many files and tests, the stale ones among these, and what is wrong with
-    files that cannot be read."""
+    """The result for all golden files: how many files and tests, the stale values, and a sentence for each file that
+    cannot be read."""
 
     files: int
     tests: int

@@ -74,7 +74,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A test in two reports. ``before`` or ``after`` is None where it is new or gone."""
+    """A test in two reports. ``before`` is None for a new test, ``after`` for one that is gone."""
 
     before: Case | None
     after: Case | None

@@ -27,7 +27,7 @@ _TIME_SHARE = 0.1
 _WIDTH, _HEIGHT = 300, 80
 _SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
 
-#: A value a report, None where there is none.
+#: One value for each report; None for a report without the metric.
 Series = list[int | None]
 
 
