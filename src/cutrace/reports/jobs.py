@@ -74,7 +74,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A test in two reports. ``before`` is None for a new test, ``after`` for one that is gone."""
+    """A test in two reports. A new test has no ``before``, and a test that is gone has no ``after``."""
 
     before: Case | None
     after: Case | None

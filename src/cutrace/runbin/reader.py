@@ -310,7 +310,7 @@ class Reader:
 
 
 def _described(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a process block, None where it is none."""
+    """The JSON object of a process block; None for a block that holds anything else."""
     try:
         info = json.loads(data)
     except (ValueError, RecursionError):
