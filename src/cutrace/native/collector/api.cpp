@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "clock.h"
 #include "cupti_source.h"
@@ -22,7 +22,7 @@
 #include "dump.h"
 #include "nvtx.h"
 #include "nvtx_ring.h"
-#include "session.h"
+#include "recording.h"
 
 #ifndef CUTRACE_VERSION
 #define CUTRACE_VERSION "0"
@@ -31,18 +31,17 @@
 namespace cutrace {
 namespace {
 
-// Never destroyed: threads of the program may still call in while the process exits. The mutex is held for moments
-// only, never while something waits for CUPTI: whoever needs the session takes a share of it.
+// Never destroyed: threads of the program may still call in while the process exits. The mutex is held for moments only,
+// so that fork() never waits for a disk or for CUPTI: a recording starts and stops outside of it, while `changing` is set.
 struct State {
   std::mutex mutex;
-  std::shared_ptr<Session> session;            // under mutex
-  bool ending = false;                         // under mutex: a thread is inside stop
-  struct cutrace_stats last {};                // under mutex: of the session that ended last
-  std::string last_notes;                      // under mutex: likewise
-  std::vector<std::shared_ptr<Session>> kept;  // under mutex: sessions that threads may use until the process ends
-  std::atomic<bool> running{false};
-  std::atomic<bool> forked{false};  // this is the child of a recorded process
-  bool hooks = false;               // under mutex
+  std::shared_ptr<Recording> recording;  // under mutex, as all below
+  std::shared_ptr<Recording> last;       // the one before: its threads may not have left
+  bool changing = false;                 // a thread starts or stops the recording
+  struct cutrace_stats last_stats {};    // of the recording that ended last
+  std::string last_notes;                // likewise
+  std::string inherited;                 // options of the parent's recording, in its forked child
+  bool hooks = false;
 };
 
 State& state() {
@@ -75,63 +74,100 @@ int guarded(Body&& body) {
   }
 }
 
-void copy_stats(const Session& session, struct cutrace_stats& out) {
-  const SessionStats& s = session.stats();
-  out.rows_written = s.rows;
-  out.bytes_written = s.bytes;
-  out.records_dropped = s.dropped;
-  out.records_discarded = s.discarded;
-  out.nvtx_events = s.nvtx_events;
-  out.memory_bytes = s.memory;
-  out.blocks_written = s.blocks;
+void copy_counters(const Recording& recording, struct cutrace_stats& out) {
+  const Counters& c = recording.counters();
+  out.rows_written = c.rows;
+  out.bytes_written = c.bytes;
+  out.records_dropped = c.dropped;
+  out.records_discarded = c.discarded;
+  out.nvtx_events = c.nvtx_events;
+  out.memory_bytes = c.memory;
+  out.blocks_written = c.blocks;
 }
 
-std::shared_ptr<Session> current_session() {
+std::shared_ptr<Recording> current() {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  return s.ending ? nullptr : s.session;
+  return s.changing ? nullptr : s.recording;
 }
 
-int no_session() { return fail("no recording is running in this process; start one first"); }
+bool running() {
+  const auto recording = current();
+  return recording != nullptr && recording->running();
+}
 
-std::string join_notes(Session& session) {
+int none_running() { return fail("no recording is running in this process; start one first"); }
+
+std::string join_notes(const Recording& recording) {
   std::string text;
-  for (const std::string& note : session.notes()) text += (text.empty() ? "" : "\n") + note;
+  for (const std::string& note : recording.notes()) text += (text.empty() ? "" : "\n") + note;
   return text;
 }
 
-int stop(bool at_exit) {
-  State& s = state();
-  std::shared_ptr<Session> session;
-  {
-    const std::lock_guard lock(s.mutex);
-    if (s.session == nullptr || s.ending) return no_session();
-    s.ending = true;
-    session = s.session;
+// The right to start or stop the recording, until the end of a scope.
+class Change {
+ public:
+  // Waits so long for another thread to give it back.
+  explicit Change(unsigned milliseconds) {
+    State& s = state();
+    for (unsigned waited = 0; !held_; ++waited) {
+      {
+        const std::lock_guard lock(s.mutex);
+        held_ = !std::exchange(s.changing, true);
+      }
+      if (held_ || waited == milliseconds) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
-  s.running.store(false);
-  const bool orderly = session->stop(at_exit);
-  const std::string notes = join_notes(*session);
-  const std::lock_guard lock(s.mutex);
-  copy_stats(*session, s.last);
-  s.last_notes = notes;
-  s.session = nullptr;
-  s.ending = false;
-  if (!orderly || at_exit) s.kept.push_back(session);
-  if (!orderly)
-    return fail("the recording ended, but a part of it did not answer in time; the capture may lack its last records");
-  return session->close_error().empty() ? succeed() : fail(session->close_error());
+  ~Change() {
+    const std::lock_guard lock(state().mutex);
+    if (held_) state().changing = false;
+  }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+  bool held() const { return held_; }
+  const std::shared_ptr<Recording>& recording() const { return state().recording; }
+  void set_recording(std::shared_ptr<Recording> recording) const {
+    const std::lock_guard lock(state().mutex);
+    state().recording.swap(recording);
+  }
+  // False and a sentence in `error` when the recording does not end in order.
+  bool stop(bool at_exit, std::string& error) const {
+    State& s = state();
+    const std::shared_ptr<Recording> ending = s.recording;
+    const bool in_order = ending->stop(at_exit, error);
+    std::string notes = join_notes(*ending);
+    const std::lock_guard lock(s.mutex);
+    copy_counters(*ending, s.last_stats);
+    s.last_notes = std::move(notes);
+    s.last = ending->writes() ? ending : nullptr;
+    s.recording = nullptr;
+    return in_order;
+  }
+
+ private:
+  bool held_ = false;
+};
+
+int stop(bool at_exit) {
+  const Change change(0);
+  if (!change.held() || change.recording() == nullptr) return none_running();
+  std::string error;
+  return change.stop(at_exit, error) ? succeed() : fail(error);
 }
 
-// Nothing happens when another thread is inside stop: exit() does not wait for it.
+// Nothing happens when another thread starts or stops the recording: exit() does not wait for it.
 void at_exit() {
   guarded([] {
-    const bool running = state().running.load();
+    const bool recording = current() != nullptr;
     const int failed = stop(true);
-    if (failed && running) std::fprintf(stderr, "cutrace: %s\n", last_error);
+    if (failed && recording) std::fprintf(stderr, "cutrace: %s\n", last_error);
     return failed;
   });
 }
+
+int start(const char* text);
 
 void before_fork() {
   state().mutex.lock();
@@ -139,33 +175,32 @@ void before_fork() {
 }
 void after_fork_in_parent() {
   nvtx::after_fork_in_parent();
+  if (state().recording != nullptr) state().recording->count_fork();
   state().mutex.unlock();
 }
-// The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI
-// call, no flush, no join. Should CUDA start in the child, so does a recording of its own; NVTX alone starts none,
-// or each worker process of a data loader would leave a file.
+// The first NVTX event of a forked child starts a recording of its own, in the folder of the parent's.
+void start_in_child() {
+  if (start(state().inherited.c_str()) != 0) std::fprintf(stderr, "cutrace: %s\n", last_error);
+  else if (const auto recording = current()) recording->note_nvtx();
+}
+// The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI call, no
+// flush, no join.
 void after_fork_in_child() {
   State& s = state();
-  nvtx::after_fork_in_child();
-  DumpSignal::forget();
+  DumpSignal::release();
   CuptiSource::instance().forget();
-  if (s.session != nullptr) {
-    const int fd = s.session->descriptor();
-    if (fd >= 0) ::close(fd);
-    s.forked.store(true);
-    s.kept.push_back(std::move(s.session));
+  bool inherits = !s.inherited.empty();
+  if (s.recording != nullptr) {
+    s.recording->forget();
+    const Options& options = s.recording->options();
+    inherits = !options.directory.empty() && options.nvtx && (options.kinds & bit(Kind::nvtx));
+    s.inherited = inherits ? options.text : "";
+    new std::shared_ptr<Recording>(std::move(s.recording));  // its locks may be held by threads that are gone
   }
-  s.session = nullptr;
-  s.ending = false;
-  s.running.store(false);
+  nvtx::after_fork_in_child(inherits ? start_in_child : nullptr);
+  s.last = nullptr;
+  s.changing = false;
   s.mutex.unlock();
-}
-
-void install_hooks_locked(State& s) {
-  if (s.hooks) return;
-  s.hooks = true;
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  std::atexit(at_exit);
 }
 
 int start(const char* text) {
@@ -173,46 +208,53 @@ int start(const char* text) {
   std::string error;
   if (!parse_options(text != nullptr ? text : "", options, error)) return fail(error);
   State& s = state();
-  const std::lock_guard lock(s.mutex);
-  if (s.session != nullptr)
-    return fail("a recording is already running in this process; stop it before starting another");
-  install_hooks_locked(s);
-  s.session = Session::start(options, error);
-  if (s.session == nullptr) return fail(error);
-  s.running.store(true);
-  return succeed();
+  const Change change(options.patience_ms);
+  if (!change.held()) return fail("another thread starts or stops the recording of this process; start again after that");
+  if (change.recording() != nullptr) {
+    if (change.recording()->running())
+      return fail("a recording is already running in this process; stop it before starting another");
+    change.stop(false, error);  // it has failed
+  }
+  if (s.last != nullptr && s.last->writes())
+    return fail("the recording before this one has not ended, because its disk does not answer; start again when it does");
+  if (!std::exchange(s.hooks, true)) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    std::atexit(at_exit);
+  }
+  const auto recording = std::make_shared<Recording>(options);
+  change.set_recording(recording);  // for a fork meanwhile
+  if (Recording::start(recording, error)) return succeed();
+  change.set_recording(nullptr);
+  return fail(error);
 }
 
-// Starts what CUTRACE_OPTIONS asks for unless a recording runs. True when one runs afterwards.
-bool start_from_environment() {
-  if (state().running.load()) return true;
+// Starts what CUTRACE_OPTIONS asks for unless a recording runs. The one that runs afterwards, or null.
+std::shared_ptr<Recording> start_from_environment() {
+  if (auto recording = current()) return recording;
   const char* text = std::getenv("CUTRACE_OPTIONS");
-  if (text == nullptr || *text == '\0') return false;
-  if (start(text) == 0) return true;
-  if (!state().running.load()) std::fprintf(stderr, "cutrace: %s\n", last_error);
-  return state().running.load();
+  if (text == nullptr || *text == '\0') return nullptr;
+  const bool started = start(text) == 0;
+  auto recording = current();
+  if (!started && recording == nullptr) std::fprintf(stderr, "cutrace: %s\n", last_error);
+  return recording;
 }
 
 // What cutrace_cut() and cutrace_dump() return.
-int make_file(const char* path, Session::Cut (Session::*make)(const std::string&, std::string&)) {
+int make_file(const char* path, Outcome (Recording::*make)(const std::string&, std::string&)) {
   constexpr int kNothing = 2;
   const int status = guarded([&] {
     if (path == nullptr || *path == '\0') return fail("a path is needed for the capture");
-    const auto session = current_session();
-    if (session == nullptr) return no_session();
+    const auto recording = current();
+    if (recording == nullptr) return none_running();
     std::string error;
-    switch ((session.get()->*make)(path, error)) {
-      case Session::Cut::done: return succeed();
-      case Session::Cut::nothing: return succeed(), kNothing;
-      case Session::Cut::failed: break;
+    switch ((recording.get()->*make)(path, error)) {
+      case Outcome::done: return succeed();
+      case Outcome::nothing: return succeed(), kNothing;
+      case Outcome::failed: break;
     }
     return fail(error);
   });
   return status == kNothing ? 1 : -status;
-}
-
-void attach_cupti(bool before_cuda) {
-  if (const std::shared_ptr<Session> session = current_session()) session->attach_cupti(before_cuda);
 }
 
 }  // namespace
@@ -229,7 +271,8 @@ int cutrace_start(const char* options) {
   return guarded([&] {
     if (const int failed = cutrace::start(options)) return failed;
     // Without a driver in the process, CUPTI waits for InitializeInjection().
-    if (cutrace::driver_is_loaded()) cutrace::attach_cupti(false);
+    if (const auto recording = cutrace::current(); recording != nullptr && cutrace::driver_is_loaded())
+      recording->attach_cupti(false);
     return succeed();
   });
 }
@@ -240,28 +283,28 @@ int cutrace_stop(void) {
 
 int cutrace_flush(void) {
   return guarded([] {
-    const auto session = cutrace::current_session();
-    if (session == nullptr) return cutrace::no_session();
-    return session->flush(10'000) ? succeed() : fail("flushing took longer than 10 s; the recording goes on");
+    const auto recording = cutrace::current();
+    if (recording == nullptr) return cutrace::none_running();
+    std::string error;
+    return recording->flush(error) == cutrace::Outcome::done ? succeed() : fail(error);
   });
 }
 
 int cutrace_synchronize(void) {
   return guarded([] {
-    const auto session = cutrace::current_session();
-    if (session == nullptr) return succeed();
-    return session->synchronize() ? succeed()
-                                  : fail("the GPU did not come to an end in time (patience_ms); the recording goes on");
+    const auto recording = cutrace::current();
+    std::string error;
+    return recording == nullptr || recording->synchronize(error) == cutrace::Outcome::done ? succeed() : fail(error);
   });
 }
 
-int cutrace_cut(const char* path) { return cutrace::make_file(path, &cutrace::Session::cut); }
-int cutrace_dump(const char* path) { return cutrace::make_file(path, &cutrace::Session::dump); }
+int cutrace_cut(const char* path) { return cutrace::make_file(path, &cutrace::Recording::cut); }
+int cutrace_dump(const char* path) { return cutrace::make_file(path, &cutrace::Recording::dump); }
 
 int cutrace_mark(const char* text) {
   return guarded([&] {
-    if (!state().running.load()) return cutrace::no_session();
-    if (!cutrace::nvtx::recording.load()) return fail("marks need NVTX recording; leave nvtx=0 out of the options");
+    if (!cutrace::running()) return cutrace::none_running();
+    if (cutrace::nvtx::armed.load() == 0) return fail("marks need NVTX recording; leave nvtx=0 out of the options");
     cutrace::nvtx::cutrace_mark(text != nullptr ? text : "");
     return succeed();
   });
@@ -274,13 +317,13 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
     if (stats == nullptr || size < sizeof stats->size) return fail("cutrace_stats() needs a struct to fill");
     auto& s = state();
     const std::lock_guard lock(s.mutex);
-    struct cutrace_stats now = s.last;
-    if (s.session != nullptr) cutrace::copy_stats(*s.session, now);
+    struct cutrace_stats now = s.last_stats;
+    if (s.recording != nullptr) cutrace::copy_counters(*s.recording, now);
     auto& source = cutrace::CuptiSource::instance();
     now.size = std::min(size, sizeof now);
     now.buffers_requested = source.pool().requested();
     now.buffers_completed = source.pool().completed();
-    now.state = s.session != nullptr ? 1 : 0;
+    now.state = s.recording != nullptr && s.recording->running() ? 1 : 0;
     now.cupti_active = source.active() ? 1 : 0;
     std::memcpy(stats, &now, static_cast<size_t>(now.size));
     return succeed();
@@ -293,14 +336,14 @@ const char* cutrace_notes(void) {
   text[0] = '\0';
   guarded([&] {
     auto& s = state();
-    std::shared_ptr<cutrace::Session> session;
+    std::shared_ptr<cutrace::Recording> recording;
     std::string notes;
     {
       const std::lock_guard lock(s.mutex);
-      session = s.session;
+      recording = s.recording;
       notes = s.last_notes;
     }
-    if (session != nullptr) notes = cutrace::join_notes(*session);
+    if (recording != nullptr) notes = cutrace::join_notes(*recording);
     const std::size_t size = std::min(notes.size(), sizeof text - 1);
     std::memcpy(text, notes.data(), size);
     text[size] = '\0';
@@ -311,12 +354,14 @@ const char* cutrace_notes(void) {
 
 const char* cutrace_last_error(void) { return cutrace::last_error; }
 const char* cutrace_version(void) { return CUTRACE_VERSION; }
-int cutrace_running(void) { return state().running.load() ? 1 : 0; }
+int cutrace_running(void) {
+  return guarded([] { return cutrace::running() ? 1 : 0; });
+}
 
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 CUTRACE_EXPORT int InitializeInjection(void) {
   guarded([] {
-    if (cutrace::start_from_environment()) cutrace::attach_cupti(true);
+    if (const auto recording = cutrace::start_from_environment()) recording->attach_cupti(true);
     return 0;
   });
   return 1;
@@ -328,8 +373,8 @@ CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_
   int installed = 0;
   guarded([&] {
     installed = cutrace::nvtx::install(get_export_table) ? 1 : 0;
-    if (installed && (state().running.load() || !state().forked.load()) && cutrace::start_from_environment())
-      if (const auto session = cutrace::current_session()) session->note_nvtx();
+    if (installed == 0) return 0;
+    if (const auto recording = cutrace::start_from_environment()) recording->note_nvtx();
     return 0;
   });
   return installed;

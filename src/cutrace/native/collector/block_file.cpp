@@ -34,10 +34,8 @@ std::uint32_t crc_of(std::span<const iovec> parts) {
   return crc32c(joined.data(), joined.size());
 }
 
-}  // namespace
-
 // An empty file that this process has locked, or -1 and errno: EWOULDBLOCK when another process is writing it.
-int BlockFile::create(const std::string& path, mode_t mode) {
+int create_empty(const std::string& path, mode_t mode) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0) return -1;
   // Two processes told to write one file: the second must not wipe out what the first has written.
@@ -53,18 +51,71 @@ int BlockFile::create(const std::string& path, mode_t mode) {
   return -1;
 }
 
+}  // namespace
+
+// ---- Descriptor ----
+
+void Descriptor::set(int fd) {
+  constexpr int kHigh = 500;
+  if (const int high = ::fcntl(fd, F_DUPFD_CLOEXEC, kHigh); high >= 0) {
+    ::close(fd);
+    fd = high;
+  }
+  struct stat now {};
+  ::fstat(fd, &now);
+  device_.store(now.st_dev);
+  inode_.store(now.st_ino);
+  fd_.store(fd);
+}
+
+void Descriptor::take(Descriptor& other) {
+  device_.store(other.device_.load());
+  inode_.store(other.inode_.load());
+  fd_.store(other.fd_.exchange(-1));
+}
+
+bool Descriptor::ours() const {
+  struct stat now {};
+  return ::fstat(fd_.load(), &now) == 0 && now.st_dev == device_.load() && now.st_ino == inode_.load();
+}
+
+bool Descriptor::restore(const std::string& path, std::uint64_t offset) {
+  const dev_t device = device_.load();
+  const ino_t inode = inode_.load();
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  set(fd);
+  if (device_.load() == device && inode_.load() == inode && ::lseek(number(), static_cast<off_t>(offset), SEEK_SET) >= 0) {
+    ::flock(number(), LOCK_EX | LOCK_NB);
+    return true;
+  }
+  close();
+  device_.store(device);
+  inode_.store(inode);
+  return false;
+}
+
+bool Descriptor::close() {
+  const bool open = ours();
+  const int fd = fd_.exchange(-1);
+  return !open || ::close(fd) == 0 || errno == EINTR;
+}
+
+// ---- BlockFile ----
+
 bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, std::uint64_t instance,
                        std::string& error) {
-  fd_ = create(path, mode);
-  if (fd_ < 0 && errno == EWOULDBLOCK) {
+  const int fd = create_empty(path, mode);
+  if (fd < 0 && errno == EWOULDBLOCK) {
     error = "another process is writing the capture '" + path + "'; record each process into a file of its own";
     return false;
   }
-  if (fd_ < 0) {
+  if (fd < 0) {
     error = "cannot write the capture '" + path + "' (" + std::strerror(errno) +
             "); choose a folder that exists and is writable";
     return false;
   }
+  file_.set(fd);
   path_ = path;
   mode_ = mode;
   pid_ = pid;
@@ -76,7 +127,7 @@ bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, 
 
 bool BlockFile::write_all(iovec* parts, int count) {
   while (count > 0) {
-    const ssize_t n = ::writev(fd_, parts, count);
+    const ssize_t n = ::writev(file_.number(), parts, count);
     if (n < 0) {
       if (errno == EINTR) continue;
       return errno_ = errno, false;
@@ -95,8 +146,14 @@ bool BlockFile::write_all(iovec* parts, int count) {
   return true;
 }
 
+bool BlockFile::usable() {
+  if (file_.number() < 0) return false;
+  if (file_.ours() || file_.restore(path_, size_)) return true;
+  return errno_ = EBADF, false;
+}
+
 Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
-  if (fd_ < 0) return Written::error;
+  if (!usable()) return Written::error;
   std::uint64_t bytes = 0;
   for (const iovec& part : payload) bytes += part.iov_len;
   const std::uint64_t padding = (8 - bytes % 8) % 8;
@@ -126,7 +183,8 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
 
   if (!write_all(parts, count)) {
     // Where this fails too, a reader still finds the next block by its magic.
-    if (::ftruncate(fd_, static_cast<off_t>(size_)) == 0) ::lseek(fd_, static_cast<off_t>(size_), SEEK_SET);
+    const auto end = static_cast<off_t>(size_);
+    if (::ftruncate(file_.number(), end) == 0) ::lseek(file_.number(), end, SEEK_SET);
     return Written::error;
   }
   size_ += total;
@@ -136,13 +194,12 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
 
 bool BlockFile::prepare_next(std::string& error) {
   struct stat status {};
-  if (fd_ < 0 || ::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (!usable() || ::fstat(file_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     error = "the capture '" + path_ + "' cannot be cut, because it is no regular file; record into a file or a folder";
     return false;
   }
   drop_next();
-  next_ = create(path_ + kNext, mode_);
-  if (next_ >= 0) return true;
+  if (const int fd = create_empty(path_ + kNext, mode_); fd >= 0) return next_.set(fd), true;
   error = "cannot go on in a new file beside the capture '" + path_ + "' (" + std::strerror(errno) +
           "); the recording goes on in the old one";
   return false;
@@ -157,13 +214,11 @@ bool BlockFile::move_to(const std::string& target, std::string& error) {
 }
 
 bool BlockFile::switch_to_next(std::string& error) {
-  // The descriptor changes first: a forked child closes the one it finds, which must never be another file's by then.
-  const int old = fd_.exchange(std::exchange(next_, -1));
+  const bool closed = close();
+  file_.take(next_);
   earlier_ += std::exchange(size_, 0);
   const std::string first = path_;
   path_ += kNext;
-  const bool closed = ::close(old) == 0 || errno == EINTR;
-  if (!closed) errno_ = errno;
   const bool renamed = ::rename(path_.c_str(), first.c_str()) == 0;
   if (renamed) path_ = first;
   else errno_ = errno;
@@ -174,18 +229,17 @@ bool BlockFile::switch_to_next(std::string& error) {
 
 bool BlockFile::removed() const {
   struct stat status {};
-  return fd_ >= 0 && ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 0;
+  return file_.ours() && ::fstat(file_.number(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 0;
 }
 
 void BlockFile::drop_next() {
-  if (next_ < 0) return;
+  if (next_.number() < 0) return;
   ::unlink((path_ + kNext).c_str());
-  ::close(std::exchange(next_, -1));
+  next_.close();
 }
 
 bool BlockFile::close() {
-  const int fd = fd_.exchange(-1);
-  if (fd < 0 || ::close(fd) == 0 || errno == EINTR) return true;
+  if (file_.close()) return true;
   return errno_ = errno, false;
 }
 

@@ -13,13 +13,37 @@ namespace cutrace {
 
 enum class Written { yes, size_limit, error };
 
+// The descriptor of a file of ours in a process that is not: the program may close it, as daemons close all, and then open
+// a file of its own under the same number.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  ~Descriptor() { close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  // Owns the open file `fd`, under a high number: those are the last that the program's own files get.
+  void set(int fd);
+  // Takes over the file of `other`. What this one had must have been closed.
+  void take(Descriptor& other);
+  // Any thread, a forked child too: the number stands for the file that it was set to.
+  bool ours() const;
+  // Where the program has closed it: opens the file again if it is still at `path`, to go on at `offset`.
+  bool restore(const std::string& path, std::uint64_t offset);
+  int number() const { return fd_.load(); }
+  // Does nothing when the program has closed it. False when the system reports an error only now.
+  bool close();
+
+ private:
+  std::atomic<int> fd_{-1};
+  std::atomic<dev_t> device_{0};
+  std::atomic<ino_t> inode_{0};
+};
+
 class BlockFile {
  public:
   BlockFile() = default;
-  ~BlockFile() {
-    close();
-    drop_next();
-  }
+  ~BlockFile() { drop_next(); }
   BlockFile(const BlockFile&) = delete;
   BlockFile& operator=(const BlockFile&) = delete;
 
@@ -47,9 +71,11 @@ class BlockFile {
 
   void set_size_limit(std::uint64_t bytes) { size_limit_ = bytes; }
   bool close();  // false when the system reports an error only now
-  bool is_open() const { return fd_ >= 0; }
-  // Any thread: the file that is being written, -1 when there is none.
-  int descriptor() const { return fd_.load(); }
+  // After fork, in the child: the parent goes on writing.
+  void forget() {
+    file_.close();
+    next_.close();
+  }
   std::uint64_t size() const { return size_; }
   std::uint64_t bytes() const { return earlier_ + size_; }  // of all files so far
   std::uint64_t blocks() const { return sequence_; }
@@ -60,11 +86,11 @@ class BlockFile {
  private:
   bool write_all(iovec* parts, int count);
 
-  static int create(const std::string& path, mode_t mode);
+  bool usable();
   void drop_next();
 
-  std::atomic<int> fd_{-1};
-  int next_ = -1;
+  Descriptor file_;
+  Descriptor next_;
   mode_t mode_ = 0600;
   int errno_ = 0;
   std::string path_;

@@ -7,7 +7,7 @@ namespace {
 
 iovec piece(const void* data, std::size_t size) { return {const_cast<void*>(data), size}; }
 
-// References that cannot be written wait for better times, up to this many bytes.
+// Unresolved references are retried at the next flush, up to this many bytes.
 constexpr std::size_t kPatience = 4 << 20;
 
 }  // namespace
@@ -71,7 +71,7 @@ Capture::Contents Capture::begin_file() {
   quick_functions_ = {};
   const auto write = [this](const auto& fact) { add_fact(fact.row, fact.name, fact.other); };
   std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);
-  lose(rows::Loss::table_limit, facts_forgotten_, "streams and names that an earlier file told");
+  lose(rows::Loss::table_limit, std::exchange(facts_forgotten_, 0), "streams and names that an earlier file told");
   events_ = 0;
   return std::exchange(contents_, {});
 }

@@ -96,13 +96,11 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
   return result == CUPTI_SUCCESS;
 }
 
-void CuptiSource::unsubscribe() {
-  if (library_.sharing.load() != nullptr) {
-    // The buffers of a subscriber are read in its name.
-    for (int i = 0; i < 1000 && !pool_.all_read(); ++i) {
-      if (Wake* wake = wake_.load()) wake->signal();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+// The buffers of one of several subscribers are read in its name: it stays until they are.
+void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
+  while (library_.sharing.load() != nullptr && !pool_.all_read() && is_read()) {
+    if (Wake* wake = wake_.load()) wake->signal();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
 }
@@ -160,7 +158,21 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
     report.notes.push_back("GPU activity is not recorded: no address space for buffers; lower max_memory");
     return report;
   }
+  pool_.discard_completed();
   if (!subscribe(options, report)) return report;
+  try {
+    enable(options, wake, before_cuda, report);
+  } catch (const std::exception&) {
+    report.active = false;
+    active_.store(true);  // as far as detach() is concerned
+    detach(false, false, nullptr, [] { return false; });
+    throw;
+  }
+  if (!report.active) library_.Unsubscribe(subscriber_);
+  return report;
+}
+
+void CuptiSource::enable(const Options& options, Wake& wake, bool before_cuda, Report& report) {
   const bool served_before = prepared_;
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);
@@ -177,8 +189,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   if (registered != CUPTI_SUCCESS) {
     report.notes.push_back("GPU activity is not recorded: CUPTI took no buffers (" + library_.error_name(registered) + ")");
     pool_.set_open(false);
-    unsubscribe();
-    return report;
+    return;
   }
   // What CUPTI dropped since an earlier recording is no part of this one.
   std::size_t earlier = 0;
@@ -195,7 +206,6 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   report.active = true;
   active_.store(true, std::memory_order_release);
   nvtx::set_resolver({stream_id, context_id});
-  return report;
 }
 
 void CuptiSource::flush() {
@@ -209,7 +219,7 @@ std::string CuptiSource::kept_back() const {
   return result == CUPTI_SUCCESS || pool_.outstanding() == 0 ? std::string() : library_.error_name(result);
 }
 
-bool CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
+bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read) {
   if (!active()) return true;
   const bool waited = !synchronize || synchronize_contexts(context, captures_);
   enabler_.settle();
@@ -224,7 +234,7 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context) {
     enabler_.disable();
     flush_all(0);
     count_last_dropped();
-    unsubscribe();
+    unsubscribe(is_read);
   }
   active_.store(false, std::memory_order_release);
   return waited;

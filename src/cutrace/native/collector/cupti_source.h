@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,8 @@ class CuptiSource {
 
   // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
   void flush();
-  // False when work that may still run was not waited for, see StreamCaptures.
-  bool detach(bool at_exit, bool synchronize, void* context);
+  // False when work that may still run was not waited for, see StreamCaptures. `is_read`: somebody reads the buffers.
+  bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
   const StreamCaptures& captures() const { return captures_; }
 
   // After detach(): why CUPTI has kept buffers with records, empty when it has not.
@@ -72,7 +73,8 @@ class CuptiSource {
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
   CUptiResult register_buffers();
-  void unsubscribe();
+  void enable(const Options& options, Wake& wake, bool before_cuda, Report& report);
+  void unsubscribe(const std::function<bool()>& is_read);
   void flush_all(std::uint32_t flags);
   void count_dropped();
   void count_last_dropped();

@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -78,14 +76,12 @@ std::string refusal(const std::string& path) {
 
 // ---- the signal ----
 
-// Made once, and for good: a signal may arrive at any time.
-std::atomic<int> event{-1};
+std::atomic<Wake*> listener{nullptr};
+std::atomic<bool> signalled{false};
 
 void on_signal(int) {
-  const int saved = errno;
-  const std::uint64_t one = 1;
-  if (const int fd = event.load(std::memory_order_relaxed); fd >= 0) static_cast<void>(!::write(fd, &one, sizeof one));
-  errno = saved;
+  signalled.store(true);
+  if (Wake* wake = listener.load()) wake->signal();
 }
 
 bool is_ours(const struct sigaction& action) { return !(action.sa_flags & SA_SIGINFO) && action.sa_handler == on_signal; }
@@ -120,15 +116,12 @@ bool write_numbered_dump(const std::vector<OpenFile>& files, const std::string& 
   return false;
 }
 
-bool DumpSignal::take() {
+bool DumpSignal::take(Wake& wake) {
   struct sigaction before {};
   if (::sigaction(SIGUSR2, nullptr, &before) != 0) return false;
   if (!is_ours(before) && ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL)) return false;
-  if (event.load() < 0) {
-    const int fd = ::eventfd(0, EFD_CLOEXEC);
-    if (fd < 0) return false;
-    event.store(fd);
-  }
+  signalled.store(false);
+  listener.store(&wake);
   struct sigaction ours {};
   ours.sa_handler = on_signal;
   ours.sa_flags = SA_RESTART;
@@ -136,26 +129,14 @@ bool DumpSignal::take() {
   return ::sigaction(SIGUSR2, &ours, nullptr) == 0;
 }
 
+bool DumpSignal::asked() { return signalled.exchange(false); }
+
 void DumpSignal::release() {
   struct sigaction now {};
   if (::sigaction(SIGUSR2, nullptr, &now) != 0 || !is_ours(now)) return;
   struct sigaction none {};
   none.sa_handler = SIG_DFL;
   ::sigaction(SIGUSR2, &none, nullptr);
-}
-
-void DumpSignal::wait() {
-  std::uint64_t count = 0;
-  static_cast<void>(!::read(event.load(), &count, sizeof count));
-}
-
-void DumpSignal::wake() { on_signal(SIGUSR2); }
-
-void DumpSignal::forget() {
-  const int fd = event.exchange(-1);
-  if (fd < 0) return;
-  release();
-  ::close(fd);
 }
 
 }  // namespace cutrace

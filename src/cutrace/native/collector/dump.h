@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "wake.h"
+
 namespace cutrace {
 
 // An open file of a recording. It can be read after its name is gone.
@@ -32,15 +34,12 @@ bool write_numbered_dump(const std::vector<OpenFile>& files, const std::string& 
 // SIGUSR2 in this process.
 class DumpSignal {
  public:
-  // Listens to the signal where nobody does. False when the program handles it or ignores it.
-  static bool take();
+  // Listens to the signal where nobody does: `wake` is signalled and asked() returns true once. False when the program
+  // handles the signal or ignores it.
+  static bool take(Wake& wake);
+  static bool asked();
   // Gives it back, unless the program has taken it since.
   static void release();
-  // Waits for the signal or for wake().
-  static void wait();
-  static void wake();
-  // After fork, in the child: the parent's recording is none of its business.
-  static void forget();
 };
 
 }  // namespace cutrace

@@ -124,8 +124,6 @@ void with_attributes(Event& e, const nvtxEventAttributes_t* a, Use&& use) {
   }
 }
 
-Ring* ring_if_recording() { return recording.load(std::memory_order_relaxed) ? this_thread_ring() : nullptr; }
-
 int push(Ring& ring, Event& e) {
   const bool counted = e.domain < Ring::kDomains;
   e.depth = counted ? ring.depth[e.domain]++ : kNoDepth;
@@ -288,12 +286,12 @@ void name_device(int device, std::string_view n) {
 }
 void name_stream(void* stream, std::string_view n) {
   const auto resolve = resolve_stream.load();
-  const std::uint32_t id = resolve != nullptr && recording.load() ? resolve(stream) : 0;
+  const std::uint32_t id = resolve != nullptr && armed.load() != 0 ? resolve(stream) : 0;
   if (id != 0) emit_name(EventType::resource_name, nullptr, id, n, kStream);
 }
 void name_context(void* context, std::string_view n) {
   const auto resolve = resolve_context.load();
-  const std::uint32_t id = resolve != nullptr && recording.load() ? resolve(context) : 0;
+  const std::uint32_t id = resolve != nullptr && armed.load() != 0 ? resolve(context) : 0;
   if (id != 0) emit_name(EventType::resource_name, nullptr, id, n, kContext, id);
 }
 void name_event(void* event, std::string_view n) {

@@ -12,11 +12,11 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 
 namespace cutrace::nvtx {
 
-std::atomic<bool> recording{false};
-std::atomic<std::uint32_t> epoch{0};
+std::atomic<std::uint32_t> armed{0};
 std::atomic<Wake*> wake{nullptr};
 
 namespace {
@@ -28,6 +28,9 @@ std::atomic<Ring*> rings{nullptr};
 std::atomic<std::size_t> memory_limit{std::size_t{16} << 20};
 std::atomic<std::size_t> memory_used{0};
 std::atomic<std::uint64_t> ringless{0};
+
+std::atomic<std::uint32_t> recordings{0};
+std::atomic<void (*)()> on_first_event{nullptr};
 
 thread_local Ring* ring = nullptr;
 
@@ -109,7 +112,7 @@ Ring* adopt() {
   if (r == nullptr) r = create();
   if (r != nullptr) {
     r->thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
-    r->epoch = 0;
+    r->recording = 0;
     pthread_setspecific(retire_key(), r);
     ring = r;
   } else {
@@ -119,19 +122,37 @@ Ring* adopt() {
   return r;
 }
 
+// Starts the recording of a forked child. Its other threads wait for that, so that none of their events are missed.
+std::uint32_t first_event() {
+  if (void (*start)() = on_first_event.exchange(nullptr)) {
+    start();
+    std::uint32_t unchanged = kForkedChild;
+    armed.compare_exchange_strong(unchanged, 0);  // it could not be started
+  }
+  while (armed.load() == kForkedChild) std::this_thread::yield();
+  return armed.load();
+}
+
 }  // namespace
 
-Ring* this_thread_ring() {
+void arm(Wake& writer, std::size_t ring_memory) {
+  memory_limit.store(ring_memory);
+  wake.store(&writer);
+  armed.store(recordings.fetch_add(1) + 1, std::memory_order_release);
+}
+void disarm() { armed.store(0); }
+
+Ring* this_thread_ring(std::uint32_t number) {
+  if (ring != nullptr && ring->recording == number) return ring;
+  if (number == kForkedChild && (number = first_event()) == 0) return nullptr;
   Ring* r = ring != nullptr ? ring : adopt();
-  const std::uint32_t now = epoch.load(std::memory_order_relaxed);
-  if (r != nullptr && r->epoch != now) {
-    r->epoch = now;
+  if (r != nullptr && r->recording != number) {
+    r->recording = number;
     r->depth.fill(0);
   }
   return r;
 }
 Ring* all_rings() { return rings.load(std::memory_order_acquire); }
-void set_ring_memory(std::size_t bytes) { memory_limit.store(bytes); }
 std::size_t ring_memory() { return memory_used.load(std::memory_order_relaxed); }
 std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
 
@@ -148,9 +169,10 @@ std::uint64_t registrations_refused() {
 
 void before_fork() { registry().mutex.lock(); }
 void after_fork_in_parent() { registry().mutex.unlock(); }
-void after_fork_in_child() {
+void after_fork_in_child(void (*first_event)()) {
   registry().mutex.unlock();
-  recording.store(false);
+  on_first_event.store(first_event);
+  armed.store(first_event != nullptr ? kForkedChild : 0);
   rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone
   memory_used.store(0);
   ring = nullptr;

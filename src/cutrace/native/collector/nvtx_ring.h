@@ -97,7 +97,7 @@ class Ring {
   }
 
   std::uint32_t thread = 0;
-  std::uint32_t epoch = 0;                      // recording that `depth` counts in; owner thread only
+  std::uint32_t recording = 0;                  // its number, for which `depth` counts; owner thread only
   std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
   std::atomic<std::uint64_t> dropped{0};        // events that found the ring full
   enum State : std::uint32_t { kFree, kOwned, kRetired };
@@ -112,18 +112,26 @@ class Ring {
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };
 
-// The hot path asks this one flag.
-extern std::atomic<bool> recording;
-// Counts recordings: what a thread remembers of an earlier one no longer holds.
-extern std::atomic<std::uint32_t> epoch;
+// The number of the recording that NVTX events belong to, 0 for none. It is all that the hot path reads: what a thread
+// remembers of another number no longer holds.
+extern std::atomic<std::uint32_t> armed;
+// What `armed` holds in a forked child of a recorded process until its first event, which starts a recording.
+inline constexpr std::uint32_t kForkedChild = 0xFFFFFFFFu;
+
+// Begins to take events for a new recording: `wake` is told when a ring fills up.
+void arm(Wake& wake, std::size_t ring_memory);
+void disarm();
 // Told when a ring fills up.
 extern std::atomic<Wake*> wake;
 
-// The calling thread's ring, made at its first event; null at the memory limit.
-Ring* this_thread_ring();
+// The calling thread's ring for the recording `number`, made at its first event; null at the memory limit.
+Ring* this_thread_ring(std::uint32_t number);
+inline Ring* ring_if_recording() {
+  const std::uint32_t number = armed.load(std::memory_order_acquire);
+  return number != 0 ? this_thread_ring(number) : nullptr;
+}
 // Writer thread: all rings ever made, newest first.
 Ring* all_rings();
-void set_ring_memory(std::size_t bytes);
 std::size_t ring_memory();
 std::uint64_t events_without_ring();
 
@@ -138,7 +146,8 @@ std::uint64_t registrations_refused();
 // Around fork(): the child must not inherit the registry's lock held by a thread that it lacks.
 void before_fork();
 void after_fork_in_parent();
-void after_fork_in_child();  // forgets the rings of threads that are gone
+// Forgets the rings, which are the parent's. The child's first event calls `first_event`, which may arm; null for never.
+void after_fork_in_child(void (*first_event)());
 
 // A mark in the default domain that did not come through NVTX.
 void cutrace_mark(std::string_view text);

@@ -55,6 +55,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
 }  // namespace
 
 bool parse_options(std::string_view text, Options& options, std::string& error) {
+  options.text = text;
   while (!text.empty()) {
     const auto end = text.find_first_of("\n;");
     const std::string_view entry = trim(text.substr(0, end));

@@ -34,7 +34,8 @@ struct Options {
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
   bool redact = false;                                 // say nothing of whose the process is
-  std::vector<std::pair<std::string, std::string>> given;  // as written, for the process block
+  std::string text;                                    // all this as it was written
+  std::vector<std::pair<std::string, std::string>> given;  // the same, for the process block
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
 };

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
 
 #include "index_stack.h"
 
@@ -26,24 +28,34 @@ class BufferPool {
   // Launching threads, CUPTI's worker, the flusher: hands a buffer back with `valid` bytes of records.
   void complete(std::uint8_t* buffer, std::size_t valid);
 
-  // Writer thread: visit(buffer, valid bytes) for each completed buffer in order, then its reuse.
+  // Writer thread: visit(buffer, valid bytes) for each completed buffer in order, then its reuse. When a visit throws, the
+  // buffers after it are not visited; they can be used again all the same.
   template <typename Visit>
   std::size_t drain(Visit&& visit) {
     std::size_t count = 0;
+    std::exception_ptr failure;
     completed_.take_all([&](std::uint32_t index) {
       ++count;
       const std::size_t valid = valid_[index].load(std::memory_order_relaxed);
-      if (valid != 0) visit(address(index), valid);
+      try {
+        if (valid != 0 && !failure) visit(address(index), valid);
+      } catch (...) {
+        failure = std::current_exception();
+      }
       recycle(index, valid);
     });
+    if (failure) std::rethrow_exception(failure);
     return count;
+  }
+  // While nobody drains: what came after the recording before this one had ended is no part of this one.
+  void discard_completed() {
+    read_.fetch_add(drain([](std::uint8_t*, std::size_t) {}));
   }
 
   // Helper thread: touches pages until `spare` buffers wait to be handed out.
   void prepare(std::uint32_t spare);
 
   void set_open(bool open) { open_.store(open, std::memory_order_release); }
-  bool has_completed() const { return !completed_.empty(); }
   // Buffers that CUPTI holds now.
   std::uint64_t outstanding() const { return requested() - completed(); }
   std::uint64_t requested() const { return requested_.load(std::memory_order_relaxed); }

@@ -1,5 +1,5 @@
-// The files of a recording that keeps only its newest rows: each time the file is full or old enough the recording goes on
-// in a new one, and the oldest go. Writer thread only.
+// Which files of a recording that keeps only its newest rows are kept: each time the file is full or old enough the
+// recording goes on in a new one, and the oldest are deleted. Writer thread only.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,10 @@ struct Segment {
   Capture::Contents contents;
 };
 
-class Segments {
+class Rotation {
  public:
-  explicit Segments(const Options& options)
+  explicit Rotation(const Options& options)
       : window_(options.last_ms * 1'000'000), most_bytes_(options.max_size) {}
-
-  bool wanted() const { return window_ != 0 || most_bytes_ != 0; }
 
   // Whether the file that is being written has to be left.
   bool full(std::uint64_t bytes) const { return most_bytes_ != 0 && bytes >= most_bytes_ / kParts; }

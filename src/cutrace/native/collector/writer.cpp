@@ -1,0 +1,274 @@
+#include "writer.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "clock.h"
+#include "nvtx_ring.h"
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kNameInterval = 2 * kSecond;
+constexpr std::uint32_t kSpareBuffers = 16;
+constexpr std::string_view kGraphNote =
+    " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
+    "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers";
+
+std::string file_path(const Options& options, std::uint64_t instance) {
+  if (!options.output.empty()) return options.output;
+  char name[64];
+  std::snprintf(name, sizeof name, "/%d-%016llx.bin", static_cast<int>(getpid()),
+                static_cast<unsigned long long>(instance));
+  return options.directory + name;
+}
+
+}  // namespace
+
+Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
+    : options_(options),
+      source_(source),
+      notes_(notes),
+      started_(now_ns()),
+      capture_(options.max_memory / 8),
+      activity_(source.library(), capture_),
+      nvtx_(capture_, started_),
+      rotation_(options),
+      process_(process_identity(options, started_)),
+      file_began_(started_),
+      refused_buffers_(source.pool().refused()) {}
+
+bool Writer::open(std::string& error) {
+  BlockFile& file = capture_.file();
+  const std::uint64_t instance = random_instance();
+  const auto pid = static_cast<std::uint32_t>(getpid());
+  if (!file.create(file_path(options_, instance), options_.file_mode, pid, instance, error)) return false;
+  file.set_size_limit(options_.max_size);
+  if (!capture_.process(process_.str(), true)) {
+    error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
+            "); choose a place with room";
+    return false;
+  }
+  capture_.add(clock_snapshot());
+  next_clock_ = started_ + kSecond;
+  return true;
+}
+
+void Writer::drain() {
+  nvtx_.drain();
+  if (!uses_cupti()) return;
+  BufferPool& pool = source_.pool();
+  const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
+    activity_.decode(buffer, valid);
+    if (options_.keeps_newest() && rotation_.full(capture_.file().size())) keep_newest();
+  };
+  if (const std::size_t count = pool.drain(decode); count != 0) {
+    count_dropped();
+    pool.dealt_with(count);
+  }
+  if (source_.active()) pool.prepare(kSpareBuffers);
+}
+
+void Writer::count_dropped() {
+  if (!uses_cupti()) return;
+  const std::uint64_t dropped = source_.take_dropped();
+  const std::uint64_t refused = source_.pool().refused();
+  const bool memory = refused != std::exchange(refused_buffers_, refused);  // CUPTI dropped for want of a buffer
+  capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
+  (memory ? counters_.discarded : counters_.dropped).fetch_add(dropped, std::memory_order_relaxed);
+}
+
+void Writer::write_out() {
+  const std::uint64_t now = now_ns();
+  if (now >= next_clock_) {
+    capture_.add(clock_snapshot());
+    next_clock_ = now + kSecond;
+  }
+  if (now >= next_names_) {
+    add_thread_names(capture_, thread_names_);
+    next_names_ = now + kNameInterval;
+  }
+  // While it goes on too, and again each time that there are twice as many.
+  if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
+  write_process();
+  write_devices(false);
+  activity_.release();
+  capture_.flush();
+  note_disk_error();
+  if (options_.keeps_newest()) keep_newest();
+  publish_counters();
+}
+
+// Once, when it happens: later there may be no file to say it in.
+void Writer::note_disk_error() {
+  const int error = capture_.file().last_errno();
+  if (error == 0 || std::exchange(disk_error_noted_, true)) return;
+  notes_.add("the capture '" + capture_.file().path() + "' could not be written (" + std::strerror(error) +
+             "); what does not fit is counted as lost, so make room or choose another place");
+}
+
+void Writer::note_graph_kernels() {
+  const std::uint64_t count = activity_.graph_kernels_without_times();
+  if (graph_kernels_noted_ == 0) std::fprintf(stderr, "cutrace: %s%s\n", std::to_string(count).c_str(), kGraphNote.data());
+  graph_kernels_noted_ = count;
+  notes_.count(count, kGraphNote);
+}
+
+void Writer::note_refusals() {
+  if (!uses_cupti()) return;
+  const std::vector<Refusal>& refused = source_.refused_kinds();
+  for (; refusals_noted_ < refused.size(); ++refusals_noted_) notes_.add_quietly(sentence_of(refused[refusals_noted_]));
+  // Each file that was cut counts them; the files of one capture together count them once.
+  if (!options_.keeps_newest()) refusals_counted_ = 0;
+  for (; refusals_counted_ < refused.size(); ++refusals_counted_)
+    capture_.lose(rows::Loss::kind_refused, 1, refused[refusals_counted_].what);
+}
+
+// Device records come from CUPTI, some facts from the driver once the program has initialised it.
+void Writer::write_devices(bool without_facts) {
+  const std::vector<DeviceFacts> facts = notes_.devices();
+  if (facts.empty() && !without_facts) return;
+  for (ActivityDecoder::Device& device : activity_.devices()) {
+    if (device.written) continue;
+    std::string pci;
+    for (const DeviceFacts& f : facts) {
+      if (f.device != device.row.device) continue;
+      pci = f.pci;
+      device.row.memory_clock = f.memory_clock;
+      device.row.max_threads_per_multiprocessor = f.max_threads_per_multiprocessor;
+      device.row.shared_per_block_optin = f.shared_per_block_optin;
+      device.row.shared_reserved_per_block = f.shared_reserved_per_block;
+    }
+    capture_.fact(device.row, device.name, pci);
+    device.written = !facts.empty();  // else once more when they are known
+  }
+}
+
+void Writer::write_process() {
+  const JsonObject news = notes_.take();
+  if (news.empty() && !process_missing_) return;
+  process_.merge(news);
+  process_missing_ = !capture_.process((process_missing_ ? process_ : news).str(), true);
+}
+
+void Writer::write_end() {
+  JsonObject end;
+  end.number("ended", now_ns());
+  capture_.process(end.str(), true);
+}
+
+// All that the end of a file needs, but for the process block that says so.
+void Writer::complete_file() {
+  if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
+  note_refusals();
+  add_thread_names(capture_, thread_names_);
+  write_devices(true);
+  activity_.release();
+  capture_.add(clock_snapshot());
+  write_process();
+  capture_.flush(true);
+}
+
+std::string Writer::finish(bool in_order) {
+  nvtx_.finish();
+  count_dropped();
+  complete_file();
+  note_disk_error();
+  if (in_order) write_end();
+  publish_counters();
+  BlockFile& file = capture_.file();
+  const std::string name = "the capture '" + file.path() + "' ";
+  const bool removed = file.removed();
+  if (!file.close())
+    return name + "could not be closed (" + std::strerror(file.last_errno()) +
+           "), so its last rows may be missing; is there room on the disk?";
+  if (removed)
+    return name + "was removed while it was written, and what it held is gone; record into a folder that nobody cleans";
+  return {};
+}
+
+// ---- files ----
+
+// Completes the file under the name `path` and goes on in a new one. Returns what the file holds; nothing when it could not
+// be left, and is the one that is being written as before.
+std::optional<Capture::Contents> Writer::split(const std::string& path, std::string& error) {
+  BlockFile& file = capture_.file();
+  if (!file.prepare_next(error)) return std::nullopt;
+  complete_file();
+  std::optional<Capture::Contents> contents;
+  if (file.move_to(path, error)) {
+    write_end();
+    file.switch_to_next(error);
+    nvtx_.begin_file();
+    process_missing_ = !capture_.process(process_.str(), true);
+    contents = capture_.begin_file();
+    capture_.add(clock_snapshot());
+    file_began_ = now_ns();
+    next_clock_ = file_began_ + kSecond;
+  }
+  publish_counters();
+  return contents;
+}
+
+Outcome Writer::cut(const std::string& path, std::string& error) {
+  count_dropped();
+  if (capture_.events() == 0) return Outcome::nothing;
+  return split(path, error).has_value() && error.empty() ? Outcome::done : Outcome::failed;
+}
+
+bool Writer::rotate_out(std::string& error) {
+  BlockFile& file = capture_.file();
+  const std::uint64_t before = file.bytes() - file.size();
+  Segment segment;
+  segment.path = rotation_.next_path(file.path());
+  auto contents = split(segment.path, error);
+  if (!contents) return false;
+  segment.end = now_ns();
+  segment.bytes = file.bytes() - file.size() - before;
+  segment.contents = std::move(*contents);
+  rotation_.add(std::move(segment));
+  return true;
+}
+
+void Writer::keep_newest() {
+  const std::uint64_t now = now_ns();
+  const bool due = rotation_.full(capture_.file().size()) || (capture_.events() != 0 && rotation_.old(file_began_, now));
+  std::string error;
+  if (due && now >= next_rotation_ && !rotate_out(error)) {
+    if (next_rotation_ == 0) notes_.add("older rows cannot be deleted: " + error);
+    next_rotation_ = now + kSecond;
+  }
+  const std::vector<Segment> gone = rotation_.take_oldest(now);
+  if (gone.empty()) return;
+  for (const Segment& segment : gone) capture_.let_go(segment.contents);
+  // What is lost is on the disk before it is lost.
+  capture_.flush();
+  for (const Segment& segment : gone) ::unlink(segment.path.c_str());
+}
+
+Outcome Writer::open_kept(std::vector<OpenFile>& files, std::string& error) {
+  count_dropped();
+  if (capture_.events() == 0 && rotation_.kept().empty()) return Outcome::nothing;
+  const bool rotated = rotate_out(error);
+  keep_newest();
+  if (!rotated) return Outcome::failed;
+  for (const Segment& segment : rotation_.kept()) files.emplace_back(segment.path);
+  return Outcome::done;
+}
+
+void Writer::publish_counters() {
+  const auto set = [](std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    counter.store(value, std::memory_order_relaxed);
+  };
+  set(counters_.rows, capture_.rows());
+  set(counters_.bytes, capture_.file().bytes());
+  set(counters_.blocks, capture_.file().blocks());
+  set(counters_.nvtx_events, nvtx_.events());
+  set(counters_.memory, capture_.memory() + source_.pool().memory() + nvtx::ring_memory());
+}
+
+}  // namespace cutrace
