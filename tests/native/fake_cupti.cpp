@@ -62,7 +62,7 @@ struct Fake {
   std::atomic<unsigned> callback_delay{0};
   std::atomic<bool> reenter{false}, names_expire{false};
   std::multimap<const std::uint8_t*, std::unique_ptr<std::string>> names;  // under mutex: by the buffer that refers to them
-  std::atomic<unsigned> flush_delay{0};
+  std::atomic<unsigned> flush_delay{0}, enabling_delay{0}, subscribing_delay{0};
   std::atomic<bool> late{false};
   std::array<std::atomic<bool>, 128> kinds{};
   std::array<std::array<std::atomic<bool>, 1024>, 3> calls{};
@@ -80,7 +80,7 @@ struct Fake {
   std::atomic<void (*)(std::uint8_t*, std::size_t, std::size_t, void*)> shared_complete{nullptr};
   std::atomic<std::uint64_t> dropped{0}, dropped_at_unsubscribe{0}, refused{0};
   std::atomic<std::uint32_t> correlation{0};
-  std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0};
+  std::atomic<unsigned> subscribers{0}, subscriptions{0}, flushes{0}, told{0}, stale_calls{0};
   std::atomic<void (*)(bool)> on_flush{nullptr};
 };
 
@@ -170,6 +170,10 @@ void set_kind(CUpti_ActivityKind kind, bool on) {
     for (auto& call : fake().calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME ? 2 : 1]) call = on;
 }
 
+void take_time(const std::atomic<unsigned>& milliseconds) {
+  if (const unsigned time = milliseconds.load()) std::this_thread::sleep_for(std::chrono::milliseconds(time));
+}
+
 void linger() {
   if (const unsigned delay = fake().callback_delay.load()) std::this_thread::sleep_for(std::chrono::microseconds(delay));
 }
@@ -228,6 +232,12 @@ void hand_over(Full full) {
   fake().waiting.push_back(full);
 }
 
+bool serves(CUpti_SubscriberHandle subscriber) {
+  const bool known = fake().sharing.load() && subscriber == fake().latest.load();
+  if (!known) fake().stale_calls.fetch_add(1);
+  return known;
+}
+
 // Calls the subscriber back, if it wants that.
 void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = nullptr) {
   auto* callback = fake().callback.load();
@@ -258,6 +268,8 @@ EXPORT void fake_set_version(std::uint32_t version) { fake().version = version; 
 EXPORT void fake_can_share(bool on) { fake().can_share = on; }
 EXPORT void fake_fail_subscribe(int result) { fake().subscribe_result = result; }
 EXPORT void fake_refuse_kind(int kind, int result) { fake().refused_kinds[kind] = result; }
+EXPORT void fake_delay_enabling(unsigned milliseconds) { fake().enabling_delay = milliseconds; }
+EXPORT void fake_delay_subscribing(unsigned milliseconds) { fake().subscribing_delay = milliseconds; }
 EXPORT void fake_set_flush_delay(unsigned milliseconds) { fake().flush_delay = milliseconds; }
 EXPORT void fake_deliver_late_and_reversed(bool on) { fake().late = on; }
 EXPORT void fake_fail(const char* function, int result) {
@@ -298,6 +310,7 @@ EXPORT bool fake_call_is_enabled(int domain, std::uint32_t id) {
 EXPORT unsigned fake_subscriptions() { return fake().subscriptions.load(); }
 EXPORT void fake_on_flush(void (*hook)(bool forced)) { fake().on_flush = hook; }
 EXPORT unsigned fake_subscribers() { return fake().subscribers.load(); }
+EXPORT unsigned fake_stale_calls() { return fake().stale_calls.load(); }
 EXPORT unsigned fake_flushes() { return fake().flushes.load(); }
 EXPORT std::uint64_t fake_refused_requests() { return fake().refused.load(); }
 EXPORT const char* fake_path() {
@@ -383,6 +396,7 @@ EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
 }
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*) {
   FAIL_IF_TOLD(Subscribe);
+  take_time(fake().subscribing_delay);
   if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
@@ -446,6 +460,7 @@ EXPORT CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbac
 EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityEnable);
   REFUSE_IF_SHARED();
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) take_time(fake().enabling_delay);
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
   set_kind(kind, true);
@@ -478,7 +493,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   FAIL_IF_TOLD(ActivityFlushAll);
   fake().flushes.fetch_add(1);
   if (auto* hook = fake().on_flush.load()) hook((flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED) != 0);
-  if (const unsigned delay = fake().flush_delay.load()) std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+  take_time(fake().flush_delay);
   std::vector<std::shared_ptr<Producer>> producers;
   std::vector<Full> waiting;
   {
@@ -541,7 +556,7 @@ EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
 
 // The same in the name of a subscriber, which has to be there.
 #define IN_THE_NAME_OF(subscriber, call)                                                                     \
-  if (!fake().sharing.load() || (subscriber) != fake().latest.load()) return CUPTI_ERROR_INVALID_PARAMETER; \
+  if (!serves(subscriber)) return CUPTI_ERROR_INVALID_PARAMETER;                                             \
   in_a_name = true;                                                                                          \
   const CUptiResult result = call;                                                                           \
   in_a_name = false;                                                                                         \

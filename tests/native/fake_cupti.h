@@ -13,6 +13,8 @@ void fake_fail_subscribe(int result);             // what cuptiSubscribe returns
 void fake_can_share(bool on);                     // whether cuptiSubscribe_v2 can serve several tools
 void fake_refuse_kind(int kind, int result);      // what cuptiActivityEnable returns for this kind
 void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlushAll takes
+void fake_delay_enabling(unsigned milliseconds);     // how long the kind of kernels takes to be enabled
+void fake_delay_subscribing(unsigned milliseconds);  // how long cuptiSubscribe takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
 void fake_fail(const char* function, int result);  // what this function returns from now on, without doing anything
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
@@ -40,6 +42,7 @@ void fake_drop_at_unsubscribe(std::size_t records);
 bool fake_is_enabled(int kind);
 bool fake_call_is_enabled(int domain, std::uint32_t callback);
 unsigned fake_subscribers();
+unsigned fake_stale_calls();                      // in the name of a subscriber that is gone
 unsigned fake_subscriptions();                    // how many there have been so far
 void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll
 unsigned fake_flushes();  // calls of cuptiActivityFlushAll

@@ -89,6 +89,7 @@ struct Gpu {
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
+  std::map<CUstream, std::pair<CUcontext, bool>> described;  // streams: their context, and whether they are captured
   std::uint64_t used = 0, pool_used = 0, next_address = 0x7f0000000000;
 };
 
@@ -336,6 +337,10 @@ EXPORT void fake_gpu_describe(const char* name, int major, int minor, int device
   gpu().devices = devices;
 }
 
+EXPORT void fake_gpu_stream(void* stream, void* context, bool capturing) {
+  const Lock lock(gpu().mutex);
+  gpu().described[static_cast<CUstream>(stream)] = {static_cast<CUcontext>(context), capturing};
+}
 EXPORT int fake_gpu_init() { return runtime_init(); }
 
 EXPORT int fake_gpu_call(const char* call, std::uint64_t duration) {
@@ -656,6 +661,27 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   *context = contexts.back();
   contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
+  const Lock lock(gpu().mutex);
+  const auto it = gpu().described.find(stream);
+  if (it == gpu().described.end()) return cuCtxGetCurrent(context);
+  *context = it->second.first;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  const Lock lock(gpu().mutex);
+  CUcontext current = nullptr;
+  if (const CUresult result = cuCtxGetCurrent(&current)) return result;
+  const auto& described = gpu().described;
+  if (stream == nullptr || stream == CU_STREAM_LEGACY)  // all streams of the context depend on it
+    return std::any_of(described.begin(), described.end(),
+                       [&](const auto& one) { return one.second == std::pair(current, true); })
+               ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+               : (*status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS);
+  const auto it = described.find(stream);
+  *status = it != described.end() && it->second.second ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuCtxSynchronize() {

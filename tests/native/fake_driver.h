@@ -14,6 +14,9 @@ extern "C" {
 void fake_gpu_describe(const char* name, int major, int minor, int devices);
 int fake_gpu_init();
 unsigned fake_gpu_context_waits();  // calls of cuCtxSynchronize()
+// What the driver says of a stream from now on: its context, and whether the program captures it. One that waits for the
+// default stream, as streams do unless they are made otherwise.
+void fake_gpu_stream(void* stream, void* context, bool capturing);
 
 int fake_gpu_call(const char* call, std::uint64_t duration);
 // `grid` and `block` have three numbers. The kernel starts `delay` later than it could.

@@ -1,9 +1,9 @@
-// The system calls of a recording, with the faults that a test asks for: preloaded (LD_PRELOAD) into the measured program.
+// The system calls of a recording, with the faults that a test asks for: preloaded (LD_PRELOAD) into the measured program, or
+// linked into a test.
 //
 // Writes, truncations and closes of captures (files called *.bin) are affected, nothing else; and the REALTIME
 // clock of the whole program.
 #include <dlfcn.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -63,7 +63,12 @@ bool take(std::atomic<std::int64_t>& count) {
   return false;
 }
 
-ssize_t real_writev(int fd, const iovec* parts, int count) { return syscall(SYS_writev, fd, parts, count); }
+// The function of this name that comes after this one: the system's, or a sanitizer's, which has to see the call.
+#define NEXT(function)                                                                                  \
+  ([] {                                                                                                 \
+    static const auto next = reinterpret_cast<decltype(&::function)>(dlsym(RTLD_NEXT, #function)); \
+    return next;                                                                                        \
+  }())
 
 }  // namespace
 
@@ -89,40 +94,38 @@ EXPORT std::uint64_t fault_count() { return faults().faults.load(); }
 
 EXPORT ssize_t writev(int fd, const iovec* parts, int count) {
   Faults& f = faults();
-  if (!is_capture(fd)) return real_writev(fd, parts, count);
+  if (!is_capture(fd)) return NEXT(writev)(fd, parts, count);
   if (take(f.writes_interrupted)) return fail(EINTR);
   if (f.writes_failing.load() > 0 && !take(f.writes_before) && take(f.writes_failing)) return fail(f.write_error.load());
   std::uint64_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
   if (const std::uint64_t speed = f.bytes_per_second.load()) usleep(static_cast<useconds_t>(bytes * 1'000'000 / speed));
   const std::uint64_t most = f.most_bytes.load();
-  if (most == 0 || bytes <= most) return real_writev(fd, parts, count);
+  if (most == 0 || bytes <= most) return NEXT(writev)(fd, parts, count);
   f.faults.fetch_add(1);
   std::vector<iovec> some;
   for (std::uint64_t left = most; left > 0 && count > 0; ++parts, --count) {
     some.push_back({parts->iov_base, std::min<std::size_t>(parts->iov_len, left)});
     left -= some.back().iov_len;
   }
-  return real_writev(fd, some.data(), static_cast<int>(some.size()));
+  return NEXT(writev)(fd, some.data(), static_cast<int>(some.size()));
 }
 
 EXPORT int ftruncate(int fd, off_t size) noexcept {
   const int error = faults().truncate_error.load();
   if (error != 0 && size != 0 && is_capture(fd)) return static_cast<int>(fail(error));
-  return static_cast<int>(syscall(SYS_ftruncate, fd, size));
+  return NEXT(ftruncate)(fd, size);
 }
 
 EXPORT int close(int fd) {
   const int error = faults().close_error.load();
   const bool fails = error != 0 && is_capture(fd);
-  const int status = static_cast<int>(syscall(SYS_close, fd));
+  const int status = NEXT(close)(fd);
   return fails ? static_cast<int>(fail(error)) : status;
 }
 
 EXPORT int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  using Real = int (*)(clockid_t, timespec*);
-  static const Real real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "clock_gettime"));
-  const int status = real(clock, time);
+  const int status = NEXT(clock_gettime)(clock, time);
   const std::int64_t step = faults().realtime_step.load(std::memory_order_relaxed);
   if (status != 0 || clock != CLOCK_REALTIME || step == 0) return status;
   const std::int64_t now = std::int64_t{time->tv_sec} * 1'000'000'000 + time->tv_nsec + step;

@@ -199,6 +199,52 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   CHECK(!CaptureReader(program.folder.only()).says("was not waited for"));
 }
 
+namespace {
+
+// Whether the program's context is waited for.
+bool waits(Program& program) {
+  const unsigned before = fake_gpu_context_waits();
+  CHECK_EQUAL(program.collector.synchronize(), 0);
+  return fake_gpu_context_waits() != before;
+}
+
+}  // namespace
+
+TEST(a_capture_counts_for_the_context_of_its_stream) {
+  Program program;
+  program.begin();
+  int stream = 0, another_context = 0;
+  CUcontext context = nullptr;
+  CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr);
+  const auto call = [&](std::uint32_t id, void* current) {
+    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, id, &stream, current, 0);
+  };
+  fake_gpu_stream(&stream, context, true);
+  call(kFakeBeginCapture, &another_context);
+  CHECK(!waits(program));
+  fake_gpu_stream(&stream, context, false);
+  call(kFakeEndCapture, context);
+  CHECK(waits(program));
+  fake_gpu_stream(&stream, &another_context, true);
+  call(kFakeBeginCapture, context);
+  CHECK(waits(program));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(a_capture_from_before_the_recording_is_not_waited_for) {
+  Program program;
+  CHECK_EQUAL(fake_gpu_init(), 0);
+  int stream = 0;
+  CUcontext context = nullptr;
+  CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr);
+  fake_gpu_stream(&stream, context, true);
+  program.begin();
+  CHECK(!waits(program));
+  fake_gpu_stream(&stream, context, false);
+  CHECK(waits(program));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
 TEST(an_end_inside_a_capture_leaves_it_alone_and_is_said) {
   Program program;
   program.begin();

@@ -1,0 +1,19 @@
+// What a test asks of the fake system (fake_system.cpp) and of its memory (fake_memory.cpp): programs that are linked with
+// them. Programs that are not take libfaults.so by LD_PRELOAD.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+void fault_writes(int error, std::int64_t before, std::int64_t count);
+void fault_short_writes(std::uint64_t bytes);
+void fault_interrupted_writes(std::int64_t count);
+void fault_slow_writes(std::uint64_t bytes_per_second);
+void fault_truncates(int error);
+void fault_closes(int error);
+std::uint64_t fault_count();
+
+// After `before` allocations by the collector, `count` fail. `own_threads`: of those by its own threads.
+void fault_allocations(std::int64_t before, std::int64_t count, bool own_threads);
+std::uint64_t fault_allocations_failed();
+}

@@ -1,0 +1,762 @@
+// Races, stuck parts and forks that once lost data or ended in the wrong file. What is lost has to be counted or said, and
+// each call has to return in time.
+#include <fcntl.h>
+#include <nvtx3/nvToolsExt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "capture_reader.h"
+#include "collector_under_test.h"
+#include "fake_cupti.h"
+#include "fake_system.h"
+
+// Children of a fork lack the threads that hold some of their memory, which LeakSanitizer takes for leaks; and the recording
+// of a child needs threads, which ThreadSanitizer allows when it is asked.
+extern "C" int __lsan_is_turned_off() { return 1; }
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0:atexit_sleep_ms=50"; }
+
+using namespace cutrace;
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRuntime = CUPTI_CB_DOMAIN_RUNTIME_API;
+constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+
+void sleep_ms(int time) { std::this_thread::sleep_for(milliseconds(time)); }
+
+// How long `body` takes, in milliseconds.
+template <typename Body>
+long time_of(Body&& body) {
+  const auto before = Clock::now();
+  body();
+  return static_cast<long>(std::chrono::duration_cast<milliseconds>(Clock::now() - before).count());
+}
+
+template <typename Condition>
+bool becomes_true(int within_ms, Condition&& condition) {
+  for (const auto end = Clock::now() + milliseconds(within_ms); Clock::now() < end; sleep_ms(1))
+    if (condition()) return true;
+  return condition();
+}
+
+void launch(int count) {
+  for (int i = 0; i < count; ++i) fake_launch("k", 1, 1, false);
+}
+
+std::size_t kernels(const CaptureReader& c) { return c.rows<rows::Kernels>().size(); }
+
+// Rows that were counted as lost, for whatever reason.
+std::uint64_t all_lost(const CaptureReader& c) {
+  std::uint64_t count = 0;
+  for (const auto& row : c.rows<rows::Losses>()) count += row.count;
+  return count;
+}
+
+std::multiset<std::string> marks(const CaptureReader& c) {
+  std::multiset<std::string> names;
+  for (const auto& row : c.rows<rows::NvtxMarks>()) names.insert(c.text(row.name));
+  return names;
+}
+
+// Files of the program itself, at the lowest free descriptors. ThreadSanitizer does not hear of closefrom(), so it must not
+// hear of descriptors that are taken again.
+class OwnFiles {
+ public:
+  explicit OwnFiles(const Folder& folder) {
+    for (std::size_t i = 0; i < files_.size(); ++i)
+      files_[i] = static_cast<int>(
+          syscall(SYS_openat, AT_FDCWD, (folder.path + "/own" + std::to_string(i)).c_str(), O_CREAT | O_RDWR, 0600));
+  }
+  void are_untouched() const {
+    for (const int fd : files_) {
+      struct stat status {};
+      CHECK(fstat(fd, &status) == 0);  // nobody has closed it
+      CHECK_EQUAL(status.st_size, 0);
+    }
+  }
+
+ private:
+  std::array<int, 8> files_{};
+};
+
+// A capture that is a pipe: whoever writes it waits until somebody reads.
+class Pipe {
+ public:
+  explicit Pipe(const Folder& folder) : path(folder.path + "/pipe") { CHECK_EQUAL(mkfifo(path.c_str(), 0600), 0); }
+  ~Pipe() {
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+    close(fd_);
+  }
+  void open_for_reading() {
+    fd_ = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+    CHECK(fd_ >= 0);
+  }
+  void read_into(const std::string& copy) {
+    thread_ = std::thread([this, copy] {
+      std::ofstream file(copy, std::ios::binary);
+      std::vector<char> bytes(1 << 16);
+      for (;;) {
+        const bool last = over_;
+        const ssize_t n = read(fd_, bytes.data(), bytes.size());
+        if (n > 0) file.write(bytes.data(), n);
+        else if (last) return;
+        else sleep_ms(1);
+      }
+    });
+  }
+  // All that has been written is in the copy then.
+  void finish() {
+    over_ = true;
+    thread_.join();
+  }
+  const std::string path;
+
+ private:
+  int fd_ = -1;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+// A child that does not end by itself is killed, and its status tells.
+template <typename Body>
+pid_t fork_child(Body&& body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(30);
+    body();
+    _exit(0);
+  }
+  return child;
+}
+void ends_well(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(!WIFSIGNALED(status));
+  CHECK_EQUAL(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+
+// ---- a writer or a disk that fails ----
+
+namespace {
+
+// Kernels and losses of a recording whose writer found no memory. It has either counted what it lost, or failed.
+void end_without_memory(Collector& collector, const Folder& folder, std::size_t launched, int patience, bool stuck) {
+  int stopped = -1;
+  const long time = time_of([&] { stopped = collector.stop(); });
+  CHECK(fault_allocations_failed() > 0);
+  fault_allocations(0, 0, true);
+  fake_set_flush_delay(0);
+  CHECK(time < 3 * patience + 1500);
+  CHECK_EQUAL(collector.running(), 0);
+  const CaptureReader c(folder.only(), true);
+  const bool counted = c.says("\"ended\"") && kernels(c) + all_lost(c) / 2 >= launched;
+  CHECK(stopped != 0 || counted);
+  if (stopped != 0) CHECK(std::string(collector.last_error()) != "");
+  CHECK(stopped != 0 || !stuck);
+  CHECK(becomes_true(8000, [] { return fake_subscribers() == 0; }));
+  // And the next one is whole, or is refused with a reason.
+  Folder next;
+  if (collector.start(next.options("flush_ms=5;cupti=" + std::string(fake_path())).c_str()) != 0) {
+    CHECK(std::string(collector.last_error()) != "");
+    return;
+  }
+  collector.inject();
+  fake_load_module();
+  launch(100);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(kernels(CaptureReader(next.only())), std::size_t{100});
+}
+
+}  // namespace
+
+TEST(a_writer_without_memory_is_said) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5;patience_ms=500"));
+  launch(1);
+  CHECK_EQUAL(collector.flush(), 0);
+  fault_allocations(0, kForever, true);
+  launch(5000);
+  sleep_ms(100);
+  end_without_memory(collector, folder, 5001, 500, false);
+}
+
+TEST(a_writer_without_memory_and_a_stuck_flush_end_in_time) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5;patience_ms=300"));
+  launch(1);
+  CHECK_EQUAL(collector.flush(), 0);
+  fake_set_flush_delay(5000);
+  launch(5000);
+  sleep_ms(50);
+  fault_allocations(0, kForever, true);
+  CHECK_EQUAL(collector.mark("wakes the writer"), 0);
+  sleep_ms(100);
+  end_without_memory(collector, folder, 5001, 300, true);
+}
+
+namespace {
+
+// The marks of a recording that begins while the writer of the one before is stuck in its disk, and of which `before` were
+// made. Each is in the capture once, or counted as lost; or the recording is refused until the one before has ended.
+void record_behind_a_stuck_writer(const std::string& options, int before, int pause_every) {
+  Collector collector;
+  Folder folder, second;
+  Pipe pipe(folder);
+  pipe.open_for_reading();
+  CHECK_EQUAL(collector.start(("output=" + pipe.path + ";kinds=nvtx;patience_ms=300;" + options).c_str()), 0);
+  for (int i = 0; i < before; ++i) {
+    if (i % pause_every == pause_every - 1) sleep_ms(1);
+    collector.mark(("mark " + std::to_string(i) + " of the first recording").c_str());
+  }
+  sleep_ms(100);
+  int stopped = -1;
+  CHECK(time_of([&] { stopped = collector.stop(); }) < 3 * 300 + 1500);
+  CHECK(stopped != 0);
+  const std::string more = second.options("kinds=nvtx;flush_ms=5;patience_ms=3000");
+  const bool refused = collector.start(more.c_str()) != 0;
+  if (refused) CHECK(std::string(collector.last_error()).find("before") != std::string::npos);
+  pipe.read_into(folder.path + "/copy");
+  if (refused) CHECK(becomes_true(10'000, [&] { return collector.start(more.c_str()) == 0; }));
+  constexpr int kSent = 100'000;
+  for (int i = 0; i < kSent; ++i) {
+    if (i % 1000 == 999) sleep_ms(2);
+    CHECK_EQUAL(collector.mark(("mark " + std::to_string(i) + " of the second recording").c_str()), 0);
+  }
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(second.only());
+  std::set<int> seen;
+  for (const std::string& name : marks(c)) {
+    CHECK(name.ends_with("of the second recording"));
+    CHECK(seen.insert(std::stoi(name.substr(5))).second);
+  }
+  CHECK_EQUAL(seen.size() + c.lost(rows::Loss::nvtx_dropped), std::size_t{kSent});
+}
+
+}  // namespace
+
+TEST(a_recording_behind_a_stuck_writer_loses_nothing_in_silence) { record_behind_a_stuck_writer("flush_ms=5", 6000, 6000); }
+TEST(a_recording_behind_a_writer_stuck_amid_marks_loses_nothing_in_silence) {
+  record_behind_a_stuck_writer("flush_ms=60000", 40'000, 500);
+}
+
+TEST(a_shared_cupti_is_not_called_after_it_was_left) {
+  Collector collector;
+  Folder folder;
+  Pipe pipe(folder);
+  pipe.open_for_reading();
+  fake_can_share(true);
+  const std::string options = "output=" + pipe.path + ";share=1;flush_ms=5;patience_ms=4000;cupti=" + fake_path();
+  CHECK_EQUAL(collector.start(options.c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  fake_create_context();
+  fake_load_module();
+  constexpr int kRounds = 20, kEach = 1000;
+  for (int i = 0; i < kRounds; ++i) {
+    launch(kEach);
+    sleep_ms(10);
+  }
+  std::atomic<int> stopped{-1};
+  std::thread stopper([&] { stopped = collector.stop(); });
+  sleep_ms(1800);
+  pipe.read_into(folder.path + "/copy");
+  stopper.join();
+  pipe.finish();
+  CHECK_EQUAL(fake_stale_calls(), 0u);
+  const CaptureReader c(folder.path + "/copy", stopped != 0);
+  if (stopped == 0) CHECK(kernels(c) + all_lost(c) >= std::size_t{kRounds * kEach});
+  CHECK(becomes_true(3000, [] { return fake_subscribers() == 0; }));
+}
+
+// ---- attaching ----
+
+TEST(launches_while_kinds_are_being_enabled_are_recorded_or_counted) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start((folder.options("flush_ms=5") + ";cupti=" + fake_path()).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  fake_create_context();
+  fake_delay_enabling(30);
+  const auto launch_from = [](int count) {
+    for (int i = 0; i < count; ++i) {
+      fake_enter_call(kRuntime, kFakeLaunchKernel);
+      launch(1);
+    }
+  };
+  std::thread first([&] { launch_from(1); });
+  sleep_ms(5);
+  std::thread second([&] { launch_from(100); }), third([&] { launch_from(100); });
+  for (std::thread* thread : {&first, &second, &third}) thread->join();
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK_EQUAL(kernels(c) + all_lost(c), std::size_t{201});
+}
+
+TEST(refusals_are_of_their_recording) {
+  Collector collector;
+  Folder first, second;
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMORY_POOL, CUPTI_ERROR_NOT_SUPPORTED);
+  collector.begin(first.options("flush_ms=5"));
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(first.only()).lost(rows::Loss::kind_refused), std::uint64_t{1});
+  CHECK_EQUAL(collector.start(second.options("kinds=nvtx").c_str()), 0);
+  CHECK_EQUAL(collector.mark("m"), 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(second.only());
+  CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{0});
+  CHECK(!c.says("refused"));
+}
+
+TEST(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not read what is being written
+  setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+  nvtxInitialize(nullptr);
+  fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
+  for (int round = 0; round < 10; ++round) {
+    Collector collector;
+    Folder folder;
+    CHECK_EQUAL(collector.start((folder.options("flush_ms=1") + ";cupti=" + fake_path()).c_str()), 0);
+    std::atomic<bool> done{false};
+    std::thread cutter([&] {
+      for (int i = 0; !done; ++i) {
+        nvtxMarkA("work");
+        const std::string path = folder.path + "/cut" + std::to_string(i);
+        if (collector.cut(path.c_str()) == 0) CHECK(CaptureReader(path).lost(rows::Loss::kind_refused) <= 1);
+      }
+    });
+    sleep_ms(5);
+    CHECK_EQUAL(collector.inject(), 1);
+    fake_create_context();
+    fake_load_module();
+    launch(10);
+    sleep_ms(10);
+    done = true;
+    cutter.join();
+    CHECK_EQUAL(collector.stop(), 0);
+  }
+}
+
+TEST(a_stop_during_the_attachment_leaves_cupti_to_the_next_recording) {
+  Collector collector;
+  Folder first, second;
+  CHECK_EQUAL(collector.start((first.options("flush_ms=5;patience_ms=1000") + ";cupti=" + fake_path()).c_str()), 0);
+  fake_delay_subscribing(100);
+  std::thread attaches([&] { collector.inject(); });
+  sleep_ms(20);
+  const long time = time_of([&] {
+    if (collector.stop() != 0) CHECK(std::string(collector.last_error()) != "");
+  });
+  CHECK(time < 3 * 1000 + 1500);
+  CHECK_EQUAL(collector.running(), 0);
+  attaches.join();
+  fake_delay_subscribing(0);
+  CHECK(becomes_true(2000, [] { return fake_subscribers() == 0; }));
+  collector.begin(second.options("flush_ms=5"));
+  launch(100);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(kernels(CaptureReader(second.only())), std::size_t{100});
+}
+
+// ---- descriptors that the program closes, as daemons do ----
+
+TEST(a_closed_descriptor_harms_no_file_of_the_program) {
+  Collector collector;
+  Folder folder, own;
+  collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
+  launch(1);
+  CHECK_EQUAL(collector.flush(), 0);
+  closefrom(3);
+  const OwnFiles files(own);
+  sleep_ms(50);
+  launch(100);
+  collector.flush();
+  int stopped = -1;
+  CHECK(time_of([&] { stopped = collector.stop(); }) < 3 * 1000 + 1500);
+  files.are_untouched();
+  const CaptureReader c(folder.only(), true);
+  if (stopped != 0) CHECK(std::string(collector.last_error()) != "");
+  else CHECK(c.says("\"ended\"") && kernels(c) + all_lost(c) >= 101);
+}
+
+TEST(cuts_go_on_after_the_descriptors_were_closed) {
+  Collector collector;
+  Folder folder, own;
+  collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
+  launch(1);
+  CHECK_EQUAL(collector.flush(), 0);
+  closefrom(3);
+  const OwnFiles files(own);
+  std::size_t seen = 0;
+  std::uint64_t lost = 0;
+  bool said = false;
+  for (int i = 0; i < 3; ++i) {
+    launch(100);
+    const std::string path = folder.path + "/cut" + std::to_string(i);
+    const int status = collector.cut(path.c_str());
+    if (status < 0) said = true;
+    if (status != 0) continue;
+    const CaptureReader c(path);
+    seen += kernels(c);
+    lost += all_lost(c);
+  }
+  if (collector.stop() != 0) said = true;
+  files.are_untouched();
+  for (const std::string& path : folder.captures()) {
+    if (path.find("/cut") != std::string::npos) continue;
+    const CaptureReader c(path, said);
+    seen += kernels(c);
+    lost += all_lost(c);
+  }
+  CHECK(said || seen + lost >= 301);
+}
+
+TEST(a_stop_after_the_descriptors_were_closed_waits_for_no_dump) {
+  Collector collector;
+  Folder folder;
+  constexpr int kPatience = 4000;
+  collector.begin(folder.options("flush_ms=5;last_ms=1000;patience_ms=4000;dump=" + folder.path + "/run.bin"));
+  closefrom(3);
+  CHECK(time_of([&] { collector.stop(); }) < kPatience / 2);
+  CHECK_EQUAL(collector.running(), 0);
+}
+
+TEST(a_signal_dumps_once_after_the_descriptors_were_closed) {
+  Collector collector;
+  Folder folder, dumps, own;
+  collector.begin(folder.options("flush_ms=50;last_ms=10000;dump=" + dumps.path + "/run.bin"));
+  launch(1);
+  closefrom(3);
+  const OwnFiles files(own);
+  const auto used = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+  };
+  const long before = used();
+  sleep_ms(400);
+  CHECK(used() - before < 200);
+  CHECK_EQUAL(dumps.captures().size(), std::size_t{0});
+  CHECK_EQUAL(kill(getpid(), SIGUSR2), 0);
+  CHECK(becomes_true(5000, [&] { return std::filesystem::exists(dumps.path + "/run-1.bin"); }));
+  sleep_ms(100);
+  CHECK_EQUAL(kernels(CaptureReader(dumps.only())), std::size_t{1});
+  files.are_untouched();
+  collector.stop();
+  files.are_untouched();
+}
+
+// ---- what each file says ----
+
+TEST(facts_that_were_forgotten_are_counted_once) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5"));
+  constexpr unsigned kStreams = 17'000;
+  for (unsigned i = 0; i < kStreams; ++i) {
+    CUpti_ActivityStream stream{};
+    stream.kind = CUPTI_ACTIVITY_KIND_STREAM;
+    stream.contextId = 1;
+    stream.streamId = 100 + i;
+    CHECK(fake_record(&stream, sizeof stream));
+  }
+  CHECK_EQUAL(collector.flush(), 0);
+  std::uint64_t lost = 0;
+  std::size_t streams = 0;
+  for (int i = 0; i < 5; ++i) {
+    launch(1);
+    CHECK_EQUAL(collector.flush(), 0);
+    const std::string path = folder.path + "/cut" + std::to_string(i);
+    CHECK_EQUAL(collector.cut(path.c_str()), 0);
+    const CaptureReader c(path);
+    streams = c.rows<rows::Streams>().size();
+    lost += c.lost(rows::Loss::table_limit);
+  }
+  CHECK_EQUAL(collector.stop(), 0);
+  for (const std::string& path : folder.captures())
+    if (path.ends_with(".bin")) lost += CaptureReader(path).lost(rows::Loss::table_limit);
+  CHECK(streams < kStreams);
+  CHECK_EQUAL(lost, std::uint64_t{kStreams - streams});
+}
+
+TEST(a_thread_of_five_milliseconds_has_its_name) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start(folder.options("kinds=nvtx;flush_ms=50").c_str()), 0);
+  sleep_ms(100);  // names of all threads are read at the beginning
+  std::map<std::uint32_t, std::string> expected;
+  for (int i = 0; i < 3; ++i)
+    std::thread([&] {
+      const std::string name = "brief " + std::to_string(i);
+      pthread_setname_np(pthread_self(), name.c_str());
+      collector.mark("m");
+      expected[static_cast<std::uint32_t>(syscall(SYS_gettid))] = name;
+      sleep_ms(5);
+    }).join();
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  std::map<std::uint32_t, std::string> found;
+  for (const auto& row : c.rows<rows::Threads>())
+    if (c.text(row.name).starts_with("brief")) found[row.thread] = c.text(row.name);
+  CHECK(found == expected);
+}
+
+// ---- forks ----
+
+TEST(a_fork_amid_stream_captures_hangs_nobody) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5"));
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  const auto capture = [](void* stream) {
+    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeBeginCapture, stream, nullptr, 0);
+    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeEndCapture, stream, nullptr, 0);
+  };
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      int stream = 0;
+      while (!done) capture(&stream);
+    });
+  for (int i = 0; i < 60; ++i)
+    ends_well(fork_child([&] {
+      int stream = 0;
+      alarm(5);
+      capture(&stream);
+    }));
+  done = true;
+  for (auto& thread : threads) thread.join();
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(a_start_that_waits_for_its_disk_holds_up_no_fork_and_no_stop) {
+  Collector collector;
+  Folder folder;
+  {
+    Folder other;  // the fork handlers are there from the first recording on
+    CHECK_EQUAL(collector.start(other.options("kinds=nvtx").c_str()), 0);
+    CHECK_EQUAL(collector.stop(), 0);
+  }
+  Pipe pipe(folder);
+  std::thread starter([&] { collector.start(("output=" + pipe.path + ";kinds=nvtx;patience_ms=500").c_str()); });
+  sleep_ms(100);  // it waits for a reader now
+  std::atomic<int> ended{0};
+  std::thread forker([&] {
+    ends_well(fork_child([] {}));
+    ++ended;
+  });
+  std::thread stopper([&] {
+    collector.stop();
+    ++ended;
+  });
+  std::thread asker([&] {
+    collector.statistics();
+    collector.notes();
+    ++ended;
+  });
+  const bool in_time = becomes_true(3000, [&] { return ended == 3; });
+  pipe.open_for_reading();
+  pipe.read_into(folder.path + "/copy");
+  for (std::thread* thread : {&starter, &forker, &stopper, &asker}) thread->join();
+  CHECK(in_time);
+  if (collector.running()) CHECK_EQUAL(collector.stop(), 0);
+}
+
+TEST(a_fork_during_a_cut_leaves_the_child_no_file) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=5"));
+  for (int round = 0; round < 5; ++round) {
+    launch(200);
+    CHECK_EQUAL(collector.flush(), 0);
+    const std::size_t files = folder.captures().size();
+    fault_slow_writes(20'000);
+    std::thread cutter([&] { CHECK_EQUAL(collector.cut((folder.path + "/cut" + std::to_string(round)).c_str()), 0); });
+    CHECK(becomes_true(5000, [&] { return folder.captures().size() > files; }));  // the next one is there already
+    const pid_t child = fork_child([&] {
+      for (int fd = 0; fd < 256; ++fd) {
+        std::error_code gone;
+        const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), gone).string();
+        if (path.starts_with(folder.path)) _exit(1);
+      }
+    });
+    fault_slow_writes(0);
+    ends_well(child);
+    cutter.join();
+  }
+  CHECK_EQUAL(collector.stop(), 0);
+}
+
+namespace {
+
+// A program whose first NVTX call starts a recording, as `cutrace run` has it; the call is made here.
+struct Recorded {
+  Recorded() {
+    setenv("CUTRACE_OPTIONS", folder.options("flush_ms=5;cupti=" + std::string(fake_path())).c_str(), 1);
+    setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+    nvtxMarkA("first");
+    CHECK_EQUAL(collector.running(), 1);
+  }
+  // Marks by process, each of them with a file of its own.
+  std::map<pid_t, std::multiset<std::string>> by_process(bool torn = false) const {
+    std::map<pid_t, std::multiset<std::string>> found;
+    for (const std::string& path : folder.captures()) {
+      const CaptureReader c(path, torn);
+      CHECK(found.emplace(static_cast<pid_t>(c.pid), marks(c)).second);
+      CHECK_EQUAL(all_lost(c), std::uint64_t{0});
+      CHECK(torn || c.says("\"ended\""));
+    }
+    return found;
+  }
+  Collector collector;
+  Folder folder;
+};
+
+using Names = std::multiset<std::string>;
+
+}  // namespace
+
+TEST(a_child_of_a_process_that_used_nvtx_is_recorded) {
+  Recorded program;
+  const pid_t child = fork_child([] {
+    nvtxMarkA("child");
+    std::exit(0);
+  });
+  ends_well(child);
+  nvtxMarkA("parent");
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto found = program.by_process();
+  CHECK_EQUAL(found.size(), std::size_t{2});
+  CHECK(found.at(child) == Names{"child"});
+  CHECK(found.at(getpid()) == (Names{"first", "parent"}));
+}
+
+TEST(a_child_that_ends_without_handlers_keeps_what_was_flushed) {
+  Recorded program;
+  const pid_t child = fork_child([] {
+    nvtxMarkA("child");
+    sleep_ms(500);
+    _exit(0);
+  });
+  ends_well(child);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto found = program.by_process(true);
+  CHECK_EQUAL(found.size(), std::size_t{2});
+  CHECK(found.at(child) == Names{"child"});
+}
+
+TEST(a_child_without_nvtx_leaves_no_file) {
+  Recorded program;
+  ends_well(fork_child([] { std::exit(0); }));
+  ends_well(fork_child([] { _exit(0); }));
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK_EQUAL(program.by_process().size(), std::size_t{1});
+}
+
+TEST(a_pool_of_children_is_recorded_each_by_itself) {
+  Recorded program;
+  std::map<pid_t, Names> expected{{getpid(), {"first"}}};
+  const auto mark_often = [](const std::string& who, Names* made) {
+    for (int i = 0; i < 50; ++i) {
+      const std::string name = who + " " + std::to_string(i);
+      nvtxMarkA(name.c_str());
+      if (made != nullptr) made->insert(name);
+    }
+  };
+  for (int n = 0; n < 4; ++n) {
+    const std::string who = "child " + std::to_string(n);
+    const pid_t child = fork_child([&] {
+      mark_often(who, nullptr);
+      sleep_ms(20);
+      std::exit(0);
+    });
+    for (int i = 0; i < 50; ++i) expected[child].insert(who + " " + std::to_string(i));
+    mark_often("parent " + std::to_string(n), &expected[getpid()]);
+  }
+  for (const auto& [process, names] : expected)
+    if (process != getpid()) ends_well(process);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  CHECK(program.by_process() == expected);
+}
+
+TEST(a_child_that_forks_again_is_recorded_as_its_child_is) {
+  Recorded program;
+  const pid_t child = fork_child([] {
+    nvtxMarkA("child before");
+    ends_well(fork_child([] {
+      nvtxMarkA("grandchild");
+      std::exit(0);
+    }));
+    nvtxMarkA("child after");
+    std::exit(0);
+  });
+  ends_well(child);
+  CHECK_EQUAL(program.collector.stop(), 0);
+  const auto found = program.by_process();
+  CHECK_EQUAL(found.size(), std::size_t{3});
+  CHECK(found.at(child) == (Names{"child after", "child before"}));
+  CHECK(std::ranges::any_of(found, [](const auto& one) { return one.second == Names{"grandchild"}; }));
+}
+
+TEST(children_forked_amid_nvtx_calls_are_recorded) {
+  Recorded program;
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      const nvtxDomainHandle_t domain = nvtxDomainCreateA("library");
+      while (!done) {
+        nvtxDomainRegisterStringA(domain, "a text");
+        nvtxRangePushA("step");
+        nvtxRangePop();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    });
+  std::set<pid_t> children;
+  for (int i = 0; i < 10; ++i) {
+    const pid_t child = fork_child([] {
+      nvtxDomainRegisterStringA(nvtxDomainCreateA("child's"), "a text of the child");
+      nvtxMarkA("child");
+      std::exit(0);
+    });
+    ends_well(child);
+    children.insert(child);
+  }
+  done = true;
+  for (auto& thread : threads) thread.join();
+  CHECK_EQUAL(program.collector.stop(), 0);
+  std::size_t recorded = 0;
+  for (const std::string& path : program.folder.captures()) {
+    const CaptureReader c(path);
+    if (static_cast<pid_t>(c.pid) == getpid()) continue;
+    CHECK(children.contains(static_cast<pid_t>(c.pid)));
+    CHECK(marks(c) == Names{"child"});
+    ++recorded;
+  }
+  CHECK_EQUAL(recorded, children.size());
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
