@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -52,7 +53,7 @@ State& state() {
 // A plain array: exit handlers run after the thread's C++ objects are gone.
 thread_local char last_error[1024] = "";
 
-int fail(const std::string& message) {
+int fail(std::string_view message) {
   const std::size_t size = std::min(message.size(), sizeof last_error - 1);
   std::memcpy(last_error, message.data(), size);
   last_error[size] = '\0';
@@ -69,8 +70,8 @@ template <typename Body>
 int guarded(Body&& body) {
   try {
     return body();
-  } catch (const std::exception& e) {
-    return fail(std::string("out of memory or threads: ") + e.what());
+  } catch (const std::exception&) {
+    return fail("the collector got no memory; the recording goes on");
   }
 }
 
@@ -180,8 +181,12 @@ void after_fork_in_parent() {
 }
 // The first NVTX event of a forked child starts a recording of its own, in the folder of the parent's.
 void start_in_child() {
-  if (start(state().inherited.c_str()) != 0) std::fprintf(stderr, "cutrace: %s\n", last_error);
-  else if (const auto recording = current()) recording->note_nvtx();
+  const int failed = guarded([] {
+    const int status = start(state().inherited.c_str());
+    if (const auto recording = current()) recording->note_nvtx();
+    return status;
+  });
+  if (failed) std::fprintf(stderr, "cutrace: %s\n", last_error);
 }
 // The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI call, no
 // flush, no join.

@@ -358,7 +358,7 @@ void Recording::detach(const Request* stop) {
     changed_.wait(lock, [&] { return attach_ != Attach::trying; });
   }
   if (writer_.uses_cupti()) {
-    gather_device_facts();
+    if (stop != nullptr) gather_device_facts();
     const bool synchronize = stop != nullptr && options_.synchronize;
     const bool waited = source_.detach(stop != nullptr && stop->at_exit, synchronize, stop != nullptr ? stop->context : nullptr,
                                        [this] { return writes(); });
