@@ -18,8 +18,9 @@
 
 class CaptureReader {
  public:
-  // `torn` allows the file to end inside a block, as that of a killed process may.
-  explicit CaptureReader(const std::string& path, bool torn = false) {
+  // `torn` allows the file to end inside a block, as that of a killed process may, and to begin with other blocks than the
+  // one about its process, as on a disk that was full.
+  explicit CaptureReader(const std::string& path, bool torn = false) : torn_(torn) {
     std::ifstream file(path, std::ios::binary);
     CHECK(file.good());
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
@@ -44,7 +45,7 @@ class CaptureReader {
       block(h, payload);
       at += size;
     }
-    CHECK(!processes.empty());
+    CHECK(torn_ || !processes.empty());
   }
 
   template <typename Row>
@@ -75,13 +76,15 @@ class CaptureReader {
   std::map<std::uint32_t, std::string> strings{{0, ""}};
 
  private:
+  bool torn_;
+
   void block(const cutrace::BlockHeader& h, const char* payload) {
     using namespace cutrace::rows;
     if (h.kind == kProcessBlock) {
       processes.emplace_back(payload, h.payload_size);
       return;
     }
-    CHECK(!processes.empty());
+    CHECK(torn_ || !processes.empty());
     if (h.kind == kStringsBlock) {
       const char* text = payload + std::size_t{8} * h.rows;
       for (std::uint32_t i = 0; i < h.rows; ++i) {

@@ -22,8 +22,12 @@ struct Register {
   Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
 };
 
+// What a failure is to say besides what failed: the seed of a random test, what it was doing.
+inline std::string (*about)() = nullptr;
+
 [[noreturn]] inline void failed(const char* file, int line, const std::string& what) {
   std::cerr << file << ":" << line << ": " << what << std::endl;
+  if (about != nullptr) std::cerr << about() << std::endl;
   std::_Exit(1);
 }
 

@@ -498,6 +498,10 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   std::vector<Full> waiting;
   {
     const std::lock_guard lock(fake().mutex);
+    std::erase_if(fake().producers, [](const std::shared_ptr<Producer>& producer) {
+      const std::lock_guard its(producer->mutex);
+      return producer.use_count() == 1 && producer->buffer == nullptr;  // its thread is gone
+    });
     producers = fake().producers;
     waiting.swap(fake().waiting);
   }
