@@ -52,6 +52,15 @@ def build_loops(folder: Path, arch: str) -> None:
                   "-o", folder / f"lib{name}.so", NATIVE / f"{name}.cu"])  # fmt: skip
 
 
+def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
+    """Compile what late_start.py needs into ``folder``; ``fake``: without the part that nvcc compiles."""
+    if not fake:
+        _compile(["nvcc", "-O2", "-std=c++20", f"-arch={arch}", "-Xcompiler", "-fPIC", "-shared",
+                  "-o", folder / "liblate_start_calls.so", NATIVE / "late_start_calls.cu"])  # fmt: skip
+    _compile(["g++", "-O2", "-std=c++20", "-fPIC", "-shared", *_headers(), "-o", folder / "liblate_start.so",
+              NATIVE / "late_start.cpp", "-ldl", "-lpthread"])  # fmt: skip
+
+
 def _headers() -> list[str]:
     finder = NATIVE.parents[1] / "cmake" / "find_headers.py"
     found = subprocess.run([sys.executable, finder], capture_output=True, text=True)
