@@ -1,6 +1,7 @@
 """What recording costs: cutrace beside no tool, a null collector, torch.profiler and Proton.
 
     python benchmarks/overhead.py --out results.json [--rounds 10] [--quick] [--only launches,torch_loop,...]
+        [--collector before=build/libcutrace_collector.so]
 
 Each round runs every (workload, configuration) once, in an order that rotates, each in a process that is new to
 CUDA. The workloads time themselves after a warm-up. Needs an NVIDIA GPU, nvcc, PyTorch with Triton, and cutrace
@@ -37,13 +38,15 @@ THREADS = (1, 8)
 
 @dataclass(frozen=True)
 class Config:
-    """A tool and its settings. ``python_launches``: drives the native launch loop from Python too."""
+    """A tool and its settings. ``python_launches``: drives the native launch loop from Python too; ``library``: of the
+    tool ``collector``, a build that is injected as it is."""
 
     name: str
     tool: str
     options: dict[str, Any] = field(default_factory=dict)
     native: bool = True
     python_launches: bool = False
+    library: str = ""
 
     @property
     def record_options(self) -> list[str]:
@@ -93,7 +96,8 @@ class Campaign:
         self.programs = Programs(folder / "build", args.arch)
         self.server = TorchServer(args.out.with_suffix(".log"))
         self.workloads = [w for w in (*NATIVE_WORKLOADS, *TORCH_WORKLOADS) if _chosen(w, args.only)]
-        self.configs = [c for c in CONFIGS if not args.configs or c.name in args.configs]
+        further = [Config(label, "collector", library=path) for label, path in args.collector]
+        self.configs = [c for c in CONFIGS if not args.configs or c.name in args.configs] + further
         self.threads = [t for t, name in zip(THREADS, NATIVE_WORKLOADS, strict=True) if name in self.workloads]
         self.torch = [w for w in TORCH_WORKLOADS if w in self.workloads]
         self.result: dict[str, Any] = {
@@ -103,6 +107,7 @@ class Campaign:
             "machine": machine.facts(),
             "versions": {"cutrace": cutrace.__version__},
             "sizes": asdict(self.sizes),
+            "collectors": dict(args.collector),
             "rounds": 0,
             "measurements": [],
             "captures": [],
@@ -161,7 +166,7 @@ class Campaign:
         command = [self.programs.launch_main, *map(str, numbers)]
         lines = self._launch(config, command, timeout=120)
         end = {key: value for line in lines[-2:] for key, value in line.items()}
-        if config.tool == "cutrace":
+        if config.tool in ("cutrace", "collector"):
             self._capture(config, number, end)
         for line in lines[:-2]:
             self._add(line, config.name, number, peak_memory=end["peak_memory"], max_rss=end["max_rss"])
@@ -177,7 +182,7 @@ class Campaign:
     def _torch(self, config: Config, number: int) -> None:
         late = config.tool == "late"
         answers = self.server.measure(self._request(config, workloads=self.torch, stop=late), timeout=120)
-        if config.tool in ("cutrace", "late") and not (self.folder / "run.bin").exists():
+        if config.tool in ("cutrace", "collector", "late") and not (self.folder / "run.bin").exists():
             # The time of a program that was not recorded says nothing.
             raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
@@ -204,13 +209,16 @@ class Campaign:
         }
 
     def _settings(self, config: Config) -> dict[str, Any]:
+        capture = self.folder / "run.bin"
+        # A recording that fails must not be taken for the one before.
+        capture.unlink(missing_ok=True)
         if config.tool in ("cutrace", "late"):
-            capture = self.folder / "run.bin"
-            # A recording that fails must not be taken for the one before.
-            capture.unlink(missing_ok=True)
             return {"capture": str(capture), "options": config.options}
+        options = completed(Options.of(**config.options))
+        if config.tool == "collector":
+            variables = {environment.CUDA: config.library, environment.NVTX: config.library}
+            return {"environment": variables | {environment.OPTIONS: options.text(output=capture)}}
         if config.tool == "null":
-            options = completed(Options.of(**config.options))
             text = options.text(directory=self.folder)
             return {"environment": {environment.CUDA: str(self.programs.null_collector), environment.OPTIONS: text}}
         return {}
@@ -288,6 +296,13 @@ def _chosen(workload: str, only: list[str]) -> bool:
     return not only or any(workload.startswith(name) for name in only)
 
 
+def _labelled(text: str) -> tuple[str, str]:
+    label, _, path = text.partition("=")
+    if not label or not Path(path).is_file() or label in {c.name for c in CONFIGS}:
+        raise argparse.ArgumentTypeError(f"{text}: give LABEL=LIB, a new name and a file that is there")
+    return label, str(Path(path).absolute())
+
+
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = ", ".join((*NATIVE_WORKLOADS, *TORCH_WORKLOADS, "exit"))
@@ -298,6 +313,8 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], help=f"beginnings of: {names}")
     parser.add_argument("--configs", type=lambda text: text.split(","), default=[],
                         help=f"some of: {', '.join(c.name for c in CONFIGS)}")  # fmt: skip
+    parser.add_argument("--collector", type=_labelled, action="append", default=[], metavar="LABEL=LIB",
+                        help="measure this libcutrace_collector.so too, e.g. an older one")  # fmt: skip
     parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
     parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: the one that is there)")
     args = parser.parse_args(arguments)

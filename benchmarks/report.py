@@ -91,12 +91,15 @@ class Overheads:
     """The times of a result file, by workload, configuration and round (ns an operation)."""
 
     def __init__(self, result: dict[str, Any]) -> None:
+        further = result.get("collectors", {})
+        self.titles = CONFIGS | {label: f"collector of {label}" for label in further}
+        self.ratios = RATIOS + tuple((label, "null", 1.05) for label in further)
         self._times: dict[tuple[str, str], dict[int, float]] = {}
         for row in result["measurements"]:
             self._times.setdefault((row["workload"], row["config"]), {})[row["round"]] = row["ns_per_op"]
 
     def configs(self, workload: str) -> list[str]:
-        return [config for config in CONFIGS if (workload, config) in self._times]
+        return [config for config in self.titles if (workload, config) in self._times]
 
     def workloads(self) -> list[str]:
         return [workload for workload in WORKLOADS if self.configs(workload)]
@@ -142,18 +145,20 @@ def time_table(overheads: Overheads) -> Iterator[str]:
         title = WORKLOADS[workload]
         for config in overheads.configs(workload):
             added = None if config.startswith("none") else overheads.added(workload, config)
-            yield f"| {title} | {CONFIGS[config]} | {_spread(overheads.total(workload, config))} | {_spread(added)} |"
+            total = _spread(overheads.total(workload, config))
+            yield f"| {title} | {overheads.titles[config]} | {total} | {_spread(added)} |"
             title = ""
 
 
 def ratio_table(overheads: Overheads) -> Iterator[str]:
     """Ratios of added times, each with its verdict: a row a workload, a column a target."""
-    columns = (f"{CONFIGS[tool]} / {CONFIGS[other]}: at most {limit}" for tool, other, limit in RATIOS)
+    titles, ratios = overheads.titles, overheads.ratios
+    columns = (f"{titles[tool]} / {titles[other]}: at most {limit}" for tool, other, limit in ratios)
     yield f"| added time | {' | '.join(columns)} |"
-    yield "|---|" + "---:|" * len(RATIOS)
+    yield "|---|" + "---:|" * len(ratios)
     for workload in overheads.workloads():
         cells = []
-        for tool, other, limit in RATIOS:
+        for tool, other, limit in ratios:
             verdict = overheads.verdict(workload, tool, other, limit)
             ratio = overheads.ratio(workload, tool, other)
             # A tool that adds nothing that can be measured has no ratio to it.

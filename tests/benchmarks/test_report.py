@@ -82,6 +82,14 @@ def test_no_ratio_to_a_tool_that_adds_nothing(report: ModuleType) -> None:
     assert overheads.ratio("launches_1", "cutrace", "null") is None
 
 
+def test_a_further_collector_is_shown_beside_the_null_collector(report: ModuleType) -> None:
+    made = result(none=[1000], null=[2000], cutrace=[2050], before=[2100]) | {"collectors": {"before": "lib.so"}}
+    text = report.markdown(made)
+    assert "| collector of before | 2,100 (2,100 to 2,100) | 1,100 (1,100 to 1,100) |" in text
+    assert "collector of before / null collector: at most 1.05" in text
+    assert "| 1.05 pass | - | - | - | 1.10 fail |".replace("-", "not measured") in text
+
+
 def test_what_was_not_measured_does_not_pass(report: ModuleType) -> None:
     made = result(none=[1])
     assert {t.verdict for t in report.targets(made)} == {"not measured"}
