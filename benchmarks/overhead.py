@@ -267,7 +267,10 @@ class Campaign:
     def _capture(self, config: Config, number: int, end: dict[str, Any]) -> None:
         exit_seconds = (end["ended_boottime_ns"] - end["exit_boottime_ns"]) / 1e9
         row = {"config": config.name, "round": number, "launched": end["kernels"], "exit_seconds": exit_seconds}
-        self.result["captures"].append(row | _describe(self.folder / "run.bin", unknown=number == 0))
+        contents = _describe(self.folder / "run.bin", unknown=number == 0)
+        if "kernels" not in contents["rows"]:
+            raise Failed(f"{config.name} recorded no kernels")
+        self.result["captures"].append(row | contents)
 
     def _add(self, line: dict[str, Any], config: str, number: int, **more: Any) -> None:
         self.result["measurements"].append({"round": number, "config": config, **line, **more})
