@@ -1,6 +1,6 @@
 #!/bin/bash
 # Everything that needs a GPU, in one command:
-#   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|all]...
+#   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|endings|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
 # Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
@@ -10,10 +10,11 @@
 # are left out of `all` without it. GOLDEN is the folder of CuPy's golden files (default: OUT_DIR/golden): where it has none,
 # stability writes them and packs them into golden-cupy.tar.gz, else it checks them alone.
 # OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt,
+# endings.json, endings.txt,
 # stability.{json,md,log}, sensitivity.{json,md,log}, golden-cupy.tar.gz.
 set -u
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|all]...}
+out=${1:?usage: gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|endings|all]...}
 shift
 mkdir -p "$out"
 out=$(readlink -f "$out")
@@ -83,6 +84,11 @@ soak() {
   tail -n 40 "$out/soak.txt"
 }
 
+endings() {
+  timeout -k 10 "$(at_most 240)" python3 benchmarks/endings.py --out "$out/endings.json" > "$out/endings.txt" 2>&1 || failed+=" endings"
+  cat "$out/endings.txt"
+}
+
 overhead() {
   local program=benchmarks/nvtx_cost.py
   if [ -e $program ]; then
@@ -102,13 +108,13 @@ overhead() {
 
 for part in "${@:-all}"; do
   case $part in
-    captures | tests | plugin | stability | sensitivity | overhead | soak) $part ;;
+    captures | tests | plugin | stability | sensitivity | overhead | soak | endings) $part ;;
     all)
-      captures; tests; plugin; soak
+      captures; tests; plugin; soak; endings
       if [ -n "${CUPY_TESTS:-}" ]; then stability; sensitivity; fi
       overhead  # takes the time that is left
       ;;
-    *) echo "unknown part $part: captures, tests, plugin, stability, sensitivity, overhead, soak or all" >&2; exit 2 ;;
+    *) echo "unknown part $part: captures, tests, plugin, stability, sensitivity, overhead, soak, endings or all" >&2; exit 2 ;;
   esac
 done
 echo "took $SECONDS s${failed:+; FAILED:$failed}"

@@ -61,6 +61,14 @@ def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
               NATIVE / "late_start.cpp", "-ldl", "-lpthread"])  # fmt: skip
 
 
+def build_endings(folder: Path) -> Path:
+    """Compile what the programs of endings.py do, and give its path. Raises :class:`Failed`."""
+    library = folder / "libendings_work.so"
+    _compile(["g++", "-O2", "-std=c++20", "-fPIC", "-shared", *_headers(), "-o", library,
+              NATIVE / "endings_work.cpp", "-ldl", "-lpthread"])  # fmt: skip
+    return library
+
+
 def _headers() -> list[str]:
     finder = NATIVE.parents[1] / "cmake" / "find_headers.py"
     found = subprocess.run([sys.executable, finder], capture_output=True, text=True)
