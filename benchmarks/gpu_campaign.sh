@@ -80,7 +80,7 @@ sensitivity() {
 }
 
 soak() {
-  timeout -k 10 "$(at_most 200)" python3 benchmarks/soak.py --out "$out/soak.json" > "$out/soak.txt" 2>&1 || failed+=" soak"
+  timeout -k 10 "$(at_most 480)" python3 benchmarks/soak.py --out "$out/soak.json" > "$out/soak.txt" 2>&1 || failed+=" soak"
   tail -n 40 "$out/soak.txt"
 }
 

@@ -87,6 +87,9 @@ _LATE = {
     "domains_ids": f"{_START} runtime_domain driver_domain {_IDS} runtime_domain_off driver_domain_off",
     "one_callback_ids": f"{_START} runtime_one_callback driver_one_callback {_IDS}",
     "callbacks_and_ids": f"{_START} runtime_callbacks driver_callbacks {_IDS}",
+    "ids_sync_off": f"{_START} on_38 off_38 {_IDS}",
+    "ids_sync": f"{_START} on_38 {_IDS}",
+    "ids_internal_launches": f"{_START} on_48 {_IDS}",
     "unsubscribed_ids": f"buffers kernel {_IDS}",
     "runtime_callbacks": f"{_START} runtime_callbacks",
     "v2_minus": f"subscribe_v2 kernel {_MINUS}",
@@ -223,7 +226,7 @@ class Measured:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        timer = threading.Timer(60, self._process.kill)
+        timer = threading.Timer(30, self._process.kill)
         timer.start()
         line = self._process.stdout.readline()
         timer.cancel()

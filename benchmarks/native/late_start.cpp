@@ -241,7 +241,17 @@ void enable_v2(const char* step, CUpti_ActivityKind kind, bool only_wanted, int*
     config.options = &options;
   }
   if (t.cupti.of_several.ActivityEnable == nullptr) return note(step, "this CUPTI has no cuptiActivityEnable_v2");
-  check(step, t.cupti.of_several.ActivityEnable(t.subscriber, kind, &config));
+  const CUptiResult result = t.cupti.of_several.ActivityEnable(t.subscriber, kind, &config);
+  if (result == CUPTI_SUCCESS) return;
+  // What sizes the library wants where the header leaves it open.
+  for (std::size_t fields_size : {config.fields.size, std::size_t{0}})
+    for (std::size_t calls_size : {calls.size, offsetof(CallOptions, enable) + 1}) {
+      config.fields.size = field_count == 0 ? fields_size : config.fields.size;
+      calls.size = calls_size;
+      if (t.cupti.of_several.ActivityEnable(t.subscriber, kind, &config) != CUPTI_SUCCESS) continue;
+      return note(step, "works with sizes " + std::to_string(config.fields.size) + " and " + std::to_string(calls.size));
+    }
+  check(step, result);
 }
 
 void subscribe(const char* step, bool v2) {
@@ -287,6 +297,8 @@ void do_step(const std::string& word) {
     std::size_t size = sizeof on;
     return check(step, t.cupti.set_attribute(kUserDefinedRecords, &size, &on));
   }
+  if (word.rfind("on_", 0) == 0) return check(step, t.cupti.enable(static_cast<CUpti_ActivityKind>(std::atoi(step + 3))));
+  if (word.rfind("off_", 0) == 0) return check(step, t.cupti.disable(static_cast<CUpti_ActivityKind>(std::atoi(step + 4))));
   if (word == "kernel") return check(step, t.cupti.enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
   if (word == "kernel_fields")
     return enable_v2(step, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, false, kernel_fields, std::size(kernel_fields));

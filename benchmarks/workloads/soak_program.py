@@ -136,7 +136,7 @@ def cycles(gpu: Gpu, count: int, deadline: float, folder: Path, again: list[str]
     import cutrace
 
     held: list[int] = []
-    recorded = lost = forks = spawned = 0
+    recorded = lost = without_times = forks = spawned = 0
     each = 16
     gpu.launches(1, each)
     cycle = 0
@@ -159,31 +159,33 @@ def cycles(gpu: Gpu, count: int, deadline: float, folder: Path, again: list[str]
         for child in children:
             _must(child.wait())
             spawned += 1
-        kernels, missing = contents(path)
+        kernels, missing, unknown = contents(path)
         recorded += kernels
         lost += missing
+        without_times += unknown
         held.append(memory())
         cycle += 1
     return {
         "launched": cycle * each, "cycles": cycle, "forks": forks, "spawned": spawned, "memory": held,
-        "recorded": recorded, "lost": lost,
+        "recorded": recorded, "lost": lost, "without_times": without_times,
     }  # fmt: skip
 
 
-def contents(path: Path) -> tuple[int, int]:
-    """Kernels in a capture, by its headers alone, and rows that it counts as lost."""
+def contents(path: Path) -> tuple[int, int, int]:
+    """Kernels in a capture, by its headers alone, kernels that it counts as lost, and rows without times."""
     from cutrace.runbin import LOSS_REASONS, TABLES, Reader
 
-    lost = 0
+    lost = without_times = 0
     with Reader(path) as reader:
         of = reader.headers["kind"] == TABLES["kernels"].number
         kernels = int(reader.headers["rows"][of].sum())
         for block in reader.indices(TABLES["losses"].number).tolist():
             for row in reader.read(block):
                 reason = LOSS_REASONS[int(row["reason"])][0]
-                # Kernels without times are in the file; what CUPTI refuses or NVTX lacks is no kernel.
+                # Rows without times are in the file; what CUPTI refuses or NVTX lacks is no kernel.
                 lost += int(row["count"]) if reason in _KERNEL_LOSSES else 0
-    return kernels, lost
+                without_times += int(row["count"]) if reason == "unknown_time" else 0
+    return kernels, lost, without_times
 
 
 _KERNEL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "let_go")

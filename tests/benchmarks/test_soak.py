@@ -40,14 +40,14 @@ def test_the_wall_clock_is_explained_by_the_snapshots(result: dict[str, dict[str
     assert result[part]["unexplained_ns"] < 125_000
 
 
-def test_a_loss_that_is_not_counted_and_memory_that_grows_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_and_memory_that_grows_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SOAK.parent))
     from soak import Outcome
 
-    good = Outcome("launches", 10, 10, 1.0, 10, 8, 2, 1 << 20, 2 << 20, 2 << 20, 5, 0)
+    good = Outcome("launches", 10, 10, 1.0, 10, 10, 0, 1 << 20, 2 << 20, 2 << 20, 5, 0)
     assert good.faults == []
-    bad = Outcome("launches", 10, 9, 1.0, 10, 8, 1, 1 << 20, 99 << 20, 99 << 20, 5, 10**9)
-    assert len(bad.faults) == 4
+    bad = Outcome("launches", 10, 9, 1.0, 10, 8, 1, 1 << 20, 99 << 20, 99 << 20, 5, 10**9, without_times=3)
+    assert len(bad.faults) == 6
 
 
 def test_kernels_and_losses_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_kernels_and_losses_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_pat
     path = tmp_path / "run.bin"
     writer = Writer(path, pid=1, instance=1, started=0)
     writer.rows("kernels", np.zeros(7, TABLES["kernels"].dtype))
-    losses = np.zeros(3, TABLES["losses"].dtype)
-    losses["reason"], losses["count"] = (1, 9, 2), (5, 1, 6)
+    losses = np.zeros(4, TABLES["losses"].dtype)
+    losses["reason"], losses["count"] = (1, 9, 2, 3), (5, 1, 6, 4)
     writer.rows("losses", losses)
     writer.close()
-    assert contents(path) == (7, 11)
+    assert contents(path) == (7, 11, 4)
