@@ -284,7 +284,7 @@ class Campaign:
         for path in self.libraries:
             version = _version(path)
             for config in self._chosen():
-                if (config.name == "none" and self.rows) or (config.v2 and version < V2):
+                if (config.name == "none" and self.rows) or (config.v2 and 0 < version < V2):
                     continue
                 row: dict[str, Any] = {
                     "config": config.name,
@@ -296,6 +296,7 @@ class Campaign:
         for row, process in self._started(self.rows, PROBE):
             try:
                 row["probe"] = process.ask("count")
+                row["cupti"] = row["probe"]["cupti"] or row["cupti"]
                 row["timed"] &= _as_meant(_config(row), row["probe"])
             except Failed as failure:
                 row["failure"] = str(failure)
