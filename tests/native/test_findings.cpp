@@ -221,6 +221,81 @@ TEST(a_writer_without_memory_and_a_stuck_flush_end_in_time) {
   end_without_memory(collector, folder, 5001, 300, true);
 }
 
+TEST(calls_without_memory_fail_and_throw_nothing) {
+  Collector collector;
+  setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+  const nvtxDomainHandle_t domain = nvtxDomainCreateA("library");
+  const auto without_memory = [](std::int64_t before, auto&& call) {
+    fault_allocations(before, kForever, false);
+    call();
+    fault_allocations(0, 0, false);
+  };
+  for (int before = 0; before < 100; before += 3) {
+    Folder folder;
+    const std::string options = folder.options("flush_ms=5;patience_ms=300;kinds=nvtx;last_ms=1000;dump=" + folder.path + "/run.bin");
+    int started = -1;
+    without_memory(before, [&] { started = collector.start(options.c_str()); });
+    if (started != 0) {
+      CHECK(std::string(collector.last_error()) != "");
+      CHECK_EQUAL(collector.running(), 0);
+      CHECK_EQUAL(collector.start(options.c_str()), 0);
+    }
+    collector.mark("m");
+    const std::string text = "a text " + std::to_string(before), path = folder.path + "/dump";
+    without_memory(before % 10, [&] { nvtxDomainRegisterStringA(domain, text.c_str()); });
+    without_memory(before % 10, [&] { collector.notes(); });
+    without_memory(before, [&] { collector.dump(path.c_str()); });
+    without_memory(before, [&] {
+      raise(SIGUSR2);
+      sleep_ms(5);
+    });
+    collector.stop();
+    CHECK_EQUAL(collector.running(), 0);
+  }
+  CHECK(fault_allocations_failed() > 0);
+}
+
+TEST(a_size_limit_leaves_room_for_the_losses_whatever_the_names) {
+  Collector collector;
+  Folder folder;
+  CHECK_EQUAL(collector.start(folder.options("kinds=nvtx;flush_ms=5;max_size=300000").c_str()), 0);
+  constexpr int kSent = 20'000;
+  for (int i = 0; i < kSent; ++i) {
+    if (i % 500 == 499) sleep_ms(1);
+    CHECK_EQUAL(collector.mark(("a mark with a name of its own " + std::to_string(i)).c_str()), 0);
+  }
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(folder.only());
+  CHECK(c.says("\"ended\""));
+  CHECK(std::filesystem::file_size(folder.only()) <= 300'000);
+  CHECK_EQUAL(marks(c).size() + c.lost(rows::Loss::size_limit) + c.lost(rows::Loss::nvtx_dropped), std::size_t{kSent});
+}
+
+TEST(a_cut_on_a_full_disk_leaves_no_reference_without_its_target) {
+  for (int writes = 0; writes < 12; ++writes) {
+    Collector collector;
+    Folder folder;
+    collector.begin(folder.options("flush_ms=60000;patience_ms=1000"));
+    launch(10);
+    CHECK_EQUAL(collector.flush(), 0);
+    fake_launch("another", 2, 1, false);
+    fault_writes(ENOSPC, writes, kForever);
+    collector.cut((folder.path + "/cut").c_str());
+    fault_writes(0, 0, 0);
+    launch(10);
+    fake_launch("another", 2, 1, false);
+    const int stopped = collector.stop();
+    std::size_t seen = 0;
+    std::uint64_t lost = 0;
+    for (const std::string& path : folder.captures()) {
+      const CaptureReader c(path, true);  // which checks references
+      seen += kernels(c);
+      lost += all_lost(c);
+    }
+    CHECK(stopped != 0 || seen + lost >= 22);
+  }
+}
+
 namespace {
 
 // The marks of a recording that begins while the writer of the one before is stuck in its disk, and of which `before` were
