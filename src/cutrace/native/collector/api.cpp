@@ -41,7 +41,7 @@ struct State {
   bool changing = false;                 // a thread starts or stops the recording
   struct cutrace_stats last_stats {};    // of the recording that ended last
   std::string last_notes;                // likewise
-  std::string inherited;                 // options of the parent's recording, in its forked child
+  const char* inherited = nullptr;       // in a forked child: options of the parent's recording
   bool hooks = false;
 };
 
@@ -182,7 +182,7 @@ void after_fork_in_parent() {
 // The first NVTX event of a forked child starts a recording of its own, in the folder of the parent's.
 void start_in_child() {
   const int failed = guarded([] {
-    const int status = start(state().inherited.c_str());
+    const int status = start(state().inherited);
     if (const auto recording = current()) recording->note_nvtx();
     return status;
   });
@@ -194,15 +194,8 @@ void after_fork_in_child() {
   State& s = state();
   DumpSignal::release();
   CuptiSource::instance().forget();
-  bool inherits = !s.inherited.empty();
-  if (s.recording != nullptr) {
-    s.recording->forget();
-    const Options& options = s.recording->options();
-    inherits = !options.directory.empty() && options.nvtx && (options.kinds & bit(Kind::nvtx));
-    s.inherited = inherits ? options.text : "";
-    new std::shared_ptr<Recording>(std::move(s.recording));  // its locks may be held by threads that are gone
-  }
-  nvtx::after_fork_in_child(inherits ? start_in_child : nullptr);
+  if (s.recording != nullptr) s.inherited = Recording::forget(std::move(s.recording));
+  nvtx::after_fork_in_child(s.inherited != nullptr ? start_in_child : nullptr);
   s.last = nullptr;
   s.changing = false;
   s.mutex.unlock();
@@ -228,7 +221,12 @@ int start(const char* text) {
   }
   const auto recording = std::make_shared<Recording>(options);
   change.set_recording(recording);  // for a fork meanwhile
-  if (Recording::start(recording, error)) return succeed();
+  try {
+    if (Recording::start(recording, error)) return succeed();
+  } catch (const std::exception&) {
+    change.set_recording(nullptr);
+    throw;
+  }
   change.set_recording(nullptr);
   return fail(error);
 }
@@ -329,7 +327,7 @@ int cutrace_stats(struct cutrace_stats* stats, size_t size) {
     now.buffers_requested = source.pool().requested();
     now.buffers_completed = source.pool().completed();
     now.state = s.recording != nullptr && s.recording->running() ? 1 : 0;
-    now.cupti_active = source.active() ? 1 : 0;
+    now.cupti_active = s.recording != nullptr && s.recording->uses_cupti() && source.active() ? 1 : 0;
     std::memcpy(stats, &now, static_cast<size_t>(now.size));
     return succeed();
   });

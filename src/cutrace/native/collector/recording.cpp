@@ -64,10 +64,9 @@ bool Recording::start(const std::shared_ptr<Recording>& self, std::string& error
   Recording& recording = *self;
   const BlockedSignals blocked;  // a limit on the size of files (SIGXFSZ) must not end the program
   if (!recording.writer_.open(error)) return false;
-  if (!recording.start_threads(self, error)) return false;
-  if (recording.options_.nvtx && (recording.options_.kinds & bit(Kind::nvtx)))
-    nvtx::arm(writer_wake(), recording.options_.max_memory / 4);
   recording.take_signal();
+  if (!recording.start_threads(self, error)) return DumpSignal::release(), false;
+  if (recording.records_nvtx()) nvtx::arm(writer_wake(), recording.options_.max_memory / 4);
   return true;
 }
 
@@ -89,15 +88,20 @@ void* Recording::thread_main(void* argument) {
 }
 
 bool Recording::start_threads(const std::shared_ptr<Recording>& self, std::string& error) {
-  const auto begin = [&](pthread_t& thread, void* (*main)(void*), const char* name) {
-    auto share = std::make_unique<std::shared_ptr<Recording>>(self);
+  using Share = std::unique_ptr<std::shared_ptr<Recording>>;
+  const auto begin = [&](pthread_t& thread, void* (*main)(void*), const char* name, Share& share) {
     if (pthread_create(&thread, nullptr, main, share.get()) != 0) return false;
     static_cast<void>(share.release());
     pthread_setname_np(thread, name);
     return true;
   };
-  const bool writes = begin(writer_thread_, thread_main<&Recording::write_loop, Part::writer>, "cutrace-writer");
-  if (writes && begin(flusher_thread_, thread_main<&Recording::flush_loop, Part::flusher>, "cutrace-flusher")) return true;
+  // Both before the first thread: nothing throws once it runs.
+  auto writers = std::make_unique<std::shared_ptr<Recording>>(self);
+  auto flushers = std::make_unique<std::shared_ptr<Recording>>(self);
+  const bool writes = begin(writer_thread_, thread_main<&Recording::write_loop, Part::writer>, "cutrace-writer", writers);
+  if (writes &&
+      begin(flusher_thread_, thread_main<&Recording::flush_loop, Part::flusher>, "cutrace-flusher", flushers))
+    return true;
   error = "cannot start the threads of the collector; raise the limit on threads (ulimit -u)";
   if (writes) {
     {
@@ -262,6 +266,13 @@ bool Recording::stop(bool at_exit, std::string& error) {
   (written ? pthread_join(writer_thread_, nullptr) : pthread_detach(writer_thread_));
   (flushed ? pthread_join(flusher_thread_, nullptr) : pthread_detach(flusher_thread_));
   return in_order && error.empty();
+}
+
+const char* Recording::forget(std::shared_ptr<Recording> recording) {
+  Recording& r = *recording;
+  r.writer_.forget();
+  r.itself_ = std::move(recording);
+  return !r.options_.directory.empty() && r.records_nvtx() ? r.options_.text.c_str() : nullptr;
 }
 
 // ---- flusher ----

@@ -76,16 +76,18 @@ class Recording {
   // Ends the recording. False and a sentence in `error` when it did not end in order.
   bool stop(bool at_exit, std::string& error);
 
+  bool uses_cupti() const { return writer_.uses_cupti(); }
   bool running() const { return state_.load() == State::recording; }
   // Its writer still reads NVTX events and CUPTI's buffers, so there must be no other.
   bool writes() const { return !writer_left_.load(); }
-  const Options& options() const { return options_; }
   const Counters& counters() const { return writer_.counters(); }
   std::vector<std::string> notes() const { return notes_.sentences(); }
-  // After fork, in the child.
-  void forget() { writer_.forget(); }
+  // After fork, in the child: closes the files and keeps the rest for good, since its locks may be held by threads that are
+  // gone. Returns the options for a recording of the child's NVTX events, null for none.
+  static const char* forget(std::shared_ptr<Recording> recording);
 
  private:
+  bool records_nvtx() const { return options_.nvtx && (options_.kinds & bit(Kind::nvtx)); }
   struct Request {
     enum class Kind : std::uint8_t { flush, synchronize, cut, dump, stop } kind;
     explicit Request(Kind k) : kind(k) {}
@@ -155,6 +157,7 @@ class Recording {
   std::atomic<bool> writer_left_{false};
   bool flusher_left_ = false;
   bool joined_ = false;
+  std::shared_ptr<Recording> itself_;  // in a forked child
   pthread_t writer_thread_{};
   pthread_t flusher_thread_{};
 };
