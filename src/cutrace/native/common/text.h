@@ -1,0 +1,57 @@
+// UTF-8 and JSON strings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cutrace {
+
+// Bytes of the UTF-8 sequence that `text` starts with, 0 when it starts with none. `text` is not empty.
+inline std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t size = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Overlong forms, surrogates, and what lies beyond Unicode.
+  const unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+  const unsigned highest = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+  return byte(1) >= lowest && byte(1) <= highest ? size : 0;
+}
+
+// Writes a character as UTF-8, at most 4 bytes, and returns their number. U+FFFD stands for what is no character.
+inline std::size_t put_utf8(std::uint32_t code, char* out) {
+  if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) code = 0xFFFD;
+  const std::size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (std::size_t i = size; --i != 0; code >>= 6) out[i] = static_cast<char>(0x80 | (code & 0x3F));
+  constexpr unsigned kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+  out[0] = static_cast<char>(kLead[size] | code);
+  return size;
+}
+
+// A JSON string. U+FFFD stands for each byte that is no UTF-8.
+inline std::string json_quoted(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const std::size_t size = utf8_length(text);
+    const char c = text[0];
+    if (size == 0) {
+      out += "\\ufffd";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += c < 0x10 ? "\\u000" : "\\u001";
+      out += "0123456789abcdef"[c & 15];
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += text.substr(0, size);
+    }
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  return out + '"';
+}
+
+}  // namespace cutrace
