@@ -28,14 +28,14 @@ class LaunchTable {
       return recent.id;
     const StringTable::Entry* text = name != nullptr && *name != '\0' ? &strings.find(name) : nullptr;
     rows::Launches full = row;
-    full.name = text ? text->id : 0;
+    full.name = text ? text->second : 0;
     const auto [it, inserted] = ids_.try_emplace(full, next_id_);
     if (inserted) {
       full.id = next_id_++;
       add(full);
     }
     // A name that was cut never compares equal, so it takes this path each time.
-    recent = {row, name, text ? text->text : "", it->second};
+    recent = {row, name, text ? text->first.c_str() : "", it->second};
     return it->second;
   }
 
