@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
+#include <algorithm>
 
 namespace cutrace {
 namespace {
@@ -39,18 +39,10 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_LOAD)
 #undef CUTRACE_REQUIRE
 #undef CUTRACE_LOAD
-  const auto load_shared = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-  };
-  load_shared(of_several.Subscribe, "cuptiSubscribe_v2");
-  load_shared(of_several.ActivityRegisterCallbacks, "cuptiActivityRegisterCallbacks_v2");
-  load_shared(of_several.ActivityEnable, "cuptiActivityEnable_v2");
-  load_shared(of_several.ActivityDisable, "cuptiActivityDisable_v2");
-  load_shared(of_several.ActivityEnableRuntimeApi, "cuptiActivityEnableRuntimeApi_v2");
-  load_shared(of_several.ActivityEnableDriverApi, "cuptiActivityEnableDriverApi_v2");
-  load_shared(of_several.ActivityGetNextRecord, "cuptiActivityGetNextRecord_v2");
-  load_shared(of_several.ActivityGetNumDroppedRecords, "cuptiActivityGetNumDroppedRecords_v2");
-  load_shared(of_several.ActivitySetAttribute, "cuptiActivitySetAttribute_v2");
+#define CUTRACE_LOAD_SHARED(name, parameters) \
+  of_several.name = reinterpret_cast<decltype(of_several.name)>(dlsym(handle, "cupti" #name "_v2"));
+  CUTRACE_CUPTI_SHARED(CUTRACE_LOAD_SHARED)
+#undef CUTRACE_LOAD_SHARED
   if (!missing.empty()) {
     error = "the loaded libcupti has no " + missing + "; use CUPTI 12.0 or later";
     return false;
@@ -59,6 +51,28 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   if (dladdr(reinterpret_cast<void*>(GetVersion), &where) != 0 && where.dli_fname != nullptr) path = where.dli_fname;
   GetVersion(&version);
   return true;
+}
+
+const std::vector<ApiFunction>& CuptiLibrary::api_functions() const {
+  constexpr CUpti_CallbackId kLast = 4000, kGap = 100;  // ids go on behind gaps
+  std::call_once(asked_for_names_, [this] {
+    if (GetCallbackName == nullptr) return;
+    for (const CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
+      for (CUpti_CallbackId id = 1, found = 0; id < kLast && id - found <= kGap; ++id) {
+        const char* name = nullptr;
+        if (GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
+        api_functions_.push_back({domain, id, name});
+        found = id;
+      }
+  });
+  return api_functions_;
+}
+
+std::string_view CuptiLibrary::api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const {
+  const auto& functions = api_functions();
+  const auto same = [&](const ApiFunction& function) { return function.domain == domain && function.id == id; };
+  const auto it = std::find_if(functions.begin(), functions.end(), same);
+  return it != functions.end() ? it->name : std::string_view();
 }
 
 CUptiResult CuptiLibrary::enable(CUpti_ActivityKind kind) const {

@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <vector>
 
 // Functions without which nothing can be recorded.
 #define CUTRACE_CUPTI_REQUIRED(X)                                                                          \
@@ -21,6 +24,13 @@
 
 namespace cutrace {
 
+// A function of the runtime or of the driver, by the name that CUPTI has for it: "cudaLaunchKernel_v7000".
+struct ApiFunction {
+  CUpti_CallbackDomain domain;
+  CUpti_CallbackId id;
+  std::string_view name;
+};
+
 struct CuptiLibrary {
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
   CUTRACE_CUPTI_REQUIRED(CUTRACE_MEMBER)
@@ -34,6 +44,11 @@ struct CuptiLibrary {
   // Records have the wall clock's times: CUPTI has taken no clock of ours.
   std::atomic<bool> on_realtime{false};
 
+  // The functions of both API domains. CUPTI is asked for them at the first use: it may know more than the headers of this
+  // build. Empty when it does not tell.
+  const std::vector<ApiFunction>& api_functions() const;
+  std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
+
   CUptiResult enable(CUpti_ActivityKind kind) const;
   CUptiResult disable(CUpti_ActivityKind kind) const;
   // Whether API calls can be enabled one by one.
@@ -46,11 +61,15 @@ struct CuptiLibrary {
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
 
-  // The copy that is loaded already (two in one process break both), else `path` when not empty, else the plain
+  // The copy that is loaded already (two in one process break both), else `wanted` when not empty, else the plain
   // soname. On failure returns false and a sentence in `error`.
   bool load(const std::string& wanted, std::string& error);
 
   std::string error_name(CUptiResult result) const;
+
+ private:
+  mutable std::once_flag asked_for_names_;
+  mutable std::vector<ApiFunction> api_functions_;
 };
 
 // cuptiGetVersion counted releases up to 28 (CUDA 12.9.1), then became a number like 130000.

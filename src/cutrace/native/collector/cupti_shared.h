@@ -34,22 +34,25 @@ static_assert(kThreadIdType == CUPTI_ACTIVITY_ATTR_THREAD_ID_TYPE);
 static_assert(kTimestampCallback == CUPTI_ACTIVITY_ATTR_TIMESTAMP_CALLBACK);
 #endif
 
-// Each is called cupti<name>_v2.
-struct Calls {
-  CUptiResult(CUPTIAPI* Subscribe)(CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, SubscriberParams*) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityRegisterCallbacks)(CUpti_SubscriberHandle, Request, Complete) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityEnable)(CUpti_SubscriberHandle, CUpti_ActivityKind, void* config) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityDisable)(CUpti_SubscriberHandle, CUpti_ActivityKind, void* config) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityEnableRuntimeApi)(CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityEnableDriverApi)(CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityGetNextRecord)(CUpti_SubscriberHandle, std::uint8_t*, std::size_t, CUpti_Activity**) = nullptr;
-  CUptiResult(CUPTIAPI* ActivityGetNumDroppedRecords)(CUpti_SubscriberHandle, CUcontext, std::uint32_t, std::size_t*) = nullptr;
-  CUptiResult(CUPTIAPI* ActivitySetAttribute)(CUpti_SubscriberHandle, CUpti_ActivityAttribute, std::size_t*, void*) = nullptr;
+// X(name, parameters) for each function. Each is called cupti<name>_v2.
+#define CUTRACE_CUPTI_SHARED(X)                                                                                        \
+  X(Subscribe, (CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, SubscriberParams*))                                \
+  X(ActivityRegisterCallbacks, (CUpti_SubscriberHandle, Request, Complete))                                            \
+  X(ActivityEnable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                        \
+  X(ActivityDisable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                       \
+  X(ActivityEnableRuntimeApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                \
+  X(ActivityEnableDriverApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                 \
+  X(ActivityGetNextRecord, (CUpti_SubscriberHandle, std::uint8_t*, std::size_t, CUpti_Activity**))                     \
+  X(ActivityGetNumDroppedRecords, (CUpti_SubscriberHandle, CUcontext, std::uint32_t, std::size_t*))                    \
+  X(ActivitySetAttribute, (CUpti_SubscriberHandle, CUpti_ActivityAttribute, std::size_t*, void*))
 
-  bool complete() const {
-    return Subscribe && ActivityRegisterCallbacks && ActivityEnable && ActivityDisable && ActivityEnableRuntimeApi &&
-           ActivityEnableDriverApi && ActivityGetNextRecord && ActivityGetNumDroppedRecords && ActivitySetAttribute;
-  }
+struct Calls {
+#define CUTRACE_MEMBER(name, parameters) CUptiResult(CUPTIAPI* name) parameters = nullptr;
+  CUTRACE_CUPTI_SHARED(CUTRACE_MEMBER)
+#undef CUTRACE_MEMBER
+#define CUTRACE_AND(name, parameters) &&name != nullptr
+  bool complete() const { return true CUTRACE_CUPTI_SHARED(CUTRACE_AND); }
+#undef CUTRACE_AND
 };
 
 }  // namespace cutrace::shared
