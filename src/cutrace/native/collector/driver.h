@@ -1,6 +1,8 @@
 // The few questions that only the CUDA driver answers. libcuda is used when the program loaded it, never loaded.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,8 +23,12 @@ struct DeviceFacts {
 bool driver_is_loaded();
 // The current context of the calling thread, null when there is none.
 void* current_context();
+// The context of a stream, for a default stream the current one; null when the driver does not tell, or no other function of
+// these has found it yet: this one may be called inside a callback, where looking for a library could wait.
+CUcontext stream_context(CUstream stream);
 // Waits for all work of the devices' primary contexts and of `context`, but for contexts with a stream that is being
-// captured; false when there was one. Calls that wait: a thread of its own.
+// captured; false when there was one. Calls that wait: a thread of its own. The driver tells of captures that `captures` does
+// not know, of streams that wait for the default stream (blocking streams); of others it tells nothing.
 bool synchronize_contexts(void* context, const StreamCaptures& captures);
 // Empty until the program has initialised CUDA.
 std::vector<DeviceFacts> device_facts();

@@ -3,36 +3,28 @@
 #include <algorithm>
 #include <new>
 #include <string_view>
+#include <utility>
 
-#include "kinds.h"
+#include "driver.h"
 
 namespace cutrace {
-namespace {
-
-bool contains(std::string_view name, std::string_view part) { return name.find(part) != name.npos; }
-
-}  // namespace
 
 void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
   {
-    const std::lock_guard lock(mutex_);
-    captures_.clear();
+    const std::lock_guard lock(known_->mutex);
+    known_->captures.clear();
   }
-  if (cupti.EnableCallback == nullptr || cupti.GetCallbackName == nullptr) return;
-  if (calls_.empty()) find_calls(cupti);
+  if (cupti.EnableCallback == nullptr) return;
+  driver_is_loaded();  // finds it for stream_context()
+  constexpr std::pair<std::string_view, Does> kCalls[] = {{"StreamBeginCapture", Does::begin},
+                                                          {"StreamBeginRecapture", Does::begin},
+                                                          {"StreamEndCapture", Does::end},
+                                                          {"StreamDestroy", Does::destroy}};
+  if (calls_.empty())
+    for (const ApiFunction& function : cupti.api_functions())
+      for (const auto& [part, does] : kCalls)
+        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, does});
   for (const Call& call : calls_) cupti.EnableCallback(1, subscriber, call.domain, call.id);
-}
-
-void StreamCaptures::find_calls(const CuptiLibrary& cupti) {
-  for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
-    for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
-      if (contains(name, "StreamBeginCapture") || contains(name, "StreamBeginRecapture"))
-        calls_.push_back({domain, id, Does::begin});
-      else if (contains(name, "StreamEndCapture"))
-        calls_.push_back({domain, id, Does::end});
-      else if (contains(name, "StreamDestroy"))
-        calls_.push_back({domain, id, Does::destroy});
-    });
 }
 
 void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
@@ -44,43 +36,51 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
   const CUstream stream = *static_cast<const CUstream*>(about.functionParams);  // the first parameter of all of them
   const bool enters = about.callbackSite == CUPTI_API_ENTER;
   // Both CUresult and cudaError_t.
-  const bool failed = !enters && about.functionReturnValue != nullptr && *static_cast<const int*>(about.functionReturnValue) != 0;
-  const std::lock_guard lock(mutex_);
+  const int status = enters || about.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(about.functionReturnValue);
+  // Before the lock: the driver may wait.
+  const CUcontext context = enters && call->does == Does::begin ? stream_context(stream) : nullptr;
+  const std::lock_guard lock(known_->mutex);
   switch (call->does) {
     case Does::begin:
       // Before it begins, so that nobody waits just then.
       if (enters) {
         try {
-          captures_.push_back({stream, about.context});
+          known_->captures.push_back({stream, context});
         } catch (const std::bad_alloc&) {
         }
-      } else if (failed) {
-        remove(stream, false);
+      } else if (status != 0) {
+        known_->remove(stream, false);
       }
       return;
     case Does::end:
       // An end that fails has ended an invalid capture, unless it came from the wrong thread.
-      if (!enters && !(failed && *static_cast<const int*>(about.functionReturnValue) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD))
-        remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
+      if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+        known_->remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
       return;
     case Does::destroy:
-      if (enters) remove(stream, true);
+      if (enters) known_->remove(stream, true);
       return;
   }
 }
 
 bool StreamCaptures::any_in(CUcontext context) const {
-  const std::lock_guard lock(mutex_);
-  return std::any_of(captures_.begin(), captures_.end(),
+  const std::lock_guard lock(known_->mutex);
+  return std::any_of(known_->captures.begin(), known_->captures.end(),
                      [&](const Capture& c) { return c.context == nullptr || c.context == context; });
 }
 
-void StreamCaptures::remove(CUstream stream, bool all) {
+void StreamCaptures::forget() {
+  auto fresh = std::make_unique<Known>();
+  fresh->parent = std::move(known_);
+  known_ = std::move(fresh);
+}
+
+void StreamCaptures::Known::remove(CUstream stream, bool all) {
   const auto same = [&](const Capture& c) { return c.stream == stream; };
   if (all) {
-    captures_.erase(std::remove_if(captures_.begin(), captures_.end(), same), captures_.end());
-  } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
-    captures_.erase(it);
+    std::erase_if(captures, same);
+  } else if (const auto it = std::find_if(captures.begin(), captures.end(), same); it != captures.end()) {
+    captures.erase(it);
   }
 }
 

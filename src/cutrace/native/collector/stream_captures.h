@@ -1,9 +1,12 @@
 // Which streams the program is capturing into CUDA graphs.
 //
 // A wait for a context makes every capture of its streams invalid, whoever waits and in whatever mode: the program's next call
-// on such a stream fails. So whoever waits for the GPU has to know. Captures that began before the recording are not known.
+// on such a stream fails. So whoever waits for the GPU has to know. Captures that began during the recording are known from
+// CUPTI's callbacks. For earlier ones the driver is asked, which tells of streams that wait for the default stream: see
+// synchronize_contexts().
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -19,6 +22,8 @@ class StreamCaptures {
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
   // Whether a stream of this context is being captured.
   bool any_in(CUcontext context) const;
+  // After fork, in the child, whose CUDA contexts are gone.
+  void forget();
 
  private:
   enum class Does { begin, end, destroy };
@@ -29,17 +34,20 @@ class StreamCaptures {
   };
   struct Capture {
     CUstream stream;
-    CUcontext context;
+    CUcontext context;  // of the stream; null when the driver does not tell, which stands for any
+  };
+  struct Known {
+    std::mutex mutex;
+    // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
+    // end by one of the driver alone.
+    std::vector<Capture> captures;  // under mutex
+    std::unique_ptr<Known> parent;  // of the process before a fork: a thread that is gone may hold its mutex
+
+    void remove(CUstream stream, bool all);
   };
 
-  void find_calls(const CuptiLibrary& cupti);
-  void remove(CUstream stream, bool all);
-
   std::vector<Call> calls_;  // once, before CUPTI calls back
-  mutable std::mutex mutex_;
-  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
-  // end by one of the driver alone.
-  std::vector<Capture> captures_;
+  std::unique_ptr<Known> known_ = std::make_unique<Known>();
 };
 
 }  // namespace cutrace
