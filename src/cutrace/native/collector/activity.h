@@ -11,12 +11,14 @@
 
 #include "capture.h"
 #include "cupti_library.h"
+#include "process_info.h"
 
 namespace cutrace {
 
 class ActivityDecoder {
  public:
-  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture) : cupti_(cupti), capture_(capture) {}
+  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names)
+      : cupti_(cupti), capture_(capture), names_(names) {}
 
   // One completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
@@ -40,28 +42,9 @@ class ActivityDecoder {
 
  private:
   void record(const CUpti_Activity* record);
-  void kernel(const CUpti_ActivityKernel9& k);
-  void memcpy(const CUpti_ActivityMemcpy5& m);
-  void memcpy_peer(const CUpti_ActivityMemcpyPtoP4& m);
-  void memset(const CUpti_ActivityMemset4& m);
-  void api(const CUpti_ActivityAPI& a);
-  void synchronization(const CUpti_ActivitySynchronization& s);
-  void cuda_event(const CUpti_ActivityCudaEvent& e);
-  void memory(const CUpti_ActivityMemory3& m);
-  void memory_pool(const CUpti_ActivityMemoryPool2& p);
-  void overhead(const CUpti_ActivityOverhead& o);
-  void full_queue(const rows::Overheads& row);
-  void graph(const CUpti_ActivityGraphTrace& g);
-  void device(const CUpti_ActivityDevice4& d);
-  void context(const CUpti_ActivityContext& c);
-  void stream(const CUpti_ActivityStream& s);
-  void name(const CUpti_ActivityName& n);
-  void external(const CUpti_ActivityExternalCorrelation& e);
-  void unified_memory(const CUpti_ActivityUnifiedMemoryCounter2& u);
-  void jit(const CUpti_ActivityJit& j);
-  void environment(const CUpti_ActivityEnvironment& e);
-  void module(const CUpti_ActivityModule& m);
-  void function(const CUpti_ActivityFunction& f);
+  template <typename Record>
+  void add(const Record& record);  // for each struct that activity.cpp reads
+  void add_full_queue(const rows::Overheads& row);
 
   // A time of CUPTI on the capture's clock; 0 is no time.
   std::uint64_t on_our_clock(std::uint64_t time) const { return time == 0 ? 0 : time - ahead_; }
@@ -85,6 +68,7 @@ class ActivityDecoder {
 
   const CuptiLibrary& cupti_;
   Capture& capture_;
+  ThreadNames& names_;
   std::vector<std::uint32_t> ignored_;
   std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread

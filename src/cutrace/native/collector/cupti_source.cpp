@@ -42,6 +42,7 @@ CuptiSource& CuptiSource::instance() {
 }
 
 void CuptiSource::on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records) {
+  ThreadNames::note_this_thread();
   BufferPool& pool = instance().pool_;
   *buffer = pool.request();
   *size = *buffer != nullptr ? pool.buffer_size() : 0;

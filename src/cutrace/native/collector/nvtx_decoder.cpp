@@ -56,6 +56,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   bytes += sizeof header;
   if (header.time < started_) return;
   ++events_;
+  names_.seen(ring.thread);
 
   EventAttributes attributes{};
   if (header.flags & nvtx::kAttributes) {

@@ -8,13 +8,15 @@
 
 #include "capture.h"
 #include "nvtx_ring.h"
+#include "process_info.h"
 
 namespace cutrace {
 
 class NvtxDecoder {
  public:
   // Events from before `started` belong to an earlier recording and are passed over.
-  NvtxDecoder(Capture& capture, std::uint64_t started) : capture_(capture), started_(started) {}
+  NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started)
+      : capture_(capture), names_(names), started_(started) {}
 
   // Empties all rings.
   void drain();
@@ -60,6 +62,7 @@ class NvtxDecoder {
   std::uint32_t domain(std::uint16_t number);
 
   Capture& capture_;
+  ThreadNames& names_;
   std::uint64_t started_;
   std::uint64_t events_ = 0;
   std::uint64_t ringless_seen_ = nvtx::events_without_ring();

@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "process_info.h"
+
 namespace cutrace::nvtx {
 
 std::atomic<std::uint32_t> armed{0};
@@ -148,6 +150,7 @@ Ring* this_thread_ring(std::uint32_t number) {
   Ring* r = ring != nullptr ? ring : adopt();
   if (r != nullptr && r->recording != number) {
     r->recording = number;
+    ThreadNames::note_this_thread();
     r->depth.fill(0);
   }
   return r;

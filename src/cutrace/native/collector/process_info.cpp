@@ -1,21 +1,22 @@
 #include "process_info.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
-#include "hash.h"
+#include "clock.h"
+#include "common/text.h"
 
 #ifndef CUTRACE_VERSION
 #define CUTRACE_VERSION "0"
@@ -40,6 +41,10 @@ std::string line_of(const char* path) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string name_of_thread(std::uint32_t thread) {
+  return line_of(("/proc/self/task/" + std::to_string(thread) + "/comm").c_str());
+}
+
 std::vector<std::string> command_line() {
   std::vector<std::string> arguments;
   const std::string text = read_file("/proc/self/cmdline");
@@ -62,45 +67,18 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
-// Bytes of the UTF-8 sequence that `text` starts with, 0 when it is not valid.
-std::size_t utf8_length(std::string_view text) {
-  const auto c = static_cast<unsigned char>(text[0]);
-  if (c < 0x80) return 1;
-  const std::size_t n = c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 ? (c < 0xF0 ? 3 : 0) : c >= 0xC2 ? 2 : 0;
-  if (n == 0 || text.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  const auto second = static_cast<unsigned char>(text[1]);
-  const bool bad = (c == 0xE0 && second < 0xA0) || (c == 0xED && second >= 0xA0) || (c == 0xF0 && second < 0x90) ||
-                   (c == 0xF4 && second >= 0x90);
-  return bad ? 0 : n;
-}
+struct ThreadNote {
+  ThreadNote* next;
+  std::uint32_t thread;
+  std::array<char, 16> name;
+};
+std::atomic<ThreadNote*> thread_notes{nullptr};  // threads push, the writer takes all
+std::atomic<std::uint32_t> recordings{0};
+thread_local std::uint32_t noted_in = 0;  // number of the recording
 
 }  // namespace
 
-std::string JsonObject::quoted(std::string_view value) {
-  std::string out = "\"";
-  while (!value.empty()) {
-    const std::size_t n = utf8_length(value);
-    const char c = value[0];
-    if (n == 0) {
-      out += "\\ufffd";  // file names need not be UTF-8, JSON must be
-    } else if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += value.substr(0, n);
-    }
-    value.remove_prefix(n == 0 ? 1 : n);
-  }
-  return out + '"';
-}
-
-void JsonObject::text(std::string_view k, std::string_view value) { raw(k, quoted(value)); }
+void JsonObject::text(std::string_view k, std::string_view value) { raw(k, json_quoted(value)); }
 void JsonObject::number(std::string_view k, std::uint64_t value) { raw(k, std::to_string(value)); }
 void JsonObject::raw(std::string_view k, std::string_view json) {
   for (auto& [key, value] : members_)
@@ -112,17 +90,13 @@ void JsonObject::merge(const JsonObject& other) {
 }
 std::string JsonObject::str() const {
   std::string body;
-  for (const auto& [key, value] : members_) body += (body.empty() ? "" : ",") + quoted(key) + ':' + value;
+  for (const auto& [key, value] : members_) body += (body.empty() ? "" : ",") + json_quoted(key) + ':' + value;
   return '{' + body + '}';
 }
 void JsonObject::texts(std::string_view k, const std::vector<std::string>& values) {
   std::string list;
-  for (const std::string& value : values) {
-    list += list.empty() ? '[' : ',';
-    list += quoted(value);
-  }
-  list += list.empty() ? "[]" : "]";
-  raw(k, list);
+  for (const std::string& value : values) list += (list.empty() ? "" : ",") + json_quoted(value);
+  raw(k, '[' + list + ']');
 }
 
 std::string release_of(std::string_view version) {
@@ -162,24 +136,69 @@ JsonObject process_identity(const Options& options, std::uint64_t started) {
   return json;
 }
 
-void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), ::closedir);
-  if (tasks == nullptr) return;
-  while (const dirent* entry = ::readdir(tasks.get())) {
-    const auto thread = static_cast<std::uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
-    if (thread == 0) continue;
-    const std::string path = "/proc/self/task/" + std::string(entry->d_name) + "/comm";
-    const std::string name = line_of(path.c_str());
-    if (name.empty() || name.starts_with("cutrace-")) continue;
-    const std::uint64_t hash = hash_bytes(name.data(), name.size());
-    const auto [it, fresh] = known.try_emplace(thread, hash);
-    if (!fresh && it->second == hash) continue;
-    it->second = hash;
-    rows::Threads row;
-    row.thread = thread;
-    row.source = 1;
-    capture.fact(row, name);
+ThreadNames::ThreadNames(Capture& capture) : capture_(capture) {
+  take_notes();  // of the recording before
+  notes_.clear();
+  recordings.fetch_add(1);
+}
+
+void ThreadNames::note_this_thread() noexcept {
+  const std::uint32_t recording = recordings.load(std::memory_order_relaxed);
+  if (noted_in == recording) return;
+  noted_in = recording;
+  auto* note = new (std::nothrow) ThreadNote{nullptr, static_cast<std::uint32_t>(::syscall(SYS_gettid)), {}};
+  if (note == nullptr) return;
+  ::prctl(PR_GET_NAME, note->name.data());
+  note->next = thread_notes.load(std::memory_order_relaxed);
+  while (!thread_notes.compare_exchange_weak(note->next, note, std::memory_order_release, std::memory_order_relaxed)) {
   }
+}
+
+void ThreadNames::take_notes() {
+  constexpr std::size_t kMost = 16'384;  // of threads of which no record has come
+  if (notes_.size() > kMost) notes_.clear();
+  for (ThreadNote* note = thread_notes.exchange(nullptr, std::memory_order_acquire); note != nullptr;) {
+    const std::unique_ptr<ThreadNote> taken(note);
+    note = taken->next;
+    notes_.insert_or_assign(taken->thread, std::string(taken->name.data()));
+  }
+}
+
+void ThreadNames::meet(std::uint32_t thread) {
+  const auto [it, fresh] = names_.try_emplace(thread);
+  if (!fresh) return;
+  std::string name = name_of_thread(thread);
+  if (name.empty()) {
+    take_notes();
+    if (const auto note = notes_.find(thread); note != notes_.end()) name = note->second;
+  }
+  write(thread, it->second, name);
+}
+
+void ThreadNames::refresh() {
+  take_notes();
+  for (auto it = names_.begin(); it != names_.end();) {
+    const std::uint32_t thread = it->first;
+    const std::string name = name_of_thread(thread);
+    const auto note = notes_.extract(thread);
+    write(thread, it->second, name.empty() && note ? note.mapped() : name);
+    if (!name.empty()) {
+      ++it;
+      continue;
+    }
+    // The thread is gone, and another may get its id.
+    latest_[thread % latest_.size()] = 0;
+    it = names_.erase(it);
+  }
+}
+
+void ThreadNames::write(std::uint32_t thread, std::string& known, std::string_view name) {
+  if (name.empty() || name == known || name.starts_with("cutrace-")) return;
+  known = name;
+  rows::Threads row;
+  row.thread = thread;
+  row.source = 1;
+  capture_.fact(row, name);
 }
 
 // Of another environment, or a file that was copied: the path tells nothing, the place in memory does.

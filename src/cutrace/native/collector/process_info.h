@@ -1,6 +1,7 @@
 // What a capture says about its process: the JSON of process blocks, and the names of threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,7 +24,6 @@ class JsonObject {
   void merge(const JsonObject& other);
   std::string str() const;
   bool empty() const { return members_.empty(); }
-  static std::string quoted(std::string_view value);
 
  private:
   std::vector<std::pair<std::string, std::string>> members_;
@@ -32,8 +32,36 @@ class JsonObject {
 // What the first process block says: identity, options, layouts.
 JsonObject process_identity(const Options& options, std::uint64_t started);
 
-// Writes a row for each thread whose name is new or has changed. `known` remembers hashes of names.
-void add_thread_names(Capture& capture, std::unordered_map<std::uint32_t, std::uint64_t>& known);
+// Names of the threads that records come from. One recording has one, for its writer.
+class ThreadNames {
+ public:
+  explicit ThreadNames(Capture& capture);
+
+  // The calling thread keeps its name for a writer that comes too late to ask the system. Cheap but for the first time in a
+  // recording, when it takes two system calls and 32 bytes.
+  static void note_this_thread() noexcept;
+
+  // Writer thread: a record of this thread has come. At the first one the name is read and written.
+  void seen(std::uint32_t thread) {
+    std::uint32_t& latest = latest_[thread % latest_.size()];
+    if (latest != thread) {
+      latest = thread;
+      meet(thread);
+    }
+  }
+  // Writer thread, now and then: writes names that have changed.
+  void refresh();
+
+ private:
+  void meet(std::uint32_t thread);
+  void take_notes();
+  void write(std::uint32_t thread, std::string& known, std::string_view name);
+
+  Capture& capture_;
+  std::array<std::uint32_t, 64> latest_{};                // by the low bits of the id
+  std::unordered_map<std::uint32_t, std::string> names_;  // as written; of threads that live, as far as is known
+  std::unordered_map<std::uint32_t, std::string> notes_;  // of threads that may be gone
+};
 
 // Tools found in this process that are known to use CUPTI: "torch.profiler (libtorch_cpu.so)", ...
 std::vector<std::string> likely_cupti_holders();

@@ -35,8 +35,8 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       notes_(notes),
       started_(now_ns()),
       capture_(options.max_memory / 8),
-      activity_(source.library(), capture_),
-      nvtx_(capture_, started_),
+      activity_(source.library(), capture_, thread_names_),
+      nvtx_(capture_, thread_names_, started_),
       rotation_(options),
       process_(process_identity(options, started_)),
       file_began_(started_),
@@ -89,7 +89,7 @@ void Writer::write_out() {
     next_clock_ = now + kSecond;
   }
   if (now >= next_names_) {
-    add_thread_names(capture_, thread_names_);
+    thread_names_.refresh();
     next_names_ = now + kNameInterval;
   }
   // While it goes on too, and again each time that there are twice as many.
@@ -120,7 +120,7 @@ void Writer::note_graph_kernels() {
 
 void Writer::note_refusals() {
   if (!uses_cupti()) return;
-  const std::vector<Refusal>& refused = source_.refused_kinds();
+  const std::vector<Refusal> refused = source_.refused_kinds();
   for (; refusals_noted_ < refused.size(); ++refusals_noted_) notes_.add_quietly(sentence_of(refused[refusals_noted_]));
   // Each file that was cut counts them; the files of one capture together count them once.
   if (!options_.keeps_newest()) refusals_counted_ = 0;
@@ -165,7 +165,7 @@ void Writer::write_end() {
 void Writer::complete_file() {
   if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
   note_refusals();
-  add_thread_names(capture_, thread_names_);
+  thread_names_.refresh();
   write_devices(true);
   activity_.release();
   capture_.add(clock_snapshot());

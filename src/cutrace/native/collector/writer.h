@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "activity.h"
@@ -82,12 +81,12 @@ class Writer {
   std::atomic<bool> uses_cupti_{false};
   const std::uint64_t started_;
   Capture capture_;
+  ThreadNames thread_names_{capture_};
   ActivityDecoder activity_;
   NvtxDecoder nvtx_;
   Rotation rotation_;
   JsonObject process_;                 // all that process blocks have said
   bool process_missing_ = false;       // the disk had no room for a process block: the next one says it all again
-  std::unordered_map<std::uint32_t, std::uint64_t> thread_names_;
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
   std::uint64_t next_rotation_ = 0;    // not before, after one that failed
