@@ -45,9 +45,8 @@ class CuptiSource {
 
   bool active() const { return active_.load(std::memory_order_acquire); }
   // What could not be enabled; not yet known while kinds wait for a context.
-  const std::vector<Refusal>& refused_kinds() const {
-    static const std::vector<Refusal> unknown;
-    return enabler_.settled() ? enabler_.refused() : unknown;
+  std::vector<Refusal> refused_kinds() const {
+    return enabler_.settled() ? enabler_.refused() : std::vector<Refusal>();
   }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }

@@ -1,7 +1,9 @@
 #include "enabler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 namespace cutrace {
 namespace {
@@ -9,15 +11,14 @@ namespace {
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 
 // cuDevicePrimaryCtxRetain, through which the runtime makes its contexts, cuCtxCreate_v4, ...
-bool makes_context(std::string_view name) {
-  return name.find("PrimaryCtxRetain") != name.npos || name.find("CtxCreate") != name.npos;
+bool makes_context(const ApiFunction& function) {
+  return function.domain == CUPTI_CB_DOMAIN_DRIVER_API &&
+         (function.name.find("PrimaryCtxRetain") != function.name.npos || function.name.find("CtxCreate") != function.name.npos);
 }
 
-bool gives_work(std::string_view name) {
-  constexpr std::string_view kBeginnings[] = {"cudaLaunch", "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaGraphLaunch",
-                                              "cuLaunch",   "cuMemcpy",   "cuMemset",   "cuMemPrefetch",   "cuGraphLaunch"};
-  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
-                     [&](std::string_view beginning) { return name.substr(0, beginning.size()) == beginning; });
+template <typename Condition>
+void wait_while(Condition&& condition) {
+  while (condition()) std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 }  // namespace
@@ -27,20 +28,24 @@ void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscribe
   cupti_ = &cupti;
   subscriber_ = subscriber;
   graph_nodes_ = graph_nodes;
-  later_ = before_cuda ? kinds & kOnGpu : 0;
-  enabled_ = enable_kinds(cupti, kinds & ~later_, api, graph_nodes, before_cuda);
-  if (later_ != 0 && !wait_for_work()) enable_later();
+  deferred_ = before_cuda ? kinds & kOnGpu : 0;
+  {
+    const std::lock_guard lock(result_->mutex);
+    result_->enabled = {};
+  }
+  add(enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda));
+  if (deferred_ != 0 && !watch_for_work()) add(enable_kinds(cupti, deferred_, ApiFilter::none, graph_nodes, false));
 }
 
-bool Enabler::wait_for_work() {
-  if (cupti_->EnableCallback == nullptr || cupti_->GetCallbackName == nullptr) return false;
+bool Enabler::watch_for_work() {
+  if (cupti_->EnableCallback == nullptr) return false;
+  if (calls_.empty())
+    for (const ApiFunction& function : cupti_->api_functions())
+      if (gives_work(function.name) || makes_context(function))
+        calls_.push_back({function.domain, function.id, gives_work(function.name)});
+  if (std::all_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.gives_work; })) return false;
   context_made_.store(false);
   work_waits_.store(false);
-  context_calls_.clear();
-  for_each_call(*cupti_, CUPTI_CB_DOMAIN_DRIVER_API, [&](std::uint32_t id, std::string_view name) {
-    if (makes_context(name)) context_calls_.push_back(id);
-  });
-  if (context_calls_.empty()) return false;
   state_.store(State::waiting);
   if (watch(true)) return true;
   watch(false);
@@ -55,51 +60,85 @@ bool Enabler::watch(bool on) {
   };
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  for (std::uint32_t id : context_calls_) set(CUPTI_CB_DOMAIN_DRIVER_API, id);
-  for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
-    for_each_call(*cupti_, domain, [&](std::uint32_t id, std::string_view name) {
-      if (gives_work(name)) set(domain, id);
-    });
+  for (const Call& call : calls_) set(call.domain, call.id);
   return worked;
 }
 
-void Enabler::enable_later() {
-  const EnabledKinds more = enable_kinds(*cupti_, later_, ApiFilter::none, graph_nodes_, false);
-  enabled_.kinds |= more.kinds;
-  enabled_.activities.insert(enabled_.activities.end(), more.activities.begin(), more.activities.end());
-  enabled_.refused.insert(enabled_.refused.end(), more.refused.begin(), more.refused.end());
+void Enabler::add(EnabledKinds more) {
+  const std::lock_guard lock(result_->mutex);
+  EnabledKinds& all = result_->enabled;
+  all.kinds |= more.kinds;
+  all.calls_one_by_one |= more.calls_one_by_one;
+  all.activities.insert(all.activities.end(), more.activities.begin(), more.activities.end());
+  std::move(more.refused.begin(), more.refused.end(), std::back_inserter(all.refused));
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
-  if (state_.load() != State::waiting) return;
-  const bool resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
-  if (resource && id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) return context_made_.store(true);
-  const bool makes_context = domain == CUPTI_CB_DOMAIN_DRIVER_API &&
-                             std::find(context_calls_.begin(), context_calls_.end(), id) != context_calls_.end();
-  if (!context_made_.load()) {
-    if (!resource && !makes_context) work_waits_.store(true);
-    return;
+  const State state = state_.load();
+  if (state != State::waiting && state != State::enabling) return;
+  bool gives_work = false;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) return context_made_.store(true);
+    if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED || !context_made_.load()) return;
+  } else {
+    const auto same = [&](const Call& call) { return call.domain == domain && call.id == id; };
+    const auto call = std::find_if(calls_.begin(), calls_.end(), same);
+    if (call == calls_.end()) return;
+    gives_work = call->gives_work;
+    if (!context_made_.load()) {
+      if (gives_work) work_waits_.store(true);
+      return;
+    }
+    if (!gives_work && !work_waits_.load()) return;
   }
-  if (makes_context && !work_waits_.load()) return;
   State waiting = State::waiting;
-  if (!state_.compare_exchange_strong(waiting, State::enabling)) return;
-  try {
-    enable_later();
+  if (state_.compare_exchange_strong(waiting, State::enabling)) {
+    enabling_thread_.store(pthread_self());
+    try {
+      add(enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false));
+    } catch (const std::exception&) {  // no memory for a list: what is enabled is recorded all the same
+    }
+    state_.store(State::unwatching);
+    enabling_thread_.store({});
     watch(false);
-  } catch (const std::exception&) {  // no memory for a list: what is enabled is recorded all the same
+    state_.store(State::settled);
+  } else if (gives_work && !pthread_equal(enabling_thread_.load(), pthread_self())) {
+    // At the beginning of a call its thread holds no lock of the driver. Inside resource callbacks it does, so these go on.
+    const auto end = std::chrono::steady_clock::now() + kLongestWait;
+    wait_while([&] { return state_.load() == State::enabling && std::chrono::steady_clock::now() < end; });
   }
-  state_.store(State::settled);
 }
 
 void Enabler::settle() {
   State waiting = State::waiting;
-  if (state_.compare_exchange_strong(waiting, State::settled)) return;
-  while (state_.load() == State::enabling) std::this_thread::yield();
+  if (!state_.compare_exchange_strong(waiting, State::settled)) wait_while([&] { return state_.load() != State::settled; });
 }
 
 void Enabler::disable() {
   settle();
-  disable_kinds(*cupti_, enabled_);
+  EnabledKinds enabled;
+  {
+    const std::lock_guard lock(result_->mutex);
+    enabled = result_->enabled;
+  }
+  disable_kinds(*cupti_, enabled);
+}
+
+void Enabler::forget() {
+  auto fresh = std::make_unique<Result>();
+  fresh->parent = std::move(result_);
+  result_ = std::move(fresh);
+  state_.store(State::settled);
+}
+
+KindSet Enabler::kinds() const {
+  const std::lock_guard lock(result_->mutex);
+  return result_->enabled.kinds | (settled() ? 0 : deferred_);
+}
+
+std::vector<Refusal> Enabler::refused() const {
+  const std::lock_guard lock(result_->mutex);
+  return result_->enabled.refused;
 }
 
 }  // namespace cutrace

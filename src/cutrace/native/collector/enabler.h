@@ -5,11 +5,19 @@
 // for the first module, or for the first call that gives work to the GPU: nothing can run there before. A call that gives
 // work and makes the context on its way is the exception: then they are enabled as soon as there is a context.
 //
+// One thread enables them, inside its callback. Other threads that call in with work meanwhile wait for it, or CUPTI would not
+// see their first kernels. No lock is held: they look at the state until it changes, for kLongestWait at most.
+//
 // The null collector of the benchmarks uses this too: it must enable exactly what the collector does.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "kinds.h"
@@ -18,7 +26,8 @@ namespace cutrace {
 
 class Enabler {
  public:
-  // `before_cuda`: inside cuInit(). The subscriber's callback must then lead to on_callback().
+  // Begins a recording: nothing of an earlier one is left. `before_cuda`: inside cuInit(). The subscriber's callback must then
+  // lead to on_callback().
   void enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api, bool graph_nodes,
               bool before_cuda);
   // The program's threads, inside CUPTI's callbacks.
@@ -27,32 +36,46 @@ class Enabler {
   void settle();
   void disable();
   // After fork, in the child: touches CUPTI no more.
-  void forget() { state_.store(State::settled); }
+  void forget();
 
   // Kinds that are enabled or will be.
-  KindSet kinds() const { return enabled_.kinds | (state_.load() == State::settled ? 0 : later_); }
+  KindSet kinds() const;
   // Nothing waits for a context any more, so refused() is complete.
   bool settled() const { return state_.load() == State::settled; }
-  // What CUPTI refused. Once settled: the kinds that had to wait are among them.
-  const std::vector<Refusal>& refused() const { return enabled_.refused; }
+  // What CUPTI has refused so far.
+  std::vector<Refusal> refused() const;
 
  private:
-  enum class State { settled, waiting, enabling };
+  static constexpr std::chrono::seconds kLongestWait{5};
 
-  bool wait_for_work();
+  // From `waiting` one thread goes on to `enabling`. In `unwatching` the kinds are enabled, and it only ends the callbacks.
+  enum class State { settled, waiting, enabling, unwatching };
+  struct Call {
+    CUpti_CallbackDomain domain;
+    CUpti_CallbackId id;
+    bool gives_work;  // else it makes a context
+  };
+  struct Result {
+    std::mutex mutex;
+    EnabledKinds enabled;            // under mutex
+    std::unique_ptr<Result> parent;  // of the process before a fork: a thread that is gone may have been writing it
+  };
+
+  bool watch_for_work();
   // The callbacks that tell of contexts, modules and work, on or off. False when CUPTI refused one.
   bool watch(bool on);
-  void enable_later();
+  void add(EnabledKinds more);
 
   const CuptiLibrary* cupti_ = nullptr;
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting
-  KindSet later_ = 0;
-  std::vector<std::uint32_t> context_calls_;  // calls of the driver that make a context
+  std::unique_ptr<Result> result_ = std::make_unique<Result>();
+  KindSet deferred_ = 0;
+  std::vector<Call> calls_;  // that are watched; once a process, before CUPTI calls back
   bool graph_nodes_ = true;
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that gives work began before there was a context
   std::atomic<State> state_{State::settled};
+  std::atomic<pthread_t> enabling_thread_{};
 };
 
 }  // namespace cutrace

@@ -13,25 +13,34 @@ constexpr std::array<const char*, static_cast<std::size_t>(Kind::count)> kNames 
     "kernel", "memcpy", "memset", "api", "sync", "event", "memory", "pool", "overhead", "device", "context",
     "stream", "name", "nvtx", "module", "jit", "unified_memory", "environment", "external"};
 
-// What is worth its cost in a timeline: work given to the GPU, waiting for it, memory taken, code loaded.
-// Queries (cudaGetLastError, cudaEventQuery, ...) run thousands of times a step and say nothing.
-constexpr std::string_view kRuntimePrefixes[] = {
-    "cudaLaunch", "__cudaLaunch", "cudaMemcpy", "cudaMemset", "cudaMemPrefetch", "cudaMemDiscard", "cudaGraphLaunch",
-    "cudaGraphInstantiate", "cudaGraphUpload", "cudaGraphExecUpdate", "cudaDeviceSynchronize", "cudaStreamSynchronize",
-    "cudaEventSynchronize", "cudaThreadSynchronize", "cudaExecutionCtxSynchronize", "cudaMalloc", "cudaFree",
-    "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister", "cudaMemPoolCreate", "cudaMemPoolDestroy",
-    "cudaMemPoolTrimTo", "cudaLibraryLoad", "cudaLibraryUnload", "cudaDeviceReset"};
+// Beginnings of names, in the runtime behind "cuda" and in the driver behind "cu".
+constexpr std::string_view kWork[] = {"Launch", "Memcpy", "Memset", "MemPrefetch", "GraphLaunch"};
 
-constexpr std::string_view kDriverPrefixes[] = {
-    "cuLaunch", "cuMemcpy", "cuMemset", "cuMemPrefetch", "cuMemDiscard", "cuGraphLaunch", "cuGraphInstantiate",
-    "cuGraphUpload", "cuGraphExecUpdate", "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc",
-    "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister", "cuMemHostUnregister", "cuMemCreate", "cuMemRelease",
-    "cuMemMap", "cuMemUnmap", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuModuleLoad",
-    "cuModuleUnload", "cuLibraryLoad", "cuLibraryUnload", "cuLinkComplete"};
+// What is worth its cost in a timeline beside that: waiting for work, memory taken, code loaded. Queries (cudaGetLastError,
+// cudaEventQuery, ...) run thousands of times a step and tell nothing.
+constexpr std::string_view kKept[] = {
+    "MemDiscard", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "StreamSynchronize", "EventSynchronize",
+    "MemPoolCreate", "MemPoolDestroy", "MemPoolTrimTo", "LibraryLoad", "LibraryUnload"};
+constexpr std::string_view kKeptRuntime[] = {
+    "DeviceSynchronize", "ThreadSynchronize", "ExecutionCtxSynchronize", "Malloc", "Free", "HostAlloc", "HostRegister",
+    "HostUnregister", "DeviceReset"};
+constexpr std::string_view kKeptDriver[] = {
+    "CtxSynchronize", "MemAlloc", "MemFree", "MemHostAlloc", "MemHostRegister", "MemHostUnregister", "MemCreate",
+    "MemRelease", "MemMap", "MemUnmap", "ModuleLoad", "ModuleUnload", "LinkComplete"};
 
 template <std::size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&prefixes)[N]) {
-  return std::any_of(std::begin(prefixes), std::end(prefixes), [&](auto p) { return name.substr(0, p.size()) == p; });
+  return std::any_of(std::begin(prefixes), std::end(prefixes), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+bool is_runtime(std::string_view name) { return name.starts_with("cuda") || name.starts_with("__cuda"); }
+
+// "LaunchKernel_v7000" of "cudaLaunchKernel_v7000" and of "__cudaLaunchKernel_v7000", "LaunchKernel" of "cuLaunchKernel".
+std::string_view without_prefix(std::string_view name) {
+  if (name.starts_with("__")) name.remove_prefix(2);
+  for (const std::string_view prefix : {"cuda", "cu"})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return {};
 }
 
 struct Activity {
@@ -79,15 +88,14 @@ std::optional<Refusal> set_calls(const CuptiLibrary& cupti, bool kept, bool on) 
   std::string first;
   CUptiResult error = CUPTI_SUCCESS;
   int refused = 0;
-  for (CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
-    for_each_call(cupti, domain, [&](std::uint32_t id, std::string_view name) {
-      if (keeps_api_call(name) != kept) return;
-      const CUptiResult result = cupti.enable_call(domain, id, on);
-      // A CUPTI that is newer than the driver knows calls that the program cannot make.
-      if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) return;
-      first = name;
-      error = result;
-    });
+  for (const ApiFunction& function : cupti.api_functions()) {
+    if (keeps_api_call(function.name) != kept) continue;
+    const CUptiResult result = cupti.enable_call(function.domain, function.id, on);
+    // A CUPTI that is newer than the driver knows calls that the program cannot make.
+    if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) continue;
+    first = function.name;
+    error = result;
+  }
   if (refused == 0) return {};
   const std::string more = refused > 1 ? " and " + std::to_string(refused - 1) + " more" : "";
   return Refusal{"a part of api=launch: " + first + more, cupti.error_name(error)};
@@ -136,22 +144,21 @@ bool parse_kinds(std::string_view list, KindSet& kinds) {
 }
 
 bool parse_api_filter(std::string_view text, ApiFilter& filter) {
-  for (ApiFilter f : {ApiFilter::launch, ApiFilter::all, ApiFilter::none})
-    if (text == api_filter_name(f)) return filter = f, true;
-  return false;
+  constexpr std::string_view kFilters[] = {"launch", "all", "none"};
+  const auto it = std::find(std::begin(kFilters), std::end(kFilters), text);
+  if (it == std::end(kFilters)) return false;
+  filter = static_cast<ApiFilter>(it - std::begin(kFilters));
+  return true;
 }
 
-const char* api_filter_name(ApiFilter filter) {
-  switch (filter) {
-    case ApiFilter::launch: return "launch";
-    case ApiFilter::all: return "all";
-    case ApiFilter::none: break;
-  }
-  return "none";
+bool gives_work(std::string_view name) {
+  return !name.starts_with("__") && starts_with_any(without_prefix(name), kWork);
 }
 
 bool keeps_api_call(std::string_view name) {
-  return starts_with_any(name, kRuntimePrefixes) || starts_with_any(name, kDriverPrefixes);
+  const std::string_view call = without_prefix(name);
+  return starts_with_any(call, kWork) || starts_with_any(call, kKept) ||
+         (is_runtime(name) ? starts_with_any(call, kKeptRuntime) : starts_with_any(call, kKeptDriver));
 }
 
 EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes,

@@ -23,8 +23,8 @@ enum class Kind : std::uint32_t {
 using KindSet = std::uint32_t;
 constexpr KindSet bit(Kind kind) { return KindSet{1} << static_cast<std::uint32_t>(kind); }
 
-// The rest is dear (environment samples, unified memory), bulky (modules) or rarely wanted. Each of sync and event makes
-// CUPTI 13.0 pay for every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/collector.md). The
+// The other kinds are expensive (environment samples, unified memory), large (modules) or rarely wanted. Each of sync and event
+// makes CUPTI 13.0 step into every API call, recorded or not: 0.9 us an operation in a PyTorch loop (docs/collector.md). The
 // calls that wait are recorded anyway, as API calls.
 inline constexpr KindSet kDefaultKinds =
     bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset) | bit(Kind::api) | bit(Kind::memory) | bit(Kind::pool) |
@@ -35,26 +35,11 @@ enum class ApiFilter { launch, all, none };
 const char* kind_name(Kind kind);
 bool parse_kinds(std::string_view list, KindSet& kinds);  // comma-separated names; "default" stands for its kinds
 bool parse_api_filter(std::string_view text, ApiFilter& filter);
-const char* api_filter_name(ApiFilter filter);
 
 // Whether ApiFilter::launch keeps the function that CUPTI calls `name`, e.g. "cudaLaunchKernel_v7000".
 bool keeps_api_call(std::string_view name);
-
-// each(id, name) for the functions of an API domain. The loaded CUPTI may know more of them than the headers of this
-// build, so it is asked for each id's name.
-template <typename Each>
-void for_each_call(const CuptiLibrary& cupti, CUpti_CallbackDomain domain, Each&& each) {
-  constexpr std::uint32_t kLast = 4000, kGap = 100;
-  for (std::uint32_t id = 1, unknown = 0; id < kLast && unknown < kGap; ++id) {
-    const char* name = nullptr;
-    if (cupti.GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) {
-      ++unknown;
-      continue;
-    }
-    unknown = 0;
-    each(id, std::string_view(name));
-  }
-}
+// Whether that function gives work to the GPU. False for __cudaLaunchKernel, which calls cuLaunchKernel.
+bool gives_work(std::string_view name);
 
 struct Refusal {
   std::string what;   // activity kind or call
