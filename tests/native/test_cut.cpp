@@ -160,8 +160,8 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   Program program;
   program.begin();
   int stream = 0, other = 0;
-  const auto call = [](std::uint32_t id, void* of, void* context = nullptr, int result = 0) {
-    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, id, of, context, result);
+  const auto call = [](std::uint32_t id, void* of, int result = 0) {
+    fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, id, of, nullptr, result);
   };
   const auto waits = [&] {
     const unsigned before = fake_gpu_context_waits();
@@ -171,14 +171,14 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   CHECK(waits());
   call(kFakeBeginCapture, &stream);
   CHECK(!waits());
-  call(kFakeEndCapture, &stream, nullptr, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  call(kFakeEndCapture, &stream, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   CHECK(!waits());
   call(kFakeBeginCapture, &other);
   call(kFakeEndCapture, &stream);
   CHECK(!waits());
-  call(kFakeEndCapture, &other, nullptr, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  call(kFakeEndCapture, &other, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(waits());
-  call(kFakeBeginCapture, &stream, nullptr, CUDA_ERROR_INVALID_VALUE);
+  call(kFakeBeginCapture, &stream, CUDA_ERROR_INVALID_VALUE);
   CHECK(waits());
   call(kFakeBeginCapture, &stream);
   call(kFakeBeginCapture, &stream);  // the driver's call inside the runtime's
@@ -190,7 +190,8 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
   CHECK(!waits());
   call(kFakeEndCapture, CU_STREAM_PER_THREAD);
   CHECK(waits());
-  call(kFakeBeginCapture, &stream, &program);  // in another context
+  fake_gpu_stream(&stream, &program, false);  // in another context
+  call(kFakeBeginCapture, &stream);
   CHECK(waits());
   call(kFakeBeginCapture, &other);
   call(kFakeDestroyStream, &other);

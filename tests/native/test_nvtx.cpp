@@ -107,6 +107,47 @@ TEST(attributes_arrive_whole) {
   CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("big GPU"));
 }
 
+TEST(every_way_to_describe_an_event_says_the_same) {
+  Injected program;
+  program.begin();
+  auto narrow = attributes(), wide = attributes();
+  narrow.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  narrow.message.ascii = "text";
+  wide.messageType = NVTX_MESSAGE_TYPE_UNICODE;
+  wide.message.unicode = L"text";
+  nvtxMarkA("text");
+  nvtxMarkW(L"text");
+  for (const auto* a : {&narrow, &wide}) {
+    nvtxMarkEx(a);
+    nvtxDomainMarkEx(nullptr, a);
+    nvtxRangeEnd(nvtxRangeStartEx(a));
+    nvtxDomainRangeEnd(nullptr, nvtxDomainRangeStartEx(nullptr, a));
+    CHECK_EQUAL(nvtxRangePushEx(a), 0);
+    CHECK_EQUAL(nvtxDomainRangePushEx(nullptr, a), 1);
+    CHECK_EQUAL(nvtxDomainRangePop(nullptr), 1);
+    CHECK_EQUAL(nvtxRangePop(), 0);
+  }
+  nvtxRangeEnd(nvtxRangeStartA("text"));
+  nvtxRangeEnd(nvtxRangeStartW(L"text"));
+  nvtxNameCategoryW(1, L"text");
+  nvtxDomainNameCategoryW(nvtxDomainCreateW(L"text"), 2, L"text");
+  nvtxNameOsThreadW(77, L"text");
+  nvtxNameCudaDeviceW(3, L"text");
+  const nvtxDomainHandle_t other = nvtxDomainCreateA("text");
+  wide.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+  wide.message.registered = nvtxDomainRegisterStringW(other, L"text");
+  nvtxDomainMarkEx(other, &wide);
+  nvtxDomainDestroy(other);
+  const auto c = program.end();
+  CHECK_EQUAL(c.rows<rows::NvtxMarks>().size(), std::size_t{7});
+  for (const auto& mark : c.rows<rows::NvtxMarks>()) CHECK_EQUAL(c.text(mark.name), std::string("text"));
+  CHECK_EQUAL(c.rows<rows::NvtxRanges>().size(), std::size_t{10});
+  for (const auto& range : c.rows<rows::NvtxRanges>()) CHECK(c.text(range.name) == "text" && range.end != 0);
+  for (const auto& category : c.rows<rows::NvtxCategories>()) CHECK_EQUAL(c.text(category.name), std::string("text"));
+  CHECK_EQUAL(c.rows<rows::NvtxCategories>().size(), std::size_t{2});
+  CHECK_EQUAL(c.text(c.rows<rows::ResourceNames>().at(0).name), std::string("text"));
+}
+
 TEST(start_and_end_may_be_on_different_threads) {
   Injected program;
   program.begin();

@@ -1,6 +1,8 @@
 // The collector's parts, each by itself.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,13 +14,17 @@
 #include "check.h"
 #include "collector/block_file.h"
 #include "collector/capture.h"
+#include "collector/enabler.h"
+#include "collector/hash.h"
 #include "collector/index_stack.h"
 #include "collector/kinds.h"
 #include "collector/nvtx_ring.h"
 #include "collector/options.h"
 #include "collector/pool.h"
 #include "collector/process_info.h"
+#include "collector/stream_captures.h"
 #include "collector/string_table.h"
+#include "common/text.h"
 
 using namespace cutrace;
 
@@ -266,7 +272,8 @@ TEST(a_size_limit_keeps_room_for_the_last_words) {
 }
 
 TEST(facts_are_in_every_file_up_to_a_limit_that_is_told) {
-  const std::string path = "/tmp/cutrace-facts-" + std::to_string(getpid()), first = path + "-first";
+  const std::string path = "/tmp/cutrace-facts-" + std::to_string(getpid()), first = path + "-first",
+                    second = path + "-second";
   constexpr std::uint32_t kStreams = 20'000;
   {
     Capture capture(1 << 20);
@@ -289,10 +296,16 @@ TEST(facts_are_in_every_file_up_to_a_limit_that_is_told) {
     CHECK(capture.process("{}", true));
     capture.begin_file();
     capture.flush(true);
+    CHECK(capture.file().prepare_next(error) && capture.file().move_to(second, error));
+    CHECK(capture.file().switch_to_next(error));
+    CHECK(capture.process("{}", true));
+    capture.begin_file();
+    capture.flush(true);
   }
+  CHECK_EQUAL(CaptureReader(path).lost(rows::Loss::table_limit), std::uint64_t{0});  // counted once
   CHECK_EQUAL(CaptureReader(first).rows<rows::Streams>().size(), std::size_t{kStreams});
   CHECK_EQUAL(CaptureReader(first).lost(rows::Loss::table_limit), std::uint64_t{0});
-  const CaptureReader reader(path);
+  const CaptureReader reader(second);
   const std::size_t kept = reader.rows<rows::Streams>().size();
   CHECK(kept > 10'000 && kept < kStreams);
   CHECK_EQUAL(reader.lost(rows::Loss::table_limit), std::uint64_t{kStreams - kept});
@@ -300,15 +313,152 @@ TEST(facts_are_in_every_file_up_to_a_limit_that_is_told) {
   CHECK(reader.text(reader.rows<rows::Threads>()[0].name) == "later name");
   std::filesystem::remove(path);
   std::filesystem::remove(first);
+  std::filesystem::remove(second);
 }
 
 TEST(json_is_valid_whatever_the_text) {
-  CHECK_EQUAL(JsonObject::quoted("a\"b\\c\n\x01"), std::string("\"a\\\"b\\\\c\\u000a\\u0001\""));
-  CHECK_EQUAL(JsonObject::quoted("\xff\xc3\xa9\xed\xa0\x80"), std::string("\"\\ufffd\xc3\xa9\\ufffd\\ufffd\\ufffd\""));
+  CHECK_EQUAL(json_quoted("a\"b\\c\n\x01"), std::string("\"a\\\"b\\\\c\\u000a\\u0001\""));
+  CHECK_EQUAL(json_quoted("\xff\xc3\xa9\xed\xa0\x80"), std::string("\"\\ufffd\xc3\xa9\\ufffd\\ufffd\\ufffd\""));
   JsonObject json;
   json.texts("list", {"a", "b"});
   json.number("n", 5);
   CHECK_EQUAL(json.str(), std::string("{\"list\":[\"a\",\"b\"],\"n\":5}"));
+}
+
+TEST(characters_become_utf8_and_are_recognised) {
+  std::size_t size = 1;
+  for (const std::uint32_t code : {0x41u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xD7FFu, 0xE000u, 0xFFFFu, 0x10000u, 0x10FFFFu}) {
+    char bytes[4];
+    const std::size_t length = put_utf8(code, bytes);
+    CHECK(length >= size);
+    CHECK_EQUAL(utf8_length({bytes, length}), length);
+    CHECK_EQUAL(utf8_length({bytes, length - (length > 1)}), std::size_t{length == 1});
+    size = length;
+  }
+  for (const std::uint32_t code : {0xD800u, 0xDFFFu, 0x110000u, 0xFFFFFFFFu}) {
+    char bytes[4];
+    CHECK_EQUAL(std::string(bytes, put_utf8(code, bytes)), std::string("\xEF\xBF\xBD"));
+  }
+  for (const char* bad : {"\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\x80"})
+    CHECK_EQUAL(utf8_length(bad), std::size_t{0});
+}
+
+TEST(keys_that_were_chosen_to_collide_do_not) {
+  // They make a factor zero where the hash has constants for seeds: all keys had one hash.
+  constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u, kBefore = 0x67654E533D6AF10u;
+  std::set<std::uint64_t> mixed, texts;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    mixed.insert(hash_mix(kFactor, i));
+    const std::uint64_t block[] = {kBefore ^ kFactor, i};
+    texts.insert(hash_bytes(block, sizeof block));
+  }
+  CHECK_EQUAL(mixed.size(), std::size_t{1000});
+  CHECK_EQUAL(texts.size(), std::size_t{1000});
+  CHECK(SeededHash()(std::uint64_t{1}) != SeededHash()(std::uint64_t{2}));
+}
+
+namespace {
+
+// A CUPTI that takes its time to enable kinds, calls back in the midst of it, and counts who asks for names.
+struct SlowCupti : CuptiLibrary {
+  static inline std::atomic<unsigned> asked{0};
+  static inline std::atomic<bool> enabling{false}, enabled{false}, watched{false};
+  static inline Enabler enabler;
+  static constexpr CUpti_CallbackId kLaunch = 1, kRetain = 2;
+
+  static void call(CUpti_CallbackId id) { enabler.on_callback(CUPTI_CB_DOMAIN_DRIVER_API, id); }
+  static void resource(CUpti_CallbackId id) { enabler.on_callback(CUPTI_CB_DOMAIN_RESOURCE, id); }
+
+  SlowCupti() {
+    GetCallbackName = [](CUpti_CallbackDomain domain, std::uint32_t id, const char** name) {
+      ++asked;
+      const bool known = domain == CUPTI_CB_DOMAIN_DRIVER_API && (id == kLaunch || id == kRetain);
+      *name = !known ? nullptr : id == kLaunch ? "cuLaunchKernel" : "cuDevicePrimaryCtxRetain";
+      return known ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+    };
+    EnableCallback = [](std::uint32_t on, CUpti_SubscriberHandle, CUpti_CallbackDomain, CUpti_CallbackId) {
+      watched = on != 0;
+      return CUPTI_SUCCESS;
+    };
+    ActivityEnable = [](CUpti_ActivityKind kind) {
+      enabling = true;
+      call(kLaunch);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      enabled = true;
+      return kind == CUPTI_ACTIVITY_KIND_MEMSET ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
+    };
+    ActivityDisable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
+  }
+};
+
+}  // namespace
+
+TEST(threads_with_work_wait_for_the_one_that_enables_kinds) {
+  const SlowCupti cupti;
+  const auto begin = std::chrono::steady_clock::now();
+  Enabler& enabler = SlowCupti::enabler;
+  enabler.enable(cupti, nullptr, bit(Kind::kernel) | bit(Kind::memset), ApiFilter::none, true, true);
+  CHECK(!SlowCupti::enabled && !enabler.settled());
+  SlowCupti::resource(CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  std::thread first([] { SlowCupti::resource(CUPTI_CBID_RESOURCE_MODULE_LOADED); });
+  while (!SlowCupti::enabling) std::this_thread::yield();
+  SlowCupti::call(SlowCupti::kRetain);
+  CHECK(!SlowCupti::enabled);  // no work
+  SlowCupti::call(SlowCupti::kLaunch);
+  CHECK(SlowCupti::enabled);
+  enabler.settle();
+  CHECK(!SlowCupti::watched);
+  CHECK_EQUAL(enabler.refused().size(), std::size_t{1});
+  first.join();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // the callback amid it waited for nobody
+  enabler.disable();
+  enabler.enable(cupti, nullptr, bit(Kind::kernel), ApiFilter::none, true, false);
+  CHECK(enabler.refused().empty());
+  enabler.disable();
+}
+
+TEST(cupti_is_asked_once_for_its_names) {
+  const SlowCupti cupti;
+  CHECK_EQUAL(cupti.api_functions().size(), std::size_t{2});
+  const unsigned asked = SlowCupti::asked;
+  SlowCupti::enabler.enable(cupti, nullptr, bit(Kind::kernel) | bit(Kind::api), ApiFilter::launch, true, true);
+  SlowCupti::enabler.settle();
+  StreamCaptures captures;
+  captures.watch(cupti, nullptr);
+  CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_DRIVER_API, SlowCupti::kLaunch) == "cuLaunchKernel");
+  CHECK(cupti.api_function_name(CUPTI_CB_DOMAIN_RUNTIME_API, SlowCupti::kLaunch).empty());
+  CHECK_EQUAL(SlowCupti::asked.load(), asked);
+}
+
+TEST(names_of_threads_are_read_at_their_first_record) {
+  const std::string path = "/tmp/cutrace-names-" + std::to_string(getpid());
+  const auto self = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  std::uint32_t gone = 0;
+  {
+    Capture capture(1 << 20);
+    std::string error;
+    CHECK(capture.file().create(path, 0600, 1, 1, error) && capture.process("{}", true));
+    ThreadNames names(capture);
+    pthread_setname_np(pthread_self(), "first");
+    names.seen(self);
+    std::thread([&] {
+      pthread_setname_np(pthread_self(), "brief");
+      ThreadNames::note_this_thread();
+      ThreadNames::note_this_thread();
+      gone = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    }).join();
+    for (int i = 0; i < 3; ++i) names.seen(gone);
+    names.refresh();
+    pthread_setname_np(pthread_self(), "later");
+    names.refresh();
+    names.refresh();
+    capture.flush(true);
+  }
+  const CaptureReader reader(path);
+  std::vector<std::pair<std::uint32_t, std::string>> found;
+  for (const auto& row : reader.rows<rows::Threads>()) found.emplace_back(std::uint32_t{row.thread}, reader.text(row.name));
+  CHECK((found == std::vector<std::pair<std::uint32_t, std::string>>{{self, "first"}, {gone, "brief"}, {self, "later"}}));
+  std::filesystem::remove(path);
 }
 
 TEST(a_ring_gives_back_what_went_in_and_says_when_it_is_full) {
