@@ -1,40 +1,741 @@
+// Names are parsed by LLVM's demangler and printed as GNU's c++filt prints them: golden files and users' patterns hold
+// names as c++filt writes them.
 #include "demangle.h"
 
-#include <csetjmp>
+#include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cstddef>
+#include <cstdlib>
+#include <deque>
+#include <memory_resource>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
-// The demangler of the C++ library, which hands out its result in parts. abi::__cxa_demangle gathers them itself and
-// cannot be stopped. It is in the library's static form only, so that is what this module is linked with.
-extern "C" int __gcclibcxx_demangle_callback(const char* name, void (*take)(const char*, std::size_t, void*), void* to);
+#include <llvm/Demangle/ItaniumDemangle.h>
+
+namespace llvm::itanium_demangle {
+
+// <discriminator> ::= _ <digit> | __ <number> _
+const char* parse_discriminator(const char* first, const char* last) {
+  auto digit = [&](const char* at) { return at < last && *at >= '0' && *at <= '9'; };
+  if (last - first < 2 || first[0] != '_') return first;
+  if (first[1] != '_') return digit(first + 1) ? first + 2 : first;
+  const char* at = first + 2;
+  while (digit(at)) ++at;
+  return at > first + 2 && at < last && *at == '_' ? at + 1 : first;
+}
+
+}  // namespace llvm::itanium_demangle
 
 namespace cutrace {
 namespace {
 
-// Templates of templates that real libraries have unfold to some ten times their mangled size.
-constexpr std::size_t kLeast = 4096, kTimes = 64;
+using namespace llvm::itanium_demangle;
 
-struct Plain {
-  std::string text;
-  std::size_t most;
-  std::jmp_buf stop;
+constexpr std::size_t kMostName = 16 << 10;
+// Parts of a name may stand for parts before them, so the text may be exponentially larger than the name. Names of
+// real libraries unfold to ten times their size.
+constexpr std::size_t kLeastText = 4096, kTimes = 64;
+constexpr std::size_t kMostMemory = 16 << 20;
+constexpr std::size_t kMostDepth = 2048;
+
+class Arena {
+ public:
+  template <typename T, typename... Args>
+  Node* makeNode(Args&&... args) {
+    return new (allocate(sizeof(T))) T(std::forward<Args>(args)...);
+  }
+  void* allocateNodeArray(std::size_t count) { return allocate(sizeof(Node*) * count); }
+  void* allocate(std::size_t size) {
+    used_ += size;
+    return memory_.allocate(size);
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::pmr::monotonic_buffer_resource memory_;
+  std::size_t used_ = 0;
 };
 
-void take(const char* part, std::size_t size, void* to) {
-  auto& plain = *static_cast<Plain*>(to);
-  // The way out of the demangler: it is C, and keeps all it has on its stack.
-  if (size > plain.most - plain.text.size()) std::longjmp(plain.stop, 1);
-  plain.text.append(part, size);  // within what was reserved, so nothing is thrown through the demangler
+// Returns 1 for "", 2 for "0", 3 for "1": the ABI leaves out the first number.
+std::size_t ordinal(std::string_view number) {
+  std::size_t n = 0;
+  if (number.empty()) return 1;
+  std::from_chars(number.data(), number.data() + number.size(), n);
+  return n + 2;
+}
+
+// A parameter of a template. g++ shares parameters between functions by substitution, so only the function that is
+// being printed tells what a parameter stands for.
+struct TemplateParam final : Node {
+  std::size_t index;
+
+  explicit TemplateParam(std::size_t i)
+      : Node(KForwardTemplateReference, Cache::Unknown, Cache::Unknown, Cache::Unknown), index(i) {}
+  bool hasRHSComponentSlow(OutputBuffer& out) const override;
+  bool hasArraySlow(OutputBuffer& out) const override;
+  bool hasFunctionSlow(OutputBuffer& out) const override;
+  const Node* getSyntaxNode(OutputBuffer& out) const override;
+  void printLeft(OutputBuffer& out) const override;
+  void printRight(OutputBuffer& out) const override;
+};
+
+// Returns the node as a T, or null.
+template <typename T>
+const T* as(const Node* node) {
+  return node->getKind() == NodeKind<T>::Kind ? static_cast<const T*>(node) : nullptr;
+}
+template <>
+const TemplateParam* as(const Node* node) {  // the parser makes no node of this kind of LLVM's
+  return node->getKind() == Node::KForwardTemplateReference ? static_cast<const TemplateParam*>(node) : nullptr;
+}
+
+struct Parser : AbstractManglingParser<Parser, Arena> {
+  using Base = AbstractManglingParser<Parser, Arena>;
+  using Base::Base;
+
+  Node* parseEncoding(bool params = true) { return bounded([&] { return Base::parseEncoding(params); }); }
+  Node* parseName(NameState* state = nullptr) { return bounded([&] { return Base::parseName(state); }); }
+  Node* parseType() { return bounded([&] { return Base::parseType(); }); }
+  Node* parseQualifiedType() { return bounded([&] { return Base::parseQualifiedType(); }); }
+  Node* parseExpr() { return bounded([&] { return Base::parseExpr(); }); }
+  Node* parseBracedExpr() { return bounded([&] { return Base::parseBracedExpr(); }); }
+  Node* parseTemplateArg() { return bounded([&] { return parsePack(); }); }
+  Node* parseTemplateParamDecl(TemplateParamList* params) {
+    return bounded([&] { return Base::parseTemplateParamDecl(params); });
+  }
+
+  Node* parseTemplateParam() {
+    if (look(1) == 'L') return Base::parseTemplateParam();
+    const char* begin = First;
+    if (ParsingLambdaParamsAtLevel != static_cast<std::size_t>(-1)) {
+      ScopedOverride<bool> known(PermitForwardTemplateReferences, false);
+      Node* param = Base::parseTemplateParam();
+      // A lambda's declared parameters have names of their own.
+      if (param != nullptr && param->getKind() == Node::KSyntheticTemplateParamName) return param;
+    }
+    First = begin + 1;
+    const std::string_view number = parseNumber();
+    return consumeIf('_') ? make<TemplateParam>(ordinal(number) - 1) : nullptr;
+  }
+
+  // g++ writes "sr <type> <name>" where the ABI has "sr <name>+ E <name>".
+  Node* parseUnresolvedName(bool global) {
+    if (look() != 's' || look(1) != 'r') return Base::parseUnresolvedName(global);
+    if (std::isdigit(look(2))) {
+      const char* begin = First;
+      const std::size_t subs = Subs.size(), names = Names.size();
+      if (Node* name = Base::parseUnresolvedName(global)) return name;
+      First = begin;
+      Subs.shrinkToSize(subs);
+      Names.shrinkToSize(names);
+    }
+    First += 2;
+    Node* type = parseType();
+    Node* name = type == nullptr ? nullptr : parseBaseUnresolvedName();
+    return name == nullptr ? nullptr : make<QualifiedName>(type, name);
+  }
+
+  Node* parseSourceName(NameState* state) {
+    Node* name = Base::parseSourceName(state);
+    if (name != nullptr) last_ = name;
+    return name;
+  }
+
+  Node* parseLocalName(NameState* state) {
+    if (!consumeIf('Z')) return nullptr;
+    Node* function = parseEncoding();
+    if (function == nullptr || !consumeIf('E')) return nullptr;
+    Node* entity = nullptr;
+    if (consumeIf('s')) {
+      entity = make<NameType>("string literal");
+    } else {
+      // A local type has template parameters of its own. Those of a local function go on to its parameters.
+      std::optional<SaveTemplateParams> outer;
+      if (state == nullptr) outer.emplace(this);
+      if (consumeIf('d')) {
+        if (state != nullptr) state->CtorDtorConversion = true;  // as for GNU, these have no return type
+        function = make<LocalName>(function, text("{default arg#", ordinal(parseNumber()), "}"));
+        if (!consumeIf('_')) return nullptr;
+      }
+      entity = parseName(state);
+      if (entity == nullptr) return nullptr;
+    }
+    First = parse_discriminator(First, Last);
+    return make<LocalName>(function, entity);
+  }
+
+  // GNU names a constructor like the last name before it.
+  Node* parseCtorDtorName(Node*& scope, NameState* state) {
+    Node* last = last_;
+    return Base::parseCtorDtorName(last == nullptr || as<SpecialSubstitution>(scope) ? scope : last, state);
+  }
+
+  Node* parseSubstitution() {
+    Node* type = Base::parseSubstitution();
+    if (type != nullptr && as<SpecialSubstitution>(type))
+      last_ = make<ExpandedSpecialSubstitution>(static_cast<SpecialSubstitution*>(type));
+    return type;
+  }
+
+  Node* parseTemplateArgs(bool tag = false) {
+    ScopedOverride<Node*> last(last_);
+    // LLVM keeps this off in the arguments of a conversion operator's type.
+    ScopedOverride<bool> nested(TryToParseTemplateArgs, true);
+    return Base::parseTemplateArgs(tag);
+  }
+
+  Node* parseExprPrimary() {
+    // GNU prints the type of a null pointer without a value.
+    if (consumeIf("LDnE")) return make<NameType>("std::nullptr_t");
+    // LLVM has no literals of char8_t, char16_t and char32_t.
+    if (look() != 'L' || look(1) != 'D' || look(2) == 'n') return Base::parseExprPrimary();
+    ++First;
+    Node* type = parseType();
+    const std::string_view value = parseNumber(true);
+    return type != nullptr && !value.empty() && consumeIf('E') ? make<EnumLiteral>(type, value) : nullptr;
+  }
+
+  // For GNU, an unnamed type is a candidate for substitution without its scope, too.
+  Node* parseUnnamedTypeName(NameState* state) {
+    Node* type = Base::parseUnnamedTypeName(state);
+    if (type != nullptr && as<UnnamedTypeName>(type)) Subs.push_back(type);
+    return type;
+  }
+
+  Node* parseSpecialName() {
+    // LLVM does not have these.
+    const char* kind = consumeIf("GA")    ? "hidden alias for "
+                       : consumeIf("GTt") ? "transaction clone for "
+                       : consumeIf("GTn") ? "non-transaction clone for "
+                                          : nullptr;
+    if (kind == nullptr) return Base::parseSpecialName();
+    Node* encoding = parseEncoding();
+    return encoding != nullptr ? make<SpecialName>(kind, encoding) : nullptr;
+  }
+
+ private:
+  template <typename Parse>
+  Node* bounded(Parse parse) {
+    if (depth_ == kMostDepth || ASTAllocator.used() > kMostMemory) return nullptr;
+    ScopedOverride<std::size_t> deeper(depth_, depth_ + 1);
+    return parse();
+  }
+
+  // Older compilers begin a pack with "I".
+  Node* parsePack() {
+    if (!consumeIf('I')) return Base::parseTemplateArg();
+    const std::size_t begin = Names.size();
+    while (!consumeIf('E')) {
+      Node* arg = parseTemplateArg();
+      if (arg == nullptr) return nullptr;
+      Names.push_back(arg);
+    }
+    return make<TemplateArgumentPack>(popTrailingNodeArray(begin));
+  }
+
+  Node* text(std::string_view before, std::size_t number, std::string_view after) {
+    const std::string all = std::string(before) + std::to_string(number) + std::string(after);
+    auto* copy = static_cast<char*>(ASTAllocator.allocate(all.size()));
+    return make<NameType>(std::string_view(copy, all.copy(copy, all.size())));
+  }
+
+  Node* last_ = nullptr;
+  std::size_t depth_ = 0;
+};
+
+// Prints nodes. LLVM's own printing is kept wherever it agrees with GNU's.
+class Printer final : public OutputBuffer {
+ public:
+  explicit Printer(std::size_t most) : most_(most) { put(" "); }  // so that there is a last character at all times
+  ~Printer() override { std::free(getBuffer()); }
+
+  // Returns what was printed, or nothing where a bound was reached.
+  std::optional<std::string> text() const {
+    if (failed_ || getCurrentPosition() > most_) return std::nullopt;
+    return std::string(std::string_view(*this).substr(1));
+  }
+
+  void printLeft(const Node& node) override {
+    bounded([&] { as<TemplateParam>(&node) ? left(node) : node.visit([this](const auto* it) { left(*it); }); });
+  }
+  void printRight(const Node& node) override {
+    bounded([&] { as<TemplateParam>(&node) ? right(node) : node.visit([this](const auto* it) { right(*it); }); });
+  }
+
+  // Calls use with what a parameter stands for, or with null.
+  template <typename Use>
+  auto resolve(const TemplateParam& param, Use use) {
+    if (lambda_ || scope_ == nullptr || param.index >= scope_->args.size()) return use(nullptr);
+    const Node* arg = scope_->args[param.index];
+    if (const auto* pack = as<TemplateArgumentPack>(arg)) arg = &packs_.try_emplace(pack, pack->getElements()).first->second;
+    ScopedOverride<const Scope*> outer(scope_, scope_->outer);
+    return use(arg);
+  }
+  void printUnresolved(const TemplateParam& param) {
+    print("auto:", param.index + 1);
+    if (!lambda_) failed_ = true;
+  }
+
+ private:
+  // The arguments of the function template that is being printed.
+  struct Scope {
+    NodeArray args;
+    const Scope* outer;
+  };
+  struct Operand {
+    const Node* node;
+  };
+
+  template <typename Print>
+  void bounded(Print print) {
+    if (depth_ == kMostDepth || ++steps_ > most_ || getCurrentPosition() > most_) failed_ = true;
+    if (failed_) return;
+    ScopedOverride<std::size_t> deeper(depth_, depth_ + 1);
+    print();
+  }
+
+  template <typename... Parts>
+  void print(const Parts&... parts) {
+    (put(parts), ...);
+  }
+  void put(std::string_view text) { *this += text; }
+  void put(std::size_t number) { *this << static_cast<unsigned long long>(number); }
+  void put(const Node* node) {
+    if (node != nullptr) node->print(*this);
+  }
+  void put(NodeArray nodes) {
+    std::size_t end = getCurrentPosition();
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (i > 0) put(", ");
+      const std::size_t begin = getCurrentPosition();
+      put(nodes[i]);
+      if (i == 0 || getCurrentPosition() > begin) end = getCurrentPosition();
+    }
+    if (end == getCurrentPosition()) return;
+    // Empty packs at the end are dropped with their commas. GNU still takes the comma for the last character.
+    setCurrentPosition(end);
+    erased_ = end;
+  }
+  void put(Operand operand) { isName(operand.node) ? put(operand.node) : print("(", operand.node, ")"); }
+
+  static bool isName(const Node* node) {
+    if (const auto* name = as<NameType>(node)) {
+      const std::string_view text = name->getName();
+      return !text.starts_with("operator") || (text.size() > 8 && (std::isalnum(text[8]) || text[8] == '_'));
+    }
+    if (const auto* name = as<QualifiedName>(node)) {
+      bool plain = false;
+      name->match([&](const Node*, const Node* last) { plain = !as<NameWithTemplateArgs>(last); });
+      return plain;
+    }
+    return as<FunctionParam>(node) || as<NestedName>(node) || as<InitListExpr>(node);
+  }
+
+  void left(const Node& node) { OutputBuffer::printLeft(node); }
+  void right(const Node& node) { OutputBuffer::printRight(node); }
+
+  // Names.
+  void closing() { print(back() == '>' && erased_ != getCurrentPosition() ? " >" : ">"); }
+
+  void left(const TemplateArgs& node) {
+    node.match([this](NodeArray params, const Node*) {
+      print(back() == '<' ? " <" : "<", params);
+      closing();
+    });
+  }
+  void left(const TemplateArgumentPack& node) { put(node.getElements()); }
+  void left(const NodeArrayNode& node) { put(node.Array); }
+  void left(const ExpandedSpecialSubstitution& node) {
+    OutputBuffer::printLeft(node);
+    if (back() != '>') return;
+    setCurrentPosition(getCurrentPosition() - 1);
+    closing();
+  }
+  void left(const NameType& node) {
+    const auto name = node.getName();
+    put(name == "std::nullptr_t" ? "decltype(nullptr)" : name == "nullptr" ? "(decltype(nullptr))0" : name);
+  }
+  void left(const UnnamedTypeName& node) {
+    node.match([this](std::string_view count) { print("{unnamed type#", ordinal(count), "}"); });
+  }
+  void left(const ClosureTypeName& node) {
+    node.match([this](NodeArray types, const Node*, NodeArray params, const Node*, std::string_view count) {
+      ScopedOverride<bool> lambda(lambda_, true);
+      put("{lambda");
+      if (!types.empty()) print("<", types, ">");
+      print("(", params, ")#", ordinal(count), "}");
+    });
+  }
+  void left(const SyntheticTemplateParamName& node) {
+    node.match([this](TemplateParamKind kind, unsigned index) {
+      const bool type = kind == TemplateParamKind::Type, value = kind == TemplateParamKind::NonType;
+      print(type ? "$T" : value ? "$N" : "$TT", std::size_t{index});
+    });
+  }
+  void left(const TemplateParamPackDecl& node) {
+    node.match([this](const Node* param) {
+      printLeft(*param);
+      if (back() == ' ') setCurrentPosition(getCurrentPosition() - 1);
+      put("... ");
+    });
+  }
+  // Compilers add suffixes to the names of copies of a function: ".constprop.0.cold".
+  void left(const DotSuffix& node) {
+    node.match([this](const Node* name, std::string_view suffix) {
+      if (!as<FunctionEncoding>(name) && !as<SpecialName>(name) && !as<CtorVtableSpecialName>(name)) failed_ = true;
+      put(name);
+      while (!suffix.empty()) {
+        auto at = [&](std::size_t i) { return i < suffix.size() ? static_cast<unsigned char>(suffix[i]) : 0; };
+        std::size_t end = 1;
+        while (std::islower(at(end)) || std::isdigit(at(end)) || at(end) == '_') ++end;
+        const bool word = end > 1;
+        while (at(end) == '.' && std::isdigit(at(end + 1)))
+          for (++end; std::isdigit(at(end));) ++end;
+        if (!word || (end < suffix.size() && at(end) != '.')) failed_ = true;
+        print(" [clone ", suffix.substr(0, end), "]");
+        suffix.remove_prefix(end);
+      }
+    });
+  }
+  void left(const LocalName& node) {
+    if (const auto* function = as<FunctionEncoding>(node.Encoding)) {
+      inScope(*function, [&] {
+        put(function->getName());
+        signature(*function);
+      });
+    } else {
+      put(node.Encoding);
+    }
+    print("::", node.Entity);
+  }
+  void qualifiers(Qualifiers cv, FunctionRefQual ref) {
+    if (cv & QualConst) put(" const");
+    if (cv & QualVolatile) put(" volatile");
+    if (cv & QualRestrict) put(" restrict");
+    if (ref != FrefQualNone) put(ref == FrefQualLValue ? " &" : " &&");
+  }
+  void signature(const FunctionEncoding& node, const Node* result = nullptr) {
+    print("(", node.getParams(), ")");
+    qualifiers(node.getCVQuals(), node.getRefQual());
+    if (result != nullptr) printRight(*result);
+  }
+  void left(const FunctionEncoding& node) {
+    inScope(node, [&] {
+      if (const Node* result = node.getReturnType()) {
+        printLeft(*result);
+        if (!result->hasRHSComponent(*this)) put(" ");
+      }
+      put(node.getName());
+    });
+  }
+  void right(const FunctionEncoding& node) {
+    inScope(node, [&] { signature(node, node.getReturnType()); });
+  }
+
+  // Types.
+
+  // Calls use with what a reference of references refers to at last, and with its kind.
+  template <typename Use>
+  void collapse(const Node* to, ReferenceKind kind, Use use) {
+    const auto* param = as<TemplateParam>(to);
+    if (param != nullptr && !lambda_)
+      return resolve(*param, [&](const Node* arg) { arg != nullptr ? collapse(arg, kind, use) : use(to, kind); });
+    const auto* reference = as<ReferenceType>(to->getSyntaxNode(*this));
+    if (reference == nullptr) return use(to, kind);
+    reference->match([&](const Node* inner, ReferenceKind other) { collapse(inner, std::min(kind, other), use); });
+  }
+  template <typename Use>
+  void collapsed(const ReferenceType& node, Use use) {
+    node.match([&](const Node* to, ReferenceKind kind) {
+      // A reference to a parameter keeps the arguments that it was first printed with.
+      ScopedOverride<const Scope*> first(scope_);
+      if (!lambda_ && as<TemplateParam>(to)) scope_ = first_scopes_.try_emplace(to, scope_).first->second;
+      collapse(to, kind, use);
+    });
+  }
+  // The part of a pointer or reference that is left of its name.
+  void declarator(const Node* to, std::string_view symbol) {
+    printLeft(*to);
+    if (to->hasArray(*this)) {
+      put(" (");
+    } else if (to->hasFunction(*this)) {
+      put(back() == '(' || back() == '*' || back() == ' ' ? "(" : " (");
+    }
+    put(symbol);
+  }
+  void left(const PointerType& node) { declarator(node.getPointee(), "*"); }
+  void left(const ReferenceType& node) {
+    collapsed(node, [this](const Node* to, ReferenceKind kind) {
+      declarator(to, kind == ReferenceKind::LValue ? "&" : "&&");
+    });
+  }
+  void right(const ReferenceType& node) {
+    collapsed(node, [this](const Node* to, ReferenceKind) {
+      if (to->hasArray(*this) || to->hasFunction(*this)) put(")");
+      printRight(*to);
+    });
+  }
+  void left(const PointerToMemberType& node) {
+    node.match([this](const Node* type, const Node* member) {
+      printLeft(*member);
+      const bool nested = member->hasArray(*this) || member->hasFunction(*this);
+      if (!nested || back() != ' ') put(" ");
+      print(nested ? "(" : "", type, "::*");
+    });
+  }
+  int qualifiersOf(const Node* type) {
+    if (const auto* param = as<TemplateParam>(type))
+      return resolve(*param, [this](const Node* arg) { return arg != nullptr ? qualifiersOf(arg) : 0; });
+    if (as<ParameterPack>(type)) {
+      const Node* element = type->getSyntaxNode(*this);
+      return element != type ? qualifiersOf(element) : 0;
+    }
+    const auto* qualified = as<QualType>(type);
+    return qualified != nullptr ? qualified->getQuals() | qualifiersOf(qualified->getChild()) : 0;
+  }
+  void left(const QualType& node) {
+    printLeft(*node.getChild());
+    const int quals = node.getQuals() & ~qualifiersOf(node.getChild());
+    qualifiers(static_cast<Qualifiers>(quals), FrefQualNone);
+  }
+  void right(const FunctionType& node) {
+    node.match([this](const Node* result, NodeArray params, Qualifiers cv, FunctionRefQual ref, const Node* except) {
+      print("(", params, ")");
+      if (except != nullptr) print(" ", except);
+      qualifiers(cv, ref);
+      printRight(*result);
+    });
+  }
+  void left(const FunctionType& node) {
+    node.match([this](const Node* result, NodeArray, Qualifiers, FunctionRefQual, const Node*) {
+      printLeft(*result);
+      if (!result->hasRHSComponent(*this)) put(" ");
+    });
+  }
+  void left(const VectorType& node) { print(node.getBaseType(), " __vector(", node.getDimension(), ")"); }
+  void left(const PostfixQualifiedType& node) {
+    node.match([this](const Node* type, std::string_view postfix) {
+      print(type, postfix == " complex" ? " _Complex" : postfix == " imaginary" ? " _Imaginary" : postfix);
+    });
+  }
+  void left(const SpecialName& node) {
+    node.match([this](std::string_view special, const Node* child) {
+      if (special == "thread-local wrapper routine for ") special = "TLS wrapper function for ";
+      if (special == "thread-local initialization routine for ") special = "TLS init function for ";
+      if (special == "reference temporary for ") special = "reference temporary #0 for ";
+      print(special, child);
+    });
+  }
+  void left(const ParameterPackExpansion& node) {
+    constexpr unsigned none = -1u;
+    ScopedOverride<unsigned> index(CurrentPackIndex, none), most(CurrentPackMax, none);
+    const std::size_t begin = getCurrentPosition();
+    put(node.getChild());
+    if (CurrentPackMax == none || CurrentPackMax == 0) setCurrentPosition(begin);
+    if (CurrentPackMax == none) return print(Operand{node.getChild()}, "...");
+    for (unsigned i = 1; i < CurrentPackMax; ++i) {
+      CurrentPackIndex = i;
+      print(", ", node.getChild());
+    }
+  }
+
+  // Expressions.
+  void left(const BinaryExpr& node) {
+    node.match([this](const Node* a, std::string_view op, const Node* b, Node::Prec) {
+      const bool close = op == ">";
+      print(close ? "(" : "", Operand{a}, op, Operand{b}, close ? ")" : "");
+    });
+  }
+  void left(const ArraySubscriptExpr& node) {
+    node.match([this](const Node* a, const Node* b, Node::Prec) { print(Operand{a}, "[", b, "]"); });
+  }
+  void left(const PostfixExpr& node) {
+    node.match([this](const Node* a, std::string_view op, Node::Prec) { print(Operand{a}, op); });
+  }
+  void left(const ConditionalExpr& node) {
+    node.match([this](const Node* a, const Node* b, const Node* c, Node::Prec) {
+      print(Operand{a}, "?", Operand{b}, " : ", Operand{c});
+    });
+  }
+  void left(const MemberExpr& node) {
+    node.match([this](const Node* a, std::string_view op, const Node* b, Node::Prec) {
+      print(Operand{a}, op, Operand{b});
+    });
+  }
+  void left(const PrefixExpr& node) {
+    node.match([this](std::string_view op, const Node* a, Node::Prec) {
+      const auto* f = as<FunctionEncoding>(a);
+      const bool plain = f != nullptr && f->getCVQuals() == QualNone && f->getRefQual() == FrefQualNone;
+      if (op == "&" && plain && as<NestedName>(f->getName())) return print("&", f->getName());
+      print(op, Operand{a});
+    });
+  }
+  void left(const EnclosingExpr& node) {
+    node.match([this](std::string_view prefix, const Node* inner, Node::Prec) {
+      if (prefix == "decltype") return print("decltype (", inner, ")");
+      if (prefix == "sizeof... ") return put(as<NodeArrayNode>(inner) ? count(as<NodeArrayNode>(inner)->Array) : 0);
+      if (as<FunctionParam>(inner) || as<InitListExpr>(inner)) return print(prefix, inner);
+      print(prefix, "(", inner, ")");
+    });
+  }
+  std::size_t size(const Node* node) {
+    std::size_t n = 0;
+    if (const auto* param = as<TemplateParam>(node))
+      resolve(*param, [&](const Node* arg) {
+        const auto* pack = arg != nullptr ? as<ParameterPack>(arg) : nullptr;
+        if (pack != nullptr) pack->match([&](NodeArray elements) { n = elements.size(); });
+      });
+    return n;
+  }
+  std::size_t count(NodeArray nodes) {
+    std::size_t n = 0;
+    for (const Node* node : nodes) {
+      const auto* pack = as<ParameterPackExpansion>(node);
+      n += pack != nullptr ? size(pack->getChild()) : 1;
+    }
+    return n;
+  }
+  void left(const SizeofParamPackExpr& node) {
+    node.match([this](const Node* pack) { put(size(pack)); });
+  }
+  void left(const CastExpr& node) {
+    node.match([this](std::string_view kind, const Node* to, const Node* from, Node::Prec) {
+      print(kind, "<", to, ">(", from, ")");
+    });
+  }
+  void left(const CallExpr& node) {
+    node.match([this](const Node* callee, NodeArray args, bool, Node::Prec) {
+      if (const auto* function = as<FunctionEncoding>(callee)) callee = function->getName();
+      print(Operand{callee}, "(", args, ")");
+    });
+  }
+  void left(const NewExpr& node) {
+    node.match([this](NodeArray place, const Node* type, NodeArray init, bool global, bool, Node::Prec) {
+      print(global ? "::" : "", "new ");
+      if (!place.empty()) print("(", place, ") ");
+      put(type);
+      if (!init.empty()) print("(", init, ")");
+    });
+  }
+  void left(const DeleteExpr& node) {
+    node.match([this](const Node* a, bool global, bool array, Node::Prec) {
+      print(global ? "::" : "", array ? "delete[] " : "delete ", Operand{a});
+    });
+  }
+  void left(const ThrowExpr& node) {
+    node.match([this](const Node* a) { print("throw ", Operand{a}); });
+  }
+  void left(const FunctionParam& node) {
+    node.match([this](std::string_view number) { print("{parm#", ordinal(number), "}"); });
+  }
+  void left(const ConversionExpr& node) {
+    node.match([this](const Node* type, NodeArray args, Node::Prec) {
+      print("(", type, ")");
+      if (args.size() == 1) return put(Operand{args[0]});
+      print("(", args, ")");
+    });
+  }
+  void left(const InitListExpr& node) {
+    node.match([this](const Node* type, NodeArray inits) {
+      if (type != nullptr) put(type);
+      print("{", inits, "}");
+    });
+  }
+  void left(const BracedExpr& node) {
+    node.match([this](const Node* field, const Node* init, bool array) {
+      print(array ? "[" : ".", field, array ? "]=" : "=", Operand{init});
+    });
+  }
+  void left(const BracedRangeExpr& node) {
+    node.match([this](const Node* first, const Node* last, const Node* init) {
+      print("[", first, " ... ", last, "]=", Operand{init});
+    });
+  }
+  void left(const FoldExpr& node) {
+    node.match([this](bool left, std::string_view op, const Node* pack, const Node* init) {
+      const Node* first = left ? init : pack;
+      const Node* last = left ? pack : init;
+      put("(");
+      if (first != nullptr) print(Operand{first}, op);
+      put("...");
+      if (last != nullptr) print(op, Operand{last});
+      put(")");
+    });
+  }
+  void floating(const char* type, std::string_view hex) { print("(", type, ")[", hex, "]"); }
+  void left(const FloatLiteral& node) { node.match([this](std::string_view hex) { floating("float", hex); }); }
+  void left(const DoubleLiteral& node) { node.match([this](std::string_view hex) { floating("double", hex); }); }
+  void left(const LongDoubleLiteral& node) {
+    node.match([this](std::string_view hex) { floating("long double", hex); });
+  }
+
+
+  // Returns the arguments of the template that a name ends with, or null.
+  static const TemplateArgs* arguments(const Node* name) {
+    if (const auto* local = as<LocalName>(name)) return arguments(local->Entity);
+    const auto* instance = as<NameWithTemplateArgs>(name);
+    return instance != nullptr ? as<TemplateArgs>(instance->TemplateArgs) : nullptr;
+  }
+  template <typename Print>
+  void inScope(const FunctionEncoding& node, Print print) {
+    ScopedOverride<const Scope*> outer(scope_);
+    if (const TemplateArgs* args = arguments(node.getName()))
+      args->match([this](NodeArray params, const Node*) { scope_ = &scopes_.emplace_back(Scope{params, scope_}); });
+    print();
+  }
+
+  const std::size_t most_;
+  std::size_t depth_ = 0, steps_ = 0;
+  std::size_t erased_ = 0;  // where text was erased last
+  bool failed_ = false;
+  bool lambda_ = false;  // within the parameters of a lambda
+  const Scope* scope_ = nullptr;
+  std::deque<Scope> scopes_;
+  std::unordered_map<const Node*, const Scope*> first_scopes_;
+  std::unordered_map<const Node*, ParameterPack> packs_;
+};
+
+bool TemplateParam::hasRHSComponentSlow(OutputBuffer& out) const {
+  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasRHSComponent(out); };
+  return static_cast<Printer&>(out).resolve(*this, has);
+}
+bool TemplateParam::hasArraySlow(OutputBuffer& out) const {
+  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasArray(out); };
+  return static_cast<Printer&>(out).resolve(*this, has);
+}
+bool TemplateParam::hasFunctionSlow(OutputBuffer& out) const {
+  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasFunction(out); };
+  return static_cast<Printer&>(out).resolve(*this, has);
+}
+const Node* TemplateParam::getSyntaxNode(OutputBuffer& out) const {
+  auto get = [&](const Node* arg) { return arg != nullptr ? arg->getSyntaxNode(out) : this; };
+  return static_cast<Printer&>(out).resolve(*this, get);
+}
+void TemplateParam::printLeft(OutputBuffer& out) const {
+  auto& printer = static_cast<Printer&>(out);
+  printer.resolve(*this, [&](const Node* arg) { arg != nullptr ? out.printLeft(*arg) : printer.printUnresolved(*this); });
+}
+void TemplateParam::printRight(OutputBuffer& out) const {
+  auto print = [&](const Node* arg) {
+    if (arg != nullptr) out.printRight(*arg);
+  };
+  static_cast<Printer&>(out).resolve(*this, print);
 }
 
 }  // namespace
 
 std::string demangle(const std::string& name) {
-  if (name.compare(0, 2, "_Z") != 0) return name;  // the ABI's function reads "f" as a type: float
-  Plain plain{{}, kLeast + kTimes * name.size(), {}};
-  plain.text.reserve(plain.most);
-  if (setjmp(plain.stop) != 0 || __gcclibcxx_demangle_callback(name.c_str(), take, &plain) != 0) return name;
-  plain.text.shrink_to_fit();
-  return std::move(plain.text);
+  if (!name.starts_with("_Z") || name.size() > kMostName) return name;
+  Parser parser(name.data(), name.data() + name.size());
+  const Node* root = parser.parse();
+  if (root == nullptr) return name;
+  Printer printer(kLeastText + kTimes * name.size());
+  root->print(printer);
+  return printer.text().value_or(name);
 }
 
 }  // namespace cutrace
