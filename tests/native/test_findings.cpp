@@ -690,8 +690,8 @@ namespace {
 
 // A program whose first NVTX call starts a recording, as `cutrace run` has it; the call is made here.
 struct Recorded {
-  Recorded() {
-    setenv("CUTRACE_OPTIONS", folder.options("flush_ms=60000;cupti=" + std::string(fake_path())).c_str(), 1);
+  explicit Recorded(int flush_ms = 60'000) {
+    setenv("CUTRACE_OPTIONS", folder.options("flush_ms=" + std::to_string(flush_ms) + ";cupti=" + std::string(fake_path())).c_str(), 1);
     setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
     nvtxMarkA("first");
     CHECK_EQUAL(collector.running(), 1);
@@ -734,7 +734,7 @@ TEST(a_child_of_a_process_that_used_nvtx_is_recorded) {
 }
 
 TEST(a_child_that_ends_without_handlers_keeps_what_was_flushed) {
-  Recorded program;
+  Recorded program(20);
   const pid_t child = fork_child([] {
     nvtxMarkA("child");
     sleep_ms(500);

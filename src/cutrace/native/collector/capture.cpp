@@ -38,10 +38,22 @@ bool Capture::flush_references(bool last) {
   return good;
 }
 
+// Once all tables are flushed: rows that could not be written are counted as lost, so nothing refers to these any more.
+void Capture::drop_references() {
+  strings_.clear();
+  strings_.written();
+  launches_.clear();
+  quick_functions_ = {};
+  std::get<TableBuffer<rows::Launches>>(tables_).clear();
+  std::get<TableBuffer<rows::Functions>>(tables_).clear();
+}
+
 void Capture::flush(bool last) {
   flush_references(last);
   std::apply([&](auto&... table) { (flush(table, last), ...); }, tables_);
   if (!losses_.empty()) {
+    // What cannot be written must not take the room of the losses.
+    if (last && !flush_references(last)) drop_references();
     auto& table = std::get<TableBuffer<rows::Losses>>(tables_);
     for (const auto& [key, count] : losses_) {
       rows::Losses row;
@@ -66,9 +78,7 @@ void Capture::flush(bool last) {
 
 Capture::Contents Capture::begin_file() {
   ++files_;
-  strings_.clear();
-  launches_.clear();
-  quick_functions_ = {};
+  drop_references();
   const auto write = [this](const auto& fact) { add_fact(fact.row, fact.name, fact.other); };
   std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);
   lose(rows::Loss::table_limit, std::exchange(facts_forgotten_, 0), "streams and names that an earlier file told");

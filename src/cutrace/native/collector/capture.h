@@ -161,6 +161,7 @@ class Capture {
   // Texts, launch configurations and functions must be in the file before the rows that refer to them.
   bool flush_references(bool last);
   bool flush_strings(bool last);
+  void drop_references();
   template <typename Row>
   Written write(const TableBuffer<Row>& table, bool last);
 

@@ -199,11 +199,10 @@ void CuptiSource::enable(const Options& options, Wake& wake, bool before_cuda, R
   counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
   // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
-  enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
+  const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
                   before_cuda && library_.sharing.load() == nullptr);
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
-    if (enabler_.kinds() & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
-  report.refused = enabler_.refused();
+    if (kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   report.active = true;
   active_.store(true, std::memory_order_release);
   nvtx::set_resolver({stream_id, context_id});

@@ -26,7 +26,6 @@ class CuptiSource {
     bool active = false;
     std::vector<std::string> kinds;
     std::vector<std::string> notes;  // sentences about what cannot be recorded
-    std::vector<Refusal> refused;
   };
   // Subscribes and enables. `wake` is signalled whenever a buffer is complete. `before_cuda`: this is inside cuInit().
   Report attach(const Options& options, Wake& wake, bool before_cuda);
@@ -44,10 +43,8 @@ class CuptiSource {
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
-  // What could not be enabled; not yet known while kinds wait for a context.
-  std::vector<Refusal> refused_kinds() const {
-    return enabler_.settled() ? enabler_.refused() : std::vector<Refusal>();
-  }
+  // Writer thread: what could not be enabled; not yet known while kinds wait for a context.
+  std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 

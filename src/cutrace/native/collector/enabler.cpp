@@ -23,18 +23,18 @@ void wait_while(Condition&& condition) {
 
 }  // namespace
 
-void Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
-                     bool graph_nodes, bool before_cuda) {
+KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
+                        bool graph_nodes, bool before_cuda) {
   cupti_ = &cupti;
   subscriber_ = subscriber;
   graph_nodes_ = graph_nodes;
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
-  {
-    const std::lock_guard lock(result_->mutex);
-    result_->enabled = {};
-  }
-  add(enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda));
-  if (deferred_ != 0 && !watch_for_work()) add(enable_kinds(cupti, deferred_, ApiFilter::none, graph_nodes, false));
+  without_memory_.store(false);
+  enabled_ = enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda);
+  const KindSet all = enabled_.kinds | deferred_;
+  if (deferred_ == 0 || watch_for_work()) return all;
+  enable_deferred();
+  return enabled_.kinds;
 }
 
 bool Enabler::watch_for_work() {
@@ -64,13 +64,11 @@ bool Enabler::watch(bool on) {
   return worked;
 }
 
-void Enabler::add(EnabledKinds more) {
-  const std::lock_guard lock(result_->mutex);
-  EnabledKinds& all = result_->enabled;
-  all.kinds |= more.kinds;
-  all.calls_one_by_one |= more.calls_one_by_one;
-  all.activities.insert(all.activities.end(), more.activities.begin(), more.activities.end());
-  std::move(more.refused.begin(), more.refused.end(), std::back_inserter(all.refused));
+void Enabler::enable_deferred() {
+  EnabledKinds more = enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false);
+  enabled_.kinds |= more.kinds;
+  enabled_.activities.insert(enabled_.activities.end(), more.activities.begin(), more.activities.end());
+  std::move(more.refused.begin(), more.refused.end(), std::back_inserter(enabled_.refused));
 }
 
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
@@ -95,8 +93,9 @@ void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noex
   if (state_.compare_exchange_strong(waiting, State::enabling)) {
     enabling_thread_.store(pthread_self());
     try {
-      add(enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false));
-    } catch (const std::exception&) {  // no memory for a list: what is enabled is recorded all the same
+      enable_deferred();
+    } catch (const std::exception&) {
+      without_memory_.store(true);
     }
     state_.store(State::unwatching);
     enabling_thread_.store({});
@@ -114,31 +113,16 @@ void Enabler::settle() {
   if (!state_.compare_exchange_strong(waiting, State::settled)) wait_while([&] { return state_.load() != State::settled; });
 }
 
+std::vector<Refusal> Enabler::refused() const {
+  if (!settled()) return {};
+  std::vector<Refusal> refused = enabled_.refused;
+  if (without_memory_.load()) refused.push_back({"a part of kernels, copies and fills", "no memory"});
+  return refused;
+}
+
 void Enabler::disable() {
   settle();
-  EnabledKinds enabled;
-  {
-    const std::lock_guard lock(result_->mutex);
-    enabled = result_->enabled;
-  }
-  disable_kinds(*cupti_, enabled);
-}
-
-void Enabler::forget() {
-  auto fresh = std::make_unique<Result>();
-  fresh->parent = std::move(result_);
-  result_ = std::move(fresh);
-  state_.store(State::settled);
-}
-
-KindSet Enabler::kinds() const {
-  const std::lock_guard lock(result_->mutex);
-  return result_->enabled.kinds | (settled() ? 0 : deferred_);
-}
-
-std::vector<Refusal> Enabler::refused() const {
-  const std::lock_guard lock(result_->mutex);
-  return result_->enabled.refused;
+  disable_kinds(*cupti_, enabled_);
 }
 
 }  // namespace cutrace

@@ -16,8 +16,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <vector>
 
 #include "kinds.h"
@@ -28,21 +26,19 @@ class Enabler {
  public:
   // Begins a recording: nothing of an earlier one is left. `before_cuda`: inside cuInit(). The subscriber's callback must then
   // lead to on_callback().
-  void enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api, bool graph_nodes,
-              bool before_cuda);
+  // Returns the kinds that are enabled or will be.
+  KindSet enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
+                 bool graph_nodes, bool before_cuda);
   // The program's threads, inside CUPTI's callbacks.
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept;
   // Ends waiting for a context, and waits for a thread that is inside on_callback().
   void settle();
   void disable();
   // After fork, in the child: touches CUPTI no more.
-  void forget();
+  void forget() { state_.store(State::settled); }
 
-  // Kinds that are enabled or will be.
-  KindSet kinds() const;
-  // Nothing waits for a context any more, so refused() is complete.
   bool settled() const { return state_.load() == State::settled; }
-  // What CUPTI has refused so far.
+  // What could not be enabled; nothing as long as kinds wait for a context.
   std::vector<Refusal> refused() const;
 
  private:
@@ -55,23 +51,19 @@ class Enabler {
     CUpti_CallbackId id;
     bool gives_work;  // else it makes a context
   };
-  struct Result {
-    std::mutex mutex;
-    EnabledKinds enabled;            // under mutex
-    std::unique_ptr<Result> parent;  // of the process before a fork: a thread that is gone may have been writing it
-  };
 
   bool watch_for_work();
   // The callbacks that tell of contexts, modules and work, on or off. False when CUPTI refused one.
   bool watch(bool on);
-  void add(EnabledKinds more);
+  void enable_deferred();
 
   const CuptiLibrary* cupti_ = nullptr;
   CUpti_SubscriberHandle subscriber_ = nullptr;
-  std::unique_ptr<Result> result_ = std::make_unique<Result>();
+  EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting; for others once settled
   KindSet deferred_ = 0;
   std::vector<Call> calls_;  // that are watched; once a process, before CUPTI calls back
   bool graph_nodes_ = true;
+  std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that gives work began before there was a context
   std::atomic<State> state_{State::settled};

@@ -11,14 +11,9 @@
 #include <vector>
 
 #include "driver.h"
-#include "kinds.h"
 #include "process_info.h"
 
 namespace cutrace {
-
-inline std::string sentence_of(const Refusal& refusal) {
-  return "CUPTI refused to record " + refusal.what + " (" + refusal.error + ")";
-}
 
 class Notes {
  public:

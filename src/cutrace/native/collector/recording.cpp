@@ -154,7 +154,7 @@ void Recording::attach_cupti(bool before_cuda) {
   }
   try {
     CuptiSource::Report report = source_.attach(options_, writer_wake(), before_cuda);
-    if (report.active) writer_.use_cupti(report.refused.size());
+    if (report.active) writer_.use_cupti();
     if (nvtx::armed.load() != 0) report.kinds.push_back(kind_name(Kind::nvtx));
     notes_.members([&](JsonObject& json) {
       json.texts("kinds", report.kinds);
@@ -163,7 +163,6 @@ void Recording::attach_cupti(bool before_cuda) {
       json.text("cupti_path", source_.library().path);
     });
     for (const std::string& note : report.notes) notes_.add(note);
-    for (const Refusal& refusal : report.refused) notes_.add_quietly(sentence_of(refusal));
   } catch (const std::exception&) {
     fail(Part::caller);
   }

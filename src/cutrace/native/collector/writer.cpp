@@ -94,6 +94,7 @@ void Writer::write_out() {
   }
   // While it goes on too, and again each time that there are twice as many.
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
+  note_refusals();
   write_process();
   write_devices(false);
   activity_.release();
@@ -118,14 +119,14 @@ void Writer::note_graph_kernels() {
   notes_.count(count, kGraphNote);
 }
 
-void Writer::note_refusals() {
-  if (!uses_cupti()) return;
-  const std::vector<Refusal> refused = source_.refused_kinds();
-  for (; refusals_noted_ < refused.size(); ++refusals_noted_) notes_.add_quietly(sentence_of(refused[refusals_noted_]));
-  // Each file that was cut counts them; the files of one capture together count them once.
-  if (!options_.keeps_newest()) refusals_counted_ = 0;
-  for (; refusals_counted_ < refused.size(); ++refusals_counted_)
-    capture_.lose(rows::Loss::kind_refused, 1, refused[refusals_counted_].what);
+std::vector<Refusal> Writer::note_refusals() {
+  if (!uses_cupti()) return {};
+  std::vector<Refusal> refused = source_.refused_kinds();
+  for (; refusals_noted_ < refused.size(); ++refusals_noted_) {
+    const Refusal& refusal = refused[refusals_noted_];
+    notes_.add_quietly("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
+  }
+  return refused;
 }
 
 // Device records come from CUPTI, some facts from the driver once the program has initialised it.
@@ -164,7 +165,10 @@ void Writer::write_end() {
 // All that the end of a file needs, but for the process block that says so.
 void Writer::complete_file() {
   if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
-  note_refusals();
+  // Each file that was cut counts them; the files of one capture together count them once.
+  for (const Refusal& refusal : note_refusals())
+    if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
+  refusals_counted_ = options_.keeps_newest();
   thread_names_.refresh();
   write_devices(true);
   activity_.release();

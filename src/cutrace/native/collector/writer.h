@@ -41,11 +41,8 @@ class Writer {
 
   // Calls of this thread are the collector's own.
   void ignore_thread(std::uint32_t thread) { activity_.ignore_thread(thread); }
-  // Any thread: from now on there are buffers of CUPTI to read. Of its refusals `noted` are in the notes already.
-  void use_cupti(std::size_t noted) {
-    refusals_noted_ = noted;
-    uses_cupti_.store(true);
-  }
+  // Any thread: from now on there are buffers of CUPTI to read.
+  void use_cupti() { uses_cupti_.store(true); }
   bool uses_cupti() const { return uses_cupti_.load(); }
   // Turns all that is complete into rows.
   void drain();
@@ -62,7 +59,7 @@ class Writer {
 
  private:
   void count_dropped();
-  void note_refusals();
+  std::vector<Refusal> note_refusals();
   void note_disk_error();
   void note_graph_kernels();
   void write_devices(bool without_facts);
@@ -93,7 +90,7 @@ class Writer {
   std::uint64_t file_began_;
   std::uint64_t refused_buffers_;      // requests of CUPTI, counted so far
   std::size_t refusals_noted_ = 0;
-  std::size_t refusals_counted_ = 0;
+  bool refusals_counted_ = false;
   std::uint64_t graph_kernels_noted_ = 0;
   bool disk_error_noted_ = false;
 };
