@@ -5,9 +5,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <random>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "capture_reader.h"
@@ -18,6 +24,8 @@
 #include "collector/hash.h"
 #include "collector/index_stack.h"
 #include "collector/kinds.h"
+#include "collector/launches.h"
+#include "collector/nvtx_decoder.h"
 #include "collector/nvtx_ring.h"
 #include "collector/options.h"
 #include "collector/pool.h"
@@ -488,6 +496,144 @@ TEST(a_ring_gives_back_what_went_in_and_says_when_it_is_full) {
   drain();
   CHECK_EQUAL(read, written);
   CHECK(refused > 0);
+}
+
+// ---- tables under keys that were made to collide ----
+
+namespace {
+
+// How a fast hash of words mixes two of them, without a seed: a key that makes one factor 0 has the same hash as all such keys.
+constexpr std::uint64_t kFirst = 0x9E3779B97F4A7C15u, kSecond = 0xD1B54A32D192ED03u;
+std::uint64_t unseeded_mix(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a ^ kFirst) * (b ^ kSecond);
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
+constexpr std::uint64_t kKeys = 100'000;
+
+double seconds_since(std::chrono::steady_clock::time_point before) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+}
+
+// Seconds that keys 0, 1, ... take in a table of their own; as many of them as `most` seconds allow.
+template <typename Table, typename Use>
+double time_of_keys(Use&& use, std::uint64_t keys, double most = std::numeric_limits<double>::max()) {
+  Table table;
+  const auto before = std::chrono::steady_clock::now();
+  for (std::uint64_t i = 0; i < keys; ++i) {
+    use(table, i);
+    if (i % 256 == 0 && seconds_since(before) > most) break;
+  }
+  return seconds_since(before);
+}
+
+// Crafted keys take at most five times what random ones do.
+template <typename Table, typename Random, typename Crafted>
+void withstands(Random&& random, Crafted&& crafted, std::uint64_t keys = kKeys) {
+  double usual = std::numeric_limits<double>::max(), worst = usual;
+  for (int i = 0; i < 3; ++i) usual = std::min(usual, time_of_keys<Table>(random, keys));
+  for (int i = 0; i < 3 && worst > 5 * usual; ++i) worst = std::min(worst, time_of_keys<Table>(crafted, keys, 6 * usual));
+  if (worst > 5 * usual)
+    check::failed(__FILE__, __LINE__, "random keys take " + std::to_string(usual) + " s, crafted ones more than five times that");
+}
+
+std::uint64_t random_word() {
+  static std::mt19937_64 engine(1);
+  return engine();
+}
+
+std::string bytes_of(std::initializer_list<std::uint64_t> words, std::size_t size) {
+  std::string text;
+  for (const std::uint64_t word : words) text.append(reinterpret_cast<const char*>(&word), sizeof word);
+  text.resize(size, 'x');
+  return text;
+}
+
+struct Strings {
+  StringTable table{1 << 30};
+};
+struct Configurations {
+  StringTable strings{1 << 30};
+  LaunchTable table{1 << 20};
+  void add(std::uint64_t grid_xy, std::uint64_t grid_z_block_x, std::uint64_t block_yz) {
+    rows::Launches row;
+    char bytes[sizeof row];
+    std::memcpy(bytes, &row, sizeof row);
+    std::memcpy(bytes + offsetof(rows::Launches, grid_x), &grid_xy, 8);
+    std::memcpy(bytes + offsetof(rows::Launches, grid_z), &grid_z_block_x, 8);
+    std::memcpy(bytes + offsetof(rows::Launches, block_y), &block_yz, 8);
+    std::memcpy(&row, bytes, sizeof row);
+    table.intern(row, "kernel", strings, [](const rows::Launches&) {});
+  }
+};
+struct Resources {
+  Facts<rows::ResourceNames> facts;
+  void keep(std::uint64_t object) {
+    rows::ResourceNames row;
+    row.object = object;
+    facts.keep(row, "name", "");
+  }
+};
+
+}  // namespace
+
+TEST(strings_that_were_made_to_collide_are_as_fast_as_others) {
+  const std::uint64_t first = unseeded_mix(15, 0x2545F4914F6CDD1Du) ^ kFirst;
+  withstands<Strings>([](Strings& s, std::uint64_t i) { s.table.intern(bytes_of({random_word(), i}, 15)); },
+                      [&](Strings& s, std::uint64_t i) { s.table.intern(bytes_of({first, i}, 15)); });
+}
+TEST(strings_that_collide_whatever_comes_before_are_as_fast_as_others) {  // a seed in the first step alone is of no use
+  withstands<Strings>([](Strings& s, std::uint64_t i) { s.table.intern(bytes_of({i, random_word()}, 20)); },
+                      [](Strings& s, std::uint64_t i) { s.table.intern(bytes_of({i, kSecond}, 20)); });
+}
+
+TEST(launches_that_were_made_to_collide_are_as_fast_as_others) {
+  const std::uint64_t start = unseeded_mix(sizeof(rows::Launches), 0x2545F4914F6CDD1Du);
+  const std::uint64_t first = unseeded_mix(start ^ (std::uint64_t{1} << 32), 1) ^ kFirst;  // the name is number 1
+  withstands<Configurations>([](Configurations& c, std::uint64_t i) { c.add(1, random_word(), i); },
+                             [&](Configurations& c, std::uint64_t i) { c.add(1, first, i); });
+}
+TEST(launches_that_collide_whatever_comes_before_are_as_fast_as_others) {
+  withstands<Configurations>([](Configurations& c, std::uint64_t i) { c.add(1, i, random_word()); },
+                             [](Configurations& c, std::uint64_t i) { c.add(1, i, kSecond); });
+}
+
+TEST(facts_that_were_made_to_collide_are_as_fast_as_others) {
+  const auto random = [](Resources& r, std::uint64_t) { r.keep(random_word()); };
+  withstands<Resources>(random, [](Resources& r, std::uint64_t i) { r.keep(i << 32); });
+  withstands<Resources>(random, [](Resources& r, std::uint64_t i) { r.keep(i * 5'087 * 10'273); });
+}
+
+// Ends of ranges by any number: a program can make them up. 5,087 and 10,273 are sizes that std::unordered_map takes.
+TEST(range_ids_that_were_made_to_collide_are_as_fast_as_others) {
+  constexpr std::uint64_t kEnds = 10'000;
+  nvtx::set_ring_memory(std::size_t{1} << 30);
+  nvtx::Ring* ring = nvtx::this_thread_ring();
+  CHECK(ring != nullptr);
+  Capture capture(1 << 20);
+  const auto time = [&](auto&& id_of) {
+    double least = std::numeric_limits<double>::max();
+    for (int round = 0; round < 3; ++round) {
+      NvtxDecoder decoder(capture, 0);
+      for (std::uint64_t i = 0; i < kEnds; ++i) {
+        const nvtx::EventHeader header{32, nvtx::EventType::end, nvtx::kId, 0, 1, 0, 0};
+        const std::uint64_t id = id_of(i);
+        std::uint8_t* at = ring->reserve(header.size);
+        CHECK(at != nullptr);
+        std::memcpy(at, &header, sizeof header);
+        std::memcpy(at + sizeof header, &id, sizeof id);
+        ring->commit(header.size);
+      }
+      const auto before = std::chrono::steady_clock::now();
+      decoder.drain();
+      least = std::min(least, seconds_since(before));
+      CHECK_EQUAL(decoder.events(), kEnds);
+    }
+    return least;
+  };
+  const double usual = time([](std::uint64_t) { return random_word(); });
+  CHECK(time([](std::uint64_t i) { return i * 5'087 * 10'273; }) <= 5 * usual);
 }
 
 int main(int argc, char** argv) { return check::main(argc, argv); }
