@@ -74,6 +74,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
+std::string name(char prefix, std::uint64_t serial) { return std::string(1, prefix).append(std::to_string(serial)); }
+
 void sleep_us(std::uint64_t time) { std::this_thread::sleep_for(std::chrono::microseconds(time)); }
 
 // ---- what has been done so far ----
@@ -257,7 +259,6 @@ class Producer {
     item.ended = program->now();
     items_.push_back(item);
   }
-  static std::string name(char prefix, const Item& item) { return prefix + std::to_string(item.serial); }
 
   void launch() {
     const Item item = begin(Kind::kernel);
@@ -268,7 +269,7 @@ class Producer {
   }
   void mark() {
     const Item item = begin(Kind::mark);
-    nvtxMarkA(name('m', item).c_str());
+    nvtxMarkA(name('m', item.serial).c_str());
     finish(item);
   }
   void registered_mark() {
@@ -290,7 +291,7 @@ class Producer {
   }
   void push() {
     Item item = begin(Kind::range);
-    nvtxRangePushA(name('p', item).c_str());
+    nvtxRangePushA(name('p', item.serial).c_str());
     item.opened = program->now();
     pushed_.push_back(item);
   }
@@ -303,7 +304,7 @@ class Producer {
   }
   void start() {
     Item item = begin(Kind::range);
-    const nvtxRangeId_t id = nvtxRangeStartA(name('s', item).c_str());
+    const nvtxRangeId_t id = nvtxRangeStartA(name('s', item.serial).c_str());
     item.opened = program->now();
     started_.emplace_back(item, id);
   }
@@ -357,7 +358,7 @@ void run_child(Random random) {
   // Sanitizers do not know of threads and memory in the child of a process with threads, and glibc hardly does.
   if (kSanitized || how == 0) _exit(0);
   for (int i = 0; i < 20; ++i) {
-    nvtxMarkA(("c" + std::to_string(i)).c_str());
+    nvtxMarkA(name('c', static_cast<std::uint64_t>(i)).c_str());
     nvtxRangePushA("child");
     nvtxRangePop();
   }
@@ -402,7 +403,7 @@ void call_something(Random& random) {
       Item item{Kind::mark};
       item.serial = p.serial.fetch_add(1);
       item.began = p.now();
-      const int status = TIMED("mark", collector.mark(("m" + std::to_string(item.serial)).c_str()));
+      const int status = TIMED("mark", collector.mark(name('m', item.serial).c_str()));
       if (status == 0) item.ended = p.now();
       const std::lock_guard lock(p.mutex);
       p.items.push_back(item);
@@ -537,6 +538,7 @@ std::string begin_fault(Random& random) {
 
 void attach(const std::shared_ptr<Recording>& recording) {
   TIMED("inject", program->collector.inject());
+  if (recording->stop_called != kNever) program->tell("stopped while it was attached");
   fake_create_context();
   fake_load_module();
   if (program->collector.statistics().cupti_active != 0) recording->attached = program->now();
@@ -634,7 +636,10 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
   const auto note = [&](std::unordered_set<std::uint64_t>& seen, Kind kind, std::uint64_t serial) -> const Item& {
     const auto it = items.find(serial);
     const auto fail = [&](const char* why) {
-      check::failed(__FILE__, __LINE__, std::to_string(serial) + " " + why + "; options: " + r.options);
+      constexpr const char* kNames[] = {"kernel ", "mark ", "range "};
+      check::failed(__FILE__, __LINE__, kNames[static_cast<int>(kind)] + std::to_string(serial) + " " + why + "; " + r.options +
+                                            "\nstarted at " + std::to_string(r.started) +
+                                            (it == items.end() ? "" : ", the item ended at " + std::to_string(it->second.ended)));
     };
     if (it == items.end()) fail("is of an earlier round");
     const Item& item = it->second;
