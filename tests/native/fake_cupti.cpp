@@ -94,9 +94,11 @@ Fake& fake() {
 Producer& this_producer() {
   thread_local std::shared_ptr<Producer> producer;
   if (producer == nullptr) {
-    producer = std::make_shared<Producer>();
     const std::lock_guard lock(fake().mutex);
-    fake().producers.push_back(producer);
+    auto& all = fake().producers;
+    // Those of threads that are gone are used again. None is freed: destructors of statics launch after those of the thread.
+    const auto unused = std::find_if(all.begin(), all.end(), [](const auto& one) { return one.use_count() == 1; });
+    producer = unused != all.end() ? *unused : all.emplace_back(std::make_shared<Producer>());
   }
   return *producer;
 }
@@ -498,10 +500,6 @@ EXPORT CUptiResult cuptiActivityFlushAll(std::uint32_t flags) {
   std::vector<Full> waiting;
   {
     const std::lock_guard lock(fake().mutex);
-    std::erase_if(fake().producers, [](const std::shared_ptr<Producer>& producer) {
-      const std::lock_guard its(producer->mutex);
-      return producer.use_count() == 1 && producer->buffer == nullptr;  // its thread is gone
-    });
     producers = fake().producers;
     waiting.swap(fake().waiting);
   }
