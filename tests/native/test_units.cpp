@@ -608,14 +608,17 @@ TEST(facts_that_were_made_to_collide_are_as_fast_as_others) {
 // Ends of ranges by any number: a program can make them up. 5,087 and 10,273 are sizes that std::unordered_map takes.
 TEST(range_ids_that_were_made_to_collide_are_as_fast_as_others) {
   constexpr std::uint64_t kEnds = 10'000;
-  nvtx::set_ring_memory(std::size_t{1} << 30);
-  nvtx::Ring* ring = nvtx::this_thread_ring();
+  Wake wake;
+  nvtx::arm(wake, std::size_t{1} << 30);
+  nvtx::Ring* ring = nvtx::ring_if_recording();
+  nvtx::disarm();
   CHECK(ring != nullptr);
   Capture capture(1 << 20);
+  ThreadNames names(capture);
   const auto time = [&](auto&& id_of) {
     double least = std::numeric_limits<double>::max();
     for (int round = 0; round < 3; ++round) {
-      NvtxDecoder decoder(capture, 0);
+      NvtxDecoder decoder(capture, names, 0);
       for (std::uint64_t i = 0; i < kEnds; ++i) {
         const nvtx::EventHeader header{32, nvtx::EventType::end, nvtx::kId, 0, 1, 0, 0};
         const std::uint64_t id = id_of(i);

@@ -172,10 +172,12 @@ int start(const char* text);
 
 void before_fork() {
   state().mutex.lock();
+  CuptiSource::instance().before_fork();
   nvtx::before_fork();
 }
 void after_fork_in_parent() {
   nvtx::after_fork_in_parent();
+  CuptiSource::instance().after_fork();
   if (state().recording != nullptr) state().recording->count_fork();
   state().mutex.unlock();
 }
@@ -193,6 +195,7 @@ void start_in_child() {
 void after_fork_in_child() {
   State& s = state();
   DumpSignal::release();
+  CuptiSource::instance().after_fork();
   CuptiSource::instance().forget();
   if (s.recording != nullptr) s.inherited = Recording::forget(std::move(s.recording));
   nvtx::after_fork_in_child(s.inherited != nullptr ? start_in_child : nullptr);

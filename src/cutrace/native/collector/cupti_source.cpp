@@ -260,7 +260,6 @@ void CuptiSource::forget() {
   active_.store(false);
   counts_dropped_.store(false);
   enabler_.forget();
-  captures_.forget();
   pool_.set_open(false);
   wake_.store(nullptr);
 }

@@ -48,6 +48,8 @@ class CuptiSource {
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
 
+  void before_fork() { captures_.before_fork(); }
+  void after_fork() { captures_.after_fork(); }
   // After fork, in the child: CUPTI's state belongs to the parent and must not be touched again.
   void forget();
 

@@ -11,6 +11,11 @@ using nvtx::EventHeader;
 using nvtx::EventType;
 using nvtx::Ring;
 
+NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started)
+    : capture_(capture), names_(names), started_(started) {
+  for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) ring->dropped.store(0);
+}
+
 void NvtxDecoder::drain() {
   age_pending_ends();
   for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capture.h"
+#include "hash.h"
 #include "nvtx_ring.h"
 #include "process_info.h"
 
@@ -14,9 +15,8 @@ namespace cutrace {
 
 class NvtxDecoder {
  public:
-  // Events from before `started` belong to an earlier recording and are passed over.
-  NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started)
-      : capture_(capture), names_(names), started_(started) {}
+  // Events from before `started` belong to an earlier recording and are passed over, as are its drops.
+  NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started);
 
   // Empties all rings.
   void drain();
@@ -68,9 +68,9 @@ class NvtxDecoder {
   std::uint64_t ringless_seen_ = nvtx::events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
   std::unordered_map<const nvtx::Ring*, Thread> threads_;
-  std::unordered_map<std::uint64_t, Open> started_ranges_;
+  std::unordered_map<std::uint64_t, Open, SeededHash> started_ranges_;
   // An end can be read before its start: they may come from different threads.
-  std::unordered_map<std::uint64_t, End> pending_ends_;
+  std::unordered_map<std::uint64_t, End, SeededHash> pending_ends_;
   std::vector<std::uint32_t> registered_;  // string ids by number of the registered string
   std::vector<std::uint32_t> domains_;     // string ids by number of the domain
 };

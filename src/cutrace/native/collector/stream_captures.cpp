@@ -11,8 +11,8 @@ namespace cutrace {
 
 void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
   {
-    const std::lock_guard lock(known_->mutex);
-    known_->captures.clear();
+    const std::lock_guard lock(mutex_);
+    captures_.clear();
   }
   if (cupti.EnableCallback == nullptr) return;
   driver_is_loaded();  // finds it for stream_context()
@@ -39,48 +39,42 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
   const int status = enters || about.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(about.functionReturnValue);
   // Before the lock: the driver may wait.
   const CUcontext context = enters && call->does == Does::begin ? stream_context(stream) : nullptr;
-  const std::lock_guard lock(known_->mutex);
+  const std::lock_guard lock(mutex_);
   switch (call->does) {
     case Does::begin:
       // Before it begins, so that nobody waits just then.
       if (enters) {
         try {
-          known_->captures.push_back({stream, context});
+          captures_.push_back({stream, context});
         } catch (const std::bad_alloc&) {
         }
       } else if (status != 0) {
-        known_->remove(stream, false);
+        remove(stream, false);
       }
       return;
     case Does::end:
       // An end that fails has ended an invalid capture, unless it came from the wrong thread.
       if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        known_->remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
+        remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
       return;
     case Does::destroy:
-      if (enters) known_->remove(stream, true);
+      if (enters) remove(stream, true);
       return;
   }
 }
 
 bool StreamCaptures::any_in(CUcontext context) const {
-  const std::lock_guard lock(known_->mutex);
-  return std::any_of(known_->captures.begin(), known_->captures.end(),
+  const std::lock_guard lock(mutex_);
+  return std::any_of(captures_.begin(), captures_.end(),
                      [&](const Capture& c) { return c.context == nullptr || c.context == context; });
 }
 
-void StreamCaptures::forget() {
-  auto fresh = std::make_unique<Known>();
-  fresh->parent = std::move(known_);
-  known_ = std::move(fresh);
-}
-
-void StreamCaptures::Known::remove(CUstream stream, bool all) {
+void StreamCaptures::remove(CUstream stream, bool all) {
   const auto same = [&](const Capture& c) { return c.stream == stream; };
   if (all) {
-    std::erase_if(captures, same);
-  } else if (const auto it = std::find_if(captures.begin(), captures.end(), same); it != captures.end()) {
-    captures.erase(it);
+    std::erase_if(captures_, same);
+  } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
+    captures_.erase(it);
   }
 }
 

@@ -6,7 +6,6 @@
 // synchronize_contexts().
 #pragma once
 
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -22,8 +21,9 @@ class StreamCaptures {
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
   // Whether a stream of this context is being captured.
   bool any_in(CUcontext context) const;
-  // After fork, in the child, whose CUDA contexts are gone.
-  void forget();
+  // Around fork: the child must not inherit the lock of a thread that it lacks.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
 
  private:
   enum class Does { begin, end, destroy };
@@ -36,18 +36,13 @@ class StreamCaptures {
     CUstream stream;
     CUcontext context;  // of the stream; null when the driver does not tell, which stands for any
   };
-  struct Known {
-    std::mutex mutex;
-    // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
-    // end by one of the driver alone.
-    std::vector<Capture> captures;  // under mutex
-    std::unique_ptr<Known> parent;  // of the process before a fork: a thread that is gone may hold its mutex
-
-    void remove(CUstream stream, bool all);
-  };
+  void remove(CUstream stream, bool all);
 
   std::vector<Call> calls_;  // once, before CUPTI calls back
-  std::unique_ptr<Known> known_ = std::make_unique<Known>();
+  mutable std::mutex mutex_;
+  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
+  // end by one of the driver alone.
+  std::vector<Capture> captures_;  // under mutex_
 };
 
 }  // namespace cutrace
