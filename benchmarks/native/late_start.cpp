@@ -212,13 +212,13 @@ template <typename Set>
 void each_call(const char* step, CUpti_CallbackDomain domain, bool wanted, Set set) {
   int refused = 0;
   CUptiResult error = CUPTI_SUCCESS;
-  cutrace::for_each_call(tool().cupti, domain, [&](std::uint32_t id, std::string_view name) {
-    if (cutrace::keeps_api_call(name) != wanted) return;
-    const CUptiResult result = set(id);
+  for (const cutrace::ApiFunction& function : tool().cupti.api_functions()) {
+    if (function.domain != domain || cutrace::keeps_api_call(function.name) != wanted) continue;
+    const CUptiResult result = set(function.id);
     // A CUPTI that is newer than the driver knows calls that the program cannot make.
-    if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER) return;
+    if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER) continue;
     if (refused++ == 0) error = result;
-  });
+  }
   if (refused != 0) note(step, tool().cupti.error_name(error) + " for " + std::to_string(refused) + " calls");
 }
 
@@ -317,16 +317,14 @@ void do_step(const std::string& word) {
   if (rest == "_fields") return enable_v2(step, api, false, api_fields, std::size(api_fields));
   if (rest == "_callbacks")
     return each_call(step, domain, true, [&](std::uint32_t id) { return t.cupti.EnableCallback(1, t.subscriber, domain, id); });
-  if (rest == "_one_callback") {
+  if (rest == "_one_callback" || rest == "_one_id") {
     // Of a call that the program does not make.
-    return cutrace::for_each_call(t.cupti, domain, [&](std::uint32_t id, std::string_view name) {
-      if (name.find("ProfilerStart") != name.npos) check(step, t.cupti.EnableCallback(1, t.subscriber, domain, id));
-    });
-  }
-  if (rest == "_one_id") {
-    return cutrace::for_each_call(t.cupti, domain, [&](std::uint32_t id, std::string_view name) {
-      if (name.find("ProfilerStart") != name.npos) check(step, t.cupti.enable_call(domain, id, true));
-    });
+    for (const cutrace::ApiFunction& function : t.cupti.api_functions()) {
+      if (function.domain != domain || function.name.find("ProfilerStart") == function.name.npos) continue;
+      check(step, rest == "_one_id" ? t.cupti.enable_call(domain, function.id, true)
+                                    : t.cupti.EnableCallback(1, t.subscriber, domain, function.id));
+    }
+    return;
   }
   if (rest == "_domain" || rest == "_domain_off") {
     if (t.enable_domain == nullptr) return note(step, "this CUPTI has no cuptiEnableDomain");

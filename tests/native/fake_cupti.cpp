@@ -3,6 +3,7 @@
 #define cuptiActivityRegisterCallbacks_v2 declared_ActivityRegisterCallbacks_v2
 #define cuptiActivityEnable_v2 declared_ActivityEnable_v2
 #define cuptiActivityDisable_v2 declared_ActivityDisable_v2
+#define cuptiActivityEnableAndDump_v2 declared_ActivityEnableAndDump_v2
 #define cuptiActivityEnableRuntimeApi_v2 declared_ActivityEnableRuntimeApi_v2
 #define cuptiActivityEnableDriverApi_v2 declared_ActivityEnableDriverApi_v2
 #define cuptiActivityGetNextRecord_v2 declared_ActivityGetNextRecord_v2
@@ -13,6 +14,7 @@
 #undef cuptiActivityRegisterCallbacks_v2
 #undef cuptiActivityEnable_v2
 #undef cuptiActivityDisable_v2
+#undef cuptiActivityEnableAndDump_v2
 #undef cuptiActivityEnableRuntimeApi_v2
 #undef cuptiActivityEnableDriverApi_v2
 #undef cuptiActivityGetNextRecord_v2
@@ -64,6 +66,7 @@ struct Fake {
   std::multimap<const std::uint8_t*, std::unique_ptr<std::string>> names;  // under mutex: by the buffer that refers to them
   std::atomic<unsigned> flush_delay{0}, enabling_delay{0}, subscribing_delay{0};
   std::atomic<bool> late{false};
+  std::atomic<std::uint32_t> existing_context{0};
   std::array<std::atomic<bool>, 128> kinds{};
   std::array<std::array<std::atomic<bool>, 1024>, 3> calls{};
   std::vector<std::shared_ptr<Producer>> producers;
@@ -289,6 +292,7 @@ EXPORT void fake_create_context() {
   fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
 }
+EXPORT void fake_have_context(std::uint32_t id) { fake().existing_context = id; }
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
 EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
@@ -468,6 +472,15 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   set_kind(kind, true);
   return CUPTI_SUCCESS;
 }
+EXPORT CUptiResult cuptiActivityEnableAndDump(CUpti_ActivityKind kind) {
+  const CUptiResult result = cuptiActivityEnable(kind);
+  if (result != CUPTI_SUCCESS || kind != CUPTI_ACTIVITY_KIND_CONTEXT || fake().existing_context == 0) return result;
+  CUpti_ActivityContext context{};
+  context.kind = kind;
+  context.contextId = fake().existing_context;
+  fake_record(&context, sizeof context);
+  return result;
+}
 EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityDisable);
   REFUSE_IF_SHARED();
@@ -576,6 +589,9 @@ EXPORT CUptiResult cuptiActivityRegisterCallbacks_v2(CUpti_SubscriberHandle us, 
 }
 EXPORT CUptiResult cuptiActivityEnable_v2(CUpti_SubscriberHandle us, CUpti_ActivityKind kind, void*) {
   IN_THE_NAME_OF(us, cuptiActivityEnable(kind));
+}
+EXPORT CUptiResult cuptiActivityEnableAndDump_v2(CUpti_SubscriberHandle us, CUpti_ActivityKind kind, void*) {
+  IN_THE_NAME_OF(us, cuptiActivityEnableAndDump(kind));
 }
 EXPORT CUptiResult cuptiActivityDisable_v2(CUpti_SubscriberHandle us, CUpti_ActivityKind kind, void*) {
   IN_THE_NAME_OF(us, cuptiActivityDisable(kind));

@@ -669,4 +669,23 @@ SAME_PLACE(CUpti_ActivityUnifiedMemoryCounter2, CUpti_ActivityUnifiedMemoryCount
 SAME_PLACE(CUpti_ActivityGraphTrace, CUpti_ActivityGraphTrace2, streamId);
 SAME_PLACE(CUpti_ActivityJit, CUpti_ActivityJit2, cachePath);
 
+TEST(a_late_start_knows_the_contexts_that_there_are) {
+  Collector collector;
+  Folder folder;
+  fake_have_context(7);
+  CHECK_EQUAL(collector.start(folder.options("flush_ms=5;cupti=" + std::string(fake_path())).c_str()), 0);
+  CHECK_EQUAL(collector.inject(), 1);
+  CHECK_EQUAL(collector.stop(), 0);
+  CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Contexts>().size(), std::size_t{0});  // inside cuInit()
+
+  Folder late;
+  CHECK(dlopen(DRIVER_PATH, RTLD_NOW) != nullptr);
+  CHECK_EQUAL(collector.start(late.options("flush_ms=5;cupti=" + std::string(fake_path())).c_str()), 0);
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader c(late.only());
+  const auto contexts = c.rows<rows::Contexts>();
+  CHECK_EQUAL(contexts.size(), std::size_t{1});
+  CHECK_EQUAL(std::uint32_t{contexts[0].context}, 7u);
+}
+
 int main(int argc, char** argv) { return check::main(argc, argv); }

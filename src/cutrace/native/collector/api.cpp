@@ -16,6 +16,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "clock.h"
 #include "cupti_source.h"
@@ -40,7 +41,7 @@ struct State {
   std::shared_ptr<Recording> last;       // the one before: its threads may not have left
   bool changing = false;                 // a thread starts or stops the recording
   struct cutrace_stats last_stats {};    // of the recording that ended last
-  std::string last_notes;                // likewise
+  std::vector<std::string> last_notes;   // likewise
   const char* inherited = nullptr;       // in a forked child: options of the parent's recording
   bool hooks = false;
 };
@@ -99,12 +100,6 @@ bool running() {
 
 int none_running() { return fail("no recording is running in this process; start one first"); }
 
-std::string join_notes(const Recording& recording) {
-  std::string text;
-  for (const std::string& note : recording.notes()) text += (text.empty() ? "" : "\n") + note;
-  return text;
-}
-
 // The right to start or stop the recording, until the end of a scope.
 class Change {
  public:
@@ -138,10 +133,9 @@ class Change {
     State& s = state();
     const std::shared_ptr<Recording> ending = s.recording;
     const bool in_order = ending->stop(at_exit, error);
-    std::string notes = join_notes(*ending);
     const std::lock_guard lock(s.mutex);
     copy_counters(*ending, s.last_stats);
-    s.last_notes = std::move(notes);
+    s.last_notes = ending->take_notes();
     s.last = ending->writes() ? ending : nullptr;
     s.recording = nullptr;
     return in_order;
@@ -343,15 +337,17 @@ const char* cutrace_notes(void) {
   guarded([&] {
     auto& s = state();
     std::shared_ptr<cutrace::Recording> recording;
-    std::string notes;
+    std::vector<std::string> notes;
     {
       const std::lock_guard lock(s.mutex);
       recording = s.recording;
-      notes = s.last_notes;
+      if (recording == nullptr) notes = s.last_notes;
     }
-    if (recording != nullptr) notes = cutrace::join_notes(*recording);
-    const std::size_t size = std::min(notes.size(), sizeof text - 1);
-    std::memcpy(text, notes.data(), size);
+    if (recording != nullptr) notes = recording->notes();
+    std::string joined;
+    for (const std::string& note : notes) joined += (joined.empty() ? "" : "\n") + note;
+    const std::size_t size = std::min(joined.size(), sizeof text - 1);
+    std::memcpy(text, joined.data(), size);
     text[size] = '\0';
     return 0;
   });

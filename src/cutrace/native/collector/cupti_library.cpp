@@ -75,9 +75,10 @@ std::string_view CuptiLibrary::api_function_name(CUpti_CallbackDomain domain, CU
   return it != functions.end() ? it->name : std::string_view();
 }
 
-CUptiResult CuptiLibrary::enable(CUpti_ActivityKind kind) const {
+CUptiResult CuptiLibrary::enable(CUpti_ActivityKind kind, bool dump) const {
   const CUpti_SubscriberHandle us = sharing.load();
-  return us != nullptr ? of_several.ActivityEnable(us, kind, nullptr) : ActivityEnable(kind);
+  if (us != nullptr) return (dump ? of_several.ActivityEnableAndDump : of_several.ActivityEnable)(us, kind, nullptr);
+  return (dump && ActivityEnableAndDump != nullptr ? ActivityEnableAndDump : ActivityEnable)(kind);
 }
 
 CUptiResult CuptiLibrary::disable(CUpti_ActivityKind kind) const {

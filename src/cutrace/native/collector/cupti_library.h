@@ -20,7 +20,7 @@
   X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString) \
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
-  X(EnableCallback)
+  X(EnableCallback) X(ActivityEnableAndDump)
 
 namespace cutrace {
 
@@ -49,7 +49,8 @@ struct CuptiLibrary {
   const std::vector<ApiFunction>& api_functions() const;
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
 
-  CUptiResult enable(CUpti_ActivityKind kind) const;
+  // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
+  CUptiResult enable(CUpti_ActivityKind kind, bool dump) const;
   CUptiResult disable(CUpti_ActivityKind kind) const;
   // Whether API calls can be enabled one by one.
   bool has_filter() const { return ActivityEnableRuntimeApi && ActivityEnableDriverApi && GetCallbackName; }
@@ -74,5 +75,6 @@ struct CuptiLibrary {
 
 // cuptiGetVersion counted releases up to 28 (CUDA 12.9.1), then became a number like 130000.
 inline constexpr std::uint32_t kCupti_12_8 = 26;
+inline constexpr std::uint32_t kCupti_13_5 = 130500;
 
 }  // namespace cutrace

@@ -39,6 +39,7 @@ static_assert(kTimestampCallback == CUPTI_ACTIVITY_ATTR_TIMESTAMP_CALLBACK);
   X(Subscribe, (CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, SubscriberParams*))                                \
   X(ActivityRegisterCallbacks, (CUpti_SubscriberHandle, Request, Complete))                                            \
   X(ActivityEnable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                        \
+  X(ActivityEnableAndDump, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                 \
   X(ActivityDisable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                       \
   X(ActivityEnableRuntimeApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                \
   X(ActivityEnableDriverApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                 \

@@ -72,9 +72,9 @@ constexpr Activity kActivities[] = {
     {Kind::external, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, "external"},
 };
 
-void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind activity, const char* name,
+void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind activity, const char* name, bool dump,
                      EnabledKinds& out) {
-  const CUptiResult result = cupti.enable(activity);
+  const CUptiResult result = cupti.enable(activity, dump);
   if (result != CUPTI_SUCCESS) {
     out.refused.push_back({name, cupti.error_name(result)});
     return;
@@ -107,15 +107,16 @@ void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, E
   const auto set = [&](bool kept, bool on) {
     if (auto refusal = set_calls(cupti, kept, on)) out.refused.push_back(std::move(*refusal));
   };
-  // Each wanted call on: the others then cost nothing. CUPTI 13.0 records nothing that way when CUDA is in use already.
-  if (filter == ApiFilter::launch && by_call && before_cuda) {
+  // Each wanted call on: the others then cost nothing. When CUDA is in use already, CUPTI 13.5 records calls that way, and
+  // 13.0 records none.
+  if (filter == ApiFilter::launch && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
     set(true, true);
     out.calls_one_by_one = true;
     out.kinds |= bit(Kind::api);
     return;
   }
-  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", out);
-  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", out);
+  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", false, out);
+  enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", false, out);
   if (filter == ApiFilter::launch && by_call) set(false, false);
   if (filter == ApiFilter::launch && !by_call)
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
@@ -166,11 +167,12 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
   EnabledKinds out;
   // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
+  constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
   for (const Activity& a : kActivities)
-    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, out);
+    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, !before_cuda && (kObjects & bit(a.kind)), out);
   // One row a graph launch replaces the rows of its nodes.
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
-    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", out);
+    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
   if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
   return out;
 }

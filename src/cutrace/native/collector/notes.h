@@ -55,6 +55,10 @@ class Notes {
     const std::lock_guard lock(mutex_);
     return sentences_;
   }
+  std::vector<std::string> take_sentences() {
+    const std::lock_guard lock(mutex_);
+    return std::move(sentences_);
+  }
   // What has been added since the last call.
   JsonObject take() {
     const std::lock_guard lock(mutex_);

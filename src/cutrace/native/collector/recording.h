@@ -82,6 +82,8 @@ class Recording {
   bool writes() const { return !writer_left_.load(); }
   const Counters& counters() const { return writer_.counters(); }
   std::vector<std::string> notes() const { return notes_.sentences(); }
+  // Once stopped; needs no memory.
+  std::vector<std::string> take_notes() { return notes_.take_sentences(); }
   // After fork, in the child: closes the files and keeps the rest for good, since its locks may be held by threads that are
   // gone. Returns the options for a recording of the child's NVTX events, null for none.
   static const char* forget(std::shared_ptr<Recording> recording);
