@@ -11,12 +11,12 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "encoder.h"
+#include "table.h"
 #include "tally.h"
 #include "values.h"
 #include "view.h"
@@ -138,7 +138,7 @@ class Calls {
   // one entry a call in the order in which work was noted.
   nb::list take() {
     nb::list out;
-    for (const auto& [key, group] : groups_) {
+    for (const auto& [key, group] : groups_.entries()) {
       Array<std::uint64_t> launches(group.size()), begins(group.size()), ends(group.size());
       for (std::size_t i = 0; i < group.size(); ++i) {
         launches[i] = group[i].launch;
@@ -148,7 +148,7 @@ class Calls {
       out.append(nb::make_tuple(static_cast<std::uint32_t>(key >> 32), static_cast<std::uint32_t>(key),
                                 to_array(std::move(launches)), to_array(std::move(begins)), to_array(std::move(ends))));
     }
-    groups_.clear();
+    groups_ = {};
     last_.fill({});
     noted_ = 0;
     return out;
@@ -172,7 +172,8 @@ class Calls {
 
   struct Last {
     std::uint64_t key = 0;
-    Group* group = nullptr;
+    std::size_t place = 0;
+    bool known = false;
   };
 
   static void check(const View& view, Type type, std::size_t size) {
@@ -185,8 +186,8 @@ class Calls {
   void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
     Last& last = last_[queue % last_.size()];
     const std::uint64_t key = std::uint64_t{call.thread} << 32 | queue;
-    if (last.group == nullptr || last.key != key) last = {key, &groups_[key]};  // stays there when others are added
-    Group& group = *last.group;
+    if (!last.known || last.key != key) last = {key, groups_.place(key), true};
+    Group& group = groups_.at(last.place);
     if (!group.empty() && group.back().launch == call.start) {
       Entry& entry = group.back();
       entry.begin = std::min(entry.begin, begin);
@@ -200,7 +201,7 @@ class Calls {
   std::uint32_t mask_;
   std::unique_ptr<Call[], Free> calls_;
   std::unique_ptr<Rest[], Free> rest_;  // beside calls_, where it is wanted
-  std::unordered_map<std::uint64_t, Group> groups_;
+  Map<Group> groups_;
   std::array<Last, 16> last_;  // where the newest work went, by queue: work of several is mixed
   std::size_t noted_ = 0;
 };

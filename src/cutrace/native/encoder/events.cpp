@@ -4,7 +4,6 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <random>
 
 namespace cutrace {
 
@@ -12,107 +11,30 @@ using json::Read;
 
 namespace {
 
-constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;
 constexpr std::size_t kPage = std::size_t{256} << 10;
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-// The keys that every event has, in the order of BuiltIn.
+// The keys that every event has, in the order of BuiltIn; they are the first texts behind the empty one.
 constexpr std::string_view kBuiltIn[] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"};
-enum BuiltIn : std::uint32_t { kPh, kCat, kName, kPid, kTid, kTs, kDur, kArgs, kBuiltInCount };
+enum BuiltIn : std::uint32_t { kPh = 1, kCat, kName, kPid, kTid, kTs, kDur, kArgs };
 
 }  // namespace
 
 // Texts
 
-// A seed of its own for each run: nobody can make a file whose texts all fall on one slot.
-Texts::Texts() : seed_(std::random_device{}()), slots_(1024) { begins_.push_back(store({})); }
-
-std::uint64_t Texts::hash(std::string_view text) const {
-  std::uint64_t value = seed_ ^ (text.size() * kFactor), word = 0;
-  const char* p = text.data();
-  std::size_t left = text.size();
-  for (; left >= 8; left -= 8, p += 8) {
-    std::memcpy(&word, p, 8);
-    value = mixed(value ^ word, kFactor);
-  }
-  word = 0;
-  std::memcpy(&word, p, left);
-  return mixed(value ^ word, kFactor ^ seed_);
-}
-
 std::uint32_t Texts::id(std::string_view text) {
-  if (text.empty()) return 0;
-  const std::uint64_t h = hash(text);
-  const std::size_t mask = slots_.size() - 1;
-  std::size_t at = h & mask;
-  for (; slots_[at].id != 0; at = (at + 1) & mask)
-    if (slots_[at].hash == h && (*this)[slots_[at].id] == text) return slots_[at].id;
-  const auto number = static_cast<std::uint32_t>(begins_.size());
-  begins_.push_back(store(text));
-  slots_[at] = {h, number};
-  if (begins_.size() * 2 > slots_.size()) grow();
-  return number;
+  return numbers_.add(hash_of(text), is(text), [&] { store(text); });
 }
 
-Texts::Place Texts::store(std::string_view text) {
-  if (pages_.empty() || text.size() > page_size_ - page_used_) {
-    page_size_ = std::max(kPage, text.size());
+void Texts::store(std::string_view text) {
+  if (text.size() > page_size_ - page_used_) {
+    page_size_ = std::max(std::clamp(2 * page_size_, std::size_t{1024}, kPage), text.size());
     page_used_ = 0;
     pages_.push_back(std::make_unique_for_overwrite<char[]>(page_size_));
   }
-  const Place place{static_cast<std::uint32_t>(pages_.size() - 1), static_cast<std::uint32_t>(page_used_),
-                    static_cast<std::uint32_t>(text.size())};
-  if (!text.empty()) std::memcpy(pages_.back().get() + page_used_, text.data(), text.size());
+  char* const to = pages_.empty() ? nullptr : pages_.back().get() + page_used_;
+  std::copy(text.begin(), text.end(), to);
   page_used_ += text.size();
-  return place;
-}
-
-void Texts::grow() {
-  std::vector<Slot> larger(slots_.size() * 2);
-  const std::size_t mask = larger.size() - 1;
-  for (const Slot& slot : slots_) {
-    if (slot.id == 0) continue;
-    std::size_t at = slot.hash & mask;
-    while (larger[at].id != 0) at = (at + 1) & mask;
-    larger[at] = slot;
-  }
-  slots_ = std::move(larger);
-}
-
-// Names
-
-std::size_t Names::hash(std::string_view name) {
-  const auto at = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(name[i])); };
-  return name.empty() ? 0 : name.size() * 31 + at(0) * 7 + at(name.size() / 2) * 13 + at(name.size() - 1);
-}
-
-std::uint32_t Names::add(std::string_view name) {
-  if (const std::uint32_t known = find(name); known != kNone) return known;
-  if ((count_ + 1) * 2 > slots_.size()) {
-    auto old = std::move(slots_);
-    slots_.assign(old.size() * 2, {"", kNone});
-    for (auto& [text, number] : old) {
-      if (number == kNone) continue;
-      std::size_t at = hash(text) & (slots_.size() - 1);
-      while (slots_[at].second != kNone) at = (at + 1) & (slots_.size() - 1);
-      slots_[at] = {std::move(text), number};
-    }
-  }
-  std::size_t at = hash(name) & (slots_.size() - 1);
-  while (slots_[at].second != kNone) at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = {std::string(name), count_};
-  return count_++;
-}
-
-std::uint32_t Names::find(std::string_view name) const {
-  for (std::size_t at = hash(name) & (slots_.size() - 1);; at = (at + 1) & (slots_.size() - 1)) {
-    if (slots_[at].second == kNone) return kNone;
-    if (slots_[at].first == name) return slots_[at].second;
-  }
+  texts_.emplace_back(to, text.size());
 }
 
 // EventScanner
@@ -120,21 +42,22 @@ std::uint32_t Names::find(std::string_view name) const {
 EventScanner::EventScanner(const std::vector<Rule>& rules, const std::vector<WantedKey>& keys, std::string wrap,
                            std::size_t largest)
     : wanted_keys_(keys), wrap_(std::move(wrap)), largest_(largest) {
-  for (const std::string_view name : kBuiltIn) keys_.add(name);
-  key_columns_.resize(kBuiltInCount);
+  for (const std::string_view name : kBuiltIn) keys_.id(name);
+  key_columns_.resize(keys_.size());
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    const std::uint32_t number = keys_.add(keys[i].key);
-    if (number == key_columns_.size()) key_columns_.emplace_back();
+    const std::uint32_t number = keys_.id(keys[i].key);
+    key_columns_.resize(keys_.size());
     key_columns_[number].push_back(i);
   }
   for (const Rule& rule : rules) {
     GroupRule made{rule.phases, texts_.id(rule.category), texts_.id(rule.name), rule.any_category, rule.any_name, rule.numbers,
                    rule.arguments, {}, {}};
     for (std::uint32_t i = 0; i < rule.arguments.size(); ++i) {
-      const std::uint32_t number = made.keys.add(rule.arguments[i].key);
-      if (number == made.columns.size()) made.columns.emplace_back();
+      const std::uint32_t number = made.keys.id(rule.arguments[i].key);
+      made.columns.resize(made.keys.size());
       made.columns[number].push_back(i);
     }
+    made.columns.resize(made.keys.size());
     rules_.push_back(std::move(made));
   }
   clear_groups();
@@ -450,7 +373,7 @@ Read EventScanner::event_value(const char*& p, std::string_view name) {
       }
       event_.arguments = p;
       return json::skip_value(p, end());
-    case Names::kNone: break;
+    case Texts::kNone: break;
     default: {
       bool taken = false;
       const Read read = wanted(p, key_columns_[number], wanted_keys_, 0, taken);
@@ -474,7 +397,7 @@ Read EventScanner::arguments(const char*& p) {
     if (rule != nullptr) {
       bool taken = false;
       const std::uint32_t number = rule->keys.find(name);
-      if (number != Names::kNone) read = wanted(value, rule->columns[number], rule->arguments, wanted_keys_.size(), taken);
+      if (number != Texts::kNone) read = wanted(value, rule->columns[number], rule->arguments, wanted_keys_.size(), taken);
       if (read == Read::kOk && !taken && rule->numbers) {
         std::uint64_t bits = 0;
         read = take_value(value, Wanted::kNumber, bits, taken);
@@ -605,32 +528,28 @@ Read EventScanner::time_of(const char*& p, std::int64_t& value, std::uint8_t goo
 
 std::size_t EventScanner::group_of_event() {
   const std::uint64_t which = std::uint64_t{event_.phase} << 32 | event_.category;
-  auto known = fitting_.find(which);
-  if (known == fitting_.end()) {
-    std::vector<std::uint32_t> rules;
+  auto& [known, rules] = fitting_[which];
+  if (!known) {
+    known = true;
     for (std::uint32_t i = 0; i < rules_.size(); ++i) {
       const GroupRule& rule = rules_[i];
       const bool phase = rule.phases.empty() || rule.phases.find(static_cast<char>(event_.phase)) != std::string::npos;
       if (phase && (rule.any_category || rule.category == event_.category)) rules.push_back(i);
     }
-    known = fitting_.emplace(which, std::move(rules)).first;
   }
-  for (const std::uint32_t i : known->second)
+  for (const std::uint32_t i : rules)
     if (rules_[i].any_name || rules_[i].name == event_.name) return i;
   return rules_.size();
 }
 
-std::size_t EventScanner::ThreadHash::operator()(const ThreadId& thread) const {
-  const auto bits = [](const Id& id) { return static_cast<std::uint64_t>(id.value) * 4 + id.kind; };
-  return static_cast<std::size_t>(mixed(bits(thread.process) ^ kFactor, bits(thread.thread) + kFactor));
-}
-
 std::uint32_t EventScanner::thread_of_event() {
   if (last_thread_ < threads_.size() && threads_[last_thread_] == event_.thread) return last_thread_;
-  const auto number = static_cast<std::uint32_t>(threads_.size());
-  const auto [place, added] = thread_numbers_.try_emplace(event_.thread, number);
-  if (added) threads_.push_back(event_.thread);
-  return last_thread_ = place->second;
+  const auto& [process, thread] = event_.thread;
+  const std::uint64_t key[] = {static_cast<std::uint64_t>(process.value), static_cast<std::uint64_t>(thread.value),
+                               std::uint64_t{process.kind} << 8 | thread.kind};
+  return last_thread_ = thread_numbers_.add(
+             hash_of(key, std::size(key)), [&](std::uint32_t known) { return threads_[known] == event_.thread; },
+             [&] { threads_.push_back(event_.thread); });
 }
 
 // The JSON object of what nobody wants, 0 if there is nothing.

@@ -15,54 +15,37 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "json.h"
+#include "table.h"
 
 namespace cutrace {
 
 // Texts by id, from 1 on; id 0 is the empty one.
 class Texts {
+  auto is(std::string_view text) const {
+    return [this, text](std::uint32_t id) { return texts_[id] == text; };
+  }
+
  public:
-  Texts();
+  static constexpr std::uint32_t kNone = Table::kNone;
+
+  Texts() { id({}); }
   std::uint32_t id(std::string_view text);
-  std::string_view operator[](std::uint32_t id) const { return {pages_[begins_[id].page].get() + begins_[id].at, begins_[id].size}; }
-  std::size_t size() const { return begins_.size(); }
+  // The id of a text that has one, else kNone.
+  std::uint32_t find(std::string_view text) const { return numbers_.find(hash_of(text), is(text)); }
+  std::string_view operator[](std::uint32_t id) const { return texts_[id]; }
+  std::size_t size() const { return texts_.size(); }
 
  private:
-  struct Place {
-    std::uint32_t page, at, size;
-  };
-  struct Slot {
-    std::uint64_t hash;
-    std::uint32_t id;  // 0: free
-  };
+  void store(std::string_view text);
 
-  std::uint64_t hash(std::string_view text) const;
-  Place store(std::string_view text);
-  void grow();
-
-  std::uint64_t seed_;
-  std::vector<Slot> slots_;
-  std::vector<Place> begins_;
+  Table numbers_;
+  std::vector<std::string_view> texts_;
   std::vector<std::unique_ptr<char[]>> pages_;  // texts never move
   std::size_t page_size_ = 0, page_used_ = 0;
-};
-
-// Numbers without gaps for short texts that are known from the start.
-class Names {
- public:
-  static constexpr std::uint32_t kNone = UINT32_MAX;
-  // The number of a name, a new one if it has none.
-  std::uint32_t add(std::string_view name);
-  std::uint32_t find(std::string_view name) const;
-
- private:
-  static std::size_t hash(std::string_view name);
-  std::vector<std::pair<std::string, std::uint32_t>> slots_ = std::vector<std::pair<std::string, std::uint32_t>>(16, {"", kNone});
-  std::uint32_t count_ = 0;
 };
 
 // What a wanted value is. A value of another type is not taken: it stays where what is not wanted stays.
@@ -177,7 +160,7 @@ class EventScanner {
     std::uint32_t category, name;  // texts
     bool any_category, any_name, numbers;
     std::vector<WantedKey> arguments;
-    Names keys;                                       // of the arguments
+    Texts keys;                                       // of the arguments
     std::vector<std::vector<std::uint32_t>> columns;  // for each, its places in `arguments`, in the order to try them
   };
 
@@ -190,10 +173,6 @@ class EventScanner {
     bool has_arguments = false;
     const char* arguments = nullptr;  // where they stand, until they can be read: which are wanted depends on the group
     bool took_arguments = false;      // of them, some are wanted
-  };
-
-  struct ThreadHash {
-    std::size_t operator()(const ThreadId& thread) const;
   };
 
   void run(bool final);
@@ -227,18 +206,18 @@ class EventScanner {
   const char* end() const { return at(size_); }
 
   Texts texts_;
-  Names keys_;  // of events: the built-in ones, then the wanted ones
+  Texts keys_;  // of events: the built-in ones, then the wanted ones
   std::vector<WantedKey> wanted_keys_;
   std::vector<std::vector<std::uint32_t>> key_columns_;
   std::vector<GroupRule> rules_;
-  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> fitting_;  // rules by phase and category
+  Map<std::pair<bool, std::vector<std::uint32_t>>> fitting_;  // whether known, and rules by phase and category
   std::string wrap_;
   std::size_t largest_;
 
   std::vector<Group> groups_;
   std::size_t pending_ = 0;
   std::vector<ThreadId> threads_;
-  std::unordered_map<ThreadId, std::uint32_t, ThreadHash> thread_numbers_;
+  Table thread_numbers_;
   std::uint32_t last_thread_ = 0;
 
   Event event_;

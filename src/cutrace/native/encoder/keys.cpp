@@ -10,12 +10,12 @@
 #include <numeric>
 #include <stdexcept>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "encoder.h"
+#include "table.h"
 #include "view.h"
 
 namespace nb = nanobind;
@@ -27,7 +27,7 @@ namespace {
 // behind the other, filled up to whole words.
 class Keys {
  public:
-  explicit Keys(std::size_t width) : width_(width), table_(64, kEmpty) {
+  explicit Keys(std::size_t width) : width_(width) {
     if (width == 0 || width > 16) throw std::invalid_argument("a key has 1 to 16 columns");
   }
 
@@ -55,9 +55,9 @@ class Keys {
         }
         for_width([&](auto words) {
           for (std::size_t row = 0; row < count; ++row) {
-            const std::size_t known = count_;
+            const std::uint32_t known = numbers_.size();
             out[begin + row] = number(keys.data() + row * words, words);
-            if (count_ > known) first.push_back(static_cast<std::uint32_t>(begin + row));
+            if (numbers_.size() > known) first.push_back(static_cast<std::uint32_t>(begin + row));
           }
         });
       }
@@ -65,10 +65,9 @@ class Keys {
     return nb::make_tuple(to_array(std::move(out)), to_array(std::move(first)));
   }
 
-  std::size_t size() const { return count_; }
+  std::size_t size() const { return numbers_.size(); }
 
  private:
-  static constexpr std::uint32_t kEmpty = UINT32_MAX;
   static constexpr std::size_t kBatch = 256;  // rows whose keys are put together at a time
 
   // The first columns say how wide a key is; those of later calls have to be like them.
@@ -111,17 +110,6 @@ class Keys {
     }
   }
 
-  template <typename Words>
-  static std::uint64_t hash(const std::uint64_t* key, Words words) {
-    std::uint64_t h = 0x9E3779B97F4A7C15u;
-    for (std::size_t i = 0; i < words; ++i) {
-      h ^= key[i];
-      h *= 0xBF58476D1CE4E5B9u;
-      h ^= h >> 29;
-    }
-    return h;
-  }
-
   // A key is a few words: a loop over them beats a call of memcmp.
   template <typename Words>
   static bool equal(const std::uint64_t* a, const std::uint64_t* b, Words words) {
@@ -132,31 +120,16 @@ class Keys {
 
   template <typename Words>
   std::uint32_t number(const std::uint64_t* key, Words words) {
-    std::size_t slot = hash(key, words) & (table_.size() - 1);
-    for (; table_[slot] != kEmpty; slot = (slot + 1) & (table_.size() - 1))
-      if (equal(key, keys_.data() + table_[slot] * words, words)) return table_[slot];
-    const auto fresh = static_cast<std::uint32_t>(count_);
-    keys_.insert(keys_.end(), key, key + words);
-    table_[slot] = fresh;
-    if (++count_ * 2 > table_.size()) grow();
-    return fresh;
-  }
-
-  void grow() {
-    table_.assign(table_.size() * 2, kEmpty);
-    for (std::size_t i = 0; i < count_; ++i) {
-      std::size_t slot = hash(keys_.data() + i * words_, words_) & (table_.size() - 1);
-      while (table_[slot] != kEmpty) slot = (slot + 1) & (table_.size() - 1);
-      table_[slot] = static_cast<std::uint32_t>(i);
-    }
+    return numbers_.add(
+        hash_of(key, words), [&](std::uint32_t known) { return equal(key, keys_.data() + known * words, words); },
+        [&] { keys_.insert(keys_.end(), key, key + words); });
   }
 
   std::size_t width_;
   std::size_t words_ = 0;
   std::vector<std::ptrdiff_t> sizes_;
-  std::size_t count_ = 0;
   std::vector<std::uint64_t> keys_;
-  std::vector<std::uint32_t> table_;
+  Table numbers_;
 };
 
 // Ids of the GPU work of one process, so that an API call finds the ids of what it launched by correlation id, without
@@ -230,7 +203,7 @@ class Submissions {
     std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kFull: see more_
     std::vector<std::uint64_t> ranges;
   };
-  using Spans = std::unordered_map<std::uint32_t, Span>;
+  using Spans = Map<Span>;
   struct Many {
     std::uint32_t work = 0;  // beyond what a byte counts
     std::uint32_t asked = 0;
@@ -242,8 +215,7 @@ class Submissions {
     explicit Finder(const Spans& spans) : spans_(spans) {}
     const Span* find(std::uint32_t number) {
       if (number != number_) {
-        const auto at = spans_.find(number);
-        span_ = at == spans_.end() ? nullptr : &at->second;
+        span_ = spans_.find(number);
         number_ = number;
       }
       return span_;
@@ -257,11 +229,11 @@ class Submissions {
 
   std::uint64_t next(std::uint32_t c) {
     if (c == 0) return next_++;  // no call launched it that we know of
-    if (last_ == nullptr || c >> kSpanBits != last_number_) {
+    if (c >> kSpanBits != last_number_) {
       last_number_ = c >> kSpanBits;
-      last_ = &spans_[last_number_];  // stays where it is when others are added
+      last_ = spans_.place(last_number_);
     }
-    Span& span = *last_;
+    Span& span = spans_.at(last_);
     std::size_t before = 0;
     if (span.seen[c & (kSpan - 1)])
       before = add_more(span, c);
@@ -292,7 +264,7 @@ class Submissions {
     if (!span.seen[c & (kSpan - 1)]) return 0;
     const std::size_t more = span.more ? span.more[c & (kSpan - 1)] : 0;
     if (more < kFull) return 1 + more;
-    Many& many = more_.at(c);
+    Many& many = more_[c];
     return many.asked++ < kAsked ? kFull + std::size_t{many.work} : 0;
   }
 
@@ -300,9 +272,9 @@ class Submissions {
   std::uint64_t next_;
   std::uint32_t near_spans_;
   Spans spans_;
-  Span* last_ = nullptr;
-  std::uint32_t last_number_ = 0;
-  std::unordered_map<std::uint32_t, Many> more_;
+  std::size_t last_ = 0;
+  std::uint32_t last_number_ = UINT32_MAX;
+  Map<Many> more_;
 };
 
 }  // namespace

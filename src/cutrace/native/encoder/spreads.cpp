@@ -14,25 +14,10 @@ namespace nb = nanobind;
 
 namespace cutrace {
 
-std::vector<Spreads::Bin> Spreads::bins() const {
-  std::vector<Bin> found;
-  found.reserve(used_);
-  for (const Bin& bin : bins_)
-    if (bin.count != 0) found.push_back(bin);
-  return found;
-}
-
 void Spreads::grow(std::uint32_t group) {
   if (group < spreads_.size()) return;
   spreads_.resize(std::size_t{group} + 1);
   pieces_.resize(std::size_t{group} + 1);
-}
-
-void Spreads::rehash() {
-  std::vector<Bin> old(bins_.size() * 2);
-  old.swap(bins_);
-  for (const Bin& bin : old)
-    if (bin.count != 0) bins_[find(bins_.data(), bins_.size() - 1, bin.key)] = bin;
 }
 
 // Chan, Golub and LeVeque's way to put the deviations of two sets together.
@@ -81,7 +66,7 @@ nb::tuple columns(const Spreads& spreads) {
 
 nb::tuple bins(const Spreads& spreads) {
   using Bin = Spreads::Bin;
-  const auto rows = spreads.bins();
+  const auto& rows = spreads.bins();
   return nb::make_tuple(
       column<std::uint32_t>(rows, [](const Bin& b) { return b.group(); }),
       column<float>(rows, [](const Bin& b) { return b.begin(); }),
@@ -99,7 +84,7 @@ void register_spreads(nb::module_& m) {
       .def("columns", &columns,
            "By group (counts, sums >> 64, sums & (2**64 - 1), least, greatest, squares of differences from the mean).")
       .def("bins", &bins,
-           "The histogram, in any order: (groups, begins, ends, counts). A bin has the numbers from its begin to below its\n"
+           "The histogram: (groups, begins, ends, counts). A bin has the numbers from its begin to below its\n"
            "end, rounded to a float32.");
 }
 

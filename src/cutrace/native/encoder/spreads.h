@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "table.h"
+
 namespace cutrace {
 
 class Spreads {
@@ -78,8 +80,8 @@ class Spreads {
   }
 
   const std::vector<Spread>& spreads() const { return spreads_; }
-  // In any order.
-  std::vector<Bin> bins() const;
+  // In the order in which numbers first fell into them.
+  const std::vector<Bin>& bins() const { return bins_; }
 
  private:
   // The numbers of a group among those that are being taken in; the mean is their sum at first.
@@ -105,20 +107,11 @@ class Spreads {
 
   template <typename Groups, typename Numbers>
   void count(const Groups& groups, const Numbers& numbers, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end;) {
-      // Room for the bins that so many numbers may need, so that nothing else is asked of each.
-      const std::size_t room = bins_.size() / 4 * 3 - used_, stop = end - i < room ? end : i + room;
-      Bin* const bins = bins_.data();
-      const std::size_t mask = bins_.size() - 1;
-      std::size_t used = used_;
-      for (; i < stop; ++i) {
-        const std::uint64_t key = std::uint64_t{groups[i]} << kCodeBits | code(static_cast<float>(numbers[i]));
-        Bin& bin = bins[find(bins, mask, key)];
-        bin.key = key;
-        used += bin.count++ == 0;
-      }
-      used_ = used;
-      if (used_ * 2 > bins_.size()) rehash();
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint64_t key = std::uint64_t{groups[i]} << kCodeBits | code(static_cast<float>(numbers[i]));
+      const std::uint32_t number = numbers_.add(
+          hash_of(key), [&](std::uint32_t known) { return bins_[known].key == key; }, [&] { bins_.push_back({key, 0}); });
+      ++bins_[number].count;
     }
   }
 
@@ -128,22 +121,14 @@ class Spreads {
     return (bits & 0x7FFFFFFFu) >> kDroppedBits;
   }
 
-  // Where a bin is, or is to be. Four neighbours share a line of the cache.
-  static std::size_t find(const Bin* bins, std::size_t mask, std::uint64_t key) {
-    std::size_t slot = (((key >> 2) * 0x9E3779B97F4A7C15u >> 32 << 2) + (key & 3)) & mask;
-    while (bins[slot].count != 0 && bins[slot].key != key) slot = (slot + 1) & mask;
-    return slot;
-  }
-
   void grow(std::uint32_t group);
-  void rehash();
   void put_together();
 
   std::vector<Spread> spreads_;
   std::vector<Piece> pieces_;
   std::vector<std::uint32_t> touched_;  // groups with a piece
-  std::vector<Bin> bins_ = std::vector<Bin>(1024);
-  std::size_t used_ = 0;
+  std::vector<Bin> bins_;
+  Table numbers_;
 };
 
 }  // namespace cutrace

@@ -174,10 +174,10 @@ Unpacked Unpacker::read(const std::uint8_t* data, std::size_t size) const {
     if (sound && message.is_row) {
       for (std::size_t i = 0; i < row.size(); ++i) out.columns[i].push_back(row[i]);
     } else {
-      for (Entries& entries : out.groups) {
-        while (!entries.rows.empty() && entries.rows.back() == rows) {
-          entries.rows.pop_back();
-          for (auto& column : entries.columns) column.pop_back();
+      for (Entries& group : out.groups) {
+        while (!group.rows.empty() && group.rows.back() == rows) {
+          group.rows.pop_back();
+          for (auto& column : group.columns) column.pop_back();
         }
       }
     }
@@ -213,9 +213,9 @@ void Nesting::feed(const std::uint64_t* tracks, const std::uint8_t* phases, std:
 
 std::vector<std::int64_t> Nesting::take_open() {
   std::vector<std::int64_t> out;
-  for (const auto& [track, stack] : tracks_) out.insert(out.end(), stack.begin(), stack.end());
+  for (const auto& [track, stack] : tracks_.entries()) out.insert(out.end(), stack.begin(), stack.end());
   std::sort(out.begin(), out.end());
-  tracks_.clear();
+  tracks_ = {};
   open_ = 0;
   return out;
 }

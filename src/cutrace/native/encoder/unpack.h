@@ -5,8 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
+
+#include "table.h"
 
 namespace cutrace {
 
@@ -83,7 +84,7 @@ class Nesting {
   std::size_t open() const { return open_; }
 
  private:
-  std::unordered_map<std::uint64_t, std::vector<std::int64_t>> tracks_;
+  Map<std::vector<std::int64_t>> tracks_;  // of each, the begins that have not ended
   std::int64_t next_ = 0;
   std::size_t open_ = 0;
 };
