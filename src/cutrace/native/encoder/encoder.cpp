@@ -47,7 +47,6 @@ struct Bound {
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
     steps.emplace_back().code = steps::end;
-    steps::join(steps);
   }
 
   std::uint8_t* encode(std::uint8_t* at, std::size_t row, Progress& progress) const {

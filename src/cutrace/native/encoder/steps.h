@@ -1,6 +1,5 @@
 // Programs bound to columns: each operation becomes a step that knows the type of its column and calls the next one. Such
-// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long. Steps that
-// often follow each other are done by the first of them, which saves jumps that cost as much as the work between them.
+// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "column.h"
 #include "wire.h"
@@ -62,19 +60,10 @@ inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, 
 
 inline std::uint8_t* end(const Step*, std::uint8_t* at, std::size_t, Progress&) { return at; }
 
-// The code of steps that follow each other, to be the first one's. The others stay in their places: a condition may
-// skip to them.
-template <Body... bodies>
+template <Body body>
 std::uint8_t* run(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-  ((at = bodies(s++, at, row, p)), ...);
-  return go_on(s, at, row, p);
-}
-
-// The same for the last steps of a program.
-template <Body... bodies>
-std::uint8_t* finish(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-  ((at = bodies(s++, at, row, p)), ...);
-  return at;
+  at = body(s, at, row, p);
+  return go_on(s + 1, at, row, p);
 }
 
 inline std::uint8_t* raw(const Step* s, std::uint8_t* at, std::size_t, Progress&) {
@@ -203,53 +192,6 @@ inline Step::Code code_of(OpKind kind, Type type, bool by_event) {
     case Type::kI32: return code_of<std::int32_t>(kind, by_event);
   }
   return end;
-}
-
-// Steps that one code does together.
-struct Joined {
-  Step::Code code;
-  std::vector<Step::Code> steps;
-
-  template <Body... bodies>
-  static Joined within() {
-    return {run<bodies...>, {run<bodies>...}};
-  }
-  template <Body... bodies>
-  static Joined at_end() {
-    return {finish<bodies...>, {run<bodies>..., end}};
-  }
-};
-
-// Gives steps that are to be done together the code for it; of those that fit, the one listed first.
-inline void join(std::vector<Step>& steps) {
-  using Row32 = Of<std::uint32_t, false>;
-  using Row64 = Of<std::uint64_t, false>;
-  using Event64 = Of<std::uint64_t, true>;
-  static const std::vector<Joined> known{
-      Joined::within<open, given, Event64::delta, open, Row32::blob>(),
-      Joined::within<open, given, Event64::delta>(),
-      Joined::within<open, given, Row64::delta, open>(),
-      Joined::within<Row64::varint, Row64::varint, Row32::varint, Row32::blob>(),
-      Joined::within<Row32::member, Row32::member>(),
-      Joined::within<Row64::member, Row64::member>(),
-      Joined::at_end<raw, close>(),
-      Joined::at_end<close, close, close>(),
-      Joined::at_end<close, close>(),
-  };
-  std::size_t at = 0;
-  while (at < steps.size()) {
-    std::size_t done = 1;
-    for (const Joined& joined : known) {
-      const auto fits = [&](std::size_t i) { return steps[at + i].code == joined.steps[i]; };
-      std::size_t same = 0;
-      while (same < joined.steps.size() && at + same < steps.size() && fits(same)) ++same;
-      if (same < joined.steps.size()) continue;
-      steps[at].code = joined.code;
-      done = same;
-      break;
-    }
-    at += done;
-  }
 }
 
 }  // namespace steps
