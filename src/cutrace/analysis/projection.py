@@ -12,7 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .._native import Keys, time_order
+from .._native import Keys
+from ..trace.rows import time_order
 from .distribution import NOTHING, Distributions, Spread
 from .sweep import Work
 

@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .._native import Calls as LatestCalls
-from .._native import Keys, put_columns, time_order
+from .._native import Keys
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES, Table
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
+from ..trace.rows import chosen, time_order
 
 #: A moment behind all others.
 NEVER = (1 << 63) - 1
@@ -39,31 +40,23 @@ _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
 
 
 class Part:
-    """Rows of a block by their begin: ``start`` (ns, int64), which ascends. ``order`` says where in ``rows`` they are,
-    None for rows that lie in that order."""
+    """Rows of a block, ascending by their begin: ``start`` (ns, int64)."""
 
-    def __init__(self, rows: np.ndarray, order: np.ndarray | None, start: np.ndarray) -> None:
-        self._rows, self._order, self.start = rows, order, start
+    def __init__(self, rows: np.ndarray, start: np.ndarray) -> None:
+        self.rows, self.start = rows, start
 
     @classmethod
     def of(cls, rows: np.ndarray, begin: str) -> Part:
         """All rows of a block; ``begin`` is the field that says when they begin."""
-        order = time_order(rows[begin])
-        start = np.empty(len(rows), np.int64)
-        put_columns(start, [rows[begin]], [order], None)
-        return cls(rows, order, start)
+        start = rows[begin].astype(np.int64)
+        order = time_order(start)
+        return cls(rows, start) if order is None else cls(chosen(rows, order), start[order])
 
     def __len__(self) -> int:
         return len(self.start)
 
     def __getitem__(self, at: slice) -> Part:
-        if self._order is None:
-            return Part(self._rows[at], None, self.start[at])
-        return Part(self._rows, self._order[at], self.start[at])
-
-    def column(self, field: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """One field, and in which order its values are to be taken."""
-        return self._rows[field], self._order
+        return Part(self.rows[at], self.start[at])
 
 
 class _Merge:
@@ -71,15 +64,13 @@ class _Merge:
 
     def __init__(self, starts: list[np.ndarray]) -> None:
         start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
-        self._places = time_order(start, places=True) if len(starts) > 1 else None
-        self._size = len(start)
-        self.start = start if self._places is None else self.column(np.int64, [(start, None)])
+        self._order = time_order(start) if len(starts) > 1 else None
+        self.start = start if self._order is None else start.take(self._order)
 
-    def column(self, dtype: npt.DTypeLike, parts: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> np.ndarray:
-        """A column of the parts, each with the order of its rows."""
-        out = np.empty(self._size, dtype)
-        put_columns(out, [column for column, _ in parts], [order for _, order in parts], self._places)
-        return out
+    def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """A column of the parts."""
+        column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
+        return column if self._order is None else column.take(self._order)
 
 
 class Columns:
@@ -100,7 +91,7 @@ class Columns:
     def __getitem__(self, field: str) -> np.ndarray:
         if field not in self._made:
             dtype = np.int64 if field == self._table.end_field else self._table.dtype[field]
-            self._made[field] = self._merge.column(dtype, [part.column(field) for part in self._parts])
+            self._made[field] = self._merge.column(dtype, [part.rows[field] for part in self._parts])
         return self._made[field]
 
 
@@ -204,7 +195,7 @@ class Sweep:
             return rows[field] if field in rows else np.zeros(len(rows), dtype)
 
         def merged(dtype: type, columns: list[np.ndarray]) -> np.ndarray:
-            return columns[0] if len(columns) == 1 else merge.column(dtype, [(column, None) for column in columns])
+            return columns[0] if len(columns) == 1 else merge.column(dtype, columns)
 
         def joined(field: str, dtype: type) -> np.ndarray:
             return merged(dtype, [column(rows, field, dtype) for _, rows in parts])

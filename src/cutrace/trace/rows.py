@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._native import times_known
 from ..runbin.layout import Table
 
 #: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
@@ -35,7 +34,7 @@ def copied(rows: np.ndarray) -> np.ndarray:
 
 
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """A copy of the rows of a mask."""
+    """A copy of the rows of a mask, or of those with some numbers."""
     kept: np.ndarray = _plain(rows)[mask].view(rows.dtype)
     return kept
 
@@ -49,18 +48,21 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
     """Which rows have no known times, as a mask; None when all do."""
     if table.start_field is None or not len(rows):
         return None
-    start = rows[table.start_field]
-    if times_known(start, rows["end"] if "end" in table.offsets else None):
-        return None
-    unknown: np.ndarray = (start == 0) | (start > LATEST)
-    if "end" in table.offsets:
-        unknown |= (rows["end"] < start) | (rows["end"] > LATEST)
-    return unknown
+    start = np.ascontiguousarray(rows[table.start_field])
+    end = np.ascontiguousarray(rows["end"]) if "end" in table.offsets else start
+    unknown: np.ndarray = (start == 0) | (end < start) | (end > LATEST)
+    return unknown if unknown.any() else None
 
 
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the others."""
     return (rows, rows[:0]) if unknown is None else (chosen(rows, ~unknown), chosen(rows, unknown))
+
+
+def time_order(times: np.ndarray) -> np.ndarray | None:
+    """Row numbers in the order of their times (stable); None when the rows are in that order."""
+    times = np.ascontiguousarray(times)
+    return None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
 
 
 def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:

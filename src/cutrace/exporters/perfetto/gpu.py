@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..._native import Submissions, demangle, time_order
+from ..._native import Submissions, demangle
 from ...analysis.occupancy import UNLIMITED
 from ...runbin.words import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
+from ...trace.rows import time_order
 from .devices import volume
 from .naming import Needs, Numbers
 from .output import Output
@@ -274,7 +275,8 @@ class GpuWriter:
 
     def whole(self, rows: np.ndarray) -> Part:
         """All rows of a block at once. Their events get ids."""
-        return Part(self._block(rows, time_order(rows["start"])), 0, len(rows))
+        order = time_order(rows["start"])
+        return Part(self._block(rows, None if order is None else order.astype(np.uint32)), 0, len(rows))
 
     def _block(self, rows: np.ndarray, order: np.ndarray | None) -> Block:
         computed = {"duration": rows["end"] - rows["start"]}

@@ -56,7 +56,6 @@ NB_MODULE(_native, m) {
   cutrace::register_json_rows(m);
   cutrace::register_calls(m);
   cutrace::register_tally(m);
-  cutrace::register_rows(m);
   cutrace::register_spreads(m);
   cutrace::register_levels(m);
   cutrace::register_work(m);

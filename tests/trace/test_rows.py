@@ -1,0 +1,35 @@
+"""Rows of blocks: their order, and known times apart from others."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutrace.runbin import TABLES
+from cutrace.trace.rows import time_order, unknown_times
+
+
+@given(st.lists(st.integers(0, 50), max_size=400))
+def test_order_of_time(times: list[int]) -> None:
+    column = np.array(times, np.uint64)
+    order = time_order(column)
+    if times == sorted(times):
+        assert order is None
+    else:
+        assert order is not None
+        assert order.tolist() == sorted(range(len(times)), key=lambda row: (times[row], row))
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 5, 2**63 - 1, 2**63]), st.sampled_from([0, 5, 9, 2**63])), max_size=3))
+def test_times_that_are_unknown(times: list[tuple[int, int]]) -> None:
+    slices, marks = (np.zeros(len(times), TABLES[table].dtype) for table in ("kernels", "nvtx_marks"))
+    slices["start"], slices["end"] = ([t[i] for t in times] for i in (0, 1))
+    marks["time"] = slices["start"]
+    for table, rows, expected in (
+        ("kernels", slices, [not 0 < a <= b < 2**63 for a, b in times]),
+        ("nvtx_marks", marks, [not 0 < a < 2**63 for a, _ in times]),
+    ):
+        unknown = unknown_times(TABLES[table], rows)
+        assert expected == ([False] * len(times) if unknown is None else unknown.tolist())
+        assert unknown is None or any(expected)
