@@ -129,7 +129,9 @@ def test_what_does_not_fit_is_refused() -> None:
     for bits in (25, 32, 64):
         with pytest.raises(ValueError, match="not remembered"):
             Calls(bits)
-    with pytest.raises(ValueError, match="equal lengths"):
+    with pytest.raises(TypeError, match="incompatible"):
         known.add(*columns([(1, 10, 7)], "488"))
+    with pytest.raises(ValueError, match="equal lengths"):
+        known.add(*columns([(1, 10, 7)], "48"), np.zeros(2, np.uint32))
     with pytest.raises(IndexError, match="queue"):
         known.launch(*columns([(1, 30, 40, 1)], "4884"), tally, np.zeros(1, np.uint32), True)

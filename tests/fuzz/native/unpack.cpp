@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::uint8_t> phases(size);
   std::vector<std::int64_t> begins(size);
   for (std::size_t i = 0; i < size; ++i) tracks[i] = data[i] >> 4, phases[i] = data[i] & 3;
-  nesting.feed(tracks.data(), phases.data(), size, begins.data());
+  for (std::size_t i = 0; i < size; ++i) begins[i] = nesting.feed(tracks[i], phases[i]);
   for (std::size_t i = 0; i < size; ++i)
     if (begins[i] >= 0) {
       const auto begin = static_cast<std::size_t>(begins[i]);

@@ -2,6 +2,7 @@
 // thread. What is remembered does not grow with the capture: a call makes room for a later one whose id falls into the
 // same place, and work whose call was forgotten (or never recorded) is told apart.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <array>
@@ -15,11 +16,10 @@
 #include <vector>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
 #include "table.h"
 #include "tally.h"
-#include "values.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -52,35 +52,28 @@ class Calls {
 
   // Of calls with one id (a runtime call and the driver calls in it), the one that began first counts, of those of one
   // moment the longest. Ends and functions, which not everybody wants to know, are given always or never.
-  void add(nb::handle correlations, nb::handle starts, nb::handle threads, nb::object ends, nb::object functions) {
-    View correlation(correlations), start(starts), thread(threads);
-    check(correlation, Type::kU32, start.size());
-    check(thread, Type::kU32, start.size());
-    check(start, Type::kU64, start.size());
-    std::optional<View> end, function;
-    if (!ends.is_none()) {
-      check(end.emplace(ends), Type::kU64, start.size());
-      check(function.emplace(functions), Type::kU16, start.size());
-    }
+  void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
+           std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function) {
+    need_rows(starts.size, ids, threads);
+    if (end.has_value() != function.has_value()) throw std::invalid_argument("ends come with functions");
+    if (end) need_rows(starts.size, *end, *function);
     nb::gil_scoped_release release;
-    for (std::size_t row = 0; row < start.size(); ++row) {
-      const auto id = correlation.get<std::uint32_t>(row);
-      const auto time = start.get<std::uint64_t>(row);
+    for (std::size_t row = 0; row < starts.size; ++row) {
+      const std::uint32_t id = ids[row];
+      const std::uint64_t time = starts[row];
       if (id == 0) continue;
       Call& call = calls_[id & mask_];
-      const std::uint64_t stop = end ? end->get<std::uint64_t>(row) : 0;
+      const std::uint64_t stop = end ? (*end)[row] : 0;
       if (call.id == id && (call.start < time || (call.start == time && (!end || rest_[id & mask_].end >= stop))))
         continue;
-      call = {time, id, thread.get<std::uint32_t>(row)};
-      if (end) rest_[id & mask_] = {stop, function->get<std::uint16_t>(row)};
+      call = {time, id, threads[row]};
+      if (end) rest_[id & mask_] = {stop, (*function)[row]};
     }
   }
 
   // The calls with these ids: (known, starts, ends, threads, functions), 0 where a call is not known.
-  nb::tuple find(nb::handle correlations) const {
-    View correlation(correlations);
-    check(correlation, Type::kU32, correlation.size());
-    const std::size_t rows = correlation.size();
+  nb::tuple find(Column<std::uint32_t> ids) const {
+    const std::size_t rows = ids.size;
     Array<bool> known(rows);
     Array<std::int64_t> starts(rows), ends(rows);
     Array<std::uint32_t> threads(rows);
@@ -88,7 +81,7 @@ class Calls {
     {
       nb::gil_scoped_release release;
       for (std::size_t row = 0; row < rows; ++row) {
-        const auto id = correlation.get<std::uint32_t>(row);
+        const std::uint32_t id = ids[row];
         const Call& found = calls_[id & mask_];
         known[row] = found.id == id && id != 0;
         const Call call = known[row] ? found : Call{};
@@ -105,26 +98,18 @@ class Calls {
 
   // Notes work: counter series[queue] of the tally is higher by one from the launch (the work's begin, where that comes
   // first or the call is not known) to the end; and, if wanted, what calls launched into each queue, for take().
-  void launch(nb::handle correlations, nb::handle starts, nb::handle ends, nb::handle queues, Tally& tally,
-              nb::handle series, bool wanted) {
-    View correlation(correlations), start(starts), end(ends), queue(queues), counter(series);
-    check(correlation, Type::kU32, start.size());
-    check(queue, Type::kU32, start.size());
-    check(start, Type::kU64, start.size());
-    check(end, Type::kU64, start.size());
-    check(counter, Type::kU32, counter.size());
+  void launch(Column<std::uint32_t> ids, Column<std::uint64_t> begins, Column<std::uint64_t> ends,
+              Column<std::uint32_t> queues, Tally& tally, Column<std::uint32_t> counters, bool wanted) {
+    need_rows(ids.size, begins, ends, queues);
     nb::gil_scoped_release release;
-    const Values<std::uint32_t> ids(correlation), queue_of(queue), counters(counter);
-    const Values<std::uint64_t> begins(start), ends_of(end);
-    const std::size_t rows = start.size(), known_queues = counter.size();
     const std::uint32_t mask = mask_;
     const Call* const calls = calls_.get();
-    for (std::size_t row = 0; row < rows; ++row) {
-      const auto id = ids[row], q = queue_of[row];
-      const auto begin = begins[row], stop = ends_of[row];
+    for (std::size_t row = 0; row < ids.size; ++row) {
+      const auto id = ids[row], q = queues[row];
+      const auto begin = begins[row], stop = ends[row];
       const Call call = calls[id & mask];
       const bool known = call.id == id && id != 0;
-      if (q >= known_queues) throw std::out_of_range("no counter for a queue");
+      if (q >= counters.size) throw std::out_of_range("no counter for a queue");
       const auto s = counters[q];
       if (s != Tally::kNone) tally.stretch(s, known ? std::min(call.start, begin) : begin, stop, 1);
       if (known && wanted) note(call, q, begin, stop);
@@ -175,13 +160,6 @@ class Calls {
     std::size_t place = 0;
     bool known = false;
   };
-
-  static void check(const View& view, Type type, std::size_t size) {
-    const bool time = type == Type::kU64 && view.type() == Type::kI64;  // none is negative
-    if ((view.type() != type && !time) || view.size() != size)
-      throw std::invalid_argument("columns are ids and threads, uint32, times, 64 bits, and functions, uint16, of equal "
-                                  "lengths");
-  }
 
   void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
     Last& last = last_[queue % last_.size()];

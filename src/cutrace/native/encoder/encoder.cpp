@@ -1,6 +1,9 @@
 #include "encoder.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +12,6 @@
 
 #include "column.h"
 #include "steps.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -18,32 +20,17 @@ namespace {
 
 // A program with the columns of one call.
 struct Bound {
-  const Program* program = nullptr;
+  const Program* program;
+  std::vector<AnyColumn> columns;
   std::vector<Step> steps;
-  std::vector<Column> columns;
-  std::vector<View> views;
   std::size_t rows = SIZE_MAX;
-  std::size_t row_bound = 0;
+  std::size_t row_bound;
   std::vector<const Op*> lists;
 
-  Bound(nb::handle pair, std::size_t events) {
-    auto parts = nb::cast<nb::tuple>(pair);
-    if (parts.size() != 2) throw std::invalid_argument("a stream is (program, columns)");
-    program = nb::cast<const Program*>(parts[0]);
-    auto given = nb::cast<nb::sequence>(parts[1]);
-    if (nb::len(given) < program->columns()) throw std::invalid_argument("a program has more columns than were given");
-    views.reserve(nb::len(given));
-    for (nb::handle item : given) {
-      Column c;
-      if (nb::isinstance<Blobs>(item)) {
-        c.blobs = nb::cast<const Blobs*>(item);
-      } else {
-        c = Column(views.emplace_back(item));
-      }
-      columns.push_back(c);
-    }
+  Bound(const Program* with, std::vector<AnyColumn> given, std::size_t events)
+      : program(with), columns(std::move(given)), row_bound(program->row_bound() + kSlack) {
+    if (columns.size() < program->columns()) throw std::invalid_argument("a program has more columns than were given");
     if (columns.empty()) columns.emplace_back();  // operations without a column name the first
-    row_bound = program->row_bound() + kSlack;
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
     steps.emplace_back().code = steps::end;
@@ -56,7 +43,7 @@ struct Bound {
 
  private:
   Step step(const Op& op) const {
-    const Column& column = columns[op.column];
+    const AnyColumn& column = columns[op.column];
     Step s;
     s.code = steps::code_of(op.kind, column.type, op.per_event);
     s.data = op.kind == OpKind::kRaw ? program->raw() + op.raw_begin : column.data;
@@ -74,7 +61,7 @@ struct Bound {
 
   void check(const Op& op, std::size_t events) {
     if (op.kind == OpKind::kRaw || op.kind == OpKind::kOpen || op.kind == OpKind::kClose) return;
-    const Column& c = columns[op.column];
+    const AnyColumn& c = columns[op.column];
     if (op.kind == OpKind::kGiven) {
       if (!c.blobs) throw std::invalid_argument("pieces come out of a table of pieces");
       row_bound += c.blobs->longest();
@@ -108,7 +95,7 @@ struct Bound {
 std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   std::size_t total = 0;
   for (const Op* op : bound.lists) {
-    const Column& offsets = bound.columns[op->column];
+    const AnyColumn& offsets = bound.columns[op->column];
     const std::size_t index = op->per_event ? event : row;
     const std::uint64_t begin = offsets[index], end = offsets[index + 1];
     if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("offsets of a list are wrong");
@@ -120,83 +107,69 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
 // The events of one call.
 struct Batch {
   const std::vector<Bound>& bounds;
-  const std::uint32_t* offset;
-  const std::uint32_t* piece;
-  std::uint64_t* last;
-  std::size_t segments;
-  const std::uint8_t* selector;
-  const std::uint32_t* row_of;
+  Column<std::uint32_t> offsets, pieces;
+  Writable<std::uint64_t> lasts;
+  std::optional<Column<std::uint8_t>> which;
+  std::optional<Column<std::uint32_t>> rows;
 };
 
 // Encodes from `event` on until all are done, or the next might not fit; moves `event`, returns the end of the bytes.
 std::uint8_t* encode_events(const Batch& batch, std::size_t& event, std::uint8_t* cursor, const std::uint8_t* end) {
   Progress progress;
-  for (std::size_t segment = 0; segment < batch.segments; ++segment) {
-    progress.piece = batch.piece[segment];
-    progress.last = batch.last[segment];
-    for (; event < batch.offset[segment + 1]; ++event) {
-      const std::size_t stream = batch.selector ? batch.selector[event] : 0;
+  for (std::size_t segment = 0; segment < batch.pieces.size; ++segment) {
+    progress.piece = batch.pieces[segment];
+    progress.last = batch.lasts[segment];
+    for (const std::size_t stop = batch.offsets[segment + 1]; event < stop; ++event) {
+      const std::size_t stream = batch.which ? (*batch.which)[event] : 0;
       if (stream >= batch.bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
       const Bound& bound = batch.bounds[stream];
-      const std::size_t row = batch.row_of ? batch.row_of[event] : event;
+      const std::size_t row = batch.rows ? (*batch.rows)[event] : event;
       if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
       std::size_t need = bound.row_bound;
       if (!bound.lists.empty()) need += list_bound(bound, event, row);
       if (static_cast<std::size_t>(end - cursor) < need) {
-        batch.last[segment] = progress.last;
+        batch.lasts.set(segment, progress.last);
         return cursor;
       }
       progress.event = event;
       cursor = bound.encode(cursor, row, progress);
     }
-    batch.last[segment] = progress.last;
+    batch.lasts.set(segment, progress.last);
   }
   return cursor;
 }
 
-template <typename T>
-const T* contiguous(const View& view, std::size_t least, const char* what) {
-  if (view.item_size() != sizeof(T) || (view.stride() != sizeof(T) && view.size() > 1))
-    throw std::invalid_argument(std::string(what) + ": a contiguous array of another type is needed");
-  if (view.size() < least) throw std::invalid_argument(std::string(what) + ": too short");
-  return reinterpret_cast<const T*>(view.data());
-}
-
-nb::tuple encode(nb::handle out, std::size_t at, nb::sequence streams, nb::handle offsets, nb::handle pieces,
-                 nb::handle lasts, std::size_t first_event, nb::object which, nb::object rows) {
-  View target(out, true), offset_view(offsets), piece_view(pieces), last_view(lasts, true);
-  const std::size_t segments = piece_view.size();
-  const auto* offset = contiguous<std::uint32_t>(offset_view, segments + 1, "offsets");
-  const auto* piece = contiguous<std::uint32_t>(piece_view, segments, "pieces");
-  contiguous<std::uint64_t>(last_view, segments, "lasts");
-  auto* last = reinterpret_cast<std::uint64_t*>(last_view.mutable_data());
+nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
+                 std::vector<std::pair<const Program*, std::vector<AnyColumn>>> streams, Column<std::uint32_t> offsets,
+                 Column<std::uint32_t> pieces, Writable<std::uint64_t> lasts, std::size_t first_event,
+                 std::optional<Column<std::uint8_t>> which, std::optional<Column<std::uint32_t>> rows) {
+  const std::size_t segments = pieces.size;
+  if (offsets.size != segments + 1 || lasts.size != segments)
+    throw std::invalid_argument("segments have a piece, a last value, and an offset behind the first");
   for (std::size_t i = 0; i < segments; ++i)
-    if (offset[i] > offset[i + 1]) throw std::invalid_argument("offsets rise");
-  const std::size_t stop = segments ? offset[segments] : 0;
+    if (offsets[i] > offsets[i + 1]) throw std::invalid_argument("offsets rise");
+  const std::size_t stop = offsets[segments];
+  if ((which && which->size < stop) || (rows && rows->size < stop))
+    throw std::invalid_argument("a column of events is too short");
+  if ((out.stride != 1 && out.size > 1) || at > out.size) throw std::invalid_argument("there is no such place to write to");
 
   std::vector<Bound> bounds;
-  bounds.reserve(nb::len(streams));
-  for (nb::handle stream : streams) bounds.emplace_back(stream, stop);
+  bounds.reserve(streams.size());
+  for (auto& [program, columns] : streams) bounds.emplace_back(program, std::move(columns), stop);
   if (bounds.empty()) throw std::invalid_argument("nothing to encode with");
   for (const Bound& bound : bounds)
     for (const Op& op : bound.program->ops())
       if (op.kind == OpKind::kGiven)
         for (std::size_t i = 0; i < segments; ++i)
-          if (piece[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
-  contiguous<std::uint8_t>(target, at, "out");
-  std::optional<View> selector_view, row_view;
-  const std::uint8_t* selector = nullptr;
-  const std::uint32_t* row_of = nullptr;
-  if (!which.is_none()) selector = contiguous<std::uint8_t>(selector_view.emplace(which), stop, "which");
-  if (!rows.is_none()) row_of = contiguous<std::uint32_t>(row_view.emplace(rows), stop, "rows");
+          if (pieces[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
 
-  Batch batch{bounds, offset, piece, last, segments, selector, row_of};
-  std::uint8_t* const begin = target.mutable_data();
+  const Batch batch{bounds, offsets, pieces, lasts, which, rows};
+  auto* const begin = const_cast<std::uint8_t*>(out.data);
   std::size_t event = first_event;
   std::uint8_t* cursor;
   {
     nb::gil_scoped_release release;
-    cursor = encode_events(batch, event, begin + at, begin + target.size());
+    cursor = encode_events(batch, event, begin + at, begin + out.size);
   }
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }

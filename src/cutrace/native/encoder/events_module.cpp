@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
 #include "events.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -73,13 +73,8 @@ void register_events(nb::module_& m) {
                        std::size_t largest) { return make(rules, keys, std::move(wrap), largest); }),
            nb::arg("rules"), nb::arg("keys"), nb::arg("wrap"), nb::arg("largest") = EventScanner::kLargest)
       .def("feed",
-           [](EventScanner& self, nb::object data) {
-             const View bytes(data);
-             if (bytes.item_size() != 1 || (bytes.size() > 0 && bytes.stride() != 1)) throw std::invalid_argument("bytes are wanted");
-             nb::gil_scoped_release release;
-             self.feed(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-           },
-           nb::arg("data"), "Read more of the file.")
+           [](EventScanner& self, Bytes bytes) { self.feed(reinterpret_cast<const char*>(bytes.data), bytes.size); },
+           nb::arg("data"), nb::call_guard<nb::gil_scoped_release>(), "Read more of the file.")
       .def("finish", &EventScanner::finish, nb::call_guard<nb::gil_scoped_release>(), "Read what is left: the file ends here.")
       .def("take",
            [](EventScanner& self) {
@@ -90,12 +85,11 @@ void register_events(nb::module_& m) {
            "The events since the last call: (phases, flags, times, durations, threads, names, categories, arguments,\n"
            "columns as (rows, bits), numbers as (rows, keys, values)) of each rule's group, then of all other events.")
       .def("texts",
-           [](const EventScanner& self, nb::object ids) {
-             const View wanted(ids);
+           [](const EventScanner& self, const AnyColumn& ids) {
              nb::list out;
-             for (std::size_t i = 0; i < wanted.size(); ++i) {
-               if (wanted[i] >= self.texts().size()) throw std::out_of_range("there is no text with this id");
-               out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(wanted[i])]));
+             for (std::size_t i = 0; i < ids.size; ++i) {
+               if (ids[i] >= self.texts().size()) throw std::out_of_range("there is no text with this id");
+               out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(ids[i])]));
              }
              return out;
            },

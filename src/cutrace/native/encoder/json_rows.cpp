@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,8 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "column.h"
 #include "encoder.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -43,16 +44,6 @@ bool is_signed(Type type) {
 }
 
 bool is_real(Type type) { return type == Type::kF32 || type == Type::kF64; }
-
-// A column of one call: numbers, or a table of blobs.
-struct Source {
-  const std::uint8_t* data = nullptr;
-  std::ptrdiff_t stride = 0;
-  Type type = Type::kU64;
-  const Blobs* blobs = nullptr;
-
-  std::uint64_t operator[](std::size_t row) const { return View::load(data + static_cast<std::ptrdiff_t>(row) * stride, type); }
-};
 
 template <typename Number>
 char* put(char* p, Number value) {
@@ -98,39 +89,27 @@ class JsonRows {
   }
 
   // The lines of all rows. Columns are arrays of one length, or Blobs that a piece names in `skip`.
-  nb::bytes write(nb::sequence columns, std::size_t rows) const {
-    const std::size_t count = nb::len(columns);
-    if (count < columns_) throw std::invalid_argument("fewer columns than the template has");
-    std::vector<View> views;
-    std::vector<Source> sources(count);
-    views.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      nb::object column = columns[i];
-      if (nb::isinstance<Blobs>(column)) {
-        sources[i].blobs = nb::cast<const Blobs*>(column);
-        continue;
-      }
-      const View& view = views.emplace_back(column);
-      if (view.size() != rows) throw std::invalid_argument("columns have one entry a row");
-      sources[i] = {view.data(), view.stride(), view.type(), nullptr};
-    }
+  nb::bytes write(const std::vector<AnyColumn>& columns, std::size_t rows) const {
+    if (columns.size() < columns_) throw std::invalid_argument("fewer columns than the template has");
+    for (const AnyColumn& column : columns)
+      if (column.blobs == nullptr) need_rows(rows, column);
     for (const Part& part : parts_) {
       if (part.kind == Piece::kText) continue;
-      if (sources[part.column].blobs != nullptr) throw std::invalid_argument("a column of numbers is wanted");
-      if (part.kind == Piece::kBlob && sources[part.skip].blobs == nullptr) throw std::invalid_argument("Blobs are wanted");
+      if (columns[part.column].blobs != nullptr) throw std::invalid_argument("a column of numbers is wanted");
+      if (part.kind == Piece::kBlob && columns[part.skip].blobs == nullptr) throw std::invalid_argument("Blobs are wanted");
       if (part.kind == Piece::kInteger || part.kind == Piece::kMicroseconds || part.kind == Piece::kBlob)
-        if (is_real(sources[part.column].type)) throw std::invalid_argument("a column of whole numbers is wanted");
+        if (is_real(columns[part.column].type)) throw std::invalid_argument("a column of whole numbers is wanted");
     }
     std::string out;
     {
       nb::gil_scoped_release release;
-      for (std::size_t row = 0; row < rows; ++row) line(sources, row, out);
+      for (std::size_t row = 0; row < rows; ++row) line(columns, row, out);
     }
     return nb::bytes(out.data(), out.size());
   }
 
  private:
-  void line(const std::vector<Source>& sources, std::size_t row, std::string& out) const {
+  void line(const std::vector<AnyColumn>& columns, std::size_t row, std::string& out) const {
     char number[48];
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
@@ -138,7 +117,7 @@ class JsonRows {
         out += part.text;
         continue;
       }
-      const Source& source = sources[part.column];
+      const AnyColumn& source = columns[part.column];
       const std::uint64_t bits = source[row];
       switch (part.kind) {
         case Piece::kInteger:
@@ -147,7 +126,7 @@ class JsonRows {
         case Piece::kMicroseconds: out.append(number, put_microseconds(number, bits, is_signed(source.type))); break;
         case Piece::kReal: out.append(number, put_real(number, bits, source.type)); break;
         case Piece::kBlob: {
-          const Blobs& blobs = *sources[part.skip].blobs;
+          const Blobs& blobs = *columns[part.skip].blobs;
           if (bits >= blobs.size()) throw std::out_of_range("there is no blob with this id");
           out.append(reinterpret_cast<const char*>(blobs.begin(bits)), blobs.length(bits));
           break;

@@ -1,5 +1,6 @@
 // Dense numbers for what repeats: Keys for tuples of columns, Submissions for the GPU work behind an API call.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <bitset>
@@ -14,9 +15,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
 #include "table.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -32,15 +33,11 @@ class Keys {
   }
 
   // The number of each row's tuple, and the rows at which new numbers began.
-  nb::tuple ids(nb::sequence columns) {
-    if (nb::len(columns) != width_) throw std::invalid_argument("a key of another width");
-    std::vector<View> views;
-    views.reserve(width_);
-    for (nb::handle c : columns) views.emplace_back(c);
-    const std::size_t rows = views[0].size();
-    for (const View& v : views)
-      if (v.size() != rows) throw std::invalid_argument("columns of a key have equal lengths");
-    settle(views);
+  nb::tuple ids(const std::vector<AnyColumn>& columns) {
+    if (columns.size() != width_) throw std::invalid_argument("a key of another width");
+    const std::size_t rows = columns[0].size;
+    for (const AnyColumn& column : columns) need_rows(rows, column);
+    settle(columns);
     Array<std::uint32_t> out(rows);
     std::vector<std::uint32_t> first;
     {
@@ -49,9 +46,9 @@ class Keys {
       for (std::size_t begin = 0; begin < rows; begin += kBatch) {
         const std::size_t count = std::min(kBatch, rows - begin);
         auto* to = reinterpret_cast<std::uint8_t*>(keys.data());
-        for (const View& view : views) {
-          gather(view, begin, count, to);
-          to += view.item_size();
+        for (const AnyColumn& column : columns) {
+          gather(column, begin, count, to);
+          to += column.item_size();
         }
         for_width([&](auto words) {
           for (std::size_t row = 0; row < count; ++row) {
@@ -71,9 +68,9 @@ class Keys {
   static constexpr std::size_t kBatch = 256;  // rows whose keys are put together at a time
 
   // The first columns say how wide a key is; those of later calls have to be like them.
-  void settle(const std::vector<View>& views) {
+  void settle(const std::vector<AnyColumn>& columns) {
     std::vector<std::ptrdiff_t> sizes;
-    for (const View& v : views) sizes.push_back(v.item_size());
+    for (const AnyColumn& column : columns) sizes.push_back(column.item_size());
     if (words_ == 0) {
       sizes_ = sizes;
       words_ = (static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::ptrdiff_t{0})) + 7) / 8;
@@ -82,19 +79,19 @@ class Keys {
   }
 
   template <typename T>
-  void gather_as(const View& view, std::size_t begin, std::size_t count, std::uint8_t* to) const {
+  void gather_as(Column<T> column, std::size_t begin, std::size_t count, std::uint8_t* to) const {
     for (std::size_t row = 0; row < count; ++row) {
-      const T value = view.get<T>(begin + row);
+      const T value = column[begin + row];
       std::memcpy(to + row * words_ * 8, &value, sizeof value);
     }
   }
 
-  void gather(const View& view, std::size_t begin, std::size_t count, std::uint8_t* to) const {
-    switch (view.item_size()) {
-      case 1: return gather_as<std::uint8_t>(view, begin, count, to);
-      case 2: return gather_as<std::uint16_t>(view, begin, count, to);
-      case 4: return gather_as<std::uint32_t>(view, begin, count, to);
-      default: return gather_as<std::uint64_t>(view, begin, count, to);
+  void gather(const AnyColumn& column, std::size_t begin, std::size_t count, std::uint8_t* to) const {
+    switch (column.item_size()) {
+      case 1: return gather_as(column.as<std::uint8_t>(), begin, count, to);
+      case 2: return gather_as(column.as<std::uint16_t>(), begin, count, to);
+      case 4: return gather_as(column.as<std::uint32_t>(), begin, count, to);
+      default: return gather_as(column.as<std::uint64_t>(), begin, count, to);
     }
   }
 
@@ -149,28 +146,24 @@ class Submissions {
   Submissions& operator=(const Submissions&) = delete;
 
   // The id of each row's work; each row is asked for once.
-  nb::object assign(nb::handle column) {
-    View view(column);
-    if (view.type() != Type::kU32) throw std::invalid_argument("correlations are uint32");
-    Array<std::uint64_t> out(view.size());
+  nb::object assign(Column<std::uint32_t> correlations) {
+    Array<std::uint64_t> out(correlations.size);
     {
       nb::gil_scoped_release release;
-      for (std::size_t row = 0; row < view.size(); ++row) out[row] = next(view.get<std::uint32_t>(row));
+      for (std::size_t row = 0; row < correlations.size; ++row) out[row] = next(correlations[row]);
     }
     return to_array(std::move(out));
   }
 
   // For each row's correlation the ids of its work, as (offsets of length rows + 1, ids).
-  nb::tuple lists(nb::handle column) {
-    View view(column);
-    if (view.type() != Type::kU32) throw std::invalid_argument("correlations are uint32");
-    const std::size_t rows = view.size();
+  nb::tuple lists(Column<std::uint32_t> correlations) {
+    const std::size_t rows = correlations.size;
     Array<std::uint32_t> offsets(rows + 1);
     std::uint64_t total = 0;
     Finder finder(spans_);
     for (std::size_t row = 0; row < rows; ++row) {
       offsets[row] = static_cast<std::uint32_t>(total);
-      const auto c = view.get<std::uint32_t>(row);
+      const std::uint32_t c = correlations[row];
       const Span* span = finder.find(c >> kSpanBits);
       total += span ? count(*span, c) : 0;
       if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
@@ -181,7 +174,7 @@ class Submissions {
       nb::gil_scoped_release release;
       for (std::size_t row = 0; row < rows; ++row) {
         if (offsets[row] == offsets[row + 1]) continue;
-        const auto c = view.get<std::uint32_t>(row);
+        const std::uint32_t c = correlations[row];
         const Span& span = *finder.find(c >> kSpanBits);
         for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i) ids[i] = id(span, c, i - offsets[row]);
       }

@@ -5,6 +5,7 @@
 // to the first lane on which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of
 // time: rows are added in any order, and take() returns all events before a moment, in the order of time.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,9 +17,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
 #include "runs.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -175,37 +176,32 @@ class Lanes {
 
   // The slices (or instants, without ends) of a stream that begin in [from, until). Returns the first start at or
   // behind `until`, the largest number when there is none.
-  std::uint64_t add(unsigned stream, nb::handle groups, nb::handle starts, nb::object ends, std::uint64_t from,
-                    std::uint64_t until, nb::object group_of) {
+  std::uint64_t add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
+                    std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
+                    std::optional<Column<std::uint32_t>> group_of) {
     if (stream >= kEnd) throw std::invalid_argument("a stream has a number below 255");
-    const bool instant = ends.is_none();
-    View group(groups), start(starts), end(instant ? starts : nb::handle(ends));
-    if (group.size() != start.size() || end.size() != start.size())
-      throw std::invalid_argument("groups, starts and ends have equal lengths");
-    std::optional<View> table;
-    if (!group_of.is_none()) table.emplace(group_of);
-    if (table && table->type() != Type::kU32) throw std::invalid_argument("groups are uint32");
-    if (group.type() != Type::kU32 || start.type() != Type::kU64 || end.type() != Type::kU64)
-      throw std::invalid_argument("groups are uint32, starts and ends uint64");
+    const bool instant = !given_ends;
+    const Column<std::uint64_t> ends = given_ends.value_or(starts);
+    need_rows(starts.size, groups, ends);
     nb::gil_scoped_release release;
     std::uint64_t next = kNever;
-    for (std::size_t row = 0; row < start.size(); ++row) {
-      const std::uint64_t begin = start.get<std::uint64_t>(row);
+    for (std::size_t row = 0; row < starts.size; ++row) {
+      const std::uint64_t begin = starts[row];
       if (begin < from) continue;
       if (begin >= until) {
         next = std::min(next, begin);
         continue;
       }
-      std::uint32_t g = group.get<std::uint32_t>(row);
-      if (table) {
-        if (g >= table->size()) throw std::out_of_range("no group for " + std::to_string(g));
-        g = table->get<std::uint32_t>(g);
+      std::uint32_t g = groups[row];
+      if (group_of) {
+        if (g >= group_of->size) throw std::out_of_range("no group for " + std::to_string(g));
+        g = (*group_of)[g];
       }
       if (g >= groups_.size()) {
         if (g > (1u << 24)) throw std::length_error("too many tracks");
         groups_.resize(std::size_t{g} + 1);
       }
-      const std::uint64_t stop = end.get<std::uint64_t>(row);
+      const std::uint64_t stop = ends[row];
       if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
       groups_[g].entries.push_back(
           {begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant});

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
+#include "column.h"
 #include "encoder.h"
-#include "values.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -21,21 +19,14 @@ class Levels {
   Levels(const Levels&) = delete;
   Levels& operator=(const Levels&) = delete;
 
-  void add(nb::handle groups, nb::handle operations, nb::handle amounts) {
-    View group(groups), operation(operations), amount(amounts);
-    const std::size_t rows = group.size();
-    if (group.type() != Type::kU32 || operation.type() != Type::kU8 || amount.type() != Type::kI64 ||
-        operation.size() != rows || amount.size() != rows)
-      throw std::invalid_argument("as many groups, uint32, as operations, uint8, and amounts, int64");
+  void add(Column<std::uint32_t> groups, Column<std::uint8_t> operations, Column<std::uint64_t> amounts) {
+    need_rows(groups.size, operations, amounts);
     nb::gil_scoped_release release;
-    const Values<std::uint32_t> numbers(group);
-    const Values<std::uint8_t> which(operation);
-    const Values<std::uint64_t> sizes(amount);
-    for (std::size_t row = 0; row < rows; ++row) {
-      if (numbers[row] >= levels_.size()) levels_.resize(std::size_t{numbers[row]} + 1);
-      Level& level = levels_[numbers[row]];
-      if (which[row] == take_) level.change(level.takes, level.taken, sizes[row], sizes[row]);
-      if (which[row] == give_) level.change(level.gives, level.given, sizes[row], 0 - sizes[row]);
+    for (std::size_t row = 0; row < groups.size; ++row) {
+      if (groups[row] >= levels_.size()) levels_.resize(std::size_t{groups[row]} + 1);
+      Level& level = levels_[groups[row]];
+      if (operations[row] == take_) level.change(level.takes, level.taken, amounts[row], amounts[row]);
+      if (operations[row] == give_) level.change(level.gives, level.given, amounts[row], 0 - amounts[row]);
     }
   }
 

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "column.h"
 #include "common/crc32c.h"
 #include "demangle.h"
 #include "encoder.h"
@@ -12,37 +13,13 @@
 
 namespace nb = nanobind;
 
-namespace {
-
-// A read-only view of any contiguous bytes-like object, for as long as the object lives.
-class Bytes {
- public:
-  explicit Bytes(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
-  }
-  ~Bytes() { PyBuffer_Release(&view_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  const void* data() const { return view_.buf; }
-  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
-
- private:
-  Py_buffer view_{};
-};
-
-}  // namespace
-
 NB_MODULE(_native, m) {
   m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns, columns from JSON.";
   m.attr("VERSION") = CUTRACE_VERSION;
   m.def(
       "crc32c",
-      [](nb::object data) {
-        Bytes bytes(data);
-        nb::gil_scoped_release release;
-        return cutrace::crc32c(bytes.data(), bytes.size());
-      },
-      nb::arg("data"), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
+      [](cutrace::Bytes bytes) { return cutrace::crc32c(bytes.data, bytes.size); }, nb::arg("data"),
+      nb::call_guard<nb::gil_scoped_release>(), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
   m.def("demangle", &cutrace::demangle, nb::arg("name"),
         "The C++ name behind an Itanium-ABI mangled one. Any other name comes back as it is, and one whose plain form would\n"
         "be out of proportion.");

@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
-#include "values.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -37,12 +36,10 @@ void Spreads::put_together() {
 
 namespace {
 
-void add(Spreads& spreads, nb::handle groups, nb::handle numbers) {
-  View group(groups), number(numbers);
-  if (group.type() != Type::kU32 || number.type() != Type::kI64 || group.size() != number.size())
-    throw std::invalid_argument("as many groups, uint32, as numbers, int64");
+void add(Spreads& spreads, Column<std::uint32_t> groups, Column<std::int64_t> numbers) {
+  need_rows(numbers.size, groups);
   nb::gil_scoped_release release;
-  spreads.add(Values<std::uint32_t>(group), Values<std::int64_t>(number), number.size());
+  spreads.add(groups, numbers, numbers.size);
 }
 
 template <typename T, typename Rows, typename Get>

@@ -37,7 +37,7 @@ struct Step {
   std::uint32_t skip = 0;
   std::uint64_t sentinel = 0;
   const Blobs* blobs = nullptr;
-  const Column* values = nullptr;
+  const AnyColumn* values = nullptr;
   std::size_t raw_size = 0;
 
   template <typename T>
@@ -190,6 +190,7 @@ inline Step::Code code_of(OpKind kind, Type type, bool by_event) {
     case Type::kI8: return code_of<std::int8_t>(kind, by_event);
     case Type::kI16: return code_of<std::int16_t>(kind, by_event);
     case Type::kI32: return code_of<std::int32_t>(kind, by_event);
+    case Type::kNone: break;
   }
   return end;
 }

@@ -5,9 +5,8 @@
 #include <stdexcept>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
-#include "values.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -70,64 +69,32 @@ void Tally::values(std::uint32_t series, std::vector<std::uint64_t>& times, std:
 
 namespace {
 
-// The counter of each row.
-class Keyed {
- public:
-  Keyed(const View& keys, const View& series, std::size_t rows) : keys_(keys), series_(series), size_(series.size()) {
-    if (keys.type() != Type::kU32 || series.type() != Type::kU32)
-      throw std::invalid_argument("keys and series are uint32");
-    if (keys.size() != rows) throw std::invalid_argument("columns of equal lengths are needed");
-  }
-
-  std::uint32_t key(std::size_t row) const {
-    const auto k = keys_[row];
-    if (k >= size_) throw std::out_of_range("no counter for a key");
-    return k;
-  }
-  std::uint32_t series(std::uint32_t key) const { return series_[key]; }
-
- private:
-  Values<std::uint32_t> keys_, series_;
-  std::size_t size_;
-};
-
-void times(const View& view, std::size_t rows) {
-  if (view.type() != Type::kU64 || view.size() != rows)
-    throw std::invalid_argument("times and amounts are uint64, as many as rows");
-}
-
-void add(Tally& tally, nb::handle keys, nb::handle series, nb::handle factors, nb::handle when, nb::handle amounts) {
-  View time(when), amount(amounts), factor(factors), key(keys), counter(series);
-  const std::size_t rows = time.size();
-  const Keyed of(key, counter, rows);
-  times(time, rows);
-  times(amount, rows);
-  if (factor.type() != Type::kI64 || factor.size() != counter.size())
-    throw std::invalid_argument("as many factors, int64, as series");
+// Calls change(counter, key, row) for each row whose key has a counter.
+template <typename Change>
+void for_each(Column<std::uint32_t> keys, Column<std::uint32_t> series, const Change& change) {
   nb::gil_scoped_release release;
-  const Values<std::uint64_t> time_of(time), amount_of(amount), factor_of(factor);
-  for (std::size_t row = 0; row < rows; ++row) {
-    const auto k = of.key(row), s = of.series(k);
-    if (s != Tally::kNone)
-      tally.change(s, time_of[row], static_cast<std::int64_t>(factor_of[k] * amount_of[row]));
+  for (std::size_t row = 0; row < keys.size; ++row) {
+    const std::uint32_t key = keys[row];
+    if (key >= series.size) throw std::out_of_range("no counter for a key");
+    if (series[key] != Tally::kNone) change(series[key], key, row);
   }
 }
 
-void add_stretches(Tally& tally, nb::handle keys, nb::handle series, nb::handle begins, nb::handle ends,
-                   nb::handle amounts) {
-  View begin(begins), end(ends), amount(amounts), key(keys), counter(series);
-  const std::size_t rows = begin.size();
-  const Keyed of(key, counter, rows);
-  times(begin, rows);
-  times(end, rows);
-  times(amount, rows);
-  nb::gil_scoped_release release;
-  const Values<std::uint64_t> begin_of(begin), end_of(end), amount_of(amount);
-  for (std::size_t row = 0; row < rows; ++row) {
-    const auto s = of.series(of.key(row));
-    if (s != Tally::kNone)
-      tally.stretch(s, begin_of[row], end_of[row], static_cast<std::int64_t>(amount_of[row]));
-  }
+void add(Tally& tally, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> factors,
+         Column<std::uint64_t> times, Column<std::uint64_t> amounts) {
+  need_rows(keys.size, times, amounts);
+  need_rows(series.size, factors);
+  for_each(keys, series, [&](std::uint32_t counter, std::uint32_t key, std::size_t row) {
+    tally.change(counter, times[row], static_cast<std::int64_t>(factors[key] * amounts[row]));
+  });
+}
+
+void add_stretches(Tally& tally, Column<std::uint32_t> keys, Column<std::uint32_t> series, Column<std::uint64_t> begins,
+                   Column<std::uint64_t> ends, Column<std::uint64_t> amounts) {
+  need_rows(keys.size, begins, ends, amounts);
+  for_each(keys, series, [&](std::uint32_t counter, std::uint32_t, std::size_t row) {
+    tally.stretch(counter, begins[row], ends[row], static_cast<std::int64_t>(amounts[row]));
+  });
 }
 
 nb::tuple values(Tally& tally, std::uint32_t series) {

@@ -189,26 +189,24 @@ Unpacked Unpacker::read(const std::uint8_t* data, std::size_t size) const {
   return out;
 }
 
-void Nesting::feed(const std::uint64_t* tracks, const std::uint8_t* phases, std::size_t events, std::int64_t* begins) {
-  std::vector<std::int64_t>* stack = nullptr;
-  std::uint64_t known = 0;
-  for (std::size_t i = 0; i < events; ++i) {
-    const std::int64_t number = next_++;
-    begins[i] = -1;
-    if (phases[i] != kBegin && phases[i] != kEnd) continue;
-    if (stack == nullptr || tracks[i] != known) {
-      known = tracks[i];
-      stack = &tracks_[known];
-    }
-    if (phases[i] == kBegin) {
-      stack->push_back(number);
-      ++open_;
-    } else if (!stack->empty()) {
-      begins[i] = stack->back();
-      stack->pop_back();
-      --open_;
-    }
+std::int64_t Nesting::feed(std::uint64_t track, std::uint8_t phase) {
+  const std::int64_t number = next_++;
+  if (phase != kBegin && phase != kEnd) return -1;
+  if (tracks_.entries().empty() || track != last_track_) {
+    last_track_ = track;
+    last_ = tracks_.place(track);
   }
+  auto& open = tracks_.at(last_);
+  if (phase == kBegin) {
+    open.push_back(number);
+    ++open_;
+    return -1;
+  }
+  if (open.empty()) return -1;
+  const std::int64_t begin = open.back();
+  open.pop_back();
+  --open_;
+  return begin;
 }
 
 std::vector<std::int64_t> Nesting::take_open() {

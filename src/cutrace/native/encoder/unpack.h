@@ -77,14 +77,16 @@ class Nesting {
  public:
   static constexpr std::uint8_t kBegin = 1, kEnd = 2;
 
-  // For each event, the number of the event that it ends, counting from the first ever; -1 where it ends none.
-  void feed(const std::uint64_t* tracks, const std::uint8_t* phases, std::size_t events, std::int64_t* begins);
+  // The number of the event that this one ends, counting from the first ever; -1 where it ends none.
+  std::int64_t feed(std::uint64_t track, std::uint8_t phase);
   // Begins that have not ended; they are forgotten.
   std::vector<std::int64_t> take_open();
   std::size_t open() const { return open_; }
 
  private:
   Map<std::vector<std::int64_t>> tracks_;  // of each, the begins that have not ended
+  std::uint64_t last_track_ = 0;
+  std::size_t last_ = 0;  // its place, as long as there are tracks
   std::int64_t next_ = 0;
   std::size_t open_ = 0;
 };

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "arrays.h"
+#include "column.h"
 #include "encoder.h"
 #include "unpack.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -39,13 +39,11 @@ nb::list to_arrays(std::vector<std::vector<std::uint64_t>>&& columns) {
   return out;
 }
 
-nb::tuple read(const Unpacker& self, nb::object data) {
-  const View bytes(data);
-  if (bytes.item_size() != 1 || (bytes.size() > 0 && bytes.stride() != 1)) throw std::invalid_argument("bytes are wanted");
+nb::tuple read(const Unpacker& self, Bytes bytes) {
   Unpacked found;
   {
     nb::gil_scoped_release release;
-    found = self.read(bytes.data(), bytes.size());
+    found = self.read(bytes.data, bytes.size);
   }
   nb::list groups;
   for (Entries& entries : found.groups)
@@ -54,15 +52,12 @@ nb::tuple read(const Unpacker& self, nb::object data) {
                         to_array(std::move(found.begins)), to_array(std::move(found.sizes)), to_array(std::move(found.before)));
 }
 
-nb::object feed(Nesting& self, nb::object tracks, nb::object phases) {
-  const View track(tracks), phase(phases);
-  if (track.type() != Type::kU64 || phase.type() != Type::kU8) throw std::invalid_argument("tracks are uint64, phases uint8");
-  if (track.size() != phase.size()) throw std::invalid_argument("as many phases as tracks");
-  if (track.size() > 0 && (track.stride() != 8 || phase.stride() != 1)) throw std::invalid_argument("columns without gaps");
-  Array<std::int64_t> begins(track.size());
+nb::object feed(Nesting& self, Column<std::uint64_t> tracks, Column<std::uint8_t> phases) {
+  need_rows(tracks.size, phases);
+  Array<std::int64_t> begins(tracks.size);
   {
     nb::gil_scoped_release release;
-    self.feed(reinterpret_cast<const std::uint64_t*>(track.data()), phase.data(), track.size(), begins.data());
+    for (std::size_t row = 0; row < tracks.size; ++row) begins[row] = self.feed(tracks[row], phases[row]);
   }
   return to_array(std::move(begins));
 }

@@ -15,10 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "column.h"
 #include "encoder.h"
 #include "spreads.h"
-#include "values.h"
-#include "view.h"
 
 namespace nb = nanobind;
 
@@ -27,12 +26,8 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 constexpr std::size_t kTables = 4;  // of GPU work; the first is that of kernels
+using Times = Column<std::int64_t>;
 using Counts = std::array<std::uint64_t, kTables>;
-
-void check(const View& view, Type type, std::size_t rows) {
-  if (view.type() != type || view.size() != rows)
-    throw std::invalid_argument("columns of work have equal lengths and the types of its fields");
-}
 
 std::uint8_t table_of(std::uint8_t table) {
   if (table >= kTables) throw std::out_of_range("there is no such table of GPU work");
@@ -68,30 +63,22 @@ class StreamTimes {
   StreamTimes(const StreamTimes&) = delete;
   StreamTimes& operator=(const StreamTimes&) = delete;
 
-  void add(nb::handle starts, nb::handle ends, nb::handle tables, nb::handle streams, nb::handle correlations,
-           nb::handle known, nb::handle called, nb::handle returned) {
-    View start(starts), end(ends), table(tables), stream(streams), correlation(correlations), has_call(known);
-    View call_start(called), call_end(returned);
-    const std::size_t rows = start.size();
-    for (const View* times : {&start, &end, &call_start, &call_end}) check(*times, Type::kI64, rows);
-    for (const View* bytes : {&table, &has_call}) check(*bytes, Type::kU8, rows);
-    for (const View* numbers : {&stream, &correlation}) check(*numbers, Type::kU32, rows);
+  void add(Times starts, Times ends, Column<std::uint8_t> tables, Column<std::uint32_t> streams,
+           Column<std::uint32_t> correlations, Column<std::uint8_t> known, Times called, Times returned) {
+    need_rows(starts.size, ends, tables, streams, correlations, known, called, returned);
     nb::gil_scoped_release release;
-    const Values<std::int64_t> begins(start), ends_of(end), called_at(call_start), returned_at(call_end);
-    const Values<std::uint8_t> table_numbers(table), knows(has_call);
-    const Values<std::uint32_t> stream_numbers(stream), ids(correlation);
     std::vector<std::uint32_t> queues;
     std::vector<std::int64_t> lengths;
-    for (std::size_t row = 0; row < rows; ++row) {
-      const std::uint32_t number = stream_numbers[row];
+    for (std::size_t row = 0; row < starts.size; ++row) {
+      const std::uint32_t number = streams[row];
       if (number >= streams_.size()) streams_.resize(std::size_t{number} + 1);
       Stream& s = streams_[number];
-      const Work work{begins[row], ends_of[row], called_at[row], returned_at[row], knows[row] != 0};
-      ++s.counts[table_of(table_numbers[row])];
+      const Work work{starts[row], ends[row], called[row], returned[row], known[row] != 0};
+      ++s.counts[table_of(tables[row])];
       run(s, work);
       // A graph is one launch, however many of its nodes the stream runs.
-      const bool first = ids[row] != s.correlation;
-      s.correlation = ids[row];
+      const bool first = correlations[row] != s.correlation;
+      s.correlation = correlations[row];
       if (first && work.known) {
         queues.push_back(number);
         lengths.push_back(queue(s, work));
@@ -192,13 +179,10 @@ class GpuTimes {
  public:
   // Kinds are bits: of kernels by launch configuration, of other work by its table. `sets` are the sets of kinds whose
   // times are wanted.
-  GpuTimes(nb::handle of_launch, std::vector<std::uint8_t> of_table, const std::vector<std::uint8_t>& sets)
+  GpuTimes(Column<std::uint8_t> of_launch, std::vector<std::uint8_t> of_table, const std::vector<std::uint8_t>& sets)
       : of_table_(std::move(of_table)), sets_(sets.size()) {
-    const View kinds(of_launch);
-    if (kinds.type() != Type::kU8 || of_table_.size() != kTables)
-      throw std::invalid_argument("kinds are bytes by launch configuration, and one for each table");
-    for (std::size_t launch = 0; launch < kinds.size(); ++launch)
-      of_launch_.push_back(kinds.get<std::uint8_t>(launch));
+    if (of_table_.size() != kTables) throw std::invalid_argument("each table has a kind");
+    for (std::size_t launch = 0; launch < of_launch.size; ++launch) of_launch_.push_back(of_launch[launch]);
     for (std::size_t kind = 0; kind < sets_of_.size(); ++kind)
       for (std::size_t set = 0; set < sets.size(); ++set)
         if (sets[set] & kind) sets_of_[kind].push_back(set);
@@ -206,28 +190,19 @@ class GpuTimes {
   GpuTimes(const GpuTimes&) = delete;
   GpuTimes& operator=(const GpuTimes&) = delete;
 
-  void add(nb::handle devices, nb::handle starts, nb::handle ends, nb::handle tables, nb::handle launches) {
-    View device(devices), start(starts), end(ends), table(tables), launch(launches);
-    const std::size_t rows = start.size();
-    check(device, Type::kU16, rows);
-    check(start, Type::kI64, rows);
-    check(end, Type::kI64, rows);
-    check(table, Type::kU8, rows);
-    check(launch, Type::kU32, rows);
+  void add(Column<std::uint16_t> devices, Times starts, Times ends, Column<std::uint8_t> tables,
+           Column<std::uint32_t> launches) {
+    need_rows(starts.size, devices, ends, tables, launches);
     nb::gil_scoped_release release;
-    const Values<std::uint16_t> device_numbers(device);
-    const Values<std::int64_t> begins(start), ends_of(end);
-    const Values<std::uint8_t> table_numbers(table);
-    const Values<std::uint32_t> launch_numbers(launch);
     Device* gpu = nullptr;
-    for (std::size_t row = 0; row < rows; ++row) {
-      if (gpu == nullptr || device_numbers[row] != device_numbers[row - 1]) gpu = &of(device_numbers[row]);
-      const auto begin = begins[row], stop = ends_of[row];
-      const std::uint8_t number = table_of(table_numbers[row]);
+    for (std::size_t row = 0; row < starts.size; ++row) {
+      if (gpu == nullptr || devices[row] != devices[row - 1]) gpu = &of(devices[row]);
+      const auto begin = starts[row], stop = ends[row];
+      const std::uint8_t number = table_of(tables[row]);
       std::uint8_t kind = of_table_[number];
       if (number == 0) {
-        if (launch_numbers[row] >= of_launch_.size()) throw std::out_of_range("no kind for a launch");
-        kind = of_launch_[launch_numbers[row]];
+        if (launches[row] >= of_launch_.size()) throw std::out_of_range("no kind for a launch");
+        kind = of_launch_[launches[row]];
         gpu->kernel_ns += static_cast<std::uint64_t>(stop - begin);
       }
       ++gpu->counts[number];
@@ -286,7 +261,7 @@ void register_work(nb::module_& m) {
       .def_prop_ro("lengths", &StreamTimes::lengths, nb::rv_policy::reference_internal,
                    "The lengths of the queues that launches made, by stream.");
   nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds.")
-      .def(nb::init<nb::handle, std::vector<std::uint8_t>, const std::vector<std::uint8_t>&>(), nb::arg("of_launch"),
+      .def(nb::init<Column<std::uint8_t>, std::vector<std::uint8_t>, const std::vector<std::uint8_t>&>(), nb::arg("of_launch"),
            nb::arg("of_table"), nb::arg("sets"),
            "Kinds are bits: of kernels by launch configuration (uint8), of other work by table. ``sets`` are sets of kinds.")
       .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
