@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from cutrace._native import Blobs, Program, encode
 from cutrace.exporters.perfetto import schema
-from cutrace.exporters.perfetto.template import Column, Delta, Each, Given, Pieces, Template, When
+from cutrace.exporters.perfetto.template import CLOSE, OPEN, Column, Delta, Each, Given, Pieces, Template, When
 
 U64 = st.integers(0, 2**64 - 1)
 SIZES = st.one_of(U64, *(st.integers(0, 2 ** (7 * n)) for n in range(1, 9)))
@@ -206,7 +206,7 @@ class TestRefusals:
             self.encode({"v": column})
 
     @pytest.mark.parametrize(
-        "ops", [[(9, b"", 0, 0, False, False, 0, 0, b"")], [(8, b"\n", 0, 0, False, False, 0, 0, b"")]]
+        "ops", [[(CLOSE, b"", 0, 0, False, False, 0, 0, b"")], [(OPEN, b"\n", 0, 0, False, False, 0, 0, b"")]]
     )
     def test_programs_with_messages_left_open_or_closed_twice(self, ops: list[Any]) -> None:
         with pytest.raises(ValueError, match="closed"):

@@ -17,10 +17,10 @@ import numpy as np
 from ..._native import Blobs, Program, encode
 from . import schema
 
-RAW, VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, MEMBER = range(13)
-_PREFIXED = frozenset((VARINT, ZIGZAG, FIXED32, FIXED64, DELTA, BLOB, OPEN, GIVEN))
+RAW, VARINT, FIXED64, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, MEMBER = range(11)
+_PREFIXED = frozenset((VARINT, FIXED64, DELTA, BLOB, OPEN, GIVEN))
 _TAG_SIZE = 8  # bytes that an operation can have for its tag
-_KINDS = {schema.VARINT: VARINT, schema.ZIGZAG: ZIGZAG, schema.FIXED32: FIXED32, schema.FIXED64: FIXED64}
+_KINDS = {schema.VARINT: VARINT, schema.FIXED64: FIXED64}
 
 
 Columns = dict[str, "np.ndarray | Blobs"]

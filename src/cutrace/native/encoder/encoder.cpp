@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -174,11 +175,6 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }
 
-template <typename T>
-T entry(const nb::tuple& t, std::size_t i) {
-  return nb::cast<T>(t[i]);
-}
-
 }  // namespace
 
 std::uint32_t Blobs::add(nb::bytes piece) {
@@ -191,26 +187,14 @@ std::uint32_t Blobs::add(nb::bytes piece) {
   return static_cast<std::uint32_t>(size() - 1);
 }
 
-Program::Program(nb::list ops) {
+Program::Program(const std::vector<Operation>& ops) {
   std::size_t depth = 0;
-  for (nb::handle item : ops) {
-    auto t = nb::cast<nb::tuple>(item);
-    if (t.size() != 9) throw std::invalid_argument("an operation has nine parts");
-    Op op;
-    const auto kind = entry<unsigned>(t, 0);
+  for (const auto& [kind, tag, column, column2, optional, per_event, sentinel, skip, raw] : ops) {
     if (kind > static_cast<unsigned>(OpKind::kMember)) throw std::invalid_argument("no such operation");
-    op.kind = static_cast<OpKind>(kind);
-    auto tag = entry<nb::bytes>(t, 1);
+    Op op{static_cast<OpKind>(kind), optional, per_event, static_cast<std::uint8_t>(tag.size()), {}, column, column2, skip,
+          sentinel, 0, 0};
     if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
-    op.tag_size = static_cast<std::uint8_t>(tag.size());
     std::memcpy(op.tag, tag.data(), tag.size());
-    op.column = entry<std::uint32_t>(t, 2);
-    op.column2 = entry<std::uint32_t>(t, 3);
-    op.optional = entry<bool>(t, 4);
-    op.per_event = entry<bool>(t, 5);
-    op.sentinel = entry<std::uint64_t>(t, 6);
-    op.skip = entry<std::uint32_t>(t, 7);
-    auto raw = entry<nb::bytes>(t, 8);
     op.raw_begin = static_cast<std::uint32_t>(raw_.size());
     op.raw_size = static_cast<std::uint32_t>(raw.size());
     const auto* p = static_cast<const std::uint8_t*>(raw.data());
@@ -246,7 +230,7 @@ void register_encoder(nb::module_& m) {
       .def("add", &Blobs::add, nb::arg("piece"), "Append a piece; its id.")
       .def("__len__", &Blobs::size);
   nb::class_<Program>(m, "Program", "A protobuf message as a list of operations on columns.")
-      .def(nb::init<nb::list>(), nb::arg("ops"));
+      .def(nb::init<const std::vector<Program::Operation>&>(), nb::arg("ops"));
   m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("offsets"), nb::arg("pieces"),
         nb::arg("lasts"), nb::arg("first_event") = 0, nb::arg("which") = nb::none(), nb::arg("rows") = nb::none(),
         "Encode events into the byte array ``out`` from offset ``at``.\n\n"

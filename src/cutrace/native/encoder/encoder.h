@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace cutrace {
@@ -12,8 +13,6 @@ namespace cutrace {
 enum class OpKind : std::uint8_t {
   kRaw,       // bytes that are the same in each row
   kVarint,    // tag, then the value of a column
-  kZigzag,    // tag, then the value zigzag-coded (sint32, sint64)
-  kFixed32,   // tag, then four bytes
   kFixed64,   // tag, then eight bytes
   kDelta,     // tag, then the difference to the value of the last row that had this operation
   kBlob,      // bytes out of a Blobs table by the id in a column (whole fields, encoded before)
@@ -56,7 +55,10 @@ class Blobs {
 
 class Program {
  public:
-  explicit Program(nanobind::list ops);
+  // As Python has it: kind, tag, column, column2, optional, per_event, sentinel, skip, raw bytes.
+  using Operation = std::tuple<unsigned, nanobind::bytes, std::uint32_t, std::uint32_t, bool, bool, std::uint64_t,
+                               std::uint32_t, nanobind::bytes>;
+  explicit Program(const std::vector<Operation>& ops);
 
   const std::vector<Op>& ops() const { return ops_; }
   const std::uint8_t* raw() const { return raw_.data(); }

@@ -6,7 +6,6 @@
 #include <bitset>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <stdexcept>

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -96,20 +95,11 @@ struct Group {
   std::vector<Entry> entries;
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
-  std::unique_ptr<Tree> tree;  // once there is more than one lane
-
-  // The lane whose innermost slice ends first; there is one when open > 0.
-  std::size_t next_end() const { return tree ? tree->next_end() : 0; }
+  Tree tree;
 
   // The first lane on which a slice nests, a new one if there is none.
   std::size_t place(std::uint64_t end) {
-    if (lanes.empty()) lanes.emplace_back();
-    if (!tree) {
-      if (room(0) >= end) return 0;
-      tree = std::make_unique<Tree>();
-      note(0);
-    }
-    const std::size_t lane = tree->first_with_room(end);
+    const std::size_t lane = tree.first_with_room(end);
     while (lane >= lanes.size()) lanes.emplace_back();
     return lane;
   }
@@ -129,14 +119,9 @@ struct Group {
   }
 
  private:
-  std::uint64_t room(std::size_t lane) const {
-    const auto& open_slices = lanes[lane];
-    if (open_slices.empty()) return kNever;
-    return open_slices.size() < kDeepest ? open_slices.back() : 0;
-  }
-
   void note(std::size_t lane) {
-    if (tree) tree->set(lane, {lanes[lane].empty() ? kNever : lanes[lane].back(), room(lane)});
+    const std::uint64_t ends = lanes[lane].empty() ? kNever : lanes[lane].back();
+    tree.set(lane, {ends, lanes[lane].size() < kDeepest ? ends : 0});
   }
 };
 
@@ -263,7 +248,7 @@ class Lanes {
   // Ends of slices up to and including a moment: what ends when another begins is not its parent.
   void close_before(Group& group, std::uint64_t moment, Events& events) {
     while (group.open > 0) {
-      const std::size_t lane = group.next_end();
+      const std::size_t lane = group.tree.next_end();
       if (group.lanes[lane].back() > moment) return;
       events.add(kEnd, 0, group.pop(lane), lane);
     }

@@ -2,8 +2,10 @@
 
 #include <nanobind/nanobind.h>
 
-#include <stdexcept>
+#include <functional>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "column.h"
@@ -42,33 +44,17 @@ void add(Spreads& spreads, Column<std::uint32_t> groups, Column<std::int64_t> nu
   spreads.add(groups, numbers, numbers.size);
 }
 
-template <typename T, typename Rows, typename Get>
+// An array of a value of each row.
+template <typename Rows, typename Get>
 nb::object column(const Rows& rows, const Get& get) {
-  Array<T> out(rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = get(rows[i]);
+  std::vector<std::remove_cvref_t<decltype(std::invoke(get, rows[0]))>> out(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) out[i] = std::invoke(get, rows[i]);
   return to_array(std::move(out));
 }
 
-nb::tuple columns(const Spreads& spreads) {
-  using Spread = Spreads::Spread;
-  const auto& rows = spreads.spreads();
-  return nb::make_tuple(
-      column<std::int64_t>(rows, [](const Spread& s) { return static_cast<std::int64_t>(s.count); }),
-      column<std::uint64_t>(rows, [](const Spread& s) { return s.high; }),
-      column<std::uint64_t>(rows, [](const Spread& s) { return s.low; }),
-      column<std::int64_t>(rows, [](const Spread& s) { return s.least; }),
-      column<std::int64_t>(rows, [](const Spread& s) { return s.greatest; }),
-      column<double>(rows, [](const Spread& s) { return s.squares; }));
-}
-
-nb::tuple bins(const Spreads& spreads) {
-  using Bin = Spreads::Bin;
-  const auto& rows = spreads.bins();
-  return nb::make_tuple(
-      column<std::uint32_t>(rows, [](const Bin& b) { return b.group(); }),
-      column<float>(rows, [](const Bin& b) { return b.begin(); }),
-      column<float>(rows, [](const Bin& b) { return b.end(); }),
-      column<std::int64_t>(rows, [](const Bin& b) { return static_cast<std::int64_t>(b.count); }));
+template <typename Rows, typename... Get>
+nb::tuple columns(const Rows& rows, const Get&... get) {
+  return nb::make_tuple(column(rows, get)...);
 }
 
 }  // namespace
@@ -78,9 +64,18 @@ void register_spreads(nb::module_& m) {
       .def(nb::init<>())
       .def("add", &add, nb::arg("groups"), nb::arg("numbers"), "Take in numbers from 0 of the group beside each.")
       .def("__len__", [](const Spreads& s) { return s.spreads().size(); }, "One more than the largest group.")
-      .def("columns", &columns,
+      .def("columns",
+           [](const Spreads& s) {
+             using Spread = Spreads::Spread;
+             return columns(s.spreads(), &Spread::count, &Spread::high, &Spread::low, &Spread::least, &Spread::greatest,
+                            &Spread::squares);
+           },
            "By group (counts, sums >> 64, sums & (2**64 - 1), least, greatest, squares of differences from the mean).")
-      .def("bins", &bins,
+      .def("bins",
+           [](const Spreads& s) {
+             using Bin = Spreads::Bin;
+             return columns(s.bins(), &Bin::group, &Bin::begin, &Bin::end, &Bin::count);
+           },
            "The histogram: (groups, begins, ends, counts). A bin has the numbers from its begin to below its\n"
            "end, rounded to a float32.");
 }

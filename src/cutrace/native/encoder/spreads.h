@@ -21,14 +21,14 @@ class Spreads {
   static constexpr unsigned kCodeBits = 31 - kDroppedBits;
 
   struct Spread {
-    std::uint64_t count = 0;
+    std::int64_t count = 0;
     std::uint64_t low = 0, high = 0;  // the sum, in 128 bits
     std::int64_t least = std::numeric_limits<std::int64_t>::max(), greatest = 0;
     double mean = 0, squares = 0;  // squares of the differences from the mean
   };
   struct Bin {
     std::uint64_t key = 0;  // the group, and behind it the code of the bin
-    std::uint64_t count = 0;
+    std::int64_t count = 0;
 
     std::uint32_t group() const { return static_cast<std::uint32_t>(key >> kCodeBits); }
     float begin() const { return number(code()); }

@@ -107,23 +107,12 @@ struct Of {
     return at;
   }
 
-  static std::uint8_t* zigzag(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-    const std::uint64_t v = value(s, row, p);
-    const std::uint64_t sign = v >> 63 ? ~std::uint64_t{0} : 0;
-    if (!s->optional || v != s->sentinel) at = put_varint(put_tag(at, *s), (v << 1) ^ sign);
-    return at;
-  }
-
-  template <typename Fixed>
   static std::uint8_t* fixed(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
-    if (!s->optional || v != s->sentinel) {
-      at = put_tag(at, *s);
-      const auto narrow = static_cast<Fixed>(v);
-      std::memcpy(at, &narrow, sizeof narrow);
-      at += sizeof narrow;
-    }
-    return at;
+    if (s->optional && v == s->sentinel) return at;
+    at = put_tag(at, *s);
+    std::memcpy(at, &v, sizeof v);
+    return at + sizeof v;
   }
 
   static std::uint8_t* delta(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
@@ -161,9 +150,7 @@ Step::Code code_of(OpKind kind) {
   switch (kind) {
     case OpKind::kRaw: return run<raw>;
     case OpKind::kVarint: return run<S::varint>;
-    case OpKind::kZigzag: return run<S::zigzag>;
-    case OpKind::kFixed32: return run<S::template fixed<std::uint32_t>>;
-    case OpKind::kFixed64: return run<S::template fixed<std::uint64_t>>;
+    case OpKind::kFixed64: return run<S::fixed>;
     case OpKind::kDelta: return run<S::delta>;
     case OpKind::kBlob: return run<S::blob>;
     case OpKind::kRepeated: return run<S::repeated>;
