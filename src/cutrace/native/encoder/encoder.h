@@ -82,7 +82,6 @@ void register_json_rows(nanobind::module_& m);
 void register_calls(nanobind::module_& m);
 void register_tally(nanobind::module_& m);
 void register_spreads(nanobind::module_& m);
-void register_levels(nanobind::module_& m);
 void register_work(nanobind::module_& m);
 
 }  // namespace cutrace

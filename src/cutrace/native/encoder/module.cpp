@@ -34,6 +34,5 @@ NB_MODULE(_native, m) {
   cutrace::register_calls(m);
   cutrace::register_tally(m);
   cutrace::register_spreads(m);
-  cutrace::register_levels(m);
   cutrace::register_work(m);
 }
