@@ -1,9 +1,9 @@
 #include "json.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 
 namespace cutrace::json {
 namespace {
@@ -275,79 +275,69 @@ Read pass(const char*& p, const char* end, std::string* out) {
   return Read::kOk;
 }
 
-// A decimal number apart: its digits as a number times ten to the power of `exponent`. False for what is none.
-struct Decimal {
-  bool negative = false;
-  std::uint64_t digits = 0;
-  std::int64_t exponent = 0;
-  unsigned next = 0;   // the first digit that found no room, and
-  bool more = false;   // whether a digit that is not 0 comes behind it
-};
-
-bool decimal(std::string_view text, Decimal& out) {
+// The number that a word of digits stands for, `power` powers of ten larger. Digits behind the point of that are rounded,
+// halves away from zero, or refused with `exact`. False for what is no number, and where 64 bits do not hold it.
+bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
   const char* p = text.data();
   const char* const end = p + text.size();
-  if (p < end && (*p == '-' || *p == '+')) out.negative = *p++ == '-';
-  bool any = false, point = false, full = false, told = false;
-  for (; p < end; ++p) {
-    if (*p == '.' && !point) {
+  const auto sign = [&] { return p < end && (*p == '-' || *p == '+') && *p++ == '-'; };
+  const bool negative = sign();
+  unsigned __int128 digits = 0;  // as many as fit, which are more than 64 bits hold
+  std::int64_t exponent = power;
+  bool any = false, point = false, more = false;
+  for (; p < end && (in(*p, '0', '9') || (*p == '.' && !point)); ++p) {
+    if (*p == '.') {
       point = true;
-    } else if (in(*p, '0', '9')) {
-      any = true;
-      const unsigned digit = static_cast<unsigned>(*p - '0');
-      if (!full && out.digits <= (std::numeric_limits<std::uint64_t>::max() - digit) / 10) {
-        out.digits = out.digits * 10 + digit;
-        out.exponent -= point;
-      } else {
-        if (!told) out.next = digit;
-        else out.more |= digit != 0;
-        full = told = true;
-        out.exponent += !point;
-      }
-    } else {
-      break;
+      continue;
     }
+    any = true;
+    const bool full = digits >> 120 != 0;
+    if (full) more |= *p != '0';
+    else digits = digits * 10 + static_cast<unsigned>(*p - '0');
+    exponent += full - point;
   }
   if (!any) return false;
   if (p < end && (*p == 'e' || *p == 'E')) {
     ++p;
-    bool minus = false;
-    if (p < end && (*p == '-' || *p == '+')) minus = *p++ == '-';
+    const bool minus = sign();
     if (p == end) return false;
-    std::int64_t power = 0;
-    for (; p < end && in(*p, '0', '9'); ++p) power = power < 100000 ? power * 10 + (*p - '0') : power;
-    out.exponent += minus ? -power : power;
+    std::int64_t written = 0;
+    for (; p < end && in(*p, '0', '9'); ++p) written = std::min<std::int64_t>(written * 10 + (*p - '0'), 1 << 20);
+    exponent += minus ? -written : written;
   }
-  return p == end;
-}
-
-// The number as a whole one, `power` powers of ten larger. Digits behind the point are rounded or, with `exact`, refused.
-bool scaled(Decimal number, int power, bool exact, std::int64_t& value) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
-  std::int64_t exponent = number.exponent + power;
-  std::uint64_t digits = number.digits;
-  if (digits == 0 && number.next == 0 && !number.more) exponent = 0;
-  unsigned next = number.next;
-  bool more = number.more;
-  for (; exponent < 0; ++exponent) {
-    if (digits == 0 && next == 0) {
-      exponent = 0;
-      break;
-    }
+  if (p != end) return false;
+  unsigned next = 0;  // the first digit behind the point
+  for (; exponent < 0 && (digits != 0 || next != 0); ++exponent) {
     more |= next != 0;
     next = static_cast<unsigned>(digits % 10);
     digits /= 10;
   }
-  for (; exponent > 0; --exponent) {
-    if (digits > kMost / 10) return false;
-    digits = digits * 10 + next;  // only the first of the digits that found no room is known; behind it they lie beyond 64 bits
-    next = 0;
-  }
+  for (; exponent > 0 && digits != 0 && digits <= kMost; --exponent) digits *= 10;
   if (exact && (next != 0 || more)) return false;
-  if (!exact && next >= 5) ++digits;
-  if (digits > kMost || (digits == kMost && !number.negative)) return false;
-  value = static_cast<std::int64_t>(number.negative ? ~digits + 1 : digits);
+  digits += !exact && next >= 5;
+  if (digits > kMost - !negative) return false;
+  const auto whole = static_cast<std::uint64_t>(digits);
+  value = static_cast<std::int64_t>(negative ? 0 - whole : whole);
   return true;
+}
+
+// The same for the words that are usual: digits, a sign where one is allowed, and a point with up to `places` behind it.
+bool usual(std::string_view text, bool sign, int places, std::int64_t& value) {
+  if (text.size() > 18) return false;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  const bool negative = sign && p < end && *p == '-';
+  const char* const first = p += negative;
+  std::int64_t number = 0;
+  for (; p < end && in(*p, '0', '9'); ++p) number = number * 10 + (*p - '0');
+  if (p == first) return false;
+  if (p < end && *p == '.' && places > 0)
+    for (++p; p < end && places > 0 && in(*p, '0', '9'); ++p, --places) number = number * 10 + (*p - '0');
+  for (; places > 0; --places)
+    if (__builtin_mul_overflow(number, 10, &number)) return false;
+  value = negative ? -number : number;
+  return p == end;
 }
 
 }  // namespace
@@ -409,43 +399,11 @@ void append_quoted(std::string_view text, std::string& out) {
 }
 
 bool nanoseconds(std::string_view text, std::int64_t& value) {
-  // Nearly all are digits, a point, and three digits at most.
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  if (text.size() <= 18) {
-    std::int64_t number = 0;
-    const char* at = p;
-    for (; at < end && in(*at, '0', '9'); ++at) number = number * 10 + (*at - '0');
-    if (at > p) {
-      int behind = 0;
-      if (at < end && *at == '.')
-        for (++at; at < end && behind < 3 && in(*at, '0', '9'); ++at, ++behind) number = number * 10 + (*at - '0');
-      constexpr std::int64_t kScale[] = {1000, 100, 10, 1};
-      if (at == end && !__builtin_mul_overflow(number, kScale[behind], &number)) {
-        value = number;
-        return true;
-      }
-    }
-  }
-  Decimal number;
-  return decimal(text, number) && scaled(number, 3, false, value);
+  return usual(text, false, 3, value) || decimal(text, 3, false, value);
 }
 
 bool integer(std::string_view text, std::int64_t& value) {
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  if (p < end && text.size() <= 18) {
-    const bool negative = *p == '-';
-    const char* at = p + negative;
-    std::int64_t number = 0;
-    for (; at < end && in(*at, '0', '9'); ++at) number = number * 10 + (*at - '0');
-    if (at == end && at > p + negative) {
-      value = negative ? -number : number;
-      return true;
-    }
-  }
-  Decimal number;
-  return decimal(text, number) && scaled(number, 0, true, value);
+  return usual(text, true, 0, value) || decimal(text, 0, true, value);
 }
 
 }  // namespace cutrace::json
