@@ -17,7 +17,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 #include "table.h"
 #include "tally.h"
 
@@ -71,7 +70,6 @@ class Calls {
     }
   }
 
-  // The calls with these ids: (known, starts, ends, threads, functions), 0 where a call is not known.
   nb::tuple find(Column<std::uint32_t> ids) const {
     const std::size_t rows = ids.size;
     Array<bool> known(rows);
@@ -96,8 +94,6 @@ class Calls {
                           to_array(std::move(threads)), to_array(std::move(functions)));
   }
 
-  // Notes work: counter series[queue] of the tally is higher by one from the launch (the work's begin, where that comes
-  // first or the call is not known) to the end; and, if wanted, what calls launched into each queue, for take().
   void launch(Column<std::uint32_t> ids, Column<std::uint64_t> begins, Column<std::uint64_t> ends,
               Column<std::uint32_t> queues, Tally& tally, Column<std::uint32_t> counters, bool wanted) {
     need_rows(ids.size, begins, ends, queues);
@@ -116,11 +112,8 @@ class Calls {
     }
   }
 
-  // How much was noted for take().
   std::size_t noted() const { return noted_; }
 
-  // What was launched into each queue by each thread: a list of (thread, queue, launches, first begins, last ends), with
-  // one entry a call in the order in which work was noted.
   nb::list take() {
     nb::list out;
     for (const auto& [key, group] : groups_.entries()) {
@@ -197,7 +190,8 @@ void register_calls(nb::module_& m) {
       .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
            nb::arg("tally"), nb::arg("series"), nb::arg("wanted"),
            "Note work: counter ``series[queue]`` of a tally is higher by one from the launch to the end; with ``wanted``,\n"
-           "what each call launched is kept for take().")
+           "what each call launched is kept for take(). Work that begins before its call, or whose call is not known, counts\n"
+           "from its begin.")
       .def_prop_ro("noted", &Calls::noted, "How many entries take() has.")
       .def("take", &Calls::take,
            "What was noted: a list of (thread, queue, launches, first begins, last ends), one entry a call.");

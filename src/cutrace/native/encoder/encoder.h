@@ -73,15 +73,4 @@ class Program {
   std::size_t row_bound_ = 0;
 };
 
-void register_encoder(nanobind::module_& m);
-void register_lanes(nanobind::module_& m);
-void register_keys(nanobind::module_& m);
-void register_events(nanobind::module_& m);
-void register_unpack(nanobind::module_& m);
-void register_json_rows(nanobind::module_& m);
-void register_calls(nanobind::module_& m);
-void register_tally(nanobind::module_& m);
-void register_spreads(nanobind::module_& m);
-void register_work(nanobind::module_& m);
-
 }  // namespace cutrace

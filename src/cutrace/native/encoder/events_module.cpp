@@ -14,7 +14,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 #include "events.h"
 
 namespace nb = nanobind;

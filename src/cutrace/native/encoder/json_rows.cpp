@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "column.h"
-#include "encoder.h"
 
 namespace nb = nanobind;
 
@@ -88,7 +87,6 @@ class JsonRows {
         throw std::invalid_argument("a template ends before what may be left out");
   }
 
-  // The lines of all rows. Columns are arrays of one length, or Blobs that a piece names in `skip`.
   nb::bytes write(const std::vector<AnyColumn>& columns, std::size_t rows) const {
     if (columns.size() < columns_) throw std::invalid_argument("fewer columns than the template has");
     for (const AnyColumn& column : columns)
@@ -148,7 +146,7 @@ class JsonRows {
 void register_json_rows(nb::module_& m) {
   nb::class_<JsonRows>(m, "JsonRows", "A template of a line of JSON, run once a row of columns.")
       .def(nb::init<nb::list>(), nb::arg("parts"))
-      .def("write", &JsonRows::write, nb::arg("columns"), nb::arg("rows"), "The lines of all rows, as bytes.");
+      .def("write", &JsonRows::write, nb::arg("columns"), nb::arg("rows"), "The lines of all rows, as bytes. Columns are arrays of one length, or Blobs that a piece names.");
 }
 
 }  // namespace cutrace

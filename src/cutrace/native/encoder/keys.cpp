@@ -15,7 +15,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 #include "table.h"
 
 namespace nb = nanobind;
@@ -31,7 +30,6 @@ class Keys {
     if (width == 0 || width > 16) throw std::invalid_argument("a key has 1 to 16 columns");
   }
 
-  // The number of each row's tuple, and the rows at which new numbers began.
   nb::tuple ids(const std::vector<AnyColumn>& columns) {
     if (columns.size() != width_) throw std::invalid_argument("a key of another width");
     const std::size_t rows = columns[0].size;
@@ -144,7 +142,6 @@ class Submissions {
   Submissions(const Submissions&) = delete;
   Submissions& operator=(const Submissions&) = delete;
 
-  // The id of each row's work; each row is asked for once.
   nb::object assign(Column<std::uint32_t> correlations) {
     Array<std::uint64_t> out(correlations.size);
     {
@@ -154,7 +151,6 @@ class Submissions {
     return to_array(std::move(out));
   }
 
-  // For each row's correlation the ids of its work, as (offsets of length rows + 1, ids).
   nb::tuple lists(Column<std::uint32_t> correlations) {
     const std::size_t rows = correlations.size;
     Array<std::uint32_t> offsets(rows + 1);
@@ -181,7 +177,6 @@ class Submissions {
     return nb::make_tuple(to_array(std::move(offsets)), to_array(std::move(ids)));
   }
 
-  // The first id behind those given.
   std::uint64_t end() const { return next_; }
 
  private:
@@ -280,7 +275,7 @@ void register_keys(nb::module_& m) {
   nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, found again by correlation id.")
       .def(nb::init<std::uint64_t, std::uint32_t>(), nb::arg("base"), nb::arg("near") = 0)
       .def("assign", &Submissions::assign, nb::arg("correlations"),
-           "The id of each row's work, above ``base``.")
+           "The id of each row's work, above ``base``; each row is asked for once.")
       .def("lists", &Submissions::lists, nb::arg("correlations"),
            "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).")
       .def_prop_ro("end", &Submissions::end, "The first id behind those given, the base for the next process.");

@@ -17,7 +17,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 #include "runs.h"
 
 namespace nb = nanobind;
@@ -159,8 +158,6 @@ class Lanes {
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  // The slices (or instants, without ends) of a stream that begin in [from, until). Returns the first start at or
-  // behind `until`, the largest number when there is none.
   std::uint64_t add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
                     std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
                     std::optional<Column<std::uint32_t>> group_of) {
@@ -194,8 +191,6 @@ class Lanes {
     return next;
   }
 
-  // All events before `until`, as (groups, offsets, streams, rows, times, lanes): the events of groups[i] are those
-  // from offsets[i] to offsets[i + 1]. The end of a slice has stream 255.
   nb::tuple take(std::uint64_t until) {
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
@@ -219,7 +214,6 @@ class Lanes {
                           to_array(std::move(events.lane)));
   }
 
-  // Slices that went to another lane than the first, by group.
   nb::object spilled() const {
     std::vector<std::uint64_t> copy = spilled_;
     copy.resize(groups_.size());
@@ -275,7 +269,8 @@ void register_lanes(nb::module_& m) {
            "the first start at or behind until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
            "``group_of[groups[row]]``.")
       .def("take", &Lanes::take, nb::arg("until"),
-           "All events before a moment: (groups, offsets, streams, rows, times, lanes).")
+           "All events before a moment: (groups, offsets, streams, rows, times, lanes). Those of groups[i] are from\n"
+           "offsets[i] to offsets[i + 1]; stream END ends a slice.")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");
 }
 

@@ -5,13 +5,18 @@
 #include "column.h"
 #include "common/crc32c.h"
 #include "demangle.h"
-#include "encoder.h"
 
 #ifndef CUTRACE_VERSION
 #define CUTRACE_VERSION "unknown"
 #endif
 
 namespace nb = nanobind;
+
+namespace cutrace {
+void register_encoder(nb::module_&), register_keys(nb::module_&), register_lanes(nb::module_&), register_events(nb::module_&),
+    register_unpack(nb::module_&), register_json_rows(nb::module_&), register_calls(nb::module_&),
+    register_tally(nb::module_&), register_spreads(nb::module_&), register_work(nb::module_&);
+}  // namespace cutrace
 
 NB_MODULE(_native, m) {
   m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns, columns from JSON.";
@@ -25,14 +30,8 @@ NB_MODULE(_native, m) {
         "be out of proportion.");
   // Programs are kept in caches up to the end of the interpreter: that is no leak to speak of.
   nb::set_leak_warnings(false);
-  cutrace::register_encoder(m);
-  cutrace::register_keys(m);
-  cutrace::register_lanes(m);
-  cutrace::register_events(m);
-  cutrace::register_unpack(m);
-  cutrace::register_json_rows(m);
-  cutrace::register_calls(m);
-  cutrace::register_tally(m);
-  cutrace::register_spreads(m);
-  cutrace::register_work(m);
+  for (const auto add : {cutrace::register_encoder, cutrace::register_keys, cutrace::register_lanes, cutrace::register_events,
+                         cutrace::register_unpack, cutrace::register_json_rows, cutrace::register_calls,
+                         cutrace::register_tally, cutrace::register_spreads, cutrace::register_work})
+    add(m);
 }

@@ -9,7 +9,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 
 namespace nb = nanobind;
 

@@ -6,7 +6,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 
 namespace nb = nanobind;
 

@@ -10,7 +10,6 @@
 
 #include "arrays.h"
 #include "column.h"
-#include "encoder.h"
 #include "unpack.h"
 
 namespace nb = nanobind;

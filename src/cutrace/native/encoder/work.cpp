@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "column.h"
-#include "encoder.h"
 #include "spreads.h"
 
 namespace nb = nanobind;
