@@ -13,28 +13,6 @@
 namespace nb = nanobind;
 
 namespace cutrace {
-
-void Spreads::grow(std::uint32_t group) {
-  if (group < spreads_.size()) return;
-  spreads_.resize(std::size_t{group} + 1);
-  pieces_.resize(std::size_t{group} + 1);
-}
-
-// Chan, Golub and LeVeque's way to put the deviations of two sets together.
-void Spreads::put_together() {
-  for (const std::uint32_t group : touched_) {
-    Spread& spread = spreads_[group];
-    Piece& piece = pieces_[group];
-    const double before = static_cast<double>(spread.count), delta = piece.mean - spread.mean;
-    spread.count += piece.count;
-    const double part = static_cast<double>(piece.count) / static_cast<double>(spread.count);
-    spread.squares += piece.squares + delta * delta * before * part;
-    spread.mean += delta * part;
-    piece = {};
-  }
-  touched_.clear();
-}
-
 namespace {
 
 void add(Spreads& spreads, Column<std::uint32_t> groups, Column<std::int64_t> numbers) {
@@ -67,7 +45,7 @@ void register_spreads(nb::module_& m) {
            [](const Spreads& s) {
              using Spread = Spreads::Spread;
              return columns(s.spreads(), &Spread::count, &Spread::high, &Spread::low, &Spread::least, &Spread::greatest,
-                            &Spread::squares);
+                            &Spread::deviations);
            },
            "By group (counts, sums >> 64, sums & (2**64 - 1), least, greatest, squares of differences from the mean).")
       .def("bins",

@@ -2,9 +2,11 @@
 // of the process: nobody can choose keys that fall on one slot.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <random>
 #include <string_view>
 #include <type_traits>
@@ -16,8 +18,13 @@ namespace cutrace {
 namespace hash_detail {
 
 inline std::uint64_t drawn() {
-  std::random_device random;
-  return std::uint64_t{random()} << 32 | random();
+  try {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  } catch (const std::exception&) {  // a system without a source: what differs from process to process
+    const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+    return now * 0x9E3779B97F4A7C15u ^ reinterpret_cast<std::uintptr_t>(&now);
+  }
 }
 
 // The second is a factor, so it is odd.
@@ -102,7 +109,7 @@ class Table {
 
   [[gnu::noinline]] std::uint32_t insert(std::uint32_t hash) {
     put({hash, size_++});
-    if (size_ * 2 > mask_) {
+    if (std::size_t{size_} * 2 > mask_) {
       const std::vector<Slot> old = std::move(slots_);
       slots_ = std::vector<Slot>(old.size() * 2);
       mask_ = slots_.size() - 1;

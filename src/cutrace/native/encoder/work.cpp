@@ -92,7 +92,7 @@ class StreamTimes {
       nb::list idle;
       for (const auto time : s.idle) idle.append(time);
       out.append(nb::make_tuple(listed(s.counts), s.first, s.ran.reached, s.ran.length, idle, s.gaps,
-                                nb::make_tuple(s.waited_high, s.waited_low), s.begun - s.first_queued, s.full));
+                                nb::make_tuple(static_cast<std::uint64_t>(s.waited >> 64), static_cast<std::uint64_t>(s.waited)), s.begun - s.first_queued, s.full));
     }
     return out;
   }
@@ -115,7 +115,7 @@ class StreamTimes {
     std::uint32_t correlation = 0;
     std::deque<std::int64_t> begins;  // of the work behind the moment at which the last launch was queued, itself included
     std::int64_t first_queued = kNever, queued = kNever, begun = kNever;
-    std::uint64_t waited_high = 0, waited_low = 0;  // the times between queueing and begin, added
+    unsigned __int128 waited = 0;  // the times between queueing and begin, added
     std::int64_t full = 0;
   };
 
@@ -149,9 +149,7 @@ class StreamTimes {
     s.queued = std::max(s.queued, std::min(work.called, work.start));
     if (s.first_queued == kNever) s.first_queued = s.queued;
     s.begun = work.start;
-    const auto waited = static_cast<std::uint64_t>(work.start - s.queued);
-    s.waited_low += waited;
-    s.waited_high += s.waited_low < waited;
+    s.waited += static_cast<std::uint64_t>(work.start - s.queued);
     s.begins.push_back(work.start);
     while (!s.begins.empty() && s.begins.front() <= s.queued) s.begins.pop_front();
     // One more than counts: from its begin on, the queue is no fuller than that.
