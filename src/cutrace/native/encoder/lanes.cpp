@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -94,11 +95,20 @@ struct Group {
   std::vector<Entry> entries;
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
-  Tree tree;
+  std::unique_ptr<Tree> tree;  // once there is more than one lane
+
+  // The lane whose innermost slice ends first; there is one when open > 0.
+  std::size_t next_end() const { return tree ? tree->next_end() : 0; }
 
   // The first lane on which a slice nests, a new one if there is none.
   std::size_t place(std::uint64_t end) {
-    const std::size_t lane = tree.first_with_room(end);
+    if (lanes.empty()) lanes.emplace_back();
+    if (!tree) {
+      if (value(0).room >= end) return 0;
+      tree = std::make_unique<Tree>();
+      tree->set(0, value(0));
+    }
+    const std::size_t lane = tree->first_with_room(end);
     while (lane >= lanes.size()) lanes.emplace_back();
     return lane;
   }
@@ -118,9 +128,13 @@ struct Group {
   }
 
  private:
-  void note(std::size_t lane) {
+  Tree::Lane value(std::size_t lane) const {
     const std::uint64_t ends = lanes[lane].empty() ? kNever : lanes[lane].back();
-    tree.set(lane, {ends, lanes[lane].size() < kDeepest ? ends : 0});
+    return {ends, lanes[lane].size() < kDeepest ? ends : 0};
+  }
+
+  void note(std::size_t lane) {
+    if (tree) tree->set(lane, value(lane));
   }
 };
 
@@ -242,7 +256,7 @@ class Lanes {
   // Ends of slices up to and including a moment: what ends when another begins is not its parent.
   void close_before(Group& group, std::uint64_t moment, Events& events) {
     while (group.open > 0) {
-      const std::size_t lane = group.tree.next_end();
+      const std::size_t lane = group.next_end();
       if (group.lanes[lane].back() > moment) return;
       events.add(kEnd, 0, group.pop(lane), lane);
     }
