@@ -50,7 +50,8 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
         return None
     start = np.ascontiguousarray(rows[table.start_field])
     end = np.ascontiguousarray(rows["end"]) if "end" in table.offsets else start
-    unknown: np.ndarray = (start == 0) | (end < start) | (end > LATEST)
+    # Unsigned numbers: less one, a start of 0 is behind all ends.
+    unknown: np.ndarray = (start - np.uint64(1) >= end) | (end > LATEST)
     return unknown if unknown.any() else None
 
 
