@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .._native import Keys
+from .._native import Keys, Levels
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from .calls import plain_name
 from .distribution import Distributions
-from .levels import Levels
 from .names import UNKNOWN
 from .overlap import GpuUses, communicates
 from .projection import Projected, Projection

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 
 namespace cutrace {
 void register_encoder(nb::module_&), register_keys(nb::module_&), register_lanes(nb::module_&), register_events(nb::module_&),
-    register_unpack(nb::module_&), register_json_rows(nb::module_&), register_calls(nb::module_&),
+    register_unpack(nb::module_&), register_json_rows(nb::module_&), register_calls(nb::module_&), register_levels(nb::module_&),
     register_tally(nb::module_&), register_spreads(nb::module_&), register_work(nb::module_&);
 }  // namespace cutrace
 
@@ -32,6 +32,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   for (const auto add : {cutrace::register_encoder, cutrace::register_keys, cutrace::register_lanes, cutrace::register_events,
                          cutrace::register_unpack, cutrace::register_json_rows, cutrace::register_calls,
-                         cutrace::register_tally, cutrace::register_spreads, cutrace::register_work})
+                         cutrace::register_levels, cutrace::register_tally, cutrace::register_spreads,
+                         cutrace::register_work})
     add(m);
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.analysis.levels import Levels
+from cutrace._native import Levels
 
 TAKE, GIVE = 1, 2
 OPERATIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 1 << 40)), max_size=60)
@@ -31,3 +32,8 @@ def test_sums_beyond_64_bits_do_no_harm():
     most = np.full(3, (1 << 63) - 1)
     levels.add(np.zeros(3, np.uint32), np.full(3, TAKE, np.uint8), most)
     assert levels.levels()[0][0] == 3
+
+
+def test_columns_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="equal lengths"):
+        Levels(TAKE, GIVE).add(np.zeros(1, np.uint32), np.zeros(2, np.uint8), np.zeros(1, np.int64))
