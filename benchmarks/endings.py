@@ -40,6 +40,7 @@ from cutrace.trace.process import Process
 
 _PROGRAM = Path(__file__).parent / "workloads" / "endings_program.py"
 _SLOTS = 60_000
+_PATIENCE = 30
 _SERIES = np.dtype([("begun", "u8"), ("done", "u8"), ("by_millisecond", "u4", _SLOTS)])
 _COUNTS = np.dtype(
     [("start", "u8"), ("role", "S48"), ("error", "i4"), ("padding", "u4"), ("launches", _SERIES), ("ranges", _SERIES)]
@@ -132,10 +133,10 @@ class Endings:
             command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
         try:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return [], [f"it did not end within 60 s: {process.communicate()[0][-500:]}"]
+            return [], [f"it did not end within {_PATIENCE} s: {process.communicate()[0][-500:]}"]
         faults = [f"{path.name} is not as it was written" for path in sorted(folder.glob("own-*")) if not _intact(path)]
         held = sum(path.read_bytes() != b"held\n" for path in folder.glob("held-*"))
         if held:
@@ -271,6 +272,7 @@ def main() -> int:
             return 1
         for name in PROGRAMS:
             if not args.only or any(name.startswith(beginning) for beginning in args.only):
+                print(name, file=sys.stderr, flush=True)
                 found, faults[name] = endings.run(name)
                 rows += found
     _print(rows, faults)

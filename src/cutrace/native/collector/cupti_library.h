@@ -50,7 +50,7 @@ struct CuptiLibrary {
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
 
   // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
-  CUptiResult enable(CUpti_ActivityKind kind, bool dump) const;
+  CUptiResult enable(CUpti_ActivityKind kind, bool dump = false) const;
   CUptiResult disable(CUpti_ActivityKind kind) const;
   // Whether API calls can be enabled one by one.
   bool has_filter() const { return ActivityEnableRuntimeApi && ActivityEnableDriverApi && GetCallbackName; }

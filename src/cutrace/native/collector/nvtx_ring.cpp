@@ -98,8 +98,12 @@ Number add(std::deque<std::string>& list, std::string_view text, std::size_t lar
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   if (list.size() >= largest || r.bytes + text.size() > Registry::kLimitBytes) return ++r.refused, Number{0};
+  try {
+    list.emplace_back(text);
+  } catch (const std::bad_alloc&) {
+    return ++r.refused, Number{0};
+  }
   r.bytes += text.size() + sizeof(std::string);
-  list.emplace_back(text);
   return static_cast<Number>(list.size());
 }
 
