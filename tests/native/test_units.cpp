@@ -396,6 +396,7 @@ struct SlowCupti : CuptiLibrary {
       return kind == CUPTI_ACTIVITY_KIND_MEMSET ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
     };
     ActivityDisable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
+    ask_for_functions();
   }
 };
 

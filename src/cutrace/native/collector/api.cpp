@@ -46,10 +46,10 @@ struct State {
   bool hooks = false;
 };
 
-State& state() {
-  static auto* s = new State;
-  return *s;
-}
+// Made when the library is loaded, like all that lives as long as the process: a static of a function may be half made by
+// another thread when the program forks, and the child would wait for that thread.
+State& the_state = *new State;
+State& state() { return the_state; }
 
 // A plain array: exit handlers run after the thread's C++ objects are gone.
 thread_local char last_error[1024] = "";

@@ -120,6 +120,8 @@ class Capture {
   bool process(std::string_view json, bool last);
   // Writes out whatever is there, losses included.
   void flush(bool last = false);
+  // All that is known to be lost is counted in a file.
+  bool losses_are_written() const { return losses_.empty(); }
   // The file is a new one: what rows refer to is written again at its first use, under new numbers, and facts at once.
   // Returns what the one before holds.
   Contents begin_file();

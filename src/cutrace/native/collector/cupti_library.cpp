@@ -50,22 +50,20 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   Dl_info where{};
   if (dladdr(reinterpret_cast<void*>(GetVersion), &where) != 0 && where.dli_fname != nullptr) path = where.dli_fname;
   GetVersion(&version);
+  ask_for_functions();
   return true;
 }
 
-const std::vector<ApiFunction>& CuptiLibrary::api_functions() const {
+void CuptiLibrary::ask_for_functions() {
   constexpr CUpti_CallbackId kLast = 4000, kGap = 100;  // ids go on behind gaps
-  std::call_once(asked_for_names_, [this] {
-    if (GetCallbackName == nullptr) return;
-    for (const CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
-      for (CUpti_CallbackId id = 1, found = 0; id < kLast && id - found <= kGap; ++id) {
-        const char* name = nullptr;
-        if (GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
-        api_functions_.push_back({domain, id, name});
-        found = id;
-      }
-  });
-  return api_functions_;
+  if (GetCallbackName == nullptr) return;
+  for (const CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
+    for (CUpti_CallbackId id = 1, found = 0; id < kLast && id - found <= kGap; ++id) {
+      const char* name = nullptr;
+      if (GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
+      api_functions_.push_back({domain, id, name});
+      found = id;
+    }
 }
 
 std::string_view CuptiLibrary::api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const {

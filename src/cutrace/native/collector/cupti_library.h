@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,12 +43,14 @@ struct CuptiLibrary {
   // Records have the wall clock's times: CUPTI has taken no clock of ours.
   std::atomic<bool> on_realtime{false};
 
-  // The functions of both API domains. CUPTI is asked for them at the first use: it may know more than the headers of this
-  // build. Empty when it does not tell.
-  const std::vector<ApiFunction>& api_functions() const;
+  // The functions of both API domains, as CUPTI tells them: it may know more than the headers of this build. Empty when it
+  // does not tell.
+  const std::vector<ApiFunction>& api_functions() const { return api_functions_; }
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
 
   // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
+  void ask_for_functions();  // once GetCallbackName is known
+
   CUptiResult enable(CUpti_ActivityKind kind, bool dump = false) const;
   CUptiResult disable(CUpti_ActivityKind kind) const;
   // Whether API calls can be enabled one by one.
@@ -69,8 +70,7 @@ struct CuptiLibrary {
   std::string error_name(CUptiResult result) const;
 
  private:
-  mutable std::once_flag asked_for_names_;
-  mutable std::vector<ApiFunction> api_functions_;
+  std::vector<ApiFunction> api_functions_;
 };
 
 // cuptiGetVersion counted releases up to 28 (CUDA 12.9.1), then became a number like 130000.

@@ -36,10 +36,8 @@ std::string join(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-CuptiSource& CuptiSource::instance() {
-  static auto* source = new CuptiSource;
-  return *source;
-}
+static CuptiSource& the_source = *new CuptiSource;
+CuptiSource& CuptiSource::instance() { return the_source; }
 
 void CuptiSource::on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records) {
   ThreadNames::note_this_thread();

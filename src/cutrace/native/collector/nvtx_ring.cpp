@@ -41,14 +41,11 @@ void retire(void* value) {
   ring = nullptr;
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
 }
-pthread_key_t retire_key() {
-  static const pthread_key_t key = [] {
-    pthread_key_t k{};
-    pthread_key_create(&k, retire);
-    return k;
-  }();
+const pthread_key_t retire_key = [] {
+  pthread_key_t key{};
+  pthread_key_create(&key, retire);
   return key;
-}
+}();
 
 // The more memory is gone, the smaller the next ring, so that hundreds of threads still get one.
 std::size_t next_ring_size() {
@@ -88,10 +85,8 @@ struct Registry {
   std::size_t bytes = 0;
   std::uint64_t refused = 0;
 };
-Registry& registry() {
-  static Registry* r = new Registry;  // never destroyed: NVTX is called during exit too
-  return *r;
-}
+Registry& the_registry = *new Registry;  // never destroyed: NVTX is called during exit too
+Registry& registry() { return the_registry; }
 
 template <typename Number>
 Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {
@@ -119,7 +114,7 @@ Ring* adopt() {
   if (r != nullptr) {
     r->thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
     r->recording = 0;
-    pthread_setspecific(retire_key(), r);
+    pthread_setspecific(retire_key, r);
     ring = r;
   } else {
     ringless.fetch_add(1, std::memory_order_relaxed);
@@ -183,7 +178,7 @@ void after_fork_in_child(void (*first_event)()) {
   rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone
   memory_used.store(0);
   ring = nullptr;
-  pthread_setspecific(retire_key(), nullptr);
+  pthread_setspecific(retire_key, nullptr);
 }
 
 }  // namespace cutrace::nvtx

@@ -47,16 +47,11 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-}  // namespace
+// One each for all recordings: a late callback of CUPTI or NVTX, or a late signal, may come when its recording is gone.
+constinit Wake writer_wake;
+constinit Wake flusher_wake;
 
-Wake& Recording::writer_wake() {
-  static auto* wake = new Wake;
-  return *wake;
-}
-Wake& Recording::flusher_wake() {
-  static auto* wake = new Wake;
-  return *wake;
-}
+}  // namespace
 
 Recording::Recording(const Options& options) : options_(options), writer_(options_, source_, notes_) {}
 
@@ -66,7 +61,7 @@ bool Recording::start(const std::shared_ptr<Recording>& self, std::string& error
   if (!recording.writer_.open(error)) return false;
   recording.take_signal();
   if (!recording.start_threads(self, error)) return DumpSignal::release(), false;
-  if (recording.records_nvtx()) nvtx::arm(writer_wake(), recording.options_.max_memory / 4);
+  if (recording.records_nvtx()) nvtx::arm(writer_wake, recording.options_.max_memory / 4);
   return true;
 }
 
@@ -108,7 +103,7 @@ bool Recording::start_threads(const std::shared_ptr<Recording>& self, std::strin
       const std::lock_guard lock(mutex_);
       enter(State::failed, Part::caller);
     }
-    writer_wake().signal();
+    writer_wake.signal();
     pthread_join(writer_thread_, nullptr);
   }
   return false;
@@ -142,8 +137,8 @@ void Recording::fail(Part part) noexcept {
     if (part == Part::flusher) detach(nullptr);
   } catch (const std::exception&) {
   }
-  flusher_wake().signal();
-  writer_wake().signal();
+  flusher_wake.signal();
+  writer_wake.signal();
 }
 
 void Recording::attach_cupti(bool before_cuda) {
@@ -153,7 +148,7 @@ void Recording::attach_cupti(bool before_cuda) {
     attach_ = Attach::trying;
   }
   try {
-    CuptiSource::Report report = source_.attach(options_, writer_wake(), before_cuda);
+    CuptiSource::Report report = source_.attach(options_, writer_wake, before_cuda);
     if (report.active) writer_.use_cupti();
     if (nvtx::armed.load() != 0) report.kinds.push_back(kind_name(Kind::nvtx));
     notes_.members([&](JsonObject& json) {
@@ -172,7 +167,7 @@ void Recording::attach_cupti(bool before_cuda) {
 }
 
 void Recording::take_signal() {
-  if (options_.keeps_newest() && !options_.dump.empty() && !DumpSignal::take(flusher_wake()))
+  if (options_.keeps_newest() && !options_.dump.empty() && !DumpSignal::take(flusher_wake))
     notes_.add_quietly("SIGUSR2 has a meaning in this program already, so it dumps nothing; cutrace.dump() does");
 }
 
@@ -189,7 +184,7 @@ Outcome Recording::ask(const std::shared_ptr<Request>& request, const std::strin
     return Outcome::failed;
   }
   asked_.splice(asked_.end(), asked);
-  flusher_wake().signal();
+  flusher_wake.signal();
   bool done = changed_.wait_for(lock, patience, answered);
   // What the writer has begun it will end: only a disk can hold it up then.
   if (!done && request->stage == Stage::begun) done = changed_.wait_for(lock, patience, answered);
@@ -246,11 +241,11 @@ bool Recording::stop(bool at_exit, std::string& error) {
   if (enter(State::stopping, Part::caller)) {
     nvtx::disarm();
     asked_.splice(asked_.end(), stop_);
-    flusher_wake().signal();
+    flusher_wake.signal();
     const auto flushed = [&] { return stop_request_->stage != Request::Stage::asked || state_.load() == State::failed; };
     if (!changed_.wait_for(lock, patience, flushed) && enter(State::failed, Part::caller, kNoAnswer)) {
       notes_.add_quietly("CUPTI did not answer at the end of the recording, so its last records are missing");
-      writer_wake().signal();
+      writer_wake.signal();
     }
     source_.pool().set_open(false);
   }
@@ -288,7 +283,7 @@ void Recording::flush_loop() {
       flushed_.splice(flushed_.end(), flushing_);
       tick_ = true;
     }
-    writer_wake().signal();
+    writer_wake.signal();
     if (std::exchange(dump_wanted_, false)) dump_on_signal();
   }
   detach(nullptr);
@@ -305,7 +300,7 @@ bool Recording::wait_for_requests(std::uint64_t until) {
     dump_wanted_ = options_.keeps_newest() && DumpSignal::asked();
     const std::uint64_t now = now_ns();
     if (!flushing_.empty() || dump_wanted_ || now >= until) return true;
-    flusher_wake().wait(until - now);
+    flusher_wake.wait(until - now);
   }
 }
 
@@ -345,7 +340,7 @@ void Recording::dump_on_signal() {
   {
     std::unique_lock lock(mutex_);
     flushed_.push_back(request);
-    writer_wake().signal();
+    writer_wake.signal();
     const auto answered = [&] { return request->stage == Request::Stage::answered; };
     if (!changed_.wait_for(lock, std::chrono::milliseconds(options_.patience_ms), answered)) {
       request->stage = Request::Stage::withdrawn;
@@ -383,7 +378,7 @@ void Recording::detach(const Request* stop) {
     if (request->stage == Request::Stage::asked) request->stage = Request::Stage::flushed;
   flushed_.splice(flushed_.end(), flushing_);
   changed_.notify_all();
-  writer_wake().signal();
+  writer_wake.signal();
 }
 
 // ---- writer ----
@@ -417,7 +412,7 @@ void Recording::write_loop() {
       if (writing_.front()->kind == Request::Kind::stop) return end();
       carry_out(*writing_.front());
     }
-    writer_wake().wait(next > now ? next - now : 0);
+    writer_wake.wait(next > now ? next - now : 0);
   }
 }
 

@@ -130,10 +130,6 @@ class Recording {
   void refuse_requests();  // under mutex_
   void note_forks();
 
-  // One each for all recordings: a late callback of CUPTI or NVTX, or a late signal, may come when its recording is gone.
-  static Wake& writer_wake();
-  static Wake& flusher_wake();
-
   const Options options_;
   CuptiSource& source_ = CuptiSource::instance();
   Notes notes_;

@@ -182,7 +182,7 @@ std::string Writer::finish(bool in_order) {
   count_dropped();
   complete_file();
   note_disk_error();
-  if (in_order) write_end();
+  if (in_order && capture_.losses_are_written()) write_end();
   publish_counters();
   BlockFile& file = capture_.file();
   const std::string name = "the capture '" + file.path() + "' ";

@@ -99,6 +99,7 @@ CUTRACE_CRC_TARGET inline std::uint32_t hardware(std::uint32_t crc, const unsign
   for (; n; ++p, --n) crc = add_byte(crc, *p);
   return crc;
 }
+inline const bool fast = has_hardware();
 #undef CUTRACE_CRC_TARGET
 #define CUTRACE_CRC_HARDWARE
 #endif
@@ -109,8 +110,7 @@ inline std::uint32_t crc32c(const void* data, std::size_t size) {
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint32_t crc = 0xFFFFFFFFu;
 #if defined(CUTRACE_CRC_HARDWARE)
-  static const bool fast = crc_detail::has_hardware();
-  if (fast) return ~crc_detail::hardware(crc, p, size);
+  if (crc_detail::fast) return ~crc_detail::hardware(crc, p, size);
 #endif
   return ~crc_detail::portable(crc, p, size);
 }
