@@ -651,7 +651,9 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
   std::map<std::uint32_t, std::uint32_t> names;
   for (const auto& launch : c.rows<rows::Launches>()) names[std::uint32_t{launch.id}] = launch.name;
   for (const auto& kernel : c.rows<rows::Kernels>()) {
-    const std::string& name = c.text(names.at(std::uint32_t{kernel.launch}));
+    const auto launch = names.find(std::uint32_t{kernel.launch});
+    if (launch == names.end()) check::failed(__FILE__, __LINE__, "no launch for a kernel; options: " + r.options + "; faults:" + r.faults);
+    const std::string& name = c.text(launch->second);
     if (name == "long") continue;
     CHECK(name == "k");
     note(found.kernels, Kind::kernel, kernel.stream);

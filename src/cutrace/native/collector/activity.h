@@ -17,8 +17,10 @@ namespace cutrace {
 
 class ActivityDecoder {
  public:
-  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names)
-      : cupti_(cupti), capture_(capture), names_(names) {}
+  // What ended after `first`, when the process was first recorded, and before `started` is of an earlier recording: CUPTI had
+  // kept it, and it is passed over.
+  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, std::uint64_t first, std::uint64_t started)
+      : cupti_(cupti), capture_(capture), names_(names), first_(first), started_(started) {}
 
   // One completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
@@ -54,21 +56,25 @@ class ActivityDecoder {
     row.end = on_our_clock(row.end);
     return row;
   }
+  bool is_earlier(std::uint64_t time) const { return time >= first_ && time < started_; }
   template <typename Row>
   void add_at(Row row) {
     row.time = on_our_clock(row.time);
-    capture_.add(row);
+    if (!is_earlier(row.time)) capture_.add(row);
   }
   // Rows with a time of 0 are written all the same; a reader sets them apart.
   template <typename Row>
   void add_timed(const Row& row) {
+    const Row on_time = timed(row);
+    if (is_earlier(on_time.end)) return;
     if (row.start == 0 || row.end == 0) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
-    capture_.add(timed(row));
+    capture_.add(on_time);
   }
 
   const CuptiLibrary& cupti_;
   Capture& capture_;
   ThreadNames& names_;
+  std::uint64_t first_, started_;
   std::vector<std::uint32_t> ignored_;
   std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread

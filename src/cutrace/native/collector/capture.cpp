@@ -34,6 +34,7 @@ bool Capture::flush_references(bool last) {
   if (launches.rows.size() * sizeof(rows::Launches) > kPatience) {
     lose(rows::Loss::table_limit, launches.rows.size(), "launches");
     launches.clear();
+    launches_.clear();
   }
   return good;
 }
@@ -44,6 +45,7 @@ void Capture::drop_references() {
   strings_.written();
   launches_.clear();
   quick_functions_ = {};
+  ++files_;  // functions are written again
   std::get<TableBuffer<rows::Launches>>(tables_).clear();
   std::get<TableBuffer<rows::Functions>>(tables_).clear();
 }
@@ -77,7 +79,6 @@ void Capture::flush(bool last) {
 }
 
 Capture::Contents Capture::begin_file() {
-  ++files_;
   drop_references();
   const auto write = [this](const auto& fact) { add_fact(fact.row, fact.name, fact.other); };
   std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);

@@ -19,6 +19,13 @@ constexpr std::string_view kGraphNote =
     " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
     "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers";
 
+// When this process was first recorded, if not now.
+std::uint64_t first_recording(std::uint64_t now) {
+  static constinit std::atomic<std::uint64_t> first{0};
+  std::uint64_t none = 0;
+  return first.compare_exchange_strong(none, now) ? now : none;
+}
+
 std::string file_path(const Options& options, std::uint64_t instance) {
   if (!options.output.empty()) return options.output;
   char name[64];
@@ -35,7 +42,7 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       notes_(notes),
       started_(now_ns()),
       capture_(options.max_memory / 8),
-      activity_(source.library(), capture_, thread_names_),
+      activity_(source.library(), capture_, thread_names_, first_recording(started_), started_),
       nvtx_(capture_, thread_names_, started_),
       rotation_(options),
       process_(process_identity(options, started_)),
