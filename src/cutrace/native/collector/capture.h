@@ -27,6 +27,7 @@ struct TableBuffer {
   std::uint64_t last_time = 0;
 
   void add(const Row& row) {
+    rows.push_back(row);  // first: it may throw
     if constexpr (Row::kTable >= rows::Clocks::kTable) {
       // Clocks and losses speak of the capture itself and have no place in its time range.
     } else if constexpr (requires { row.end; }) {
@@ -34,7 +35,6 @@ struct TableBuffer {
     } else if constexpr (requires { row.time; }) {
       note(row.time, row.time);
     }
-    rows.push_back(row);
   }
   void clear() {
     rows.clear();
