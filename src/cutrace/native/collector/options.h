@@ -38,6 +38,7 @@ struct Options {
   std::vector<std::pair<std::string, std::string>> given;  // the same, for the process block
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
+  bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }
 };
 
 // Fills `options`; on failure returns false and a sentence in `error`.

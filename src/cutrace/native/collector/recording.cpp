@@ -61,7 +61,7 @@ bool Recording::start(const std::shared_ptr<Recording>& self, std::string& error
   if (!recording.writer_.open(error)) return false;
   recording.take_signal();
   if (!recording.start_threads(self, error)) return DumpSignal::release(), false;
-  if (recording.records_nvtx()) nvtx::arm(writer_wake, recording.options_.max_memory / 4);
+  if (recording.options_.records_nvtx()) nvtx::arm(writer_wake, recording.options_.max_memory / 4);
   return true;
 }
 
@@ -266,7 +266,7 @@ const char* Recording::forget(std::shared_ptr<Recording> recording) {
   Recording& r = *recording;
   r.writer_.forget();
   r.itself_ = std::move(recording);
-  return !r.options_.directory.empty() && r.records_nvtx() ? r.options_.text.c_str() : nullptr;
+  return !r.options_.directory.empty() && r.options_.records_nvtx() ? r.options_.text.c_str() : nullptr;
 }
 
 // ---- flusher ----

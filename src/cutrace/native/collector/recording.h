@@ -89,7 +89,6 @@ class Recording {
   static const char* forget(std::shared_ptr<Recording> recording);
 
  private:
-  bool records_nvtx() const { return options_.nvtx && (options_.kinds & bit(Kind::nvtx)); }
   struct Request {
     enum class Kind : std::uint8_t { flush, synchronize, cut, dump, stop } kind;
     explicit Request(Kind k) : kind(k) {}

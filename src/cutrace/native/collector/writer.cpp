@@ -66,7 +66,7 @@ bool Writer::open(std::string& error) {
 }
 
 void Writer::drain() {
-  nvtx_.drain();
+  if (options_.records_nvtx()) nvtx_.drain();
   if (!uses_cupti()) return;
   BufferPool& pool = source_.pool();
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
@@ -185,7 +185,7 @@ void Writer::complete_file() {
 }
 
 std::string Writer::finish(bool in_order) {
-  nvtx_.finish();
+  if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
   complete_file();
   note_disk_error();
