@@ -118,7 +118,7 @@ extern std::atomic<std::uint32_t> armed;
 // What `armed` holds in a forked child of a recorded process until its first event, which starts a recording.
 inline constexpr std::uint32_t kForkedChild = 0xFFFFFFFFu;
 
-// Begins to take events for a new recording: `wake` is told when a ring fills up.
+// Begins a new recording of events: `wake` is signalled when a ring fills up.
 void arm(Wake& wake, std::size_t ring_memory);
 void disarm();
 // Told when a ring fills up.

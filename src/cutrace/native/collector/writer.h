@@ -21,7 +21,7 @@
 
 namespace cutrace {
 
-// Of a request for a file. `nothing`: the program has done nothing since the last one, so there is none.
+// The outcome of a request. `nothing`: the program has done nothing since the last file, so no file was written.
 enum class Outcome { done, nothing, failed };
 
 // Counts for cutrace_stats(), which any thread reads.
