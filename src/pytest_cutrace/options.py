@@ -51,7 +51,7 @@ _INI: tuple[tuple[str, str, Any, str], ...] = (
 
 
 def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
-    """Define the options and their ini twins. The default of an option is None: the ini value counts then.
+    """Define the options and their ini values. An option defaults to None, which selects the ini value.
 
     ``given`` are the arguments of this run. A flag that may have a value is one flag for each value that is given: as
     an optional argument it would swallow the path behind ``--cutrace-update``.

@@ -250,7 +250,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
 // Prints nodes. LLVM's own printing is kept wherever it agrees with GNU's.
 class Printer final : public OutputBuffer {
  public:
-  explicit Printer(std::size_t most) : most_(most) { put(" "); }  // so that there is a last character at all times
+  explicit Printer(std::size_t most) : most_(most) { put(" "); }  // back() always has a character to read
   ~Printer() override { std::free(getBuffer()); }
 
   // Returns what was printed, or nothing where a bound was reached.

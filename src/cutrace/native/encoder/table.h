@@ -49,7 +49,7 @@ std::uint64_t load(const char* p) {
 
 }  // namespace hash_detail
 
-// Words may be a std::integral_constant, so that there is no loop.
+// Words may be a std::integral_constant: the compiler then unrolls the loop.
 template <typename Words>
 std::uint64_t hash_of(const std::uint64_t* key, Words words) {
   std::uint64_t hash = hash_detail::kSecret;
