@@ -86,6 +86,7 @@ struct Gpu {
   unsigned announced = 0;  // subscription that has been told about device, context and streams
   std::set<std::uint32_t> streams;
   std::set<std::string> names;  // for good: CUPTI hands out pointers
+  std::map<std::string, CUpti_CallbackId> callback_ids;  // by the name of a call
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
   std::map<std::uint64_t, std::pair<std::uint64_t, bool>> allocations;
@@ -251,8 +252,7 @@ int api_call(const char* call, Body&& body) {
     const Lock lock(g.mutex);
     look_for_cupti();
     if (g.cupti != nullptr) {
-      static std::map<std::string, CUpti_CallbackId> known;
-      auto [it, fresh] = known.try_emplace(call, 0);
+      auto [it, fresh] = g.callback_ids.try_emplace(call, 0);
       if (fresh) it->second = callback_id(domain, call);
       if (it->second == 0) return CUDA_ERROR_NOT_FOUND;
       api.cbid = it->second;
