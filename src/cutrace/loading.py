@@ -20,30 +20,39 @@ from .trace import load as load_capture
 StrPath = str | os.PathLike[str]
 
 
-def load(path: StrPath) -> Trace:
+def load(source: StrPath | Sequence[StrPath]) -> Trace:
     """Open a capture, or a file of another tool that cutrace can read (docs/importers.md), as a :class:`Trace`.
 
-    Of a capture only block headers are read here; tables are read when they are asked for. A torn or damaged file
-    opens with what can be used of it, and ``trace.quality`` says what could not. A file of another tool is read whole,
-    into an unnamed temporary capture; ``trace.imports`` says what became of its events. Raises
-    :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
+    Several paths are opened as one trace. Of a capture only block headers are read here; tables are read when they are
+    asked for. A torn or damaged file opens with what can be used of it, and ``trace.quality`` says what could not. A
+    file of another tool is read whole, into an unnamed temporary capture; ``trace.imports`` says what became of its
+    events. Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
-    with as_capture(Path(path)) as capture:
+    with _one_capture(source) as capture:
         return load_capture(capture)
 
 
 @contextmanager
-def opened(source: StrPath | Sequence[StrPath], *, redacted: bool = False) -> Iterator[Trace]:
-    """One file, or several as one, open as a trace; ``redacted`` as :func:`cutrace.runbin.redaction.redact` says.
+def opened(source: StrPath | Sequence[StrPath] | Trace, *, redacted: bool = False) -> Iterator[Trace]:
+    """One file, or several as one, open as a trace; ``redacted`` as :func:`cutrace.runbin.redaction.redact` says. A
+    trace that is open already stays open."""
+    if isinstance(source, Trace):
+        yield source
+        return
+    with _one_capture(source, redacted) as capture, load_capture(capture) as trace:
+        yield trace
 
-    Several are concatenated into an unnamed temporary file: that is what merging captures means.
-    """
+
+@contextmanager
+def _one_capture(source: StrPath | Sequence[StrPath], redacted: bool = False) -> Iterator[Path]:
+    """The path of a capture with what one file or several hold. Several are concatenated into a temporary file: that
+    is what merging captures means."""
     paths = [Path(path) for path in listed(source)]
     if not paths:
         raise CutraceError("there is no capture to open: name one or more")
     if len(paths) == 1:
-        with _prepared(paths[0], redacted) as capture, load_capture(capture) as trace:
-            yield trace
+        with _prepared(paths[0], redacted) as capture:
+            yield capture
         return
     with tempfile.NamedTemporaryFile(prefix="cutrace.", suffix=".bin") as whole:
         for path in paths:
@@ -51,8 +60,7 @@ def opened(source: StrPath | Sequence[StrPath], *, redacted: bool = False) -> It
                 # Each must be a capture of its own: in the joined file one that is not would only be a damaged stretch.
                 load_capture(capture).close()
                 _join(capture, whole.fileno())
-        with load_capture(whole.name) as trace:
-            yield trace
+        yield Path(whole.name)
 
 
 def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
