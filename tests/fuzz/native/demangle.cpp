@@ -1,5 +1,5 @@
 // Names: whatever a capture calls a mangled name, its plain form is in proportion to it.
-#include "demangle.h"
+#include "common/demangle.h"
 
 #include "input.h"
 

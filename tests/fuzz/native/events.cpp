@@ -1,6 +1,6 @@
 // The scanner of trace events: the same bytes in pieces of any sizes give the same events, what is kept is sound, and every
 // event that could not be read was counted. Memory is of the exact size, so that nothing is read beyond it.
-#include "events.h"
+#include "import/events.h"
 
 #include <string>
 #include <vector>

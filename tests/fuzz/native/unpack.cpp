@@ -1,5 +1,5 @@
 // Protobuf of any origin: what is read of it is well formed, and reading it in pieces finds the same.
-#include "unpack.h"
+#include "import/unpack.h"
 
 #include <algorithm>
 

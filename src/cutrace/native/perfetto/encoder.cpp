@@ -1,4 +1,4 @@
-#include "encoder.h"
+#include "perfetto/encoder.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "column.h"
-#include "steps.h"
+#include "common/column.h"
+#include "perfetto/steps.h"
 
 namespace nb = nanobind;
 
@@ -177,16 +177,6 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
 
 }  // namespace
 
-std::uint32_t Blobs::add(nb::bytes piece) {
-  const auto* p = static_cast<const std::uint8_t*>(piece.data());
-  data_.resize(data_.size() - kSlack);
-  data_.insert(data_.end(), p, p + piece.size());
-  begins_.push_back(data_.size());
-  data_.resize(data_.size() + kSlack);
-  longest_ = std::max(longest_, piece.size());
-  return static_cast<std::uint32_t>(size() - 1);
-}
-
 Program::Program(const std::vector<Operation>& ops) {
   std::size_t depth = 0;
   for (const auto& [kind, tag, column, column2, optional, per_event, sentinel, skip, raw] : ops) {
@@ -224,11 +214,7 @@ Program::Program(const std::vector<Operation>& ops) {
   }
 }
 
-void register_encoder(nb::module_& m) {
-  nb::class_<Blobs>(m, "Blobs", "Encoded pieces by id, for the operation that copies a piece into a row.")
-      .def(nb::init<>())
-      .def("add", &Blobs::add, nb::arg("piece"), "Append a piece; its id.")
-      .def("__len__", &Blobs::size);
+void bind_encoder(nb::module_& m) {
   nb::class_<Program>(m, "Program", "A protobuf message as a list of operations on columns.")
       .def(nb::init<const std::vector<Program::Operation>&>(), nb::arg("ops"));
   m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("offsets"), nb::arg("pieces"),

@@ -9,8 +9,8 @@
 #include <string>
 #include <type_traits>
 
-#include "column.h"
-#include "wire.h"
+#include "common/column.h"
+#include "perfetto/wire.h"
 
 namespace cutrace {
 

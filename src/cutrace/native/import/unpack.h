@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "table.h"
+#include "common/table.h"
 
 namespace cutrace {
 

@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
-#include "column.h"
-#include "runs.h"
+#include "common/arrays.h"
+#include "common/column.h"
+#include "perfetto/runs.h"
 
 namespace nb = nanobind;
 
@@ -273,7 +273,7 @@ class Lanes {
 
 }  // namespace
 
-void register_lanes(nb::module_& m) {
+void bind_lanes(nb::module_& m) {
   nb::class_<Lanes>(m, "Lanes", "Lays out slices as begin and end events of nested stacks, window by window.")
       .def(nb::init<>())
       .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")

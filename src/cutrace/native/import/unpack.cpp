@@ -1,4 +1,4 @@
-#include "unpack.h"
+#include "import/unpack.h"
 
 #include <algorithm>
 #include <cstring>

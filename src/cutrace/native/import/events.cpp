@@ -1,4 +1,4 @@
-#include "events.h"
+#include "import/events.h"
 
 #include <algorithm>
 #include <bit>

@@ -38,21 +38,6 @@ struct Op {
   std::uint32_t raw_size = 0;
 };
 
-// Encoded pieces by id. Grows only; ids count from 0.
-class Blobs {
- public:
-  std::uint32_t add(nanobind::bytes piece);
-  std::size_t size() const { return begins_.size() - 1; }
-  std::size_t longest() const { return longest_; }
-  const std::uint8_t* begin(std::size_t id) const { return data_.data() + begins_[id]; }
-  std::size_t length(std::size_t id) const { return begins_[id + 1] - begins_[id]; }
-
- private:
-  std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(32);  // with room behind the end for whole steps
-  std::vector<std::size_t> begins_{0};  // and the end of the last piece
-  std::size_t longest_ = 0;
-};
-
 class Program {
  public:
   // As Python has it: kind, tag, column, column2, optional, per_event, sentinel, skip, raw bytes.

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "encoder.h"
+#include "common/blobs.h"
 
 namespace cutrace {
 

@@ -12,9 +12,9 @@
 #include <tuple>
 #include <vector>
 
-#include "arrays.h"
-#include "column.h"
-#include "events.h"
+#include "common/arrays.h"
+#include "common/column.h"
+#include "import/events.h"
 
 namespace nb = nanobind;
 
@@ -66,7 +66,7 @@ constexpr const char* kEnds[] = {"", "whole", "array", "event", "object", "damag
 
 }  // namespace
 
-void register_events(nb::module_& m) {
+void bind_events(nb::module_& m) {
   nb::class_<EventScanner>(m, "EventScanner", "Trace events out of JSON, as columns; see events.h.")
       .def(nb::new_([](const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap,
                        std::size_t largest) { return make(rules, keys, std::move(wrap), largest); }),

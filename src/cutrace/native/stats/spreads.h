@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "table.h"
+#include "common/table.h"
 
 namespace cutrace {
 

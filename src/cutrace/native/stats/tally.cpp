@@ -1,11 +1,11 @@
-#include "tally.h"
+#include "stats/tally.h"
 
 #include <nanobind/nanobind.h>
 
 #include <stdexcept>
 
-#include "arrays.h"
-#include "column.h"
+#include "common/arrays.h"
+#include "common/column.h"
 
 namespace nb = nanobind;
 
@@ -106,7 +106,7 @@ nb::tuple values(Tally& tally, std::uint32_t series) {
 
 }  // namespace
 
-void register_tally(nb::module_& m) {
+void bind_tally(nb::module_& m) {
   nb::class_<Tally>(m, "Tally", "Counters from what changes them, in memory that does not grow.")
       .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t>(), nb::arg("first"), nb::arg("last"),
            nb::arg("bits"), nb::arg("exact"),

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "arrays.h"
-#include "column.h"
-#include "unpack.h"
+#include "common/arrays.h"
+#include "common/column.h"
+#include "import/unpack.h"
 
 namespace nb = nanobind;
 
@@ -63,7 +63,7 @@ nb::object feed(Nesting& self, Column<std::uint64_t> tracks, Column<std::uint8_t
 
 }  // namespace
 
-void register_unpack(nb::module_& m) {
+void bind_unpack(nb::module_& m) {
   nb::class_<Unpacker>(m, "Unpacker", "Columns from protobuf, as a plan says; see unpack.h.")
       .def(nb::new_(&make), nb::arg("nodes"), nb::arg("columns"), nb::arg("group_columns"))
       .def("read", &read, nb::arg("data"),

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.h"
-#include "column.h"
-#include "table.h"
-#include "tally.h"
+#include "common/arrays.h"
+#include "common/column.h"
+#include "common/table.h"
+#include "stats/tally.h"
 
 namespace nb = nanobind;
 
@@ -179,7 +179,7 @@ class Calls {
 
 }  // namespace
 
-void register_calls(nb::module_& m) {
+void bind_calls(nb::module_& m) {
   nb::class_<Calls>(m, "Calls", "The newest API calls of a process by correlation id.")
       .def(nb::init<unsigned>(), nb::arg("bits"), "Remembers 2**bits calls.")
       .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),

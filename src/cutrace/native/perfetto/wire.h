@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/blobs.h"
+
 namespace cutrace {
 
 inline constexpr std::size_t kVarintMax = 10;
 inline constexpr std::size_t kLengthMax = 5;
 
 // Where the functions below may write behind what they put, and read behind what they copy.
-inline constexpr std::size_t kSlack = 32;
+inline constexpr std::size_t kSlack = Blobs::kRoom;
 
 // A number below 2^56, without a branch on its size: neighbouring values differ in theirs, which no processor can
 // predict. The groups of seven bits are spread over eight bytes at once.

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "column.h"
+#include "common/column.h"
 
 namespace nb = nanobind;
 
@@ -55,7 +55,7 @@ class Levels {
 
 }  // namespace
 
-void register_levels(nb::module_& m) {
+void bind_levels(nb::module_& m) {
   nb::class_<Levels>(m, "Levels", "How much of what is taken and given back is in use, by group.")
       .def(nb::init<std::uint8_t, std::uint8_t>(), nb::arg("take"), nb::arg("give"),
            "The operations that take and give back; others do nothing.")

@@ -1,6 +1,6 @@
 // Names are parsed by LLVM's demangler and printed as GNU's c++filt prints them: golden files and users' patterns hold
 // names as c++filt writes them.
-#include "demangle.h"
+#include "common/demangle.h"
 
 #include <algorithm>
 #include <cctype>

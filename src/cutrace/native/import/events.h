@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "json.h"
-#include "table.h"
+#include "import/json.h"
+#include "common/table.h"
 
 namespace cutrace {
 

@@ -1,4 +1,4 @@
-#include "spreads.h"
+#include "stats/spreads.h"
 
 #include <nanobind/nanobind.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.h"
-#include "column.h"
+#include "common/arrays.h"
+#include "common/column.h"
 
 namespace nb = nanobind;
 
@@ -36,7 +36,7 @@ nb::tuple columns(const Rows& rows, const Get&... get) {
 
 }  // namespace
 
-void register_spreads(nb::module_& m) {
+void bind_spreads(nb::module_& m) {
   nb::class_<Spreads>(m, "Spreads", "Numbers by group: how many, sum, extremes, deviation and histogram.")
       .def(nb::init<>())
       .def("add", &add, nb::arg("groups"), nb::arg("numbers"), "Take in numbers from 0 of the group beside each.")

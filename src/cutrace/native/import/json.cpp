@@ -1,4 +1,4 @@
-#include "json.h"
+#include "import/json.h"
 
 #include <algorithm>
 #include <array>

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "column.h"
-#include "spreads.h"
+#include "common/column.h"
+#include "stats/spreads.h"
 
 namespace nb = nanobind;
 
@@ -241,7 +241,7 @@ class GpuTimes {
 
 }  // namespace
 
-void register_work(nb::module_& m) {
+void bind_work(nb::module_& m) {
   nb::class_<StreamTimes>(m, "StreamTimes", "What streams did and waited for, and their queues.")
       .def(nb::init<std::int64_t, std::int64_t, std::size_t, std::size_t>(), nb::arg("consecutive"), nb::arg("release"),
            nb::arg("full"), nb::arg("longest"),

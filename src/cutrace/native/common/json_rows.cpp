@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "column.h"
+#include "common/column.h"
 
 namespace nb = nanobind;
 
@@ -143,7 +143,7 @@ class JsonRows {
 
 }  // namespace
 
-void register_json_rows(nb::module_& m) {
+void bind_json_rows(nb::module_& m) {
   nb::class_<JsonRows>(m, "JsonRows", "A template of a line of JSON, run once a row of columns.")
       .def(nb::init<nb::list>(), nb::arg("parts"))
       .def("write", &JsonRows::write, nb::arg("columns"), nb::arg("rows"), "The lines of all rows, as bytes. Columns are arrays of one length, or Blobs that a piece names.");
