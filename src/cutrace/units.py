@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from .errors import CutraceError
 
@@ -70,3 +71,15 @@ def count_of(number: int, noun: str) -> str:
 def printable(text: str) -> str:
     """The text without characters that would steer a terminal; a capture may hold any name."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table for a notebook. Cells are texts."""
+    from html import escape
+
+    lines = [
+        f"<tr>{''.join(f'<{cell}>{escape(text)}</{cell}>' for text in row)}</tr>"
+        for cell, some in (("th", [head]), ("td", rows))
+        for row in some
+    ]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
-from ..errors import CutraceError
 from ..outputs import create, unwritable
-from ..runbin.layout import LOSS_REASONS, TABLES, TYPES, Field, Table
-from ..trace import StringTable, Trace
+from ..runbin.layout import LOSS_REASONS, TABLES, Table
+from ..trace import Trace
+from ..trace.arrow import array, column, dictionary, pyarrow
 from .base import Request
 from .rows import pieces
 
@@ -30,8 +29,6 @@ from .rows import pieces
 SCHEMA_VERSION = 1
 #: The folder for rows without known times, inside the folder of the trace.
 UNKNOWN = "unknown_times"
-#: Units of quantities, which are to be calculated with: signed integers.
-QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
 
 #: Rows that are gathered for a row group.
 _GROUP_ROWS = 1 << 18
@@ -95,21 +92,6 @@ DERIVED = {
 }
 
 
-def column(field: Field) -> Any:
-    """The column of a field, as a field of an Arrow schema."""
-    pa = _arrow()
-    if field.type == "string":
-        kind = pa.dictionary(pa.int32(), pa.string())
-    elif field.type == "bytes16":
-        kind = pa.binary(16)
-    elif field.type == "u64" and field.unit in QUANTITIES:
-        kind = pa.int64()
-    else:
-        kind = pa.from_numpy_dtype(np.dtype(TYPES[field.type][1]))
-    metadata = {key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text}
-    return pa.field(field.name, kind, nullable=field.type == "string", metadata=metadata)
-
-
 def schema(table: Table) -> Any:
     """The Arrow schema of a table's file."""
     pa = _arrow()
@@ -160,11 +142,11 @@ class _File:
             return
         rows = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
         self._waiting, self._count = [], 0
-        arrays = [_array(self._trace.strings, f, self._schema.field(f.name), rows) for f in self._table.fields]
+        arrays = [array(self._trace.strings, f, self._schema.field(f.name), rows) for f in self._table.fields]
         derived = DERIVED.get(self._table.name)
         if derived:
             values, inverse = np.unique(rows[derived.field], return_inverse=True)
-            arrays.append(_dictionary(derived.texts(self._trace, values), inverse, values == 0))
+            arrays.append(dictionary(derived.texts(self._trace, values), inverse, values == 0))
         self._open().write_table(_arrow().table(arrays, self._schema), row_group_size=_GROUP_ROWS)
 
     def _open(self) -> Any:
@@ -198,26 +180,6 @@ class _TableFiles:
     def __exit__(self, *_: object) -> None:
         self.known.close()
         self.unknown.close()
-
-
-def _array(strings: StringTable, field: Field, column: Any, rows: np.ndarray) -> Any:
-    pa = _arrow()
-    values = np.ascontiguousarray(rows[field.name])
-    if field.type == "string":
-        ids, inverse = np.unique(values, return_inverse=True)
-        return _dictionary([strings[i] for i in ids.tolist()], inverse, ids == 0)
-    if field.type == "bytes16":
-        return pa.FixedSizeBinaryArray.from_buffers(column.type, len(values), [None, pa.py_buffer(values.tobytes())])
-    return pa.array(values.view(np.int64) if pa.types.is_int64(column.type) else values)
-
-
-def _dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
-    """Texts by index into a list that may hold a text more than once; null where ``nothing`` says so of a text."""
-    pa = _arrow()
-    places: dict[str, int] = {}
-    place = np.array([places.setdefault(text, len(places)) for text in texts], np.int32)
-    mask = nothing[indices] if nothing.any() else None
-    return pa.DictionaryArray.from_arrays(pa.array(place[indices], mask=mask), pa.array(list(places), pa.string()))
 
 
 def _write_processes(trace: Trace, folder: Path) -> None:
@@ -261,7 +223,4 @@ def _text(text: str) -> str:
 
 
 def _arrow() -> ModuleType:
-    try:
-        return import_module("pyarrow")
-    except ImportError:
-        raise CutraceError("Parquet needs pyarrow: install it with `pip install 'cutrace[parquet]'`") from None
+    return pyarrow("Parquet")

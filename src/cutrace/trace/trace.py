@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,12 +21,18 @@ from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
 from ..runbin.reader import Reader
+from ..units import count_of, html_table, printable
 from .ids import IdMap
 from .imported import Imported, imported
 from .process import Process, clock_of, clock_offsets, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
 from .rows import apart, by_value, copied, joined, shifted, unknown_times
 from .strings import StringTable
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 
 class _TableAttribute:
@@ -129,6 +135,35 @@ class Trace:
         self._check(name)
         return int(self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64))
 
+    # Tables for other packages
+
+    def arrow(self, name: str) -> pyarrow.Table:
+        """All rows of a table with known times as a ``pyarrow.Table``.
+
+        Texts stand in place of ids, as dictionary columns, null where there is none; ``kernels`` and ``api_calls`` have
+        the columns of their ``launches`` and ``functions`` in place of the reference. Names of kernels are demangled.
+        Times (ns) and sizes are int64; tables with a ``start`` and an ``end`` have a ``duration``. Raises
+        :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
+        """
+        from . import arrow
+
+        self._check(name)
+        return arrow.table(self, name)
+
+    def df(self, name: str) -> pandas.DataFrame:
+        """The table of :meth:`arrow` as a ``pandas.DataFrame``, with texts as categories. Raises
+        :class:`cutrace.CutraceError` when pandas is not installed."""
+        from . import arrow
+
+        return arrow.pandas(self.arrow(name))
+
+    def pl(self, name: str) -> polars.DataFrame:
+        """The table of :meth:`arrow` as a ``polars.DataFrame``. Raises :class:`cutrace.CutraceError` when polars is not
+        installed."""
+        from . import arrow
+
+        return arrow.polars(self.arrow(name))
+
     # Tables in pieces
 
     def blocks(self, name: str, start: int | None = None, end: int | None = None) -> Iterator[np.ndarray]:
@@ -229,8 +264,19 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        processes = len(self._reader.processes)
-        return f"<Trace of {self._reader.path}: {processes} processes, {self.count('kernels')} kernels>"
+        """The file and how many rows its largest tables have."""
+        return f"<Trace of {self._about()}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the rows by table."""
+        counts = [(name, f"{rows:,}") for name in TABLES if (rows := self.count(name))]
+        return html_table(f"Trace of {self._about()}", ("table", "rows"), counts)
+
+    def _about(self) -> str:
+        nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
+        counts = [count_of(rows, noun) for table, noun in nouns.items() if (rows := self.count(table))]
+        parts = [count_of(len(self._reader.processes), "process"), *counts]
+        return printable(f"{self._reader.path}: {', '.join(parts)}")
 
     # How it is made
 

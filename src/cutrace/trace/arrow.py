@@ -1,0 +1,107 @@
+"""Tables as Arrow, pandas and polars have them: names in place of ids, signed integers for times and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._native import demangle
+from ..errors import CutraceError
+from ..runbin.layout import TABLES, TYPES, Field
+from .strings import StringTable
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from .trace import Trace
+
+#: Units of quantities, which are to be calculated with: signed integers.
+QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
+#: The types of fields that refer to rows of another table, and that table.
+REFERRED = {"launch": "launches", "function": "functions"}
+
+
+def package(name: str, extra: str, what: str) -> ModuleType:
+    """Import a package that cutrace does not depend on. Raises :class:`CutraceError` that says how to install it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise CutraceError(f"{what} needs {name}: install it with `pip install 'cutrace[{extra}]'`") from None
+
+
+def pyarrow(what: str = "Arrow") -> ModuleType:
+    """pyarrow. Raises :class:`CutraceError` when it is not installed."""
+    return package("pyarrow", "parquet", what)
+
+
+def column(field: Field) -> Any:
+    """The column of a field, as a field of an Arrow schema, with its unit and description as metadata."""
+    pa = pyarrow()
+    if field.type == "string":
+        kind = pa.dictionary(pa.int32(), pa.string())
+    elif field.type == "bytes16":
+        kind = pa.binary(16)
+    elif field.type == "u64" and field.unit in QUANTITIES:
+        kind = pa.int64()
+    else:
+        kind = pa.from_numpy_dtype(np.dtype(TYPES[field.type][1]))
+    metadata = {key: text for key, text in (("unit", field.unit), ("doc", field.doc)) if text}
+    return pa.field(field.name, kind, nullable=field.type == "string", metadata=metadata)
+
+
+def array(
+    strings: StringTable, field: Field, column: Any, rows: np.ndarray, readable: Callable[[str], str] = str
+) -> Any:
+    """The values of a field as an Arrow array of the type of ``column``. ``readable`` changes its texts."""
+    pa = pyarrow()
+    values = np.ascontiguousarray(rows[field.name])
+    if field.type == "string":
+        ids, inverse = np.unique(values, return_inverse=True)
+        return dictionary([readable(strings[i]) for i in ids.tolist()], inverse, ids == 0)
+    if field.type == "bytes16":
+        return pa.FixedSizeBinaryArray.from_buffers(column.type, len(values), [None, pa.py_buffer(values.tobytes())])
+    return pa.array(values.view(np.int64) if pa.types.is_int64(column.type) else values)
+
+
+def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
+    """Texts by index into a list that may hold a text more than once; null where ``nothing`` says so of a text."""
+    pa = pyarrow()
+    places: dict[str, int] = {}
+    place = np.array([places.setdefault(text, len(places)) for text in texts], np.int32)
+    mask = nothing[indices] if nothing.any() else None
+    return pa.DictionaryArray.from_arrays(pa.array(place[indices], mask=mask), pa.array(list(places), pa.string()))
+
+
+def table(trace: Trace, name: str) -> Any:
+    """The rows of a table with known times, as :meth:`cutrace.Trace.arrow` describes them."""
+    pa = pyarrow()
+    rows = trace.table(name)
+    columns, fields = [], []
+    for field in TABLES[name].fields:
+        if field.type in REFERRED and field.name != "id":
+            other = table(trace, REFERRED[field.type]).drop_columns(["id"])
+            taken = other.take(pa.array(rows[field.name]))
+            columns += [part.combine_chunks() for part in taken.columns]
+            fields += list(other.schema)
+            continue
+        kind = column(field)
+        fields.append(kind)
+        columns.append(array(trace.strings, field, kind, rows, demangle if name == "launches" else str))
+        if field.name == "end":
+            fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
+            columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, {"cutrace.table": name}))
+
+
+def pandas(table: Any) -> Any:
+    """An Arrow table as a pandas.DataFrame. Raises :class:`CutraceError` when pandas is not installed."""
+    package("pandas", "pandas", "a DataFrame")
+    return table.to_pandas()
+
+
+def polars(table: Any) -> Any:
+    """An Arrow table as a polars.DataFrame. Raises :class:`CutraceError` when polars is not installed."""
+    return package("polars", "polars", "a polars.DataFrame").from_arrow(table)
