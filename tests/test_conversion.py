@@ -1,11 +1,20 @@
-"""cutrace.convert(): what it refuses. What it writes is in tests/exporters, what the command line says in tests/cli."""
+"""cutrace.convert(): what it refuses, and the time window. What it writes is in tests/exporters."""
 
 from __future__ import annotations
+
+import gzip
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 import cutrace
+from captures import ORIGIN, Capture
 from support import small_capture
+
+FORMATS = ("bin", "pftrace", "sqlite", "json", "parquet")
 
 
 def test_the_capture_is_never_overwritten(tmp_path):
@@ -21,10 +30,99 @@ def test_no_capture_is_an_error(tmp_path):
         cutrace.convert([], tmp_path / "a.pftrace")
 
 
+# The window
+
+
 def test_a_stretch_of_time_has_to_have_a_length(tmp_path):
     with pytest.raises(cutrace.CutraceError, match="after the start"):
         cutrace.convert(small_capture(tmp_path / "a.bin"), tmp_path / "a.pftrace", start=10, end=10)
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("window", [{"start": 301}, {"end": 50}])
+def test_a_window_outside_the_capture_says_its_span(tmp_path, window):
+    with pytest.raises(cutrace.CutraceError, match="spans 250 ns, from 50 to 300 ns"):
+        cutrace.convert(small_capture(tmp_path / "a.bin"), tmp_path / "a.pftrace", **window)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> Path:
+    """A capture whose last mark and kernel are far behind the others."""
+    with Capture(tmp_path / "run.bin") as c:
+        early, late = c.launch("early_kernel"), c.launch("SECRET_kernel")
+        c.kernel(early, 100, 200)
+        c.kernel(late, 9_000_000, 9_000_100)
+        c.mark("early mark", 150)
+        c.mark("SECRET mark", 9_000_000)
+        c.add("nvtx_ranges", start=ORIGIN + 50, end=0, name="open range", thread=100, kind=0, flags=1)
+    return tmp_path / "run.bin"
+
+
+def texts(path: Path) -> Iterator[bytes]:
+    """The bytes of a trace, decoded as far as texts in it need that."""
+    if path.suffix == ".sqlite":
+        with closing(sqlite3.connect(path)) as connection:
+            yield "\n".join(connection.iterdump()).encode()
+    elif path.is_dir():
+        parquet = pytest.importorskip("pyarrow.parquet")
+        for part in path.rglob("*.parquet"):
+            yield str(parquet.read_table(part).to_pydict()).encode()
+    else:
+        yield gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_nothing_outside_the_window_is_in_the_output(long, tmp_path, ending):
+    cutrace.convert(long, tmp_path / f"part.{ending}", end=ORIGIN + 1000)
+    whole = b"\n".join(texts(tmp_path / f"part.{ending}"))
+    assert b"early mark" in whole
+    assert b"early_kernel" in whole
+    assert b"SECRET" not in whole
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_range_that_never_ended_is_in_every_later_window(long, tmp_path, ending):
+    cutrace.convert(long, tmp_path / f"part.{ending}", start=ORIGIN + 8_000_000)
+    whole = b"\n".join(texts(tmp_path / f"part.{ending}"))
+    assert b"open range" in whole
+    assert b"SECRET mark" in whole
+    assert b"early" not in whole
+
+
+def test_a_window_needs_room_for_temporary_files(long, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    with pytest.raises(cutrace.CutraceError, match=r"temporary files in .*missing.* Set TMPDIR"):
+        cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
+
+
+def test_a_full_folder_for_temporary_files_is_named(long, tmp_path, monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cutrace.runbin.writer.create", full)
+    with pytest.raises(cutrace.CutraceError, match=r"temporary files in .*: No space left on device. Set TMPDIR"):
+        cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
+
+
+# Traces of several files, and what lies behind a trace
+
+
+def test_a_list_of_files_is_one_trace(tmp_path):
+    files = [small_capture(tmp_path / "a.bin", pid=1), small_capture(tmp_path / "b.bin", pid=2)]
+    with cutrace.load(files) as trace:
+        assert [p.pid for p in trace.processes] == [1, 2]
+        assert len(trace.kernels) == 4
+        joined = trace.path
+        assert joined.stat().st_size == sum(path.stat().st_size for path in files)
+    assert not joined.exists()
+
+
+def test_the_path_of_a_trace_is_the_capture_behind_it(tmp_path):
+    path = small_capture(tmp_path / "a.bin")
+    with cutrace.load(path) as trace:
+        assert trace.path == path
+    assert path.exists()
 
 
 def test_several_captures_open_as_one_trace(tmp_path):

@@ -13,6 +13,7 @@ from .exporters.base import Compression, Progress, Request
 from .loading import StrPath, listed, opened
 from .outputs import check_output, unwritable
 from .trace import Trace
+from .trace.selection import window
 
 
 def convert(
@@ -40,8 +41,8 @@ def convert(
     destination cannot be written; nothing is then left at the destination.
     """
     check_destination(Path(destination), listed(source))
-    request = Request(start=start, end=end, compress=compress, derived=derived, table=table, progress=progress)
-    with opened(source, redacted=redact) as trace:
+    request = Request(compress=compress, derived=derived, table=table, progress=progress)
+    with opened(source, redacted=redact, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)
 
 
@@ -49,8 +50,6 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
     check_destination(destination)
-    if request.start is not None and request.end is not None and request.end <= request.start:
-        raise CutraceError(f"nothing lies between {request.start} and {request.end} ns: let the end be after the start")
     with _replaced(destination) as temporary:
         registry.find(destination)(trace, temporary, request)
 

@@ -6,16 +6,17 @@ The content says what a file is, not its name.
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .errors import CutraceError
-from .outputs import append
+from .outputs import append, scratch, unwritable
 from .runbin.blocks import MAGIC
 from .trace import Trace
 from .trace import load as load_capture
+from .trace.selection import Selection
+from .trace.writing import write as write_capture
 
 StrPath = str | os.PathLike[str]
 
@@ -25,42 +26,44 @@ def load(source: StrPath | Sequence[StrPath]) -> Trace:
 
     Several paths are opened as one trace. Of a capture only block headers are read here; tables are read when they are
     asked for. A torn or damaged file opens with what can be used of it, and ``trace.quality`` says what could not. A
-    file of another tool is read whole, into an unnamed temporary capture; ``trace.imports`` says what became of its
-    events. Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
+    file of another tool is read whole, into a temporary capture that :meth:`Trace.close` removes; ``trace.imports``
+    says what became of its events. Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing
+    can be used.
     """
-    with _one_capture(source) as capture:
-        return load_capture(capture)
+    return _whole(listed(source), redacted=False)
 
 
 @contextmanager
-def opened(source: StrPath | Sequence[StrPath] | Trace, *, redacted: bool = False) -> Iterator[Trace]:
-    """One file, or several as one, open as a trace; ``redacted`` as :func:`cutrace.runbin.redaction.redact` says. A
-    trace that is open already stays open."""
-    if isinstance(source, Trace):
-        yield source
-        return
-    with _one_capture(source, redacted) as capture, load_capture(capture) as trace:
+def opened(
+    source: StrPath | Sequence[StrPath] | Trace,
+    *,
+    redacted: bool = False,
+    select: Callable[[Trace], Selection | None] | None = None,
+) -> Iterator[Trace]:
+    """One file, or several as one, open as a trace; a trace that is open already stays open.
+
+    ``redacted`` is as :func:`cutrace.runbin.redaction.redact` says. ``select`` gets the whole trace and returns which
+    part to open, None for all of it.
+    """
+    with ExitStack() as stack:
+        if isinstance(source, Trace) and not redacted:
+            trace = source
+        else:
+            paths = [source.path] if isinstance(source, Trace) else listed(source)
+            trace = stack.enter_context(_whole(paths, redacted))
+        selection = select(trace) if select else None
+        if selection is not None:
+            trace = stack.enter_context(selected(trace, selection))
         yield trace
 
 
-@contextmanager
-def _one_capture(source: StrPath | Sequence[StrPath], redacted: bool = False) -> Iterator[Path]:
-    """The path of a capture with what one file or several hold. Several are concatenated into a temporary file: that
-    is what merging captures means."""
-    paths = [Path(path) for path in listed(source)]
-    if not paths:
-        raise CutraceError("there is no capture to open: name one or more")
-    if len(paths) == 1:
-        with _prepared(paths[0], redacted) as capture:
-            yield capture
-        return
-    with tempfile.NamedTemporaryFile(prefix="cutrace.", suffix=".bin") as whole:
-        for path in paths:
-            with _prepared(path, redacted) as capture:
-                # Each must be a capture of its own: in the joined file one that is not would only be a damaged stretch.
-                load_capture(capture).close()
-                _join(capture, whole.fileno())
-        yield Path(whole.name)
+def selected(trace: Trace, selection: Selection, notes: tuple[str, ...] = ()) -> Trace:
+    """The part of a trace that a selection wants, as a trace of its own: a temporary capture, with only the strings and
+    launches that its rows refer to. ``notes`` are added to the descriptions of its processes."""
+    with ExitStack() as files:
+        part = files.enter_context(scratch()) / "part.bin"
+        write_capture(trace, part, selection, notes=notes)
+        return load_capture(part, files.pop_all())
 
 
 def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
@@ -68,12 +71,11 @@ def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
     return [source] if isinstance(source, str | os.PathLike) else list(source)
 
 
-@contextmanager
-def as_capture(path: Path) -> Iterator[Path]:
-    """The path of a capture with what the file at ``path`` holds: itself, or a temporary one that was imported."""
+def as_capture(path: Path, files: ExitStack) -> Path:
+    """The path of a capture with what the file at ``path`` holds: itself, or a temporary one that was imported and that
+    closing ``files`` removes."""
     if _is_capture(path):
-        yield path
-        return
+        return path
     from .importers.base import Source, read
     from .importers.registry import find
 
@@ -81,10 +83,8 @@ def as_capture(path: Path) -> Iterator[Path]:
     importer = find(source)
     if importer is None:
         # A capture whose begin is damaged, or nothing that is known: the reader of captures says which.
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
-        yield read(importer, source, Path(folder))
+        return path
+    return read(importer, source, files.enter_context(scratch()))
 
 
 def _is_capture(path: Path) -> bool:
@@ -98,26 +98,40 @@ def _is_capture(path: Path) -> bool:
         return True  # the reader of captures says why it cannot be read
 
 
-@contextmanager
-def _prepared(path: Path, redacted: bool) -> Iterator[Path]:
-    with as_capture(path) as capture:
-        if not redacted:
-            yield capture
-            return
-        from .runbin.redaction import redact
+def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
+    paths = [Path(source) for source in sources]
+    if not paths:
+        raise CutraceError("there is no capture to open: name one or more")
+    with ExitStack() as files:
+        if len(paths) == 1:
+            capture = _prepared(paths[0], redacted, files)
+        else:
+            capture = files.enter_context(scratch()) / "whole.bin"
+            _join(paths, redacted, capture)
+        return load_capture(capture, files.pop_all())
 
-        with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
-            copy = Path(folder, "redacted.bin")
-            redact(capture, copy)
-            yield copy
+
+def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
+    capture = as_capture(path, files)
+    if not redacted:
+        return capture
+    from .runbin.redaction import redact
+
+    copy = files.enter_context(scratch()) / "redacted.bin"
+    redact(capture, copy)
+    return copy
 
 
-def _join(capture: Path, whole: int) -> None:
-    try:
-        with capture.open("rb") as part:
-            append(part.fileno(), whole)
-    except OSError as error:
-        place = tempfile.gettempdir()
-        raise CutraceError(
-            f"cannot join the captures in {place}: {error.strerror}. Set TMPDIR to a folder with room."
-        ) from None
+def _join(paths: list[Path], redacted: bool, whole: Path) -> None:
+    """Write several captures behind each other: the result is a capture."""
+    with whole.open("wb") as target:
+        for path in paths:
+            with ExitStack() as files:
+                capture = _prepared(path, redacted, files)
+                # Each must be a capture of its own: in the joined file one that is not would be a damaged stretch.
+                load_capture(capture).close()
+                try:
+                    with capture.open("rb") as part:
+                        append(part.fileno(), target.fileno())
+                except OSError as error:
+                    raise unwritable(whole, error) from None

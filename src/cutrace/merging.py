@@ -13,7 +13,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,7 @@ from .conversion import write as convert
 from .errors import CutraceError
 from .exporters.base import Request
 from .loading import StrPath, as_capture
-from .outputs import check_output, create, unwritable
+from .outputs import check_output, create, scratch, unwritable
 from .runbin.blocks import pack_header, padded
 from .runbin.layout import PROCESS_BLOCK, STRINGS_BLOCK, TABLES, schema
 from .runbin.reader import Reader
@@ -114,7 +114,7 @@ def merge(
         folder = Path(opened.enter_context(_folder_for(destination)))
         inputs = []
         for path in paths:
-            capture = opened.enter_context(as_capture(path))
+            capture = as_capture(path, opened)
             reader = opened.enter_context(Reader(capture))
             with load_capture(capture) as trace:
                 process_names = [process.name for process in trace.processes]
@@ -150,14 +150,14 @@ def merge(
     return ranks
 
 
-def _folder_for(destination: Path) -> tempfile.TemporaryDirectory[str]:
+def _folder_for(destination: Path) -> AbstractContextManager[str | Path]:
     """A folder to work in: beside what is renamed into place, else with other temporary files."""
     if destination.name.endswith((_CAPTURE, _ARCHIVE)):
         try:
             return tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent)
         except OSError as error:
             raise unwritable(destination, error) from None
-    return tempfile.TemporaryDirectory(prefix="cutrace.")
+    return scratch()
 
 
 def _check_different(inputs: Sequence[_Input]) -> None:

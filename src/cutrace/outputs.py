@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import CutraceError
 
 _CHUNK = 1 << 30
+
+
+class Unwritable(CutraceError):
+    """The system refuses to write ``path``; ``reason`` says why."""
+
+    def __init__(self, path: Path, reason: str | None) -> None:
+        super().__init__(f"cannot write {path}: {reason}. Choose another name or place.")
+        self.path, self.reason = path, reason
 
 
 def check_output(path: Path, *, folder: bool = False) -> None:
@@ -31,9 +42,33 @@ def create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
-def unwritable(path: Path, error: OSError) -> CutraceError:
+def unwritable(path: Path, error: OSError) -> Unwritable:
     """What to raise when the system refuses to write ``path``."""
-    return CutraceError(f"cannot write {path}: {error.strerror}. Choose another name or place.")
+    return Unwritable(path, error.strerror)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files, removed at the end. A :class:`CutraceError` for a file in it names TMPDIR."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="cutrace.")
+    except OSError as error:
+        raise _no_room(error.strerror) from None
+    with folder as name:
+        try:
+            yield Path(name)
+        except Unwritable as error:
+            if Path(name) in error.path.parents:
+                raise _no_room(error.reason) from None
+            raise
+
+
+def _no_room(reason: str | None) -> CutraceError:
+    try:
+        place = f" in {tempfile.gettempdir()}"
+    except OSError:  # no folder is usable
+        place = ""
+    return CutraceError(f"cannot write temporary files{place}: {reason}. Set TMPDIR to a folder with room.")
 
 
 def size_of(path: Path) -> int:

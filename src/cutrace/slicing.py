@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,17 +25,13 @@ from .conversion import check_destination
 from .conversion import write as convert
 from .errors import CutraceError
 from .exporters.base import Request
-from .loading import StrPath, listed, opened
+from .loading import StrPath, listed, opened, selected
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Process, Trace
-from .trace import load as load_capture
 from .trace.rows import LATEST
-from .trace.selection import FACTS, INTERNED, Selection, Stretch, united
-from .trace.writing import Progress
-from .trace.writing import write as write_capture
+from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
 from .units import format_duration, parse_duration
 
-_CAPTURE = ".bin"
 _ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
 _STREAM_NAME = 1
 _MOST_NAMED = 5
@@ -87,7 +82,6 @@ def cut(
     conditions: Conditions,
     *,
     request: Request | None = None,
-    progress: Progress | None = None,
 ) -> Cut:
     """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to any
     other format that :func:`cutrace.convert` writes, as ``request`` says.
@@ -101,15 +95,14 @@ def cut(
     with opened(source) as trace:
         selection, told = resolve(trace, conditions)
         notes = (f"cut out of a longer recording: {'; '.join(told)}",) if told else ()
-        total = sum(trace.count(name) for name in TABLES if name not in FACTS | INTERNED)
-        if destination.name.endswith(_CAPTURE):
-            return Cut(write_capture(trace, destination, selection, notes=notes, progress=progress), total, told)
-        with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
-            part = Path(folder, "part.bin")
-            rows = write_capture(trace, part, selection, notes=notes, progress=progress)
-            with load_capture(part) as found:
-                convert(found, destination, request)
-        return Cut(rows, total, told)
+        total = _events(trace)
+        with selected(trace, selection, notes) as part:
+            convert(part, destination, request)
+            return Cut(_events(part), total, told)
+
+
+def _events(trace: Trace) -> int:
+    return sum(trace.count(name) for name in TABLES if name not in FACTS | INTERNED)
 
 
 def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:
@@ -117,8 +110,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     something that is not in it."""
     c, told = conditions, []
     start, end = (None if text is None else _time(trace, text) for text in (c.start, c.end))
-    if start is not None and end is not None and end <= start:
-        raise CutraceError(f"nothing lies between {c.start} and {c.end}: let the end be after the start")
+    window(trace, start, end)
     if start is not None or end is not None:
         told.append(f"from {_moment(trace, start, 'its begin')} to {_moment(trace, end, 'its end')}")
     processes = _processes(trace, c.process) if c.process else None

@@ -64,18 +64,16 @@ def convert(
     from ..conversion import check_destination, write
     from ..exporters.base import Request
     from ..loading import opened
+    from ..trace import Trace
+    from ..trace.selection import Selection, window
+
+    def select(trace: Trace) -> Selection | None:
+        return window(trace, *(None if time is None else trace.start + time for time in (first, last)))
 
     check_destination(output, sources)
-    with opened(sources, redacted=redact) as trace:
+    with opened(sources, redacted=redact, select=select) as trace:
         with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
-            request = Request(
-                start=None if first is None else trace.start + first,
-                end=None if last is None else trace.start + last,
-                compress=compress,
-                derived=derived,
-                table=table,
-                progress=progress,
-            )
+            request = Request(compress=compress, derived=derived, table=table, progress=progress)
             write(trace, output, request)
         if not quiet:
             click.echo(f"cutrace: {output}: {format_size(size_of(output))}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,9 +71,10 @@ def _for_perfetto(source: Path) -> Iterator[Path]:
         return
     from ..conversion import write
     from ..loading import opened
+    from ..outputs import scratch
 
-    with tempfile.TemporaryDirectory(prefix="cutrace.") as folder, opened(source) as trace:
-        path = Path(folder, f"{source.name.partition('.')[0] or 'run'}.pftrace")
+    with scratch() as folder, opened(source) as trace:
+        path = folder / f"{source.name.partition('.')[0] or 'run'}.pftrace"
         write(trace, path)
         for sentence in trace.quality.sentences():
             click.echo(f"cutrace: {printable(sentence)}", err=True)

@@ -18,14 +18,12 @@ Compression = Literal["zstd", "deflate"] | None
 class Request:
     """What is wanted of an export.
 
-    ``start`` and ``end`` (ns, as in the tables) keep what touches that time. ``compress`` packs groups of packets,
-    where the format has such. Without ``derived`` what follows from records, and is none itself, is left out: NVTX on
-    streams, counters, what waited for what. ``table`` is for formats that hold one table. ``progress`` is called with
-    the work done and the whole work, in any unit.
+    ``compress`` packs groups of packets, where the format has such. Without ``derived`` what follows from records, and
+    is none itself, is left out: NVTX on streams, counters, what waited for what. ``table`` is for formats that hold one
+    table. ``progress`` is called with the work done and the whole work, in any unit. An exporter writes all rows of the
+    trace that it gets: :func:`cutrace.loading.selected` makes a smaller trace first.
     """
 
-    start: int | None = None
-    end: int | None = None
     compress: Compression = None
     derived: bool = True
     table: str | None = None

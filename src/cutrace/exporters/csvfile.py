@@ -40,7 +40,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         with os.fdopen(create(path), "wb") as raw, _packed(raw, path) as file:
             columns = _Columns(trace, table)
             file.write(columns.header())
-            for piece in pieces(trace, table.name, request):
+            for piece in pieces(trace, table.name):
                 for at in range(0, len(piece.rows), _LINES):
                     file.write(columns.lines(piece.rows[at : at + _LINES]))
                 done += len(piece.rows) + len(piece.unknown)

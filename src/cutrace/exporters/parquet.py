@@ -46,11 +46,11 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         _write_processes(trace, path)
         # What is damaged is known when everything else was read.
         names = [name for name in TABLES if name != "losses"]
-        total = sum(info.rows for name in names for info in trace.block_infos(name, request.start, request.end))
+        total = sum(trace.count(name) for name in names)
         done = 0
         for name in [*names, "losses"]:
             with _TableFiles(trace, TABLES[name], path) as files:
-                for piece in pieces(trace, name, request):
+                for piece in pieces(trace, name):
                     files.known.add(piece.rows)
                     files.unknown.add(piece.unknown)
                     done += len(piece.rows) + len(piece.unknown)

@@ -130,11 +130,11 @@ class Database:
 
     def write(self, request: Request) -> None:
         names = [name for name in TABLES if name not in ("launches", "functions")]
-        total = sum(info.rows for name in names for info in self.trace.block_infos(name, request.start, request.end))
+        total = sum(self.trace.count(name) for name in names)
         done = 0
         self._describe()
         for name in names:
-            for piece in pieces(self.trace, name, request):
+            for piece in pieces(self.trace, name):
                 for rows in (piece.rows, piece.unknown):
                     for sheet, part in _sheets(name, rows):
                         self.insert(sheet, part)

@@ -19,8 +19,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES
+from ..units import format_duration
 from .quality import GPU_WORK
 from .rows import LATEST, chosen, joined
 from .trace import Trace
@@ -78,6 +80,21 @@ class Selection:
     @property
     def of_time(self) -> bool:
         return self.start is not None or self.end is not None
+
+
+def window(trace: Trace, start: int | None = None, end: int | None = None) -> Selection | None:
+    """What touches the time from ``start`` to ``end`` (ns); None for the whole trace.
+
+    Raises :class:`CutraceError` when the end is not after the start, or the window is not in the span of the trace.
+    """
+    if start is None and end is None:
+        return None
+    if start is not None and end is not None and end <= start:
+        raise CutraceError(f"nothing lies between {start} and {end} ns: let the end be after the start")
+    if trace.end and ((start is not None and start > trace.end) or (end is not None and end <= trace.start)):
+        span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
+        raise CutraceError(f"nothing lies in this window: the trace spans {span}. Choose a window in it.")
+    return Selection(start, end)
 
 
 class Part:

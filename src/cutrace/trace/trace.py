@@ -9,9 +9,12 @@ bytes.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -100,12 +103,19 @@ class Trace:
     clocks = _TableAttribute()
     losses = _TableAttribute()
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, files: ExitStack | None = None) -> None:
+        """``files`` holds the temporary files of the trace, which :meth:`close` removes."""
         self._reader = reader
+        self._release = weakref.finalize(self, files.close) if files else None
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
         # How many rows of each block have unknown times; negative where that is not known yet.
         self._set_apart = np.full(len(reader.offsets), -1, np.int64)
+
+    @property
+    def path(self) -> Path:
+        """The capture behind the trace; a temporary one where files were imported, joined or cut."""
+        return self._reader.path
 
     # Whole tables
 
@@ -254,8 +264,10 @@ class Trace:
         return early_starts(self)
 
     def close(self) -> None:
-        """Close the file. Tables already read stay valid."""
+        """Close the file, and remove it if it is temporary. Tables already read stay valid."""
         self._reader.close()
+        if self._release:
+            self._release()
 
     def __enter__(self) -> Trace:
         return self
@@ -463,9 +475,15 @@ def _sentences(notes: object) -> list[str]:
     return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
-def load(path: str | os.PathLike[str]) -> Trace:
-    """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too.
+def load(path: str | os.PathLike[str], files: ExitStack | None = None) -> Trace:
+    """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too. Closing the
+    trace closes ``files``.
 
     Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
-    return Trace(Reader(path))
+    with ExitStack() as unless_open:
+        if files:
+            unless_open.enter_context(files)
+        trace = Trace(Reader(path), files)
+        unless_open.pop_all()
+    return trace

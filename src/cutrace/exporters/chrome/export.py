@@ -86,12 +86,12 @@ class _Export:
             self._empty = False
 
     def _rows(self, name: str) -> Iterator[np.ndarray]:
-        """The rows of a table that are wanted, those that never ended among them."""
+        """The rows of a table, those that never ended among them."""
         apart: list[np.ndarray] = []
-        for info in self._trace.block_infos(name, self._request.start, self._request.end):
+        for info in self._trace.block_infos(name):
             rows, unknown = self._trace.block(info)
             self._done += len(rows) + len(unknown)
-            rows = self._cut(name, np.append(rows, unknown[_never_ended(name, unknown)]) if len(unknown) else rows)
+            rows = np.append(rows, unknown[_never_ended(name, unknown)]) if len(unknown) else rows
             if self._request.progress:
                 self._request.progress(self._done, self._total)
             if name == "host_slices":
@@ -111,19 +111,6 @@ class _Export:
         rest = [rows for rows in apart if len(rows)]
         if rest:
             yield np.concatenate(rest)
-
-    def _cut(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The rows that touch the time that is wanted."""
-        start, end, table = self._request.start, self._request.end, TABLES[name]
-        if (start is None and end is None) or not table.start_field or not table.end_field:
-            return rows
-        first, last = rows[table.start_field], rows[table.end_field]
-        inside = np.ones(len(rows), bool)
-        if start is not None:
-            inside &= (last >= start) | (last == 0)
-        if end is not None:
-            inside &= first < end
-        return rows[inside]
 
     # Names
 

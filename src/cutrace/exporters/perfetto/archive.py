@@ -93,18 +93,17 @@ class Archive:
                 else:
                     self.rows(table, rows)
 
-    def undrawn(self, start: int | None, end: int | None) -> None:
+    def undrawn(self) -> None:
         """The rows that no events show, or none that can be read back."""
         for table in TABLES.values():
             if table.number >= TABLES["launches"].number or (table.name in self._shown and not self._partly(table)):
                 continue
-            for rows in self._trace.blocks(table.name, start, end):
-                self.rows(table, self._unread(table, _touching(table, rows, start, end)))
-            if start is None and end is None:
-                unknown = self._trace.unknown(table.name)
-                if table.name in self._shown:
-                    unknown = unknown[never_ended(table.name, unknown)]
-                self.rows(table, self._unread(table, unknown))
+            for rows in self._trace.blocks(table.name):
+                self.rows(table, self._unread(table, rows))
+            unknown = self._trace.unknown(table.name)
+            if table.name in self._shown:
+                unknown = unknown[never_ended(table.name, unknown)]
+            self.rows(table, self._unread(table, unknown))
 
     def rows(self, table: Table, rows: np.ndarray, first: int = 0) -> None:
         """Rows of a table as they are; ``first`` is the id of the first one where rows have ids."""
@@ -182,15 +181,6 @@ def _places(table: str) -> dict[str, int]:
 def _bits(value: Any) -> int:
     """A number as it stands in a varint."""
     return int(value.view(np.uint64)) if isinstance(value, np.floating) else int(value)
-
-
-def _touching(table: Table, rows: np.ndarray, start: int | None, end: int | None) -> np.ndarray:
-    if table.start_field is None or (start is None and end is None):
-        return rows
-    inside = rows[table.end_field] >= (start or 0)
-    if end is not None:
-        inside &= rows[table.start_field] < end
-    return rows[inside]
 
 
 def _columns(rows: np.ndarray) -> bytes:

@@ -69,15 +69,12 @@ class _Export:
 
     def __init__(self, trace: Trace, output: Output, request: Request) -> None:
         self._trace, self._output, self._request, self._progress = trace, output, request, request.progress
-        start, end = request.start, request.end
-        self._start, self._end = start or 0, end if end is not None else (1 << 64) - 1
-        self._whole = start is None and end is None
         self._names, self._numbers = Names(), Numbers()
         self._pids = pids(trace)
         self._threads = ThreadNames(trace)
         self._devices = Devices(trace, self._pids)
         self._unknown = dict.fromkeys(TABLES, 0)
-        self._infos = {name: trace.block_infos(name, start, end) for name in (*_GPU_TABLES, *_HOST_TABLES)}
+        self._infos = {name: trace.block_infos(name) for name in (*_GPU_TABLES, *_HOST_TABLES)}
         self._total = sum(info.rows for infos in self._infos.values() for info in infos)
         # By table and process, the blocks in rising time.
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
@@ -92,7 +89,7 @@ class _Export:
         uuids = [self._numbers.uuid() for _ in self._trace.processes]
         header.begin(self._devices, uuids)
         self._arguments = Arguments(self._trace.strings, self._names, self._used(), _BESIDE)
-        self._arrows = Arrows(self._trace.blocks("flows", self._request.start, self._request.end))
+        self._arrows = Arrows(self._trace.blocks("flows"))
         archive = Archive(self._trace, self._output, _READ_BACK, self._arguments)
         archive.begin()
         self._spilled, self._detached, self._unsought, self._unlooked, free_id = 0, 0, 0, 0, 0
@@ -101,8 +98,8 @@ class _Export:
             submissions = Submissions(free_id, min(rows, NEAR_IDS))
             self._write(process.index, uuids[process.index], submissions)
             free_id = submissions.end
-        archive.undrawn(self._request.start, self._request.end)
-        for info in self._apart if self._whole else ():
+        archive.undrawn()
+        for info in self._apart:
             unknown = self._trace.block(info)[1]
             archive.rows(TABLES[info.table or ""], unknown[~tracks.never_ended(info.table or "", unknown)])
         moved = (self._spilled, self._detached, self._unsought, self._unlooked)
@@ -124,8 +121,7 @@ class _Export:
 
     def _write(self, process: int, uuid: int, submissions: Submissions) -> None:
         """Write what one process did."""
-        first = max(self._start, self._trace.start)
-        span = first, max(first, min(self._end, self._trace.end))
+        span = self._trace.start, self._trace.end
         queues, memory = Numbered(*styles.QUEUE_FIELDS), MemoryGauge(*span)
         derived = self._request.derived
         launches = Launches(self._trace, process, self._of("api_calls", process) if derived else [])
@@ -139,8 +135,8 @@ class _Export:
             sweep = Sweep(
                 self._trace, process, self._pids[process], uuid, names=self._names, arguments=self._arguments,
                 arrows=self._arrows, numbers=self._numbers, threads=self._threads, devices=self._devices,
-                submissions=submissions, waits=waits.of_calls(), output=self._output, cut=self._cut,
-                advance=self._advance, memory=memory if derived else None,
+                submissions=submissions, waits=waits.of_calls(), output=self._output, advance=self._advance,
+                memory=memory if derived else None,
             )  # fmt: skip
             sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
         self._spilled += sweep.spilled
@@ -170,14 +166,7 @@ class _Export:
     def _read(self, info: BlockInfo) -> np.ndarray:
         rows, unknown = self._trace.block(info)
         self._advance(info, len(unknown))
-        return self._cut(rows, info.table or "")
-
-    def _cut(self, rows: np.ndarray, name: str) -> np.ndarray:
-        """The rows that touch the chosen time."""
-        if self._whole or not len(rows):
-            return rows
-        first, last = rows[TABLES[name].start_field], rows[TABLES[name].end_field]
-        return rows[(last >= self._start) & (first < self._end)]
+        return rows
 
     def _advance(self, info: BlockInfo, unknown: int) -> None:
         """Note that a block was written, and how many of its rows have no known times."""

@@ -98,7 +98,6 @@ class Sweep:
         submissions: Submissions,
         waits: CallWaits,
         output: Output,
-        cut: Callable[[np.ndarray, str], np.ndarray],
         advance: Callable[[BlockInfo, int], None],
         memory: MemoryGauge | None,
     ) -> None:
@@ -106,7 +105,7 @@ class Sweep:
         self._names, self._arguments, self._arrows = names, arguments, arrows
         self._numbers, self._threads, self._devices = numbers, threads, devices
         self._submissions, self._waits = submissions, waits
-        self._output, self._cut, self._advance, self._memory = output, cut, advance, memory
+        self._output, self._advance, self._memory = output, advance, memory
         self._read: set[int] = set()
         self._counted: set[BlockInfo | SpoolBlock] = set()  # blocks of allocations, which may be read again
         self._open: dict[str, list[np.ndarray]] = {}
@@ -195,7 +194,6 @@ class Sweep:
         if isinstance(info, SpoolBlock):
             return info.read()
         rows, unknown = self._trace.block(info)
-        rows = self._cut(rows, name)
         if info.offset not in self._read:
             self._read.add(info.offset)
             still_open = never_ended(name, unknown)
@@ -322,9 +320,6 @@ class Sweep:
 
     def _write_open(self, name: str, rows: np.ndarray) -> None:
         """Slices that never ended begin on a track of their own: elsewhere, ends of others would close them."""
-        rows = self._cut_open(rows, name)
-        if not len(rows):
-            return
         self._begin()
         rows = rows[np.lexsort((rows["start"], rows["thread"]))]
         table = self._streams[name][0].table
@@ -342,11 +337,3 @@ class Sweep:
         clocks = np.array([track.sequence.time for track in tracks], np.uint64)
         pieces = np.array([track.sequence.piece for track in tracks], np.uint32)
         self._output.events([chunk.bind(by_event)], offsets, pieces, clocks)
-
-    def _cut_open(self, rows: np.ndarray, name: str) -> np.ndarray:
-        """The open slices that touch the chosen time: as if they ended when the capture did."""
-        ended = rows.copy()
-        ended["end"] = np.maximum(rows["start"], np.uint64(self._trace.end))
-        kept = self._cut(ended, name)
-        kept["end"] = 0
-        return kept
