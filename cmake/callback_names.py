@@ -1,6 +1,6 @@
 """Write a Python module with the names of CUDA's functions by CUPTI callback id, from the headers of CUPTI.
 
-nvprof's files have the ids alone, and are read on machines without CUPTI.
+nvprof's files have the ids alone, and are read on machines without CUPTI. A build without CUPTI's headers has no names.
 """
 
 import argparse
@@ -17,13 +17,13 @@ def names(header: Path, domain: str) -> dict[int, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", type=Path)
-    parser.add_argument("includes", nargs="+", type=Path)
+    parser.add_argument("includes", nargs="*", type=Path)
     args = parser.parse_args()
-    folder = next(f for f in args.includes if (f / "cupti_runtime_cbid.h").is_file())
+    folder = next((f for f in args.includes if (f / "cupti_runtime_cbid.h").is_file()), None)
     lines = ['"""Names of CUDA\'s functions by CUPTI callback id, made from CUPTI\'s headers by the build."""', ""]
     for domain in ("RUNTIME", "DRIVER"):
         lines.append(f"{domain} = {{")
-        found = names(folder / f"cupti_{domain.lower()}_cbid.h", domain)
+        found = names(folder / f"cupti_{domain.lower()}_cbid.h", domain) if folder else {}
         lines += [f'    {number}: "{name}",' for number, name in sorted(found.items())]
         lines += ["}", ""]
     args.module.parent.mkdir(parents=True, exist_ok=True)

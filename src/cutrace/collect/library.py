@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -27,8 +28,13 @@ def collector_path() -> Path:
         path = place / NAME
         if path.is_file():
             return path
+    if sys.platform != "linux":
+        raise CutraceError(
+            f"cutrace records on Linux only, and this is {sys.platform}: record there, and read the file here"
+        )
     raise CutraceError(
-        f"{NAME} is missing from {places[0]}: install cutrace again (pip install --force-reinstall cutrace)"
+        f"{NAME} is missing from {places[0]}: this build reads and converts captures but cannot record. "
+        "Install a build with the collector (pip install --force-reinstall cutrace)."
     )
 
 
