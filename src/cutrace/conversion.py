@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .embedding import CARRIERS
 from .errors import CutraceError
 from .exporters import registry
 from .exporters.base import Compression, Progress, Request
@@ -26,6 +27,7 @@ def convert(
     derived: bool = True,
     table: str | None = None,
     redact: bool = False,
+    capture: bool | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Convert one trace, or several into one, to the format that ``destination`` ends with.
@@ -34,14 +36,16 @@ def convert(
     behind it the whole file is compressed, ``compress`` packs groups of packets; docs/cli.md lists the other formats.
     Without ``derived``, what is no record but follows from them is left out: it is what takes longest.
     ``start`` and ``end`` (ns, as in the tables of :class:`cutrace.Trace`) keep what touches that time. ``table`` is for
-    formats that hold one. ``redact`` leaves out command lines, host names and paths. ``progress`` is called with the
+    formats that hold one. ``redact`` leaves out command lines, host names and paths. With ``capture``
+    the file also carries the capture, so that it opens again as that capture; by default Perfetto traces that are not
+    compressed do. ``progress`` is called with the
     work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
     check_destination(Path(destination), listed(source))
-    request = Request(compress=compress, derived=derived, table=table, progress=progress)
+    request = Request(compress=compress, derived=derived, table=table, capture=capture, progress=progress)
     with opened(source, redacted=redact, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)
 
@@ -50,8 +54,11 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
     check_destination(destination)
+    exporter = registry.find(destination)
+    if request.capture and exporter.name not in CARRIERS:
+        raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
     with _replaced(destination) as temporary:
-        registry.find(destination)(trace, temporary, request)
+        exporter(trace, temporary, request)
 
 
 def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> None:

@@ -72,19 +72,23 @@ def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
 
 
 def as_capture(path: Path, files: ExitStack) -> Path:
-    """The path of a capture with what the file at ``path`` holds: itself, or a temporary one that was imported and that
-    closing ``files`` removes."""
+    """The path of a capture with what the file at ``path`` holds: itself, or a temporary one that closing ``files``
+    removes. That is the capture inside the file, or one made of its events."""
     if _is_capture(path):
         return path
-    from .importers.base import Source, read
+    from .embedding import Damaged, extract
+    from .importers.base import DAMAGED, Source, read
     from .importers.registry import find
 
-    source = Source.at(path)
+    source, folder, damage = Source.at(path), files.enter_context(scratch()), ""
+    try:
+        if extract(source, inside := folder / "inside.bin", DAMAGED):
+            return inside
+    except Damaged as error:
+        damage = str(error)
     importer = find(source)
-    if importer is None:
-        # A capture whose begin is damaged, or nothing that is known: the reader of captures says which.
-        return path
-    return read(importer, source, files.enter_context(scratch()))
+    # The reader of captures says what is wrong with a file that no importer knows.
+    return path if importer is None else read(importer, source, folder, damage)
 
 
 def _is_capture(path: Path) -> bool:

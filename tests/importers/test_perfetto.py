@@ -34,7 +34,7 @@ opened_alike = partial(opens_alike, format="perfetto")
 
 def converted(capture: Path, name: str = "x.pftrace", **how) -> Path:
     target = capture.with_name(name)
-    cutrace.convert(capture, target, **how)
+    cutrace.convert(capture, target, capture=False, **how)
     return target
 
 
@@ -42,7 +42,7 @@ def converted(capture: Path, name: str = "x.pftrace", **how) -> Path:
 @pytest.mark.parametrize("compress", [None, "zstd", "deflate"])
 def test_a_trace_of_a_real_capture_opens_as_the_capture(capture, compress, tmp_path):
     trace = tmp_path / "x.pftrace"
-    cutrace.convert(capture, trace, compress=compress)
+    cutrace.convert(capture, trace, compress=compress, capture=False)
     opened_alike(capture, trace)
 
 
@@ -68,7 +68,7 @@ def test_any_capture_comes_back(tmp_path, monkeypatch, most_shared, random: Rand
     capture = random_capture(tmp_path / "run.bin", random, texts=(*TEXTS, "\udcff\udcfe"))
     path = tmp_path / "x.pftrace"
     path.unlink(missing_ok=True)
-    cutrace.convert(capture, path)
+    cutrace.convert(capture, path, capture=False)
     opened_alike(capture, path)
     with cutrace.load(capture) as before, cutrace.load(path) as after:
         assert {after.strings.bytes(i) for i in range(len(after.strings))} == {
@@ -136,7 +136,7 @@ def test_what_a_first_import_said_is_kept(tmp_path):
     capture = captures.training_steps(tmp_path / "run.bin")
     once = converted(capture)
     twice = tmp_path / "twice.pftrace"
-    cutrace.convert(once, twice)
+    cutrace.convert(once, twice, capture=False)
     with cutrace.load(capture) as before, cutrace.load(twice) as after:
         assert contents(after) == contents(before)
         assert after.processes[0].info["imported_from"]["source"] == once.name

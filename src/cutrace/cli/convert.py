@@ -34,6 +34,12 @@ from ..units import format_size, parse_duration, printable
     "--derived/--no-derived", default=True, help="Show what follows from records: NVTX on streams, counters, waits."
 )
 @click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
+@click.option(
+    "--capture/--no-capture",
+    default=None,
+    help="Carry the capture in the file, so that it opens again as that capture; "
+    "the default for a .pftrace that is not compressed.",
+)
 @click.option("--lenient", is_flag=True, help="End with status 0 even if parts of a source could not be used.")
 @click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
@@ -45,6 +51,7 @@ def convert(
     compress: Literal["zstd", "deflate"] | None,
     derived: bool,
     table: str | None,
+    capture: bool | None,
     lenient: bool,
     redact: bool,
     quiet: bool,
@@ -73,7 +80,7 @@ def convert(
     check_destination(output, sources)
     with opened(sources, redacted=redact, select=select) as trace:
         with _progress(shown=not quiet and sys.stderr.isatty()) as progress:
-            request = Request(compress=compress, derived=derived, table=table, progress=progress)
+            request = Request(compress=compress, derived=derived, table=table, capture=capture, progress=progress)
             write(trace, output, request)
         if not quiet:
             click.echo(f"cutrace: {output}: {format_size(size_of(output))}", err=True)

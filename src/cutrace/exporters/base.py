@@ -20,13 +20,16 @@ class Request:
 
     ``compress`` packs groups of packets, where the format has such. Without ``derived`` what follows from records, and
     is none itself, is left out: NVTX on streams, counters, what waited for what. ``table`` is for formats that hold one
-    table. ``progress`` is called with the work done and the whole work, in any unit. An exporter writes all rows of the
-    trace that it gets: :func:`cutrace.loading.selected` makes a smaller trace first.
+    table. ``capture`` says whether the file carries the capture itself, so that it opens again as that capture
+    (:mod:`cutrace.embedding`); if None, the format decides. ``progress`` is called with the work done and the whole
+    work, in any unit. An exporter writes all rows of the trace that it gets: :func:`cutrace.loading.selected` makes a
+    smaller trace first.
     """
 
     compress: Compression = None
     derived: bool = True
     table: str | None = None
+    capture: bool | None = None
     progress: Progress | None = None
 
 

@@ -19,7 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import embedding
 from ..analysis.names import normalize_kernel
+from ..embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ..errors import CutraceError
 from ..outputs import unwritable
 from ..runbin.layout import TABLES, Table
@@ -146,6 +148,8 @@ class Database:
         if self._renumbered:
             numbers = ((self._thread_id(p, number), thread) for (p, thread), number in self._renumbered.items())
             self.add("THREAD_NUMBERS", {"globalTid": "INTEGER", "thread": "INTEGER"}, numbers)
+        if request.capture:
+            self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, ((piece,) for piece in embedding.pieces(self.trace)))
 
     def insert(self, sheet: Sheet, rows: np.ndarray) -> None:
         """Add rows of the trace to a table."""

@@ -256,11 +256,14 @@ class Import:
         }
 
 
-def read(importer: Importer, source: Source, folder: Path) -> Path:
-    """Import a source into a capture in ``folder``; returns its path. Raises :class:`BadCapture` when nothing can be
-    used, :class:`CutraceError` when the folder has no room."""
+def read(importer: Importer, source: Source, folder: Path, damage: str = "") -> Path:
+    """Import a source into a capture in ``folder``; returns its path. ``damage`` says why the capture inside the source
+    is of no use. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder has no
+    room."""
     out = Import(folder, source, importer)
     try:
+        if damage:
+            out.damaged("the capture inside", damage)
         importer.read(source, out)
         return out.close()
     except OSError as error:

@@ -269,6 +269,14 @@ class Reader:
         """Indices of the strings blocks, in the order of the file."""
         return self.indices(STRINGS_BLOCK)
 
+    def contents(self, size: int) -> Iterator[bytes]:
+        """The file as it is, ``size`` bytes at a time. Raises :class:`BadCapture` when it got shorter."""
+        for offset in range(0, self.size, size):
+            data = os.pread(self._fd, min(size, self.size - offset), offset)
+            if len(data) < min(size, self.size - offset):
+                raise BadCapture(f"{self.path} got shorter while it was read: wait until nothing writes to it.")
+            yield data
+
     def close(self) -> None:
         """Close the file. Arrays that were read stay valid."""
         self._file()

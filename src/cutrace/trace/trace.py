@@ -263,6 +263,16 @@ class Trace:
         """By table, the GPU work that seems to start before its launch."""
         return early_starts(self)
 
+    @property
+    def size(self) -> int:
+        """The size of the file behind the trace, in bytes."""
+        return self._reader.size
+
+    def contents(self, size: int) -> Iterator[bytes]:
+        """The file behind the trace, ``size`` bytes at a time. Raises :class:`cutrace.BadCapture` when it got
+        shorter."""
+        return self._reader.contents(size)
+
     def close(self) -> None:
         """Close the file, and remove it if it is temporary. Tables already read stay valid."""
         self._reader.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from ...embedding import JSON_KEY, pieces
 from ...errors import CutraceError
 from ...outputs import unwritable
 from ...runbin import TABLES
@@ -71,13 +73,23 @@ class _Export:
         self._done = 0
 
     def run(self) -> None:
-        self._file.write(b"{\n" + devices_and_more(self._trace, self._places) + b'"traceEvents": [')
+        self._file.write(b"{\n")
+        if self._request.capture:
+            self._write_capture()
+        self._file.write(devices_and_more(self._trace, self._places) + b'"traceEvents": [')
         self._write(b"".join(self._of_processes()))
         for name, line in self._lines.items():
             for rows in self._rows(name):
                 self._write(line(rows))
         self._write(b"".join(self._of_devices()))
         self._file.write(b"\n]" + behind(self._trace, self._unwritten()) + b"\n}\n")
+
+    def _write_capture(self) -> None:
+        """The capture behind the trace, in the first key: a reader finds it at once."""
+        self._file.write(b'"%s": [' % JSON_KEY.encode())
+        for number, piece in enumerate(pieces(self._trace)):
+            self._file.write((b",\n" if number else b"\n") + b'"' + b64encode(piece) + b'"')
+        self._file.write(b"],\n")
 
     def _write(self, lines: bytes) -> None:
         # Each line begins with the comma behind the one before.

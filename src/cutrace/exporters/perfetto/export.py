@@ -52,6 +52,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     compress = request.compress
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
+    packed = bool(compress) or path.suffix == ".gz"
     if compress and path.suffix == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
     # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones; having
@@ -59,6 +60,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     np.empty(KEPT_FREE, np.uint8)
     try:
         with Output(path, compress) as output:
+            if request.capture or (request.capture is None and not packed):
+                output.capture(trace)  # in front of all else, where it is found at once
             _Export(trace, output, request).run()
     except OSError as error:
         raise unwritable(path, error) from None

@@ -13,7 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..._native import Blobs, Program, encode
+from ...embedding import pieces
 from ...outputs import create
+from ...trace import Trace
 from ..base import Compression
 from . import schema
 
@@ -47,6 +49,13 @@ class Output:
     def packet(self, values: Mapping[str, Any]) -> None:
         """One packet from values by field name (see :func:`schema.encode`)."""
         self._bytes(schema.encode("Trace", {"packet": values}))
+
+    def capture(self, trace: Trace) -> None:
+        """The capture behind a trace, in packets that viewers skip and that are compressed as they are."""
+        self.flush()
+        for piece in pieces(trace):
+            packet = {"trusted_packet_sequence_id": 1, "cutrace_capture": piece}
+            self._write(schema.encode("Trace", {"packet": packet}))
 
     def events(
         self,

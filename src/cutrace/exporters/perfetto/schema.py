@@ -32,7 +32,7 @@ MESSAGES: dict[str, str] = {
         50 compressed_packets bytes, 53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
         59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
         126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
-        50161 cutrace_table CutraceTable""",
+        50161 cutrace_table CutraceTable, 50164 cutrace_capture bytes""",
     "TracePacketDefaults": "11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint",
     # The trace as a whole.
     "ClockSnapshot": "1 clocks ClockSnapshot.Clock, 2 primary_trace_clock varint",
@@ -111,6 +111,7 @@ EXTENSIONS = frozenset(
         "InternedComputeKernel",
         "InternedComputeArgName",
         "TracePacket.cutrace_table",
+        "TracePacket.cutrace_capture",
         "TrackDescriptor.cutrace_number",
         "TrackDescriptor.cutrace_process",
         "TrackDescriptor.cutrace_row",

@@ -1,0 +1,162 @@
+"""A capture inside a file of another format, so that the file opens again as that capture.
+
+The capture is cut into pieces of some MiB. A piece is its offset in the capture and the size of the whole capture (two
+u64, little-endian), then a zstd frame with a checksum. Pieces stand in a Perfetto trace in the first packets, one in
+each (``TracePacket.cutrace_capture``, which viewers skip); in trace-event JSON in the first key, as base64; in SQLite
+in a table. A capture is used only if it is whole.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import sqlite3
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import zstandard
+
+from .outputs import unwritable
+from .trace import Trace
+
+#: The exporters whose files can carry a capture, by name.
+CARRIERS = ("perfetto", "chrome", "sqlite")
+
+#: The key of trace-event JSON, and the table of SQLite with its column.
+JSON_KEY = "cutraceCapture"
+SQLITE_TABLE, SQLITE_COLUMN = "CUTRACE_CAPTURE", "piece"
+
+#: Bytes of a capture in one piece.
+PIECE_SIZE = 4 << 20
+_HEADER = struct.Struct("<QQ")
+_LARGEST_PACKET = 2 * PIECE_SIZE
+# A packet: field 10, which is the sequence, may stand in front of field 50164, the piece.
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?\xa2\xbf\x18" + _VARINT, re.DOTALL)
+
+
+class Damaged(Exception):
+    """The capture inside a file is not whole; the text says how."""
+
+
+class File(Protocol):
+    """A file that may hold a capture: its path, its first bytes, and the way to read it, unpacked."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def head(self) -> bytes: ...
+
+    def open(self) -> BinaryIO: ...
+
+
+def pieces(trace: Trace) -> Iterator[bytes]:
+    """The file behind a trace, in pieces. Memory does not grow with it."""
+    # Many rows repeat a near one with few changes: short matches, looked for in few recent places, find most of that.
+    settings = zstandard.ZstdCompressionParameters.from_level(
+        3, min_match=4, hash_log=15, chain_log=8, window_log=19, write_checksum=True
+    )
+    compressor = zstandard.ZstdCompressor(compression_params=settings)
+    offset = 0
+    for data in trace.contents(PIECE_SIZE):
+        yield _HEADER.pack(offset, trace.size) + compressor.compress(data)
+        offset += len(data)
+
+
+def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
+    """Write the capture inside a file to ``target``; False when there is none. Raises :class:`Damaged` when it is not
+    whole, :class:`CutraceError` when it cannot be written. Reading the file raises ``damaged`` where it is damaged."""
+    found = next((find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None)
+    if found is None:
+        return False
+    broken: tuple[type[Exception], ...] = (*damaged, zstandard.ZstdError, sqlite3.Error, binascii.Error)
+    try:
+        return _join(found, target)
+    except broken as error:
+        raise Damaged(str(error) or "its compression is damaged") from None
+    except OSError as error:
+        raise unwritable(target, error) from None
+
+
+def _join(found: Iterator[bytes], target: Path) -> bool:
+    """Write a capture of pieces, which have to be all of it; False when there are none."""
+    size = None
+    with target.open("wb") as out:
+        for piece in found:
+            if len(piece) < _HEADER.size:
+                raise Damaged("a piece is cut off")
+            offset, size = _HEADER.unpack_from(piece)
+            frame = memoryview(piece)[_HEADER.size :]
+            if offset != out.tell() or zstandard.frame_content_size(frame) > PIECE_SIZE:
+                raise Damaged("a piece is missing or too large")
+            out.write(zstandard.ZstdDecompressor().decompress(frame))
+            if out.tell() >= size:
+                break
+        if size is not None and out.tell() != size:
+            raise Damaged(f"{out.tell():,} of {size:,} bytes are there")
+    return size is not None
+
+
+def _in_packets(file: File) -> Iterator[bytes]:
+    """Pieces in the first packets of a Perfetto trace."""
+    with file.open() as data:
+        while data.read(1) == b"\x0a":
+            size = _varint(data)
+            begin = _IN_PACKET.match(packet := data.read(min(size, _LARGEST_PACKET)))
+            if begin is None:
+                return
+            yield packet[begin.end() :]
+
+
+def _varint(data: BinaryIO) -> int:
+    value, shift = 0, 0
+    while byte := data.read(1):
+        value |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if not byte[0] & 0x80:
+            break
+    return value
+
+
+def _in_json(file: File) -> Iterator[bytes]:
+    """Pieces in the first key of an object: texts of an array, in base64."""
+    with file.open() as data:
+        rest = data.read(1 << 16)
+        begin = _IN_JSON.match(rest)
+        rest = rest[begin.end() :] if begin else b""
+        while True:
+            _, quote, behind = rest.partition(b'"')
+            text, end, behind = behind.partition(b'"')
+            if end:
+                yield b64decode(text, validate=True)
+                rest = behind
+            elif (not quote and b"]" in rest) or not (more := data.read(PIECE_SIZE)):
+                return
+            else:
+                rest += more
+
+
+def _in_database(file: File) -> Iterator[bytes]:
+    """Pieces in a table of a database."""
+    with closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+        try:
+            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)).fetchone()
+        except sqlite3.Error:
+            return  # the importer says what is wrong with it
+        if found:
+            for (piece,) in database.execute(f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"):
+                yield piece if isinstance(piece, bytes) else b""
+
+
+_IN_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\[')
+#: How a file of each format begins, and what finds the pieces in it.
+_FORMATS: dict[re.Pattern[bytes], Callable[[File], Iterator[bytes]]] = {
+    re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,
+    _IN_JSON: _in_json,
+    re.compile(rb"SQLite format 3\x00"): _in_database,
+}

@@ -1,0 +1,262 @@
+"""A file that carries its capture opens again as that capture, or says that it could not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import captures
+import cutrace
+import pftrace
+from contents import contents
+from cutrace import CutraceError, embedding
+from cutrace.importers.base import DAMAGED, Source
+from support import cutrace as run
+
+DATA = sorted((Path(__file__).parent / "data").glob("*.bin"))
+NAMES = ("x.pftrace", "x.pftrace.gz", "x.json", "x.json.gz", "x.sqlite")
+
+
+def carrying(capture: Path, name: str = "x.pftrace", **how) -> Path:
+    target = capture.with_name(name)
+    cutrace.convert(capture, target, capture=True, **how)
+    return target
+
+
+def inside(path: Path) -> bytes:
+    """The capture that a file opens as."""
+    with cutrace.load(path) as trace:
+        assert not trace.imports
+        return b"".join(trace.contents(1 << 20))
+
+
+def example(folder: Path) -> Path:
+    return captures.training_steps(folder / "run.bin", steps=3)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(embedding, "PIECE_SIZE", 1000)
+
+
+@pytest.mark.parametrize("capture", DATA, ids=lambda path: path.stem)
+def test_a_trace_opens_as_the_capture_that_it_was_made_from(capture, tmp_path):
+    cutrace.convert(capture, tmp_path / "x.pftrace")
+    assert inside(tmp_path / "x.pftrace") == capture.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_format_carries_a_capture_of_many_pieces(tmp_path, small_pieces, name):
+    capture = example(tmp_path)
+    assert inside(carrying(capture, name)) == capture.read_bytes()
+
+
+@pytest.mark.parametrize("compress", ["zstd", "deflate"])
+def test_a_trace_with_packed_packets_carries_one_on_request(tmp_path, compress):
+    capture = example(tmp_path)
+    assert inside(carrying(capture, compress=compress)) == capture.read_bytes()
+
+
+def test_a_carrying_file_may_be_compressed_later(tmp_path):
+    capture = example(tmp_path)
+    trace = carrying(capture)
+    packed = tmp_path / "x.pftrace.zst"
+    packed.write_bytes(zstandard.compress(trace.read_bytes()))
+    assert inside(packed) == capture.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("asked", [None, False])
+def test_only_traces_that_are_not_compressed_carry_one_unasked(tmp_path, name, asked):
+    capture = example(tmp_path)
+    cutrace.convert(capture, tmp_path / name, capture=asked)
+    found = embedding.extract(Source.at(tmp_path / name), tmp_path / "inside.bin", DAMAGED)
+    assert found == (name == "x.pftrace" and asked is None)
+
+
+def test_viewers_see_the_same_events(tmp_path):
+    capture = example(tmp_path)
+    with_capture = pftrace.decode(carrying(capture))
+    cutrace.convert(capture, tmp_path / "plain.pftrace", capture=False)
+    without = pftrace.decode(tmp_path / "plain.pftrace")
+    assert with_capture.gpu == without.gpu
+    assert with_capture.packets - without.packets == {"none": 1}
+
+
+def test_other_readers_of_json_and_databases_see_the_same_events(tmp_path):
+    capture = example(tmp_path)
+    for name in ("plain.json", "plain.sqlite"):
+        cutrace.convert(capture, tmp_path / name)
+    found = json.loads(carrying(capture, "x.json").read_bytes())
+    assert found.pop(embedding.JSON_KEY)
+    assert found == json.loads((tmp_path / "plain.json").read_bytes())
+
+    def rows(path: Path) -> dict[str, list[object]]:
+        with closing(sqlite3.connect(path)) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+            return {name: database.execute(f'SELECT * FROM "{name}"').fetchall() for name in names}
+
+    found = rows(carrying(capture, "x.sqlite"))
+    assert found.pop(embedding.SQLITE_TABLE)
+    assert found == rows(tmp_path / "plain.sqlite")
+
+
+def test_captures_of_several_processes_come_back_as_one(tmp_path):
+    a = captures.training_steps(tmp_path / "a.bin", steps=1)
+    b = captures.awkward(tmp_path / "b.bin")
+    cutrace.convert([a, b], tmp_path / "both.pftrace")
+    assert inside(tmp_path / "both.pftrace") == a.read_bytes() + b.read_bytes()
+
+
+def test_what_is_carried_is_redacted(tmp_path):
+    with captures.Capture(tmp_path / "run.bin", command=["secret", "--of-mine"], host="secret-host") as c:
+        c.mark("m", 5)
+    trace = carrying(tmp_path / "run.bin", redact=True)
+    assert b"secret" not in inside(trace)
+
+
+def test_what_is_carried_is_the_selected_part(tmp_path):
+    with captures.Capture(tmp_path / "run.bin") as c:
+        c.mark("before", 0)
+        c.mark("inside", 1_000)
+        c.mark("behind", 2_000)
+    moment = captures.ORIGIN + 1_000
+    path = carrying(tmp_path / "run.bin", start=moment, end=moment + 1)
+    assert [word in inside(path) for word in (b"before", b"inside", b"behind")] == [False, True, False]
+
+
+def test_what_a_file_of_another_tool_said_is_carried(tmp_path):
+    source = tmp_path / "other.json"
+    source.write_text('[{"ph": "X", "ts": 1, "dur": 2, "name": "a", "pid": 1, "tid": 2}]')
+    cutrace.convert(source, tmp_path / "x.pftrace")
+    with cutrace.load(source) as before, cutrace.load(tmp_path / "x.pftrace") as after:
+        assert after.imports[0].source == "other.json"
+        assert contents(after)["host_slices"] == contents(before)["host_slices"]
+
+
+def test_a_format_that_cannot_carry_a_capture_says_so(tmp_path):
+    for name in ("x.bin", "kernels.csv"):
+        with pytest.raises(CutraceError, match=r"cannot carry the capture: choose \.pftrace"):
+            carrying(example(tmp_path), name)
+
+
+def test_the_command_line_asks_for_it(tmp_path):
+    capture = example(tmp_path)
+    for option, expected in (("--capture", True), ("--no-capture", False)):
+        target = tmp_path / f"x{option}.json"
+        assert run("convert", capture, "-o", target, option).returncode == 0
+        assert (embedding.JSON_KEY in json.loads(target.read_bytes())) == expected
+
+
+# Damage
+
+
+def damaged(path: Path, how: str) -> None:
+    """The file says that the capture inside is damaged, and that it is read as far as its events go."""
+    try:
+        with cutrace.load(path) as trace:
+            assert any("the capture inside is damaged" in note and how in note for note in trace.quality.notes)
+            assert trace.imports[0].lost
+    except CutraceError:
+        assert path.suffix != ".sqlite"  # nothing else of it can be read either
+
+
+@pytest.mark.parametrize("name", ["x.pftrace", "x.json"])
+def test_a_capture_that_is_cut_off_is_not_used(tmp_path, small_pieces, name):
+    capture = example(tmp_path)
+    whole = carrying(capture, name).read_bytes()
+    end = len(whole) - len(without_capture(capture, name))
+    path = tmp_path / f"cut-{name}"
+    for at in range(40, end - 200, 97):
+        path.write_bytes(whole[:at])
+        damaged(path, "")
+
+
+def without_capture(capture: Path, name: str) -> bytes:
+    path = capture.with_name(f"plain-{name}")
+    cutrace.convert(capture, path, capture=False)
+    return path.read_bytes()
+
+
+def test_a_trace_that_is_cut_off_behind_the_capture_is_the_capture(tmp_path):
+    capture = example(tmp_path)
+    path = carrying(capture)
+    path.write_bytes(path.read_bytes()[: -len(without_capture(capture, "x.pftrace")) + 10])
+    assert inside(path) == capture.read_bytes()
+
+
+def test_pieces_that_are_missing_or_in_another_order_are_told(tmp_path, small_pieces):
+    path = carrying(example(tmp_path), "x.sqlite")
+    for statement, how in (
+        ("DELETE FROM {t} WHERE rowid = 2", "a piece is missing"),
+        ("DELETE FROM {t} WHERE rowid > 1", "bytes are there"),
+        ("UPDATE {t} SET piece = substr(piece, 1, 9)", "a piece is cut off"),
+        ("UPDATE {t} SET piece = 'text'", "a piece is cut off"),
+        ("UPDATE {t} SET piece = CAST(substr(piece, 1, 30) || zeroblob(50) AS BLOB)", ""),
+    ):
+        broken = tmp_path / "broken.sqlite"
+        broken.write_bytes(path.read_bytes())
+        with closing(sqlite3.connect(broken)) as database:
+            database.execute(statement.format(t=embedding.SQLITE_TABLE))
+            database.commit()
+        damaged(broken, how)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_never_changes_a_capture_in_silence(tmp_path, at, bit):
+    capture = tmp_path / "run.bin"
+    if not capture.exists():
+        example(tmp_path)
+        carrying(capture)
+    content = bytearray((tmp_path / "x.pftrace").read_bytes())
+    size = len(content) - len(without_capture(capture, "x.pftrace"))
+    content[int(at * size)] ^= 1 << bit
+    path = tmp_path / "flipped.pftrace"
+    path.write_bytes(content)
+    try:
+        with cutrace.load(path) as trace:
+            unharmed = not trace.imports
+            assert not unharmed or b"".join(trace.contents(1 << 20)) == capture.read_bytes()
+    except CutraceError:
+        pass
+
+
+def test_a_piece_that_would_fill_the_memory_is_not_unpacked(tmp_path):
+    bomb = embedding._HEADER.pack(0, 1 << 40) + zstandard.compress(bytes(embedding.PIECE_SIZE + 1))
+    path = tmp_path / "bomb.sqlite"
+    cutrace.convert(example(tmp_path), path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE TABLE {embedding.SQLITE_TABLE} ({embedding.SQLITE_COLUMN} BLOB)")
+        database.execute(f"INSERT INTO {embedding.SQLITE_TABLE} VALUES (?)", (bomb,))
+        database.commit()
+    damaged(path, "too large")
+
+
+def test_a_full_disk_is_named(tmp_path):
+    path = carrying(example(tmp_path))
+    with pytest.raises(CutraceError, match="cannot write /dev/full: No space left on device"):
+        embedding.extract(Source.at(path), Path("/dev/full"), DAMAGED)
+
+
+def test_a_capture_that_got_shorter_is_not_carried_by_half(tmp_path):
+    capture = example(tmp_path)
+    with cutrace.load(capture) as trace:
+        capture.write_bytes(capture.read_bytes()[:500])
+        with pytest.raises(CutraceError, match="got shorter"):
+            list(embedding.pieces(trace))
+
+
+def test_a_compressed_trace_that_carries_none_is_read_for_its_events(tmp_path):
+    cutrace.convert(example(tmp_path), tmp_path / "x.pftrace.gz")
+    assert gzip.decompress((tmp_path / "x.pftrace.gz").read_bytes())[:1] == b"\n"
+    with cutrace.load(tmp_path / "x.pftrace.gz") as trace:
+        assert trace.imports[0].format == "perfetto"
