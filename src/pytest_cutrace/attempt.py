@@ -15,7 +15,8 @@ import pytest
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
 from cutrace.errors import CutraceError
 from cutrace.golden import Comparison, Verdict, compare, confirmed, limits, recorded_on, unsettled
-from cutrace.reports.model import Case, State, plain
+from cutrace.golden.model import plain
+from cutrace.reports.model import Case, State
 from cutrace.reports.text import Line, failure_lines
 
 from .bodies import ENDINGS, Body

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Change, propose, write_changes
+from cutrace.golden import propose, write_changes
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, Report, State
 from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
@@ -113,7 +113,7 @@ class Reporter:
     def _write_golden_files(self) -> bool:
         """Write what the tests of this session want written: golden files in an update, else candidates. Tells whether
         the golden files are as they should be."""
-        changes = [Change.from_json(case.change) for case in self._cases.values() if case.change]
+        changes = [case.change for case in self._cases.values() if case.change is not None]
         settings, folder = self._settings, self._settings.directory / "proposed"
         try:
             if settings.update is not None:

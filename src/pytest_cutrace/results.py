@@ -34,7 +34,7 @@ def conclude(session: Session, attempt: Attempt, *, passed: bool) -> Case:
         elif attempt.proposes:
             change = _measured(attempt)
         case = _pictured(session, attempt, attempt.case(artifacts=_keep(session, attempt)))
-        case = replace(case, change=change.to_json() if change is not None else None)
+        case = replace(case, change=change)
         if "metrics.json" in case.artifacts:
             jsonfile.write(session.folder(attempt.item) / "metrics.json", jsonfile.case_text(case))
     except CutraceError as error:

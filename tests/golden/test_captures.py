@@ -16,7 +16,7 @@ from cutrace.golden.captures import (
     PARTS,
     Aspect,
     CaptureComparison,
-    Rules,
+    CaptureRules,
     compare_captures,
     parse_aspects,
     parse_tolerances,
@@ -27,7 +27,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 def compared(a: Path, b: Path, **rules) -> CaptureComparison:
     with cutrace.load(a) as before, cutrace.load(b) as after:
-        return compare_captures(collect(before, PARTS), collect(after, PARTS), Rules(**rules))
+        return compare_captures(collect(before, PARTS), collect(after, PARTS), CaptureRules(**rules))
 
 
 def capture(path: Path, *, kernels: int = 12, duration: int = 10_000, grid: int = 8, copy: int = 4096, **more) -> Path:

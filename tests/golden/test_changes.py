@@ -28,6 +28,7 @@ from cutrace.golden import (
     write,
     write_changes,
 )
+from cutrace.golden.model import plain
 from support.measured import MODULE, NAME, TEST, change, entry, run
 
 OTHER = "tests/test_other.py::test_it"
@@ -110,9 +111,17 @@ def test_any_id_has_a_place(root, number):
     assert set(ids(root)) == {f"test[{number}]", "test[1]", "test[x]"}
 
 
+def test_each_golden_file_is_read_once_to_be_written(root, monkeypatch):
+    put(root, entry())
+    paths, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: paths.append(path) or read_bytes(path))
+    assert write_changes([change(root, memset_count=2), change(root, f"{MODULE}::test[1]")])
+    assert paths == [golden_path(root, TEST)]
+
+
 def test_a_change_survives_json(root):
     wanted = change(root, line=7, before="abc", regions={"f": {"memset_count": 1}}, **{"ours.tokens": 3})
-    assert Change.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+    assert Change.from_json(json.loads(json.dumps(plain(wanted)))) == wanted
 
 
 def test_an_id_without_a_file_has_a_golden_file_too(root):

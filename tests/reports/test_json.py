@@ -6,6 +6,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace import CutraceError
-from cutrace.golden.compare import Row
-from cutrace.golden.model import Interval, Span, Verdict
+from cutrace.golden import Change, Observed, Row
+from cutrace.golden.model import Interval, Span, Verdict, plain
 from cutrace.reports.jsonfile import case_text, read_case, read_report, report_text, write
-from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline, plain
+from cutrace.reports.model import Case, Kernel, Lane, Report, State, Style, Timeline
 
 INTERVALS = st.builds(Interval, *[st.integers(0, 1 << 60)] * 4, st.tuples(st.integers(0, 9)))
 VALUES = st.one_of(st.integers(-(1 << 70), 1 << 70), st.dictionaries(st.text(), st.integers()))
@@ -32,7 +33,17 @@ CASES = st.builds(
     state=st.sampled_from(State),
     environment=st.text(),
     job=st.text(),
-    change=st.none() | st.dictionaries(st.text(), st.text() | st.integers(0, 9)),
+    change=st.none()
+    | st.builds(
+        Change,
+        st.text(),
+        st.just(Path("golden/a.toml")),
+        st.text(),
+        st.builds(
+            Observed, st.dictionaries(st.text(), st.dictionaries(st.text(), STORED.filter(lambda v: v is not None)))
+        ),
+        st.integers(),
+    ),
     reason=st.text(),
     rows=st.lists(ROWS, max_size=3).map(tuple),
     values=st.dictionaries(st.text(), VALUES),

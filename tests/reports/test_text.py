@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutrace.golden.compare import Row
-from cutrace.golden.model import Interval, Span, Verdict
+from cutrace.golden import Change, Interval, Observed, Row, Span, Verdict
 from cutrace.reports.model import Case, Report, State
 from cutrace.reports.text import (
     CLICK,
@@ -322,8 +322,12 @@ def test_short_texts_keep_begin_and_end(text, width):
     assert (made == text) == (len(text) <= width and text.isprintable())
 
 
+def written(*, confirmed: bool) -> Change:
+    return Change("test_a.py::test_a", Path("golden/test_a.toml"), "sm_90", Observed(confirmed=confirmed))
+
+
 def test_the_footer_of_an_update_counts_what_waits_for_a_second_session() -> None:
-    once = Case("test_a.py::test_a", state=State.UPDATED, golden="golden/test_a.toml", change={"confirmed": False})
-    twice = replace(once, nodeid="test_a.py::test_b", change={"confirmed": True})
+    once = Case("test_a.py::test_a", state=State.UPDATED, golden="golden/test_a.toml", change=written(confirmed=False))
+    twice = replace(once, nodeid="test_a.py::test_b", change=written(confirmed=True))
     lines = footer(Report((once, twice)))[1:]
     assert [line.split()[:2] for line in lines if "unconfirmed" in line] == [["unconfirmed", "1"]]

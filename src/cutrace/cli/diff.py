@@ -63,13 +63,19 @@ def diff(
     A and B are captures, or traces of other tools that cutrace reads. Ends with status 1 when something differs that
     --fail-on names.
     """
-    from ..golden.captures import Rules, compare_captures, parse_aspects, parse_tolerances
+    from ..golden.captures import (
+        CaptureRules,
+        compare_captures,
+        difference_tables,
+        parse_aspects,
+        parse_tolerances,
+        verdict,
+    )
     from ..outputs import check_output
-    from ..reports.differences import difference_tables, verdict
     from ..reports.tables import render
     from .output import put, terminal_width
 
-    rules = Rules(parse_aspects(fail_on), parse_tolerances(tolerance))
+    rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
     if output is not None:
         check_output(output)
     before, after = _collected([a, *with_a], [b, *with_b])

@@ -4,63 +4,21 @@ Reading, comparing and writing them needs neither pytest nor a GPU. docs/golden.
 """
 
 from .changes import Accepted, Change, accept, digest, propose, write_changes
-from .compare import Comparison, Row, compare, confirmed, environment, limits, recorded_on
+from .compare import Comparison, Row, compare, confirmed, limits
 from .difference import Difference, difference, differences
+from .environment import check_variant, environment, recorded_on, variant
 from .files import golden_files, read, text, write
 from .model import Entry, Interval, Module, Observed, Span, Verdict, joined, split
 from .naming import artifact_path, golden_path
 from .rules import MODES, Rules, Update, parse_gate, parse_ignore, parse_limits, parse_tolerance, parse_update
 from .stale import Check, Stale, check, collected_ids, prune
 from .update import merged, observed, unsettled
-from .variant import check_variant, variant
 
 __all__ = [
-    "MODES",
-    "Accepted",
-    "Change",
-    "Check",
-    "Comparison",
-    "Difference",
-    "Entry",
-    "Interval",
-    "Module",
-    "Observed",
-    "Row",
-    "Rules",
-    "Span",
-    "Stale",
-    "Update",
-    "Verdict",
-    "accept",
-    "artifact_path",
-    "check",
-    "check_variant",
-    "collected_ids",
-    "compare",
-    "confirmed",
-    "difference",
-    "differences",
-    "digest",
-    "environment",
-    "golden_files",
-    "golden_path",
-    "joined",
-    "limits",
-    "merged",
-    "observed",
-    "parse_gate",
-    "parse_ignore",
-    "parse_limits",
-    "parse_tolerance",
-    "parse_update",
-    "propose",
-    "prune",
-    "read",
-    "recorded_on",
-    "split",
-    "text",
-    "unsettled",
-    "variant",
-    "write",
-    "write_changes",
-]
+    "MODES", "Accepted", "Change", "Check", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed",
+    "Row", "Rules", "Span", "Stale", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
+    "collected_ids", "compare", "confirmed", "difference", "differences", "digest", "environment", "golden_files",
+    "golden_path", "joined", "limits", "merged", "observed", "parse_gate", "parse_ignore", "parse_limits",
+    "parse_tolerance", "parse_update", "propose", "prune", "read", "recorded_on", "split", "text", "unsettled",
+    "variant", "write", "write_changes",
+]  # fmt: skip

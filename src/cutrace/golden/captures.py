@@ -1,7 +1,7 @@
 """What changed from one capture to another, without a golden file: kernels, API calls, copies, waits, memory.
 
-Counts, bytes and launch configurations are exact; times scatter and are judged as those of golden files are, by
-:mod:`.statistics`. docs/stats.md has the rules.
+Counts, bytes and launch configurations are exact. Times scatter, and :mod:`.statistics` judges them as it judges those
+of golden files. docs/stats.md has the rules.
 """
 
 from __future__ import annotations
@@ -13,27 +13,34 @@ from dataclasses import dataclass, field
 
 from ..analysis.distribution import NOTHING, Spread
 from ..analysis.stats import Configuration, Stats
+from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
+from ..units import count_of
 from . import statistics
 from .compare import memory_verdict
 from .model import Interval, Verdict
-from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE
+from .rules import MEMORY_TOLERANCE, TIME_TOLERANCE, share_of
 
 #: The fields of :class:`.analysis.stats.Stats` that are compared.
 PARTS = ("kernels", "configurations", "api", "memory_operations", "synchronizations", "graphs", "memory")
-#: The sections of a comparison, with what they are called.
-SECTIONS = {
-    "kernels": "Kernels",
-    "api": "API calls",
-    "copies": "Copies and fills",
-    "syncs": "Synchronisations",
-    "graphs": "CUDA graphs, traced as a whole",
-    "memory": "Memory (peak)",
+_COUNTS = (Column("count A"), Column("count B"))
+_BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
+_TIMES = (Column("time A", "ns", spare=True), Column("time B", "ns", spare=True), Column("change", "change"))
+_MEDIANS = (Column("median A", "ns", spare=True), Column("median B", "ns", spare=True))
+_WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
+#: The sections of a comparison: their titles, and the columns of their tables before the words.
+SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
+    "kernels": ("Kernels", (*_COUNTS, *_TIMES, *_MEDIANS)),
+    "api": ("API calls", (*_COUNTS, *_TIMES)),
+    "copies": ("Copies and fills", (*_COUNTS, *_BYTES, *_TIMES)),
+    "syncs": ("Synchronisations", (*_COUNTS, *_TIMES)),
+    "graphs": ("CUDA graphs, traced as a whole", _COUNTS),
+    "memory": ("Memory (peak)", _BYTES),
 }
 # Memory that the program takes; the driver's own, such as the variables of modules, is left out.
 _MEMORIES = ("device", "array", "managed", "pinned")
 _PAIRS = 3
-# What the GPU takes for it is a matter of the work; what a call takes is one of what it waits for.
+# The time of GPU work follows from the work. The time of a call follows from what it waits for, and is not judged.
 _TIMED = ("kernels", "copies")
 
 
@@ -52,7 +59,7 @@ EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
 
 
 @dataclass(frozen=True)
-class Rules:
+class CaptureRules:
     """Which aspects fail a comparison, and by which share each may change before it counts as different. For times that
     is the tolerance of :func:`.statistics.change`."""
 
@@ -64,12 +71,11 @@ class Rules:
         return self.tolerance.get(aspect, default)
 
 
-#: What holds where nothing else is said.
-DEFAULTS = Rules()
+_DEFAULTS = CaptureRules()
 
 
 @dataclass(frozen=True)
-class Side:
+class CaptureSide:
     """One capture's part of a row: how many, their times (ns), and their bytes (the peak in the section of memory)."""
 
     count: int = 0
@@ -78,14 +84,14 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Change:
+class CaptureChange:
     """One name of a section in both captures. ``aspects`` are those that differ, ``verdict`` says it of the times,
     ``details`` are words on what else there is to know."""
 
     section: str
     name: str
-    before: Side
-    after: Side
+    before: CaptureSide
+    after: CaptureSide
     aspects: frozenset[Aspect]
     verdict: Verdict
     failed: bool
@@ -102,14 +108,14 @@ class CaptureComparison:
     """All names of both captures, the most important changes first: those that fail, those that are exact, then by how
     much the total time changed."""
 
-    rows: tuple[Change, ...]
+    rows: tuple[CaptureChange, ...]
 
     @property
     def failed(self) -> bool:
         return any(row.failed for row in self.rows)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[CaptureChange, ...]:
         """The rows in which something differs."""
         return tuple(row for row in self.rows if row.aspects)
 
@@ -131,14 +137,10 @@ def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
     """Shares by aspect, of texts such as ``time=10%`` and ``counts=0.01``."""
     found = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        number, scale = (value[:-1], 100) if value.endswith("%") else (value, 1)
-        try:
-            share = float(number) / scale
-        except ValueError:
-            share = -1.0
+        name, _, value = text.partition("=")
+        share = share_of(value)
         aspect = _aspect(name.strip().lower())
-        if not equals or not 0 <= share < float("inf"):
+        if share is None:
             raise CutraceError(f"{text!r} is no tolerance: write an aspect and a share, such as time=5%")
         found[aspect] = share
     return found
@@ -152,60 +154,62 @@ def _aspect(word: str) -> Aspect:
         raise CutraceError(f"{word!r} is nothing that can differ: write some of {known}") from None
 
 
-def compare_captures(a: Stats, b: Stats, rules: Rules = DEFAULTS) -> CaptureComparison:
+def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> CaptureComparison:
     """What changed from ``a`` to ``b``, collected with :data:`PARTS`."""
     before, after = _sides(a), _sides(b)
     shapes = _configurations(a), _configurations(b)
     rows = []
     for section in SECTIONS:
         for name in dict.fromkeys((*before[section], *after[section])):
-            sides = before[section].get(name, Side()), after[section].get(name, Side())
+            sides = before[section].get(name, CaptureSide()), after[section].get(name, CaptureSide())
             shape = (shapes[0].get(name), shapes[1].get(name)) if section == "kernels" else (None, None)
             rows.append(_row(section, name, *sides, *shape, rules))
     return CaptureComparison(tuple(sorted(rows, key=_importance)))
 
 
-def _importance(row: Change) -> tuple[object, ...]:
+def _importance(row: CaptureChange) -> tuple[object, ...]:
     count = abs(row.after.count - row.before.count)
     return (not row.failed, not row.aspects & EXACT, not row.aspects, -abs(row.time_change), -count, row.name)
 
 
-def _sides(stats: Stats) -> dict[str, dict[str, Side]]:
+def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
     peaks: Counter[str] = Counter()
     for use in stats.memory:
         if use.memory in _MEMORIES:
             peaks[use.memory] += use.peak
     graphs = sum(graph.time.count for graph in stats.graphs)
     return {
-        "kernels": {k.name: Side(k.time.count, k.time) for k in stats.kernels},
+        "kernels": {k.name: CaptureSide(k.time.count, k.time) for k in stats.kernels},
         "api": {
             name: side
             for call in stats.api
             for name, side in (
-                (call.name, Side(call.time.count, call.time)),
-                (f"{call.name} (failed)", Side(call.failed)),
+                (call.name, CaptureSide(call.time.count, call.time)),
+                (f"{call.name} (failed)", CaptureSide(call.failed)),
             )
             if side.count
         },
-        "copies": {m.name: Side(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
-        "syncs": {s.name: Side(s.time.count, s.time) for s in stats.synchronizations},
+        "copies": {m.name: CaptureSide(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
+        "syncs": {s.name: CaptureSide(s.time.count, s.time) for s in stats.synchronizations},
         # Numbers of graphs differ from run to run.
-        "graphs": {"launches": Side(graphs)} if graphs else {},
-        "memory": {name: Side(bytes=peak) for name, peak in peaks.items()},
+        "graphs": {"launches": CaptureSide(graphs)} if graphs else {},
+        "memory": {name: CaptureSide(bytes=peak) for name, peak in peaks.items()},
     }
 
 
 def _row(
     section: str,
     name: str,
-    before: Side,
-    after: Side,
+    before: CaptureSide,
+    after: CaptureSide,
     old: Counter[Configuration] | None,
     new: Counter[Configuration] | None,
-    rules: Rules,
-) -> Change:
+    rules: CaptureRules,
+) -> CaptureChange:
     aspects = set()
-    details = list(_presence(before, after)) if section != "memory" else []
+    details = []
+    if section != "memory" and not (before.count and after.count):
+        details.append("gone" if before.count else "new")
     if _differs(before.count, after.count, rules.share(Aspect.COUNTS)):
         aspects.add(Aspect.COUNTS)
     if section == "memory":
@@ -227,14 +231,7 @@ def _row(
         failing -= {Aspect.TIME}
     if Aspect.MEMORY in failing and after.bytes < before.bytes:
         failing -= {Aspect.MEMORY}
-    return Change(section, name, before, after, frozenset(aspects), verdict, bool(failing), tuple(details))
-
-
-def _presence(before: Side, after: Side) -> Iterator[str]:
-    if not before.count:
-        yield "new"
-    elif not after.count:
-        yield "gone"
+    return CaptureChange(section, name, before, after, frozenset(aspects), verdict, bool(failing), tuple(details))
 
 
 def _differs(before: int, after: int, share: float) -> bool:
@@ -243,6 +240,43 @@ def _differs(before: int, after: int, share: float) -> bool:
 
 def _interval(time: Spread) -> Interval:
     return Interval(time.min, round(time.median), round(time.q3), time.count)
+
+
+# Tables
+
+
+def difference_tables(comparison: CaptureComparison, *, everything: bool = False) -> list[Table]:
+    """A table for each section in which something differs (or that has anything, with ``everything``)."""
+    tables = []
+    for section, (title, figures) in SECTIONS.items():
+        columns = (*figures, *_WORDS)
+        rows = [row for row in comparison.rows if row.section == section and (everything or row.aspects)]
+        if rows:
+            tables.append(Table(section, title, columns, [tuple(_cell(row, c.name) for c in columns) for row in rows]))
+    return tables
+
+
+def verdict(comparison: CaptureComparison) -> str:
+    """One line: how much differs, and whether that fails."""
+    same = f"{len(comparison.rows) - len(comparison.changes):,} as before"
+    failed = sum(row.failed for row in comparison.rows)
+    if not comparison.changes:
+        return f"no difference, {same}"
+    return f"{count_of(len(comparison.changes), 'difference')} ({failed:,} that fail), {same}"
+
+
+def _cell(row: CaptureChange, column: str) -> Cell:
+    side = row.before if column.endswith(" A") else row.after
+    return {
+        "count": side.count,
+        "bytes": side.bytes,
+        "time": side.time.total,
+        "median": side.time.median if side.time.count else None,
+        "change": row.time_change,
+        "differs": ", ".join(sorted(aspect.value for aspect in row.aspects)),
+        "name": row.name,
+        "details": "; ".join(row.details),
+    }[column.removesuffix(" A").removesuffix(" B")]
 
 
 # Launch configurations

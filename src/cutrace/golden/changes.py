@@ -1,8 +1,8 @@
 """Writing what tests measured: into golden files, or as candidates for somebody to accept.
 
-A run gathers its changes and writes each file once, at its end. A candidate is a golden file of one run, at the place
-under the folder of candidates that the golden file has under the golden folder. It is stamped with a digest of what the
-golden file said of the same environment, so that a candidate that is older than the golden file is not accepted.
+A run gathers its changes and writes each file once, at its end. A candidate is a golden file of one run. It has the
+same relative path in the folder of candidates as the golden file in the golden folder. It is stamped with a digest of
+what the golden file said of the same environment: a candidate that is older than the golden file is not accepted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric
 from ..errors import CutraceError
-from .files import exists, golden_files, line_of_test, read, text, write
-from .model import Entry, Module, Observed, Values, from_plain, joined, plain, split
+from .files import existing, golden_files, line_of_test, read, text, write
+from .model import Entry, Module, Observed, joined, split, stored
 
 _DIGITS = 16
 
@@ -35,29 +34,16 @@ class Change:
     line: int = 0
     before: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain types alone, for JSON and for pytest-xdist."""
-        return {
-            "nodeid": self.nodeid,
-            "path": str(self.path),
-            "environment": self.environment,
-            "values": _plain(self.observed.values),
-            "unstable": _plain(self.observed.unstable),
-            "confirmed": self.observed.confirmed,
-            "line": self.line,
-            "before": self.before,
-        }
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Change:
+        """The change that :func:`.model.plain` made this of."""
+        observed = data["observed"]
         values, unstable = (
-            {region: {name: from_plain(value) for name, value in scope.items()} for region, scope in data[key].items()}
-            for key in ("values", "unstable")
+            {region: stored(known) for region, known in observed[key].items()} for key in ("values", "unstable")
         )
-        return cls(
-            data["nodeid"], Path(data["path"]), data["environment"], Observed(values, unstable, data["confirmed"]),
-            data["line"], data["before"],
-        )  # fmt: skip
+        return cls(**{
+            **data, "path": Path(data["path"]), "observed": Observed(values, unstable, observed["confirmed"]),
+        })  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ def digest(entry: Entry | None, environment: str) -> str:
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def write_changes(changes: Iterable[Change], *, known: Mapping[str, Metric] = METRICS) -> tuple[Path, ...]:
+def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
     """Put changes into their golden files, and return the files that changed. What files say of other tests and other
     environments stays as it is.
 
@@ -92,7 +78,9 @@ def write_changes(changes: Iterable[Change], *, known: Mapping[str, Metric] = ME
     written, errors = [], []
     for path, found in _by_path(changes).items():
         try:
-            if write(_changed(path, found, known), path, known=known):
+            file = _module_of(path, found)
+            before = existing(path, file)
+            if write(_changed(before or Module(file), found), path, before):
                 written.append(path)
         except CutraceError as error:  # noqa: PERF203
             errors.append(str(error))
@@ -109,25 +97,14 @@ def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, 
             raise CutraceError(
                 f"the golden file {path} is not under {root}: let pytest_cutrace_golden_path name a file in that folder"
             )
-        module = Module(_module_of(path, found))
-        for change in _in_order(found):
-            test = split(change.nodeid)[1]
-            module.tests[test] = {**module.tests.get(test, {}), change.environment: change.observed}
-            if change.before:
-                module.against[test] = change.before
+        module = _changed(Module(_module_of(path, found)), found)
+        module.against.update({split(change.nodeid)[1]: change.before for change in found if change.before})
         places.append(folder / path.relative_to(root))
         write(module, places[-1])
     return tuple(places)
 
 
-def accept(
-    folder: Path,
-    root: Path,
-    *,
-    select: Sequence[str] = (),
-    dry_run: bool = False,
-    known: Mapping[str, Metric] = METRICS,
-) -> tuple[Accepted, ...]:
+def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: bool = False) -> tuple[Accepted, ...]:
     """Put the candidates of a folder into the golden files under ``root``; the candidates stay.
 
     ``select`` has ids of tests, begins of ids that end before ``::`` or ``[``, or patterns; without any all are taken.
@@ -138,9 +115,9 @@ def accept(
         raise CutraceError(f"there is no folder {folder}: name the folder of candidates, such as .cutrace/proposed")
     found: list[tuple[Accepted, Change]] = []
     for place in golden_files(folder):
-        candidates = read(place, known=known)
+        candidates = read(place)
         path = root / place.relative_to(folder)
-        module = read(path, module=candidates.path, known=known) if exists(path) else Module(candidates.path)
+        module = existing(path, candidates.path) or Module(candidates.path)
         # Candidates are in the order of the source, which their golden files keep.
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
@@ -160,7 +137,7 @@ def accept(
             f"{folder} holds no candidate{what}: failing and missing tests leave them when pytest --cutrace runs"
         )
     if not dry_run:
-        write_changes((change for _, change in found), known=known)
+        write_changes(change for _, change in found)
     return tuple({accepted.nodeid: accepted for accepted, _ in found}.values())
 
 
@@ -171,15 +148,13 @@ def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
     return dict(sorted(found.items()))
 
 
-def _changed(path: Path, changes: Sequence[Change], known: Mapping[str, Metric]) -> Module:
-    file = _module_of(path, changes)
-    module = read(path, module=file, known=known) if exists(path) else Module(file)
-    tests = dict(module.tests)
-    for change in changes:
-        test = split(change.nodeid)[1]
-        tests[test] = {**tests.get(test, {}), change.environment: change.observed}
-    ordered = [split(change.nodeid)[1] for change in _in_order(changes)]
-    return replace(module, tests={test: tests[test] for test in _inserted(list(module.tests), ordered)})
+def _changed(module: Module, changes: Sequence[Change]) -> Module:
+    """A golden file with these changes in it."""
+    tests, names = dict(module.tests), []
+    for change in _in_order(changes):
+        names.append(split(change.nodeid)[1])
+        tests[names[-1]] = {**tests.get(names[-1], {}), change.environment: change.observed}
+    return replace(module, tests={test: tests[test] for test in _inserted(list(module.tests), names)})
 
 
 def _module_of(path: Path, changes: Sequence[Change]) -> str:
@@ -193,7 +168,7 @@ def _module_of(path: Path, changes: Sequence[Change]) -> str:
 
 
 def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Changes in the order of the source where it is known, and by name: of parameters numbers count as such."""
+    """Changes in the order of the source where it is known, else by name with numbers by their value."""
 
     def place(change: Change) -> tuple[Any, ...]:
         words = re.split(r"0*([0-9]+)", change.nodeid)
@@ -205,8 +180,8 @@ def _in_order(changes: Sequence[Change]) -> list[Change]:
 
 
 def _inserted(there: list[str], names: Sequence[str]) -> list[str]:
-    """The tests of a file with new ones among ``names`` put behind the one before them, so that what was there keeps
-    its place; one with none before it goes before the next one that was there."""
+    """The tests of a file with the new ones among ``names``. A new test goes behind the one before it, or, if there is
+    none, before the next one of the file. Tests of the file keep their places."""
     at = {name: place for place, name in enumerate(there)}
     new: dict[int, list[str]] = {}
     following = next((at[name] for name in names if name in at), len(there))
@@ -224,7 +199,3 @@ def _inserted(there: list[str], names: Sequence[str]) -> list[str]:
 
 def _selects(word: str, nodeid: str) -> bool:
     return nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or fnmatchcase(nodeid, word)
-
-
-def _plain(regions: dict[str, Values]) -> dict[str, Any]:
-    return {region: {name: plain(value) for name, value in values.items()} for region, values in regions.items()}

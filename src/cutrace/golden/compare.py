@@ -21,9 +21,12 @@ from .model import (
     Span,
     Stored,
     Verdict,
+    absent,
+    alternatives,
     amount,
     grouped,
     metric,
+    ordered,
     scope,
 )
 from .rules import DEFAULTS, MEMORY_FLOOR, Rules, parse_limits
@@ -76,57 +79,49 @@ class Comparison:
         details = (row.detail for row in self.rows if row.verdict is Verdict.UNVERIFIED)
         return next(details, "").partition(":")[0]
 
-    @property
-    def better(self) -> tuple[Row, ...]:
-        """The rows in which gated metrics became less, without failing."""
-        return tuple(row for row in self.rows if row.verdict is Verdict.BETTER and row.gated and not row.failed)
 
-
-def compare(
-    entry: Entry,
-    runs: Sequence[Metrics],
-    *,
-    environment: str,
-    rules: Rules = DEFAULTS,
-    known: Mapping[str, Metric] = METRICS,
-) -> Comparison:
+def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: Rules = DEFAULTS) -> Comparison:
     """Compare one run or more with what a golden file says of a test in an environment.
 
-    Work and counters are as their worst run is, states as their highest, and times are taken together. Without an
-    environment, when no GPU was seen, the first of the entry holds. ``known`` are the metrics there are, besides those
-    of projects, which have a dot in their names.
+    Of work and counters the worst run counts, of states the highest, and times are taken together. Without an
+    environment, when no GPU was seen, the first of the entry holds.
     """
     environment = environment or next(iter(entry), "")
-    judge = _Judge(entry, environment, runs, rules, known)
+    judge = _Judge(_Golden(entry, environment, rules), runs, rules)
     rows = [row for region in judge.regions() for row in judge.region(region)]
-    problems = dict.fromkeys(problem for run in runs for problem in run.problems)
     observed = entry.get(environment)
     unconfirmed = observed is not None and not observed.confirmed
     if unconfirmed:
         rows = [replace(row, gated=False, failed=False) for row in rows]
-    return Comparison(tuple(rows), (), tuple(problems), unconfirmed)
+    return Comparison(tuple(rows), (), problems_of(runs), unconfirmed)
 
 
-def limits(runs: Sequence[Metrics], budget: Mapping[str, object], known: Mapping[str, Metric] = METRICS) -> Comparison:
+def problems_of(runs: Sequence[Metrics]) -> tuple[str, ...]:
+    """Why the numbers of these runs cannot be trusted, each reason once."""
+    return tuple(dict.fromkeys(problem for run in runs for problem in run.problems))
+
+
+def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
     """Hold one run or more to upper limits, which need no golden file: see :func:`~cutrace.golden.rules.parse_limits`.
 
     The highest of the runs counts; of times, the median.
     """
     rows = []
-    for name, limit in parse_limits(budget, known).items():
-        found = metric(name, known)
+    for name, limit in parse_limits(budget).items():
         values = [value for run in runs if isinstance(value := run.values.get(name, 0), int | float)]
-        assert found is not None
         if not values:
             rows.append(Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True))
             continue
-        now = statistics.interval(values).median if found.kind is MetricClass.TIME else max(values)
+        found = metric(name)
+        timed = found is not None and found.kind is MetricClass.TIME
+        now = statistics.interval(values).median if timed else max(values)
         over = now > limit
-        parts = next((run.values.get(part.name) for run in runs for part in known.values() if part.total == name), None)
+        breakdown = next((part.name for part in METRICS.values() if part.total == name), "")
+        parts = runs[0].values.get(breakdown)
         detail = ", ".join(filter(None, ["over the limit", _listing(parts)])) if over else ""
         verdict = Verdict.WORSE if over else Verdict.SAME
         rows.append(Row(name, "", limit, now, "limit", verdict, True, detail, over))
-    return Comparison(tuple(rows), (), tuple(dict.fromkeys(problem for run in runs for problem in run.problems)))
+    return Comparison(tuple(rows), (), problems_of(runs))
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
@@ -148,18 +143,13 @@ def memory_verdict(old: int, new: int, share: float) -> Verdict:
     return Verdict.WORSE if new > old else Verdict.BETTER
 
 
-def kept(run: Metrics, region: str, rules: Rules, known: Mapping[str, Metric] = METRICS) -> dict[str, Any] | None:
+def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
     """What counts of a region of a run, as golden files keep it; None if the region was not entered."""
-    values = scope(run, region)
-    if values is None:
+    if (values := scope(run, region)) is None:
         return None
-    found = {}
-    for name, value in grouped(values, known).items():
-        one = metric(name, known)
-        if one is None or rules.ignores(one):
-            continue
-        found[name] = _without(value, rules.patterns(name))
-    return found
+    found = grouped(values)
+    names = [one.name for one in ordered(found) if not rules.ignores(one)]
+    return {name: _without(found[name], rules.patterns(name)) for name in names}
 
 
 def _without(value: Any, patterns: Sequence[str]) -> Any:
@@ -167,12 +157,6 @@ def _without(value: Any, patterns: Sequence[str]) -> Any:
     if not patterns or not isinstance(value, dict):
         return value
     return {key: count for key, count in value.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
-
-
-def ordered(names: Iterable[str], known: Mapping[str, Metric] = METRICS) -> list[str]:
-    """Metrics in the order of tables and files, then those of projects by name."""
-    place = {name: at for at, name in enumerate(known)}
-    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
 
 
 def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
@@ -195,18 +179,19 @@ def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Ve
         return Verdict.CHANGED if more and not share else Verdict.BETTER, detail
     count = amount(now) or 0
     assert isinstance(golden, int | tuple)
-    if _fits(golden, count):
+    if count in alternatives(golden):
         return Verdict.SAME, ""
     if _more(golden, count, share):
         return Verdict.CHANGED, ""
-    return (Verdict.SAME if count > _least(golden) else Verdict.BETTER), ""
+    return (Verdict.SAME if count > min(alternatives(golden)) else Verdict.BETTER), ""
 
 
 def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "") -> str:
     """The names whose counts differ, what became more first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
-    differing = [name for name in {**golden, **now} if not _fits(golden.get(name, 0), amount(now.get(name)) or 0)]
-    differing.sort(key=lambda name: (not _more(golden.get(name, 0), amount(now.get(name)) or 0, 0.0), name))
-    words = [_change(name, golden.get(name, 0), amount(now.get(name)) or 0, unit) for name in differing]
+    pairs = ((name, golden.get(name, 0), amount(now.get(name)) or 0) for name in {**golden, **now})
+    differing = [(name, old, new) for name, old, new in pairs if new not in alternatives(old)]
+    differing.sort(key=lambda pair: (not _more(pair[1], pair[2], 0.0), pair[0]))
+    words = [_change(name, max(alternatives(old)), new, unit) for name, old, new in differing]
     more = [f"and {len(words) - _LISTED} more"] if len(words) > _LISTED else []
     return ", ".join(words[:_LISTED] + more)
 
@@ -214,13 +199,10 @@ def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "
 class _Judge:
     """Makes the rows of one comparison."""
 
-    def __init__(
-        self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules, known: Mapping[str, Metric]
-    ) -> None:
-        self.rules = rules
-        self.known = known
+    def __init__(self, golden: _Golden, runs: Sequence[Metrics], rules: Rules) -> None:
+        self.golden = golden
         self.runs = runs
-        self.golden = _Golden(entry, environment, rules, known)
+        self.rules = rules
         # The golden file has GPU work, and there was none now.
         self.nothing = any(amount(self.golden.value("", name)[0]) for name in WORK) and not any(
             run.values.get(name) for run in runs for name in WORK
@@ -230,26 +212,23 @@ class _Judge:
         return dict.fromkeys(("", *self.golden.regions(), *(name for run in self.runs for name in run.regions)))
 
     def region(self, region: str) -> Iterator[Row]:
-        scopes = [kept(run, region, self.rules, self.known) for run in self.runs]
+        scopes = [kept(run, region, self.rules) for run in self.runs]
         entered = [values for values in scopes if values is not None]
         names = self.golden.names(region)
         names |= {name for values in entered for name, value in values.items() if self._matters(name, value)}
-        for name in ordered(names, self.known):
-            found = metric(name, self.known)
-            if found is None or self.rules.ignores(found):
+        for found in ordered(names):
+            if self.rules.ignores(found):
                 continue
             # A region that only some runs entered did nothing in the others.
-            values = [
-                value for value in ((scope or {}).get(name, absent(found)) for scope in scopes) if value is not None
-            ]
-            row = self._row(found, region, values if entered else [])
+            values = [(values or {}).get(found.name, absent(found)) for values in scopes if entered]
+            row = self._row(found, region, [value for value in values if value is not None])
             if row is not None:
                 yield row
 
     def _matters(self, name: str, value: object) -> bool:
         """Whether a value has a row without a golden one: work that did not happen and states that nobody gates, which
         most metrics are, have none."""
-        found = metric(name, self.known)
+        found = metric(name)
         return bool(value) or (found is not None and found.kind is not MetricClass.WORK and self.rules.gates(found))
 
     def _row(self, found: Metric, region: str, values: list[Any]) -> Row | None:
@@ -325,10 +304,9 @@ class _Golden:
     project's own hold as soon as one environment has shown them.
     """
 
-    def __init__(self, entry: Entry, environment: str, rules: Rules, known: Mapping[str, Metric]) -> None:
+    def __init__(self, entry: Entry, environment: str, rules: Rules) -> None:
         self.environment = environment
         self.rules = rules
-        self.known = known
         self.certain = environment in entry
         self.sources: Sequence[Observed] = (
             [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
@@ -369,7 +347,7 @@ class _Golden:
 
     def _values(self, region: str, name: str) -> list[Any]:
         scopes = [one.values[region] for one in self.sources if region in one.values]
-        found = metric(name, self.known)
+        found = metric(name)
         values = [scope.get(name, None if found is None else absent(found)) for scope in scopes]
         return [_without(value, self.rules.patterns(name)) for value in values if value is not None]
 
@@ -383,13 +361,6 @@ class _Golden:
 
     def _own(self, key: str, name: str) -> bool:
         return name == "kernel_launches" and self.rules.owns(key)
-
-
-def absent(found: Metric) -> Any:
-    """What a metric is that is not written down: work did not happen, of all else nothing is known."""
-    if found.kind is not MetricClass.WORK:
-        return None
-    return {} if found.name in DIVIDED else 0
 
 
 def _together(found: Metric, values: Sequence[Any]) -> Any:
@@ -411,29 +382,18 @@ def _state(found: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
     return Verdict.SAME
 
 
-def _fits(golden: Count, now: int) -> bool:
-    return now in golden if isinstance(golden, tuple) else now == golden
-
-
 def _more(golden: Count, now: Count, share: float) -> bool:
-    most = max(golden) if isinstance(golden, tuple) else golden
-    count = amount(now) or 0
+    known, count = alternatives(golden), amount(now) or 0
     # A count between two alternatives matches neither.
-    return count > most * (1 + share) or (_least(golden) < count < most and not share)
+    return count > max(known) * (1 + share) or (min(known) < count < max(known) and not share)
 
 
-def _least(golden: Count) -> int:
-    return min(golden) if isinstance(golden, tuple) else golden
-
-
-def _change(name: str, golden: Count, now: int, unit: str) -> str:
-    before = max(golden) if isinstance(golden, tuple) else golden
+def _change(name: str, before: int, now: int, unit: str) -> str:
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"
-    sign, by = "-" if now < before else "+", abs(now - before)
-    if not (before and now):
-        return f"{sign} {name}{f' x{by}' if by > 1 else ''} ({'gone' if now == 0 else 'new'})"
-    return f"{sign} {name}{f' x{by}' if by > 1 else ''}"
+    by = abs(now - before)
+    words = f"{'-' if now < before else '+'} {name}{f' x{by}' if by > 1 else ''}"
+    return words if before and now else f"{words} ({'gone' if now == 0 else 'new'})"
 
 
 def _listing(parts: object) -> str:
@@ -442,25 +402,3 @@ def _listing(parts: object) -> str:
         return ""
     named = sorted(((count, name) for name, count in parts.items() if count), key=lambda pair: (-pair[0], pair[1]))
     return ", ".join(f"{name} x{count}" if count > 1 else name for count, name in named[:_LISTED])
-
-
-# What a run was measured on
-
-
-def environment(run: Metrics, variant: str = "") -> str:
-    """The environment of a run as golden files name it: ``sm_90``, with a variant ``sm_90-cuda13``; "" where no device
-    is known."""
-    capability = run.facts.get("compute capability", "")
-    architecture = "+".join(f"sm_{one.replace('.', '')}" for one in capability.split("+") if one)
-    return "-".join(filter(None, (architecture, variant))) if architecture else ""
-
-
-def recorded_on(run: Metrics) -> str:
-    """On what a run was measured, as reports say it: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
-    facts = run.facts
-    words = [
-        f"driver {facts['driver']}" if facts.get("driver") else "",
-        f"CUDA {facts['cuda']}" if facts.get("cuda") else "",
-        facts.get("clock", ""),
-    ]
-    return ", ".join(word for word in words if word)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.definitions import METRICS, Metric
+from ..analysis.definitions import Metric
 from ..errors import CutraceError
-from .compare import Row, absent, changes, ordered
+from .compare import Row, changes
 from .files import golden_files, read
-from .model import Entry, Module, Observed, Stored, Verdict, amount, joined, metric
+from .model import Entry, Module, Observed, Stored, Verdict, absent, amount, joined, ordered
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Difference:
         return bool(self.environments or self.notes)
 
 
-def difference(nodeid: str, old: Entry | None, new: Entry | None, known: Mapping[str, Metric] = METRICS) -> Difference:
+def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
     """What changed of a test from ``old`` to ``new``; None is a test that is not there."""
     if not old or not new:
         return Difference(nodeid, {}, () if not old and not new else ("is new",) if not old else ("is gone",))
@@ -38,12 +38,12 @@ def difference(nodeid: str, old: Entry | None, new: Entry | None, known: Mapping
             continue
         if before.confirmed != after.confirmed:
             notes.append(f"{environment} is {'confirmed' if after.confirmed else 'not confirmed yet'}")
-        if found := tuple(_rows(before, after, known)):
+        if found := tuple(_rows(before, after)):
             rows[environment] = found
     return Difference(nodeid, rows, tuple(notes))
 
 
-def differences(a: Path, b: Path, known: Mapping[str, Metric] = METRICS) -> tuple[Difference, ...]:
+def differences(a: Path, b: Path) -> tuple[Difference, ...]:
     """What changed from one golden file to another, or from one folder of them to another, test by test."""
     if a.is_dir() != b.is_dir():
         raise CutraceError(f"cannot compare {a} with {b}: name two golden files or two folders of them")
@@ -51,28 +51,27 @@ def differences(a: Path, b: Path, known: Mapping[str, Metric] = METRICS) -> tupl
         names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
         if not names:
             raise CutraceError(f"neither {a} nor {b} holds a golden file")
-        pairs = [(_at(a / name, known), _at(b / name, known)) for name in names]
+        pairs = [(_at(a / name), _at(b / name)) for name in names]
     else:
-        pairs = [(read(a, known=known), read(b, known=known))]
-    return tuple(found for old, new in pairs for found in _modules(old, new, known) if found)
+        pairs = [(read(a), read(b))]
+    return tuple(found for old, new in pairs for found in _modules(old, new) if found)
 
 
-def _at(path: Path, known: Mapping[str, Metric]) -> Module:
-    return read(path, known=known) if path.is_file() else Module("")
+def _at(path: Path) -> Module:
+    return read(path) if path.is_file() else Module("")
 
 
-def _modules(old: Module, new: Module, known: Mapping[str, Metric]) -> Iterator[Difference]:
+def _modules(old: Module, new: Module) -> Iterator[Difference]:
     for test in dict.fromkeys((*old.tests, *new.tests)):
-        yield difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test), known)
+        yield difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test))
 
 
-def _rows(old: Observed, new: Observed, known: Mapping[str, Metric]) -> Iterator[Row]:
+def _rows(old: Observed, new: Observed) -> Iterator[Row]:
     for region in dict.fromkeys((*old.values, *new.values)):
         scopes = [one.values.get(region, {}) for one in (old, new)]
         unstable = [one.unstable.get(region, {}) for one in (old, new)]
-        for name in ordered({name for values in (*scopes, *unstable) for name in values}, known):
-            found = metric(name, known)
-            assert found is not None
+        for found in ordered(name for values in (*scopes, *unstable) for name in values):
+            name = found.name
             values = [s.get(name, u.get(name, absent(found))) for s, u in zip(scopes, unstable, strict=True)]
             if values[0] != values[1] or (name in unstable[0]) != (name in unstable[1]):
                 yield _row(found, region, values[0], values[1], name in unstable[1])

@@ -1,30 +1,26 @@
 """Golden files on disk: one TOML file a test module, written by a machine and read by people.
 
 A test is a table and a metric is a line. What all environments share is written once; ``[TEST.on.ENVIRONMENT]`` has the
-rest. Work that did not happen and totals of what is listed by name have no line.
+rest. Work that did not happen has no line, nor has a total of what is listed by name.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..outputs import unwritable
-from .compare import ordered
 from .lines import Damaged, line_of, parsed
 from .model import (
     DIVIDED,
-    FORMAT,
     SIGNED,
     Count,
     Entry,
@@ -36,10 +32,13 @@ from .model import (
     Stored,
     Values,
     metric,
+    ordered,
     part_of,
     total_of,
 )
 
+#: The format of golden files that is written, and the only one that is read.
+FORMAT = 2
 HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
@@ -54,15 +53,36 @@ _OF_REGION = ("unstable",)
 #: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
 _LISTED = {found.total: found.name for found in METRICS.values() if found.counts and found.total in DIVIDED}
 _AGAIN = "Take the file from version control, or delete it and run pytest --cutrace-update"
+_KINDS = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "a table"}
 
 
-def read(path: Path, *, module: str | None = None, known: Mapping[str, Metric] = METRICS) -> Module:
+def read(path: Path, *, module: str | None = None) -> Module:
     """The golden file at ``path``, which has to be that of the test file ``module`` if one is given.
 
-    ``known`` are the metrics that may occur, besides those of projects, which have a dot in their names. Raises
-    :class:`CutraceError` with file and line for whatever is wrong with it.
+    Raises :class:`CutraceError` with file and line for whatever is wrong with it.
     """
-    return _opened(path, known).module(module)
+    try:
+        # A pipe would make the reader wait for ever.
+        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if data is None:
+        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
+    try:
+        source = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
+    return _Reader(path, source).module(module)
+
+
+def existing(path: Path, module: str) -> Module | None:
+    """The golden file of the test file ``module``, None where there is none. Raises :class:`CutraceError` where it
+    cannot be read, as in a folder that may not be read."""
+    try:
+        return read(path, module=module) if path.exists() else None
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def text(module: Module) -> str:
@@ -70,17 +90,18 @@ def text(module: Module) -> str:
     seen = _common_seen(module)
     lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
     for test, entry in module.tests.items():
-        lines += ["", *_entry(_name(test), entry, seen, module.against.get(test, ""))]
+        lines += ["", *_entry(_key(_key_of(test)), entry, seen, module.against.get(test, ""))]
     return "\n".join(lines) + "\n"
 
 
-def write(module: Module, path: Path, *, known: Mapping[str, Metric] = METRICS) -> bool:
+def write(module: Module, path: Path, before: Module | None = None) -> bool:
     """Write a golden file in one step, its folders too, and tell whether it changed.
 
-    A file that says the same already is left as it is, with the comments that people may have added.
+    ``before`` is what the caller has read there. A file that says the same already is left as it is, with the comments
+    that people may have added.
     """
     content = text(module)
-    if exists(path) and _says(path, content, known):
+    if before is not None and text(before) == content:
         return False
     temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
     try:
@@ -93,15 +114,6 @@ def write(module: Module, path: Path, *, known: Mapping[str, Metric] = METRICS) 
     except OSError as error:
         raise unwritable(path, error) from None
     return True
-
-
-def exists(path: Path) -> bool:
-    """Whether there is a golden file. Raises :class:`CutraceError` where that cannot be told, as in a folder that may
-    not be read."""
-    try:
-        return path.exists()
-    except OSError as error:
-        raise _unreadable(path, error) from None
 
 
 def golden_files(root: Path) -> Iterator[Path]:
@@ -121,73 +133,42 @@ def line_of_test(path: Path, test: str) -> int:
         return 1
 
 
-def _says(path: Path, content: str, known: Mapping[str, Metric]) -> bool:
-    with contextlib.suppress(CutraceError):
-        return text(read(path, known=known)) == content
-    return False
+def _unreadable(path: Path, error: OSError) -> CutraceError:
+    return CutraceError(f"cannot read the golden file {path}: {error.strerror}")
 
 
 # Reading
 
 
-def _opened(path: Path, known: Mapping[str, Metric]) -> _Reader:
-    try:
-        # A pipe would make the reader wait for ever.
-        data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    if data is None:
-        raise CutraceError(f"cannot read the golden file {path}: it is not a file")
-    try:
-        source = data.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
-    return _Reader(path, source, known)
-
-
-def _unreadable(path: Path, error: OSError) -> CutraceError:
-    return CutraceError(f"cannot read the golden file {path}: {error.strerror}")
-
-
-@dataclass
-class _Part:
-    """What one table of a file says: values by region, and what is unstable of them."""
-
-    values: dict[str, Values] = field(default_factory=dict)
-    unstable: dict[str, Values] = field(default_factory=dict)
-
-
 class _Reader:
     """Reads one file, so that every error can name its line."""
 
-    def __init__(self, path: Path, source: str, known: Mapping[str, Metric]) -> None:
+    def __init__(self, path: Path, source: str) -> None:
         self.path = path
         self.source = source
-        self.known = known
 
     def module(self, wanted: str | None) -> Module:
         tables = self._tables()
         self._format(tables)
-        stored = self._text(tables, ("module",))
+        path = self._text(tables, ("module",))
         if "module" not in tables:
             self._fail((), f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
-        if wanted is not None and stored != wanted:
+        if wanted is not None and path != wanted:
             self._fail(
                 ("module",),
-                f"this is the golden file of {stored!r}, but {wanted!r} was looked for here. If the test file was "
+                f"this is the golden file of {path!r}, but {wanted!r} was looked for here. If the test file was "
                 "renamed, correct the line, or delete the file and run pytest --cutrace-update",
             )
         seen = self._names(tables, ("seen",))
-        tests, against = {}, {}
+        module = Module(path)
         for key in tables:
             if key not in _TOP:
                 table = self._table(tables, (key,))
                 test = key.removeprefix("::") if key.startswith("::") else key
-                tests[test] = self._entry(table, (key,), seen)
+                module.tests[test] = self._entry(table, (key,), seen)
                 if stamp := self._text(table, (key, "against")):
-                    against[test] = stamp
-        return Module(stored, tests, against)
+                    module.against[test] = stamp
+        return module
 
     def _tables(self) -> dict[str, Any]:
         for number, line in enumerate(self.source.split("\n"), 1):
@@ -206,14 +187,11 @@ class _Reader:
         if type(number) is not int or number < 1:
             self._fail(("format",), f"there is no line 'format = {FORMAT}': this is no golden file. {_AGAIN}")
         if number < FORMAT:
-            self._fail(
-                ("format",),
-                f"format {number} is read no more: delete the folder of golden files and run pytest --cutrace-update",
-            )
+            advice = "is read no more: delete the folder of golden files and run pytest --cutrace-update"
+            self._fail(("format",), f"format {number} {advice}")
         if number > FORMAT:
-            self._fail(
-                ("format",), f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace"
-            )
+            advice = f"is newer than {FORMAT}, the newest known here: install a newer cutrace"
+            self._fail(("format",), f"format {number} {advice}")
 
     def _entry(self, table: dict[str, Any], keys: tuple[str, ...], seen: Sequence[str]) -> Entry:
         environments = self._names(table, (*keys, "seen")) or seen
@@ -225,30 +203,28 @@ class _Reader:
             for name in names:
                 if name not in environments:
                     self._fail((*keys, key, name), f"{name!r} is not among the environments in 'seen'")
-        base = self._part(table, keys, _OF_TEST)
+        shared = self._observed(table, keys, _OF_TEST)
         entry = {}
         for name in environments:
-            own = (
-                self._part(self._table(special, (*keys, "on", name)), (*keys, "on", name), _OF_ENVIRONMENT)
-                if name in special
-                else _Part()
-            )
+            place = (*keys, "on", name)
+            own = self._observed(self._table(special, place), place, _OF_ENVIRONMENT) if name in special else Observed()
             entry[name] = Observed(
-                _united(base.values, own.values), _united(base.unstable, own.unstable), name not in unconfirmed
+                _united(shared.values, own.values), _united(shared.unstable, own.unstable), name not in unconfirmed
             )
         return entry
 
-    def _part(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str]) -> _Part:
-        part = _Part({"": self._values(table, keys, special)})
+    def _observed(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str]) -> Observed:
+        """What one table says: values by region, and what is unstable of them."""
+        observed = Observed({"": self._values(table, keys, special)})
         scopes = {"": (table, keys)}
         regions = self._table(table, (*keys, "region"))
         for name in regions:
             scopes[name] = (self._table(regions, (*keys, "region", name)), (*keys, "region", name))
-            part.values[name] = self._values(*scopes[name], _OF_REGION)
+            observed.values[name] = self._values(*scopes[name], _OF_REGION)
         for name, (values, place) in scopes.items():
             if unstable := self._values(self._table(values, (*place, "unstable")), (*place, "unstable")):
-                part.unstable[name] = unstable
-        return part
+                observed.unstable[name] = unstable
+        return observed
 
     def _values(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str] = ()) -> Values:
         values: Values = {}
@@ -298,9 +274,8 @@ class _Reader:
     def _interval(self, name: str, value: Any, keys: tuple[str, ...]) -> Interval:
         numbers = {"min", "median", "q3", "n"}
         if not isinstance(value, dict) or not numbers <= set(value) <= {*numbers, "samples"}:
-            self._fail(
-                keys, f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}"
-            )
+            example = "{ min = 18400, median = 18700, q3 = 18900, n = 10 }"
+            self._fail(keys, f"{name} is an interval of ns such as {example}")
         least, median, q3, n = (self._count(value[key], (*keys, key)) for key in ("min", "median", "q3", "n"))
         samples = value.get("samples", [])
         if not isinstance(samples, list):
@@ -311,9 +286,9 @@ class _Reader:
         return Interval(least, median, q3, n, times)
 
     def _metric(self, name: str, keys: tuple[str, ...]) -> Metric:
-        found = metric(name, self.known)
+        found = metric(name)
         if found is None:
-            close = difflib.get_close_matches(name, (*self.known, *_OF_TEST), 1)
+            close = difflib.get_close_matches(name, (*METRICS, *_OF_TEST), 1)
             hint = f"did you mean {close[0]}?" if close else "docs/metrics.md lists them."
             self._fail(keys, f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
         return found
@@ -347,6 +322,10 @@ class _Reader:
         raise CutraceError(f"{self.path}:{line_of(self.source, keys)}: {message}")
 
 
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a date or time")
+
+
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
     """What an environment shares with all, and what it has of its own: counts by name are joined, of other values its
     own wins."""
@@ -358,18 +337,6 @@ def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values
             values[name] = {**shared, **value} if isinstance(shared, dict) and isinstance(value, dict) else value
         regions[region] = values
     return regions
-
-
-def _kind(value: Any) -> str:
-    kinds = {
-        bool: "true or false",
-        int: "a number",
-        float: "a fraction",
-        str: "a text",
-        list: "a list",
-        dict: "a table",
-    }
-    return kinds.get(type(value), "a date or time")
 
 
 # Writing
@@ -407,34 +374,34 @@ def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], li
     shared: dict[str, Values] = {}
     own: list[dict[str, Values]] = [{} for _ in scopes]
     for region in dict.fromkeys(region for values in scopes for region in values):
-        everywhere = all(region in values for values in scopes)
-        if everywhere:
+        here = [values.get(region, {}) for values in scopes]
+        if everywhere := all(region in values for values in scopes):
             shared[region] = {}
-        for name in dict.fromkeys(name for values in scopes for name in values.get(region, ())):
-            found = [values.get(region, {}).get(name) for values in scopes]
-            if everywhere and all(value == found[0] for value in found):
-                shared[region][name] = found[0]  # type: ignore[assignment]
+        for at, values in enumerate(scopes):
+            if region in values and not everywhere:
+                own[at][region] = {}
+        for name in dict.fromkeys(name for values in here for name in values):
+            found = [values.get(name) for values in here]
+            first = found[0]
+            if everywhere and first is not None and all(value == first for value in found):
+                shared[region][name] = first
                 continue
-            common = _common(found) if everywhere else {}
-            if common:
+            if common := _common(found) if everywhere else {}:
                 shared[region][name] = common
             for at, value in enumerate(found):
                 if isinstance(value, dict):
                     value = {key: count for key, count in value.items() if key not in common}
                 if value is not None and value != {}:
                     own[at].setdefault(region, {})[name] = value
-        for at, values in enumerate(scopes):
-            if region in values and not everywhere:
-                own[at].setdefault(region, {})
     return shared, own
 
 
 def _common(found: Sequence[Stored | None]) -> Parts:
     """The counts by name that all of these values have."""
-    first, *others = found
-    if not isinstance(first, dict) or not all(isinstance(other, dict) for other in others):
+    parts = [value for value in found if isinstance(value, dict)]
+    if len(parts) < len(found):
         return {}
-    return {k: n for k, n in first.items() if all(isinstance(o, dict) and o.get(k) == n for o in others)}
+    return {key: count for key, count in parts[0].items() if all(other.get(key) == count for other in parts)}
 
 
 def _part(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
@@ -447,7 +414,7 @@ def _part(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> 
 
 def _values(values: Values, prefix: str = "") -> list[str]:
     lines = []
-    for total in ordered(values):
+    for total in (found.name for found in ordered(values)):
         value = values[total]
         if not isinstance(value, dict):
             lines.append(f"{prefix}{_key(total)} = {_value(value)}")
@@ -470,10 +437,6 @@ def _value(value: Stored) -> str:
         inside = ", ".join(f"{_key(name)} = {_value(value[name])}" for name in sorted(value))
         return f"{{ {inside} }}" if inside else "{}"
     return str(list(value)) if isinstance(value, tuple) else str(value)
-
-
-def _name(test: str) -> str:
-    return _key(_key_of(test))
 
 
 def _key_of(test: str) -> str:

@@ -1,25 +1,27 @@
 """What golden files hold: for each test, what it did in each environment in which it was recorded.
 
 An environment is a GPU architecture and, where the project says so, a variant of its own: ``sm_90``,
-``sm_90-cuda13-torch2.11``. This model keeps whole values for each environment; :mod:`.files` writes once what all of
-them share, and :mod:`.compare` decides what holds in an environment that was never recorded.
+``sm_90-cuda13-torch2.11``. This model keeps whole values for each environment. :mod:`.files` writes what all of them
+share once, and :mod:`.compare` decides what holds in an environment that was never recorded.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics, Value
 
-#: The format of golden files that is written, and the only one that is read.
-FORMAT = 2
 #: Where any of these is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
+#: Integers of more bits than this are no measurements, and JSON readers choke on them.
+_BITS = 1024
 
 
 class Verdict(enum.Enum):
@@ -34,7 +36,7 @@ class Verdict(enum.Enum):
     WORSE = "WORSE"
     FAST = "FAST"
     SLOW = "SLOW"
-    #: Times that neither settle on the same nor differ plainly.
+    #: Times that are neither the same nor plainly different.
     AMBIGUOUS = "AMBIGUOUS"
     #: There is no golden value, and none is asked for.
     NEW = "NEW"
@@ -107,7 +109,7 @@ def split(nodeid: str) -> tuple[str, str]:
 
 
 def joined(file: str, test: str) -> str:
-    """The id of a test: what :func:`split` divides."""
+    """The id of a test: the reverse of :func:`split`."""
     return f"{file}::{test}" if file else test
 
 
@@ -116,12 +118,23 @@ def scoped(region: str, name: str) -> str:
     return f"{region}/{name}" if region else name
 
 
-def metric(name: str, known: Mapping[str, Metric] = METRICS) -> Metric | None:
+# Metrics
+
+
+def metric(name: str) -> Metric | None:
     """The metric of this name. A name with a dot in it is a project's own metric, a counter."""
-    found = known.get(name)
+    found = METRICS.get(name)
     if found is None and "." in name.strip("."):
         return Metric(name, MetricClass.COUNTER, "", "a metric of the project's own")
     return found
+
+
+def ordered(names: Iterable[str]) -> list[Metric]:
+    """The metrics of these names in the order of tables and files, then those of projects by name. Names that no metric
+    has are left out."""
+    place = {name: at for at, name in enumerate(METRICS)}
+    found = sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
+    return [one for name in found if (one := metric(name)) is not None]
 
 
 def total_of(found: Metric) -> str:
@@ -138,12 +151,19 @@ def part_of(found: Metric) -> str:
 DIVIDED = frozenset(found.total for found in METRICS.values() if found.total and found.kind is MetricClass.WORK)
 
 
-def grouped(values: Mapping[str, Value], known: Mapping[str, Metric] = METRICS) -> dict[str, Any]:
+def absent(found: Metric) -> Any:
+    """The value of a metric that is not written down: work did not happen, everything else is not known."""
+    if found.kind is not MetricClass.WORK:
+        return None
+    return {} if found.name in DIVIDED else 0
+
+
+def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
     """Measured values as golden files keep them: work under the names of its totals, by its parts where it has any; the
     other metrics that can be compared by their totals alone, as numbers."""
     found: dict[str, Any] = {name: {} for name in DIVIDED if name in values}
     for name, value in values.items():
-        one = metric(name, known)
+        one = metric(name)
         if one is None or one.kind is MetricClass.INFO or name in DIVIDED:
             continue
         if one.total not in DIVIDED:
@@ -161,6 +181,14 @@ def scope(run: Metrics, region: str) -> Mapping[str, Value] | None:
     return run.regions.get(region) if region else run.values
 
 
+# Values
+
+
+def alternatives(count: Count) -> tuple[int, ...]:
+    """The values of which any is right."""
+    return count if isinstance(count, tuple) else (count,)
+
+
 def amount(value: object) -> int | None:
     """The number that a value comes to: the sum of counts by name, the greatest of alternatives and of a range."""
     if isinstance(value, Mapping):
@@ -174,26 +202,54 @@ def amount(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-def plain(value: Stored) -> Any:
-    """A golden value as JSON has it: alternatives as a list, ranges as ``{"span": {...}}`` and intervals as
-    ``{"interval": {...}}``, which no counts by name look like."""
-    if isinstance(value, Span):
-        return {"span": {"min": value.min, "max": value.max}}
-    if isinstance(value, Interval):
-        return {"interval": {**vars(value), "samples": list(value.samples)}}
-    if isinstance(value, dict):
-        return {name: plain(count) for name, count in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+def plain(value: Any) -> Any:
+    """Anything as what JSON has. Numbers that it lacks (NaN, infinities) become null, and unknown objects their text.
+
+    Dataclasses become objects by field. Ranges become ``{"span": {...}}`` and intervals ``{"interval": {...}}``, which
+    no counts by name look like: these have no objects in them.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _BITS else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {type(value).__name__.lower(): found} if isinstance(value, Interval | Span) else found
+    if isinstance(value, Mapping):
+        return {text_of(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    scalar = getattr(value, "item", None)  # NumPy's and torch's numbers
+    if callable(scalar):
+        try:
+            return plain(scalar())
+        except Exception:  # an array of many: its text
+            return text_of(value)
+    return text_of(value)
 
 
-def from_plain(value: Any) -> Any:
-    """The golden value of :func:`plain`."""
+def stored(value: Any) -> Any:
+    """The golden value that :func:`plain` made this of."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict):
         return value
-    if isinstance(inner := value.get("span"), dict):
-        return Span(**inner)
     if isinstance(inner := value.get("interval"), dict):
         return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
-    return {name: from_plain(count) for name, count in value.items()}
+    if isinstance(inner := value.get("span"), dict):
+        return Span(**inner)
+    return {name: stored(count) for name, count in value.items()}
+
+
+def text_of(value: object) -> str:
+    """The text of any object. The ``str()`` of an object that a test recorded may fail."""
+    try:
+        return str(value)
+    except Exception:
+        return f"<{type(value).__name__}>"

@@ -30,7 +30,7 @@ Mode = Literal["missing", "changed", "all", "widen"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _CLASSES = {kind.value: kind for kind in MetricClass if kind is not MetricClass.INFO}
-_SHARE = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)", re.ASCII)
+_SHARE = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ class Update:
         return not self.only or not self.only.isdisjoint({found.kind.value, total_of(found)})
 
 
-def parse_gate(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> frozenset[str]:
+def parse_gate(words: str | Iterable[str]) -> frozenset[str]:
     """The metrics and classes of ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` is nothing."""
     names = _listed(words)
     if "none" in names and len(names) > 1:
         raise CutraceError("'none' stands alone: write it, or the metrics and classes that are gated")
-    return frozenset(_word(name, known) for name in names if name != "none")
+    return frozenset(_word(name) for name in names if name != "none")
 
 
-def parse_ignore(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> tuple[str, ...]:
+def parse_ignore(words: str | Iterable[str]) -> tuple[str, ...]:
     """What ``"kernels:nccl*, allocations, state"`` leaves out, with the names of totals for those of metrics."""
     found = []
     for name in _listed(words):
@@ -110,16 +110,14 @@ def parse_ignore(words: str | Iterable[str], known: Mapping[str, Metric] = METRI
             raise CutraceError(f"{name!r} ignores nothing: write a pattern behind the colon, such as kernels:nccl*")
         if not colon and re.search(r"[*?\[]", name):
             raise CutraceError(f"{name!r} names no metric: write kernels:{name} to leave out kernels of such names")
-        total = _word(first, known)
+        total = _word(first)
         if colon and total not in DIVIDED:
             raise CutraceError(f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels")
         found.append(f"{total}:{pattern}" if colon else total)
     return tuple(dict.fromkeys(found))
 
 
-def parse_tolerance(
-    given: str | Iterable[str] | Mapping[str, object], known: Mapping[str, Metric] = METRICS
-) -> dict[str, float]:
+def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[str, float]:
     """Tolerances of ``"kernel_time=10% work=0.05"``, of such texts, or of ``{"kernel_time": 0.1}``: shares by metric or
     class. Several in one text are divided by commas or spaces."""
     if isinstance(given, Mapping):
@@ -132,43 +130,41 @@ def parse_tolerance(
             if not equals:
                 raise CutraceError(f"{word!r} is no tolerance: write a metric and a share, such as kernel_time=5%")
             pairs.append((name, value))
-    return {_word(name, known): _share(name, value) for name, value in pairs}
+    return {_word(name): _tolerance(name, value) for name, value in pairs}
 
 
-def parse_limits(given: Mapping[str, object], known: Mapping[str, Metric] = METRICS) -> dict[str, int | float]:
+def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
     """The budgets of ``gpu_limit(kernel_launches=3, peak_memory="64 MiB", kernel_time="20us")`` by the full names of
     metrics: counts, bytes, ns."""
-    return {found.name: _limit(found, value) for name, value in given.items() for found in [metric_named(name, known)]}
+    return {found.name: _limit(found, value) for name, value in given.items() for found in [metric_named(name)]}
 
 
-def parse_update(words: str | Iterable[str], known: Mapping[str, Metric] = METRICS) -> Update:
+def parse_update(words: str | Iterable[str]) -> Update:
     """The update of ``"all"``, ``"kernels,sync_calls"`` or ``"widen,syncs"``: a mode, and what it is limited to."""
     names = _listed(words)
     modes = [mode for mode in MODES if mode in names]
     if len(modes) > 1:
         raise CutraceError(f"{' and '.join(modes)} cannot be one update: write one of {', '.join(MODES)}")
-    return Update(
-        modes[0] if modes else "changed", frozenset(_word(name, known) for name in names if name not in MODES)
-    )
+    return Update(modes[0] if modes else "changed", frozenset(_word(name) for name in names if name not in MODES))
 
 
-def metric_named(name: str, known: Mapping[str, Metric] = METRICS) -> Metric:
+def metric_named(name: str) -> Metric:
     """The metric of this name; its unit (``_ns``, ``_bytes``) may be left away: ``peak_memory``. Raises
     :class:`CutraceError` for a name that no metric has."""
     wanted = name.strip()
     for full in (wanted, f"{wanted}_ns", f"{wanted}_bytes"):
-        if (found := metric(full, known)) is not None:
+        if (found := metric(full)) is not None:
             return found
-    close = difflib.get_close_matches(wanted, (*known, *_CLASSES, *MODES), 3)
+    close = difflib.get_close_matches(wanted, (*METRICS, *_CLASSES, *MODES), 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "docs/metrics.md lists them."
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 
-def _word(name: str, known: Mapping[str, Metric]) -> str:
+def _word(name: str) -> str:
     """A class, or the total that a metric counts in."""
     if name.strip() in _CLASSES:
         return name.strip()
-    found = metric_named(name, known)
+    found = metric_named(name)
     if found.kind is MetricClass.INFO:
         raise CutraceError(f"{found.name} is never compared: name another metric")
     return total_of(found)
@@ -184,13 +180,18 @@ def _assignments(text: str) -> list[str]:
     return [word for word in re.split(r"[,\s]+", re.sub(r"\s*=\s*|\s+(?=%)", lambda m: m[0].strip(), text)) if word]
 
 
-def _share(name: str, value: object) -> float:
+def share_of(value: object) -> float | None:
+    """The share of ``0.05``, ``"0.05"`` or ``"5%"``, None for anything else."""
     share = -1.0
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value)
     elif isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
         share = float(match[1]) / (100 if match[2] else 1)
-    if not 0 <= share < float("inf"):
+    return share if 0 <= share < float("inf") else None
+
+
+def _tolerance(name: str, value: object) -> float:
+    if (share := share_of(value)) is None:
         raise CutraceError(f"{value!r} is no tolerance of {name.strip()}: write a share such as 0.05, or '5%'")
     return share
 

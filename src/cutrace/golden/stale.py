@@ -8,12 +8,11 @@ list of collected ids decides what the source cannot: parameters.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..analysis.definitions import METRICS, Metric
 from ..errors import CutraceError
 from .files import golden_files, read, write
 from .model import joined, split
@@ -46,9 +45,7 @@ class Check:
     damaged: tuple[str, ...]
 
 
-def check(
-    root: Path, tests: Path, collected: Sequence[str] | None = None, known: Mapping[str, Metric] = METRICS
-) -> Check:
+def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> Check:
     """Look at all golden files under ``root``, of tests whose ids are relative to the folder ``tests``.
 
     ``collected`` are the ids of the tests that there are, as :func:`collected_ids` reads them. It decides for the test
@@ -65,7 +62,7 @@ def check(
     for path in golden_files(root):
         files += 1
         try:
-            golden = read(path, known=known)
+            golden = read(path)
         except CutraceError as error:
             damaged.append(str(error))
             continue
@@ -80,16 +77,16 @@ def check(
     return Check(files, count, tuple(stale), tuple(damaged))
 
 
-def prune(stale: Iterable[Stale], root: Path, known: Mapping[str, Metric] = METRICS) -> None:
+def prune(stale: Iterable[Stale], root: Path) -> None:
     """Delete stale values, and the files and the folders under ``root`` that are empty then."""
     gone: dict[Path, set[str]] = {}
     for one in stale:
         gone.setdefault(one.path, set()).add(split(one.nodeid)[1])
     for path, names in gone.items():
-        golden = read(path, known=known)
+        golden = read(path)
         left = {test: entry for test, entry in golden.tests.items() if test not in names}
         if left:
-            write(replace(golden, tests=left), path, known=known)
+            write(replace(golden, tests=left), path)
             continue
         path.unlink(missing_ok=True)
         for folder in path.parents:

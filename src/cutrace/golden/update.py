@@ -6,57 +6,64 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
+from ..analysis.definitions import Metric, MetricClass, Metrics
 from ..errors import CutraceError
 from . import statistics
-from .compare import absent, judged, kept, ordered
-from .model import Count, Entry, Interval, Observed, Parts, Span, Stored, Values, Verdict, amount, metric, scoped
+from .compare import judged, kept, problems_of
+from .model import (
+    Count,
+    Entry,
+    Interval,
+    Observed,
+    Span,
+    Stored,
+    Values,
+    Verdict,
+    absent,
+    alternatives,
+    amount,
+    ordered,
+    scoped,
+)
 from .rules import DEFAULTS, Rules, Update
 
+#: What is written of every run; states and times are written where they are gated.
+_COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
 
-def observed(
-    runs: Sequence[Metrics],
-    rules: Rules = DEFAULTS,
-    *,
-    confirmed: bool = True,
-    known: Mapping[str, Metric] = METRICS,
-) -> Observed:
+
+def observed(runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: bool = True) -> Observed:
     """What these runs showed: work and counters on which they agree, the rest of them as unstable; the range of states
     and the interval of times where these are gated.
 
     ``confirmed`` is False for a run that could not be repeated. Raises :class:`CutraceError` when the numbers cannot be
     trusted.
     """
-    problems = dict.fromkeys(problem for run in runs for problem in run.problems)
+    problems = problems_of(runs)
     if problems or not runs:
         raise CutraceError(f"nothing is recorded: {'; '.join(problems) or 'the test did not run'}")
     values: dict[str, Values] = {}
     unstable: dict[str, Values] = {}
     for region in dict.fromkeys(("", *(name for run in runs for name in run.regions))):
-        scopes = [kept(run, region, rules, known) or {} for run in runs]
+        scopes = [kept(run, region, rules) or {} for run in runs]
         values[region] = {}
-        for name in ordered({name for scope in scopes for name in scope}, known):
-            found = metric(name, known)
-            assert found is not None
-            seen = [value for scope in scopes if (value := scope.get(name, absent(found))) is not None]
-            if found.kind is MetricClass.TIME or found.kind is MetricClass.STATE:
+        for found in ordered(name for scope in scopes for name in scope):
+            seen = [value for scope in scopes if (value := scope.get(found.name, absent(found))) is not None]
+            if found.kind not in _COUNTED:
                 if rules.gates(found):
                     timed = found.kind is MetricClass.TIME
-                    values[region][name] = statistics.interval(seen) if timed else Span(min(seen), max(seen))
+                    values[region][found.name] = statistics.interval(seen) if timed else Span(min(seen), max(seen))
             elif len(seen) < len(scopes) or any(value != seen[0] for value in seen):
-                unstable.setdefault(region, {})[name] = _seen(*seen)
+                unstable.setdefault(region, {})[found.name] = _seen(*seen)
             elif seen[0] or found.kind is MetricClass.COUNTER:
-                values[region][name] = seen[0]
+                values[region][found.name] = seen[0]
     return Observed(values, unstable, confirmed)
 
 
-def unsettled(
-    runs: Sequence[Metrics], rules: Rules = DEFAULTS, known: Mapping[str, Metric] = METRICS
-) -> tuple[str, ...]:
+def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:
     """The metrics on which these runs do not agree, those of regions as ``region/metric``. Of states the gated ones
     count: the first run of a process fills caches and pools, and the range that it shows would hide what later runs do
     more."""
-    found = observed(runs, rules, known=known)
+    found = observed(runs, rules)
     ranges = (
         scoped(region, name)
         for region, values in found.values.items()
@@ -67,13 +74,7 @@ def unsettled(
 
 
 def merged(
-    entry: Entry | None,
-    new: Observed,
-    *,
-    environment: str,
-    update: Update,
-    rules: Rules = DEFAULTS,
-    known: Mapping[str, Metric] = METRICS,
+    entry: Entry | None, new: Observed, *, environment: str, update: Update, rules: Rules = DEFAULTS
 ) -> tuple[Entry, tuple[str, ...]]:
     """The entry of a test after an update, and sentences on what was not taken over.
 
@@ -85,16 +86,16 @@ def merged(
     if old is None:
         notes = [f"{name} is unstable: runs did not agree" for name in _names(new.unstable)]
         return {**entry, environment: new}, tuple(notes)
-    merge = _Merge(old, new, update, rules, known)
+    merge = _Merge(old, new, update, rules)
     return {**entry, environment: merge.observed()}, tuple(merge.notes)
 
 
 class _Merge:
     """The values of one environment, of which an update replaces some."""
 
-    def __init__(self, old: Observed, new: Observed, update: Update, rules: Rules, known: Mapping[str, Metric]) -> None:
+    def __init__(self, old: Observed, new: Observed, update: Update, rules: Rules) -> None:
         self.old, self.new = old, new
-        self.update, self.rules, self.known = update, rules, known
+        self.update, self.rules = update, rules
         self.notes: list[str] = []
         self.values: dict[str, Values] = {}
         self.unstable: dict[str, Values] = {}
@@ -129,10 +130,8 @@ class _Merge:
         old, new = self.old.values[region], self.new.values[region]
         shaky, unsure = self.old.unstable.get(region, {}), self.new.unstable.get(region, {})
         values, unstable = self.values.setdefault(region, {}), self.unstable.setdefault(region, {})
-        for name in ordered({*old, *new, *shaky, *unsure}, self.known):
-            found = metric(name, self.known)
-            if found is None:
-                continue
+        for found in ordered((*old, *new, *shaky, *unsure)):
+            name = found.name
             if self.rules.ignores(found):
                 values.update({name: old[name]} if name in old else {})
                 unstable.update({name: shaky[name]} if name in shaky else {})
@@ -179,11 +178,11 @@ class _Merge:
         if verdict is Verdict.SAME:
             return before
         if fixed:
-            self.refused |= found.kind in (MetricClass.WORK, MetricClass.COUNTER)
+            self.refused |= found.kind in _COUNTED
             if self.update.mode == "missing" and self.rules.gates(found):
                 self.notes.append(f"{full} keeps its value ({verdict.value}): --cutrace-update replaces it")
             return before
-        if self.confirms and found.kind in (MetricClass.WORK, MetricClass.COUNTER):
+        if self.confirms and found.kind in _COUNTED:
             self.unstable.setdefault(region, {})[found.name] = _seen(before, after)
             self.notes.append(f"{full} is unstable now: two sessions did not agree")
             return None
@@ -211,7 +210,7 @@ def _seen(*values: Any) -> Stored:
 
 
 def _between(*counts: Count) -> Count:
-    every = [n for count in counts for n in (count if isinstance(count, tuple) else (count,))]
+    every = [n for count in counts for n in alternatives(count)]
     return every[0] if min(every) == max(every) else (min(every), max(every))
 
 
@@ -223,16 +222,12 @@ def _widened(before: Stored, after: Stored) -> Stored:
         return {name: _either(before.get(name, 0), after.get(name, 0)) for name in sorted({**before, **after})}
     if isinstance(before, Interval | Span) or isinstance(after, Interval | Span):
         return after
-    return _either(_count(before), _count(after))
-
-
-def _count(value: Count | Parts) -> Count:
-    """A count or alternatives as they are; of counts by name, which have none, the sum."""
-    return (amount(value) or 0) if isinstance(value, dict) else value
+    # Counts by name have no alternatives; their sum has.
+    return _either(*((amount(value) or 0) if isinstance(value, dict) else value for value in (before, after)))
 
 
 def _either(before: Count, after: Count) -> Count:
-    every = sorted({n for one in (before, after) for n in (one if isinstance(one, tuple) else (one,))})
+    every = sorted({*alternatives(before), *alternatives(after)})
     return every[0] if len(every) == 1 else tuple(every)
 
 

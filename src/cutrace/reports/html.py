@@ -19,9 +19,9 @@ from urllib.parse import quote
 
 from ..analysis.definitions import METRICS, Value
 from ..golden.compare import Row
-from ..golden.model import Stored, Verdict, part_of
+from ..golden.model import Stored, Verdict, part_of, plain
 from ..units import printable
-from .model import Case, Report, State, Style, Timeline, plain
+from .model import Case, Report, State, Style, Timeline
 from .text import changes, names_shortened, said, style_of
 from .values import counts, duration, pair, place, short, shown, title
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..analysis.definitions import MetricClass, Value
 from ..analysis.tables import Column, Table
-from ..golden.model import amount, grouped, metric, scoped
+from ..golden.model import amount, grouped, metric, plain, scoped
 from ..units import count_of
-from .model import Case, Report, State, plain
+from .model import Case, Report, State
 from .values import pair, place, title
 
 #: What a case is known by in a report: its test, its environment and its job.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from ..golden.model import plain
 from ..units import printable
-from .model import Case, plain
+from .model import Case
 from .text import changes
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..analysis.definitions import Value
+from ..golden.changes import Change
 from ..golden.compare import Row
-from ..golden.model import Interval, Span, Stored, Verdict
+from ..golden.model import Verdict, plain, stored
 
 #: The reason of a case that has none.
 UNKNOWN = "no reason is known"
 #: The same for an unconfirmed one.
 CONFIRM = "recorded from one run; run `pytest --cutrace-update` again to confirm"
-#: Integers of more bits than this are no measurements, and JSON readers choke on them.
-_BITS = 1024
 #: Fields of a case that reports as JSON leave out.
 _LARGE = ("timeline", "change")
 
@@ -42,6 +40,16 @@ class State(str, enum.Enum):
     UNCONFIRMED = "unconfirmed"
 
 
+#: What people read for each state, and the heading of a list of such tests, in the order of lists of tests.
+STATES: dict[State, tuple[str, str]] = {
+    State.UNVERIFIED: ("unverified", "Not verified"),
+    State.MISSING: ("no golden", "Without a golden value"),
+    State.UNCONFIRMED: ("unconfirmed", "Not confirmed"),
+    State.UPDATED: ("updated", "Updated golden values"),
+    State.GATED: ("gated", "Gated"),
+    State.TRACED: ("traced", "Traced"),
+    State.UNTRACED: ("not traced", "Not traced"),
+}
 #: Verdicts on doing less, or taking less.
 BETTER = (Verdict.BETTER, Verdict.FAST)
 #: Verdicts on a value that differs from the golden one.
@@ -105,7 +113,7 @@ class Case:
     from the folder of the report; ``golden`` is the path of the golden file.
 
     ``environment`` is what golden values are kept by (``sm_90-cuda13``); ``recorded_on`` names driver, CUDA and clock;
-    ``job`` is the label of the CI job in a merged report. ``change`` is plain data for the golden file, which
+    ``job`` is the label of the CI job in a merged report. ``change`` is what the golden file is to say, which
     :meth:`to_json` carries from pytest-xdist's workers and report.json leaves out.
 
     The values that differed from golden ones are what an update wrote: rows of an updated case never fail, except for
@@ -133,7 +141,7 @@ class Case:
     environment: str = ""
     recorded_on: str = ""
     job: str = ""
-    change: dict[str, Any] | None = None
+    change: Change | None = None
 
     def __post_init__(self) -> None:
         if self.state is State.UPDATED and any(row.failed for row in self.rows):
@@ -155,7 +163,16 @@ class Case:
     @property
     def drifted(self) -> bool:
         """A gated metric is not what it should be, or the numbers of a gated test cannot be trusted."""
-        return any(row.failed for row in self.rows) or (self.state is State.GATED and bool(self.problems))
+        return bool(self.failed_rows) or (self.state is State.GATED and bool(self.problems))
+
+    @property
+    def bad(self) -> bool:
+        """It drifted, or the test failed for another reason."""
+        return self.drifted or self.outcome in ("failed", "error")
+
+    @property
+    def failed_rows(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.failed)
 
     @property
     def better(self) -> tuple[Row, ...]:
@@ -183,20 +200,23 @@ class Case:
 
     def to_json(self, *, whole: bool = True) -> dict[str, Any]:
         """Plain types alone, for JSON and for pytest-xdist; ``whole=False`` leaves out the timeline and the change."""
-        out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in ("rows", *_LARGE)}
-        out["rows"] = [row_to_json(row) for row in self.rows]
-        if whole:
-            out |= {name: plain(value) for name in _LARGE if (value := getattr(self, name)) is not None}
-        return out
+        return {
+            one.name: plain(value)
+            for one in fields(self)
+            if one.name not in _LARGE or (whole and getattr(self, one.name) is not None)
+            for value in [getattr(self, one.name)]
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
         """The case of :meth:`to_json`. Unknown keys, of another version, are left aside."""
-        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        known = _known(cls, data)
         for name in ("problems", "notes"):
             known[name] = tuple(known.get(name) or ())
         known["state"] = State(known.get("state", State.TRACED))
-        known["rows"] = tuple(map(row_from_json, known.get("rows") or ()))
+        known["rows"] = tuple(map(_row, known.get("rows") or ()))
+        if change := known.get("change"):
+            known["change"] = Change.from_json(change)
         known["kernels"] = tuple(Kernel(**kernel) for kernel in known.get("kernels") or ())
         if picture := known.get("timeline"):
             lanes = tuple(Lane(**{**lane, "slices": tuple(map(tuple, lane["slices"]))}) for lane in picture["lanes"])
@@ -255,66 +275,16 @@ class Report:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        known = _known(cls, data)
         cases = tuple(map(Case.from_json, known.get("cases") or ()))
         return cls(**{**known, "cases": cases, "notes": tuple(known.get("notes") or ())})
 
 
-def row_to_json(row: Row) -> dict[str, Any]:
-    """A row as plain types: alternatives as lists, ranges as ``{"span": {...}}``, intervals as ``{"interval": {...}}``.
-    Counts by name have no objects in them, so they look like neither."""
-    return {f.name: plain(getattr(row, f.name)) for f in fields(row)}
+def _known(cls: type[Case | Report | Row], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a JSON object that are fields; others come from another version."""
+    return {one.name: data[one.name] for one in fields(cls) if one.name in data}
 
 
-def row_from_json(data: Mapping[str, Any]) -> Row:
-    values = {name: _stored(data.get(name)) for name in ("golden", "now")}
-    known = {f.name: data[f.name] for f in fields(Row) if f.name in data}
-    return Row(**{**known, **values, "verdict": Verdict(data["verdict"])})
-
-
-def _stored(value: Any) -> Stored | None:
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, dict):
-        if isinstance(inner := value.get("interval"), dict):
-            return Interval(**{**inner, "samples": tuple(inner.get("samples") or ())})
-        if isinstance(inner := value.get("span"), dict):
-            return Span(**inner)
-        return {name: tuple(count) if isinstance(count, list) else count for name, count in value.items()}
-    return value  # type: ignore[no-any-return]
-
-
-def plain(value: Any) -> Any:
-    """Anything as what JSON has: numbers that it lacks (NaN, infinities) become null, unknown objects their text."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, enum.Enum):
-        return plain(value.value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value) if value.bit_length() <= _BITS else f"an integer of {value.bit_length()} bits"
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Interval | Span):
-        return {type(value).__name__.lower(): {f.name: plain(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, Timeline | Lane | Style | Kernel):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {_key(name): plain(item) for name, item in value.items()}
-    if isinstance(value, Iterable) and isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    scalar = getattr(value, "item", None)  # NumPy's and torch's numbers
-    if callable(scalar):
-        try:
-            return plain(scalar())
-        except Exception:  # an array of many: its text
-            return _key(value)
-    return _key(value)
-
-
-def _key(value: Any) -> str:
-    try:
-        return str(value)
-    except Exception:  # the test's own object; what it is has to do
-        return f"<{type(value).__name__}>"
+def _row(data: Mapping[str, Any]) -> Row:
+    values = {name: stored(data.get(name)) for name in ("golden", "now")}
+    return Row(**{**_known(Row, data), **values, "verdict": Verdict(data["verdict"])})

@@ -255,7 +255,7 @@ def _named(case: Case, rows: Sequence[Row]) -> str:
 
 def _written_once(case: Case) -> bool:
     """Whether this session wrote golden values of one run that could not be repeated."""
-    return case.state is State.UPDATED and case.change is not None and not case.change.get("confirmed", True)
+    return case.state is State.UPDATED and case.change is not None and not case.change.observed.confirmed
 
 
 def _has_candidate(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""A project's own part of an environment: versions that decide which kernels its libraries pick."""
+"""What golden values depend on: the architecture of the GPU, and versions that a project names as its variant."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
+from ..analysis.definitions import Metrics
 from ..errors import CutraceError
 
 _PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([0-9]))?\}")
 _ODD = re.compile(r"[^A-Za-z0-9._+-]")
 
 
+def environment(run: Metrics, variant: str = "") -> str:
+    """The environment of a run as golden files name it: ``sm_90``, with a variant ``sm_90-cuda13``; "" where no device
+    is known."""
+    capability = run.facts.get("compute capability", "")
+    architecture = "+".join(f"sm_{one.replace('.', '')}" for one in capability.split("+") if one)
+    return "-".join(filter(None, (architecture, variant))) if architecture else ""
+
+
+def recorded_on(run: Metrics) -> str:
+    """On what a run was measured, as reports say it: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
+    words = (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock"))
+    return ", ".join(word + run.facts[name] for word, name in words if run.facts.get(name))
+
+
 def variant(template: str, facts: Mapping[str, str]) -> str:
     """The variant of a template such as ``cuda{cuda}-torch{torch:2}``.
 
-    ``{cuda}`` is CUDA's major version as the capture knows it (``facts``, of :class:`.Metrics`), any other name that of
-    an installed package: its version, without what follows a ``+``; ``:2`` keeps the first two numbers. Raises
+    ``{cuda}`` is CUDA's major version as the capture knows it (``facts``, of :class:`.Metrics`). Any other name is that
+    of an installed package: its version, without what follows a ``+``; ``:2`` keeps the first two numbers. Raises
     :class:`CutraceError` for a package that is not installed.
     """
 
