@@ -33,20 +33,20 @@ CHILD = """
 import json, sys, tempfile, time
 from pathlib import Path
 from cutrace.importers.base import Source, read
-from cutrace.importers.registry import find
+from cutrace.plugins import importer
 
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 
 source = Source.at(Path(sys.argv[1]))
-importer = find(source)
+found = importer(source)
 before = peak()
 with tempfile.TemporaryDirectory() as folder:
     wall, cpu = time.perf_counter(), time.process_time()
-    capture = read(importer, source, Path(folder))
+    capture = read(found, source, Path(folder))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     told = {"seconds": wall, "cpu_seconds": cpu, "peak_mib": peak() - before, "process_mib": peak()}
-    print(json.dumps(told | {"table_mib": capture.stat().st_size / 2**20, "format": importer.name}))
+    print(json.dumps(told | {"table_mib": capture.stat().st_size / 2**20, "format": found.name}))
 """
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import plugins
 from .embedding import CARRIERS
 from .errors import CutraceError
-from .exporters import registry
 from .exporters.base import Compression, Progress, Request
 from .loading import StrPath, listed, opened
 from .outputs import check_output, unwritable
@@ -54,7 +54,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
     check_destination(destination)
-    exporter = registry.find(destination)
+    exporter = plugins.exporter(destination)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
     with _replaced(destination) as temporary:
@@ -64,7 +64,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
 def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> None:
     """Raise :class:`CutraceError` when no trace can be written there, or one of the sources is there, before any work
     is done for it."""
-    check_output(destination, folder=registry.find(destination).folder)
+    check_output(destination, folder=plugins.exporter(destination).folder)
     for source in map(Path, sources):
         if source.exists() and destination.exists() and source.samefile(destination):
             raise CutraceError(f"{destination} is the capture itself: choose another name")

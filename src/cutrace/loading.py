@@ -78,7 +78,7 @@ def as_capture(path: Path, files: ExitStack) -> Path:
         return path
     from .embedding import Damaged, extract
     from .importers.base import DAMAGED, Source, read
-    from .importers.registry import find
+    from .plugins import importer
 
     source, folder, damage = Source.at(path), files.enter_context(scratch()), ""
     try:
@@ -86,9 +86,9 @@ def as_capture(path: Path, files: ExitStack) -> Path:
             return inside
     except Damaged as error:
         damage = str(error)
-    importer = find(source)
+    found = importer(source)
     # The reader of captures says what is wrong with a file that no importer knows.
-    return path if importer is None else read(importer, source, folder, damage)
+    return path if found is None else read(found, source, folder, damage)
 
 
 def _is_capture(path: Path) -> bool:

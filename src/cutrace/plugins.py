@@ -1,58 +1,161 @@
-"""Importers and exporters from other packages.
+"""Formats: which importer reads a file, and which exporter writes one.
 
-A package adds its own by an entry point of the group ``cutrace`` that names a module or object with the hooks below,
-decorated with :data:`hookimpl`::
+cutrace's own formats come first, and a format is imported when it is needed. Other packages are asked only when none
+of cutrace's own formats fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an
+entry point of the group ``cutrace``. It names a module or object with one or both of these functions::
 
     from cutrace.plugins import hookimpl
 
     @hookimpl
     def cutrace_importers():
         return [MyImporter()]
+
+    @hookimpl
+    def cutrace_exporters():
+        return [Exporter("mine", "a table of mine", (".mine",), "my_package.mine:write")]
 """
 
 from __future__ import annotations
 
+import difflib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pluggy
+from .errors import CutraceError
+from .exporters.base import Exporter
 
 if TYPE_CHECKING:
-    from .exporters.base import Exporter
-    from .importers.base import Importer
+    from importlib.metadata import EntryPoint
 
-_GROUP = "cutrace"
+    from .importers.base import Importer, Source
 
-hookspec = pluggy.HookspecMarker(_GROUP)
-hookimpl = pluggy.HookimplMarker(_GROUP)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: cutrace's own importers as ``module:object``, in the order in which they are asked.
+IMPORTERS = (
+    "parquet:PARQUET",
+    "perfetto:PERFETTO",
+    "kineto:KINETO",
+    "chrome:CHROME",
+    "nsys:SQLITE",
+    "nsys:ARROW",
+    "nvprof:NVPROF",
+)
+#: Asked last: it says why a file cannot be read, and what to do about it.
+UNSUPPORTED = ("unsupported:UNSUPPORTED",)
+
+#: cutrace's own exporters.
+EXPORTERS = (
+    Exporter(
+        "perfetto",
+        "a trace for ui.perfetto.dev",
+        (".pftrace", ".pftrace.gz", ".perfetto-trace", ".perfetto-trace.gz"),
+        "cutrace.exporters.perfetto:write",
+    ),
+    Exporter("parquet", "a folder of Parquet files", (".parquet",), "cutrace.exporters.parquet:write", folder=True),
+    Exporter(
+        "sqlite",
+        "a database with the tables of Nsight Systems",
+        (".sqlite", ".sqlite3", ".db"),
+        "cutrace.exporters.sqlite:write",
+    ),
+    Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
+    Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
+    Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
+)
+
+#: What a format of another package has to have.
+_ATTRIBUTES = {
+    "cutrace_importers": ("name", "description", "recognizes", "read"),
+    "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
+}
 
 
-class Hooks:
-    """What a plugin may implement."""
+def hookimpl(function: _Function) -> _Function:
+    """Mark a function of another package as one that cutrace calls."""
+    return function
 
-    @hookspec
-    def cutrace_importers(self) -> list[Importer]:  # type: ignore[empty-body]
-        """Importers, asked before cutrace's own whether they recognise a file that is no capture."""
 
-    @hookspec
-    def cutrace_exporters(self) -> list[Exporter]:  # type: ignore[empty-body]
-        """Exporters, for endings of file names that cutrace itself does not know."""
+def importer(source: Source) -> Importer | None:
+    """The first importer that recognizes the source, None when there is none."""
+    found = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
+    found = found or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
+    return found or next((i for i in _own(UNSUPPORTED) if i.recognizes(source)), None)
+
+
+def exporter(path: Path, name: str | None = None) -> Exporter:
+    """The exporter with this name. Without a name, the one that the ending of the output asks for; the longest ending
+    wins. Raises :class:`CutraceError` when there is none."""
+    found = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
+    if found:
+        return found
+    known = [*EXPORTERS, *others("cutrace_exporters")]
+    if name:
+        hint = _hint(name, [e.name for e in known], "it can be")
+        raise CutraceError(f"there is no format {name!r}: {hint}")
+    endings = [suffix for e in known for suffix in e.suffixes]
+    hint = _hint(path.suffix, endings, "let its name end with one of", [e.suffixes[0] for e in known])
+    raise CutraceError(f"cannot tell the format of {path}: {hint}")
 
 
 @cache
-def manager() -> pluggy.PluginManager:
-    """The plugins that are installed, loaded once."""
-    found = pluggy.PluginManager(_GROUP)
-    found.add_hookspecs(Hooks)
-    found.load_setuptools_entrypoints(_GROUP)
-    return found
+def others(hook: str) -> tuple[Any, ...]:
+    """The formats of other packages, from their functions named ``hook``. Searches all installed packages once."""
+    from importlib.metadata import entry_points
+
+    return tuple(f for entry in entry_points(group="cutrace") for f in _loaded(entry, hook))
 
 
-def importers() -> list[Importer]:
-    """What the installed plugins can read."""
-    return [importer for some in manager().hook.cutrace_importers() for importer in some]
+def _loaded(entry: EntryPoint, hook: str) -> list[Any]:
+    try:
+        function = getattr(entry.load(), hook, None)
+        formats = [] if function is None else list(function())
+        missing = [name for f in formats for name in _ATTRIBUTES[hook] if not hasattr(f, name)]
+        if missing:
+            raise TypeError(f"a format has no {missing[0]}")
+    except Exception as error:
+        _warn(f"The entry point {entry.name!r} ({entry.value})", error)
+        return []
+    return formats
 
 
-def exporters() -> list[Exporter]:
-    """What the installed plugins can write."""
-    return [exporter for some in manager().hook.cutrace_exporters() for exporter in some]
+def _recognizes(importer: Importer, source: Source) -> bool:
+    """Whether an importer of another package recognizes the source."""
+    try:
+        return importer.recognizes(source)
+    except Exception as error:
+        _warn(f"The importer {importer.name!r}", error)
+        return False
+
+
+def _own(names: Iterable[str]) -> Iterator[Importer]:
+    for name in names:
+        module, _, attribute = name.partition(":")
+        yield getattr(import_module(f"cutrace.importers.{module}"), attribute)
+
+
+def _fitting(exporters: Iterable[Exporter], path: Path, name: str | None) -> Exporter | None:
+    if name:
+        return next((e for e in exporters if e.name == name), None)
+    fitting = [(len(suffix), e) for e in exporters for suffix in e.suffixes if path.name.lower().endswith(suffix)]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _warn(what: str, error: Exception) -> None:
+    warnings.warn(
+        f"{what} of another package is skipped, because it failed: {type(error).__name__}: {error}. "
+        "Update or uninstall that package.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _hint(word: str, choice: list[str], otherwise: str, shown: list[str] | None = None) -> str:
+    close = difflib.get_close_matches(word.lower(), choice, 2, 0.6)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"{otherwise} {', '.join(dict.fromkeys(shown or choice))}"

@@ -10,10 +10,11 @@ import pytest
 import zstandard
 
 import cutrace
-from cutrace import BadCapture, plugins
+from cutrace import BadCapture
 from cutrace.importers.base import HEAD, Import, Source
 from cutrace.loading import opened
 from cutrace.runbin import TABLES
+from support.packages import installed
 
 
 class Lines:
@@ -50,24 +51,16 @@ class Lines:
 
 
 @pytest.fixture
-def installed():
-    """A plugin that reads lines, installed."""
-
-    class Plugin:
-        @plugins.hookimpl
-        def cutrace_importers(self):
-            return [Lines()]
-
-    plugin = Plugin()
-    plugins.manager().register(plugin)
-    yield
-    plugins.manager().unregister(plugin)
+def lines(tmp_path_factory):
+    """A package that reads lines, installed."""
+    with installed(tmp_path_factory.mktemp("packages"), "reader_of_lines", cutrace_importers=lambda: [Lines()]):
+        yield
 
 
 TEXT = b"slices\na 10 20\n# 20 50\nb 30 31\nbroken\n"
 
 
-def test_a_file_of_another_tool_opens_as_a_trace(installed, tmp_path):
+def test_a_file_of_another_tool_opens_as_a_trace(lines, tmp_path):
     path = tmp_path / "any.name"
     path.write_bytes(TEXT)
     with cutrace.load(path) as trace:
@@ -77,7 +70,7 @@ def test_a_file_of_another_tool_opens_as_a_trace(installed, tmp_path):
         assert [p.name for p in trace.processes] == ["writer of lines"]
 
 
-def test_every_event_is_accounted_for(installed, tmp_path):
+def test_every_event_is_accounted_for(lines, tmp_path):
     path = tmp_path / "x"
     path.write_bytes(TEXT)
     with cutrace.load(path) as trace:
@@ -91,7 +84,7 @@ def test_every_event_is_accounted_for(installed, tmp_path):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
-def test_compressed_files_are_unpacked_as_they_are_read(installed, tmp_path, pack):
+def test_compressed_files_are_unpacked_as_they_are_read(lines, tmp_path, pack):
     path = tmp_path / "x"
     path.write_bytes(pack(TEXT))
     with cutrace.load(path) as trace:
@@ -111,7 +104,7 @@ def test_the_head_is_short_however_much_a_file_unpacks_to(tmp_path):
     assert len(Source.at(path).head) == HEAD
 
 
-def test_captures_and_other_files_open_as_one(installed, tmp_path, tiny_capture):
+def test_captures_and_other_files_open_as_one(lines, tmp_path, tiny_capture):
     path = tmp_path / "x"
     path.write_bytes(TEXT)
     with opened([tiny_capture, path]) as trace:
@@ -129,14 +122,14 @@ def tiny_capture(tmp_path):
     return path
 
 
-def test_what_nothing_recognises_is_refused_with_what_to_do(installed, tmp_path):
+def test_what_nothing_recognises_is_refused_with_what_to_do(lines, tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"something else")
     with pytest.raises(BadCapture, match=r"not a run\.bin capture"):
         cutrace.load(path)
 
 
-def test_an_importer_that_fails_leaves_nothing_behind(installed, tmp_path, monkeypatch):
+def test_an_importer_that_fails_leaves_nothing_behind(lines, tmp_path, monkeypatch):
     def read(self, source, out):
         out.process(0)
         raise BadCapture("nothing of it can be used")
@@ -152,7 +145,7 @@ def test_an_importer_that_fails_leaves_nothing_behind(installed, tmp_path, monke
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_converting_what_could_not_be_used_whole_ends_with_1_unless_lenient(installed, tmp_path, capsys):
+def test_converting_what_could_not_be_used_whole_ends_with_1_unless_lenient(lines, tmp_path, capsys):
     from cutrace.cli import main
 
     path, out = tmp_path / "x", tmp_path / "x.pftrace"
@@ -165,7 +158,7 @@ def test_converting_what_could_not_be_used_whole_ends_with_1_unless_lenient(inst
         assert out.exists()
 
 
-def test_info_names_what_was_left_out(installed, tmp_path, capsys):
+def test_info_names_what_was_left_out(lines, tmp_path, capsys):
     from cutrace.cli import main
 
     path = tmp_path / "x"

@@ -110,7 +110,7 @@ def quoted(text: str) -> str:
 
 
 def _table(path: Path, request: Request) -> Table:
-    name = request.table or path.name.removesuffix(".gz").removesuffix(".csv")
+    name = request.table or path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:
         raise CutraceError(
             f"there is no table {name!r}: let --table, or the name of the output, say one of {', '.join(TABLES)}"
@@ -119,4 +119,4 @@ def _table(path: Path, request: Request) -> Table:
 
 
 def _packed(raw: IO[bytes], path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, 0)) if path.suffix == ".gz" else raw
+    return cast(IO[bytes], gzip.GzipFile("", "wb", 6, raw, 0)) if path.suffix.lower() == ".gz" else raw

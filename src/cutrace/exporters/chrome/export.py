@@ -44,7 +44,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     if request.compress:
         raise CutraceError(f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz")
     try:
-        if path.name.endswith(".gz"):
+        if path.suffix.lower() == ".gz":
             with gzip.open(path, "wb", _LEVEL) as packed:
                 _Export(trace, cast(BinaryIO, packed), request).run()
         else:

@@ -52,8 +52,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     compress = request.compress
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
-    packed = bool(compress) or path.suffix == ".gz"
-    if compress and path.suffix == ".gz":
+    packed = bool(compress) or path.suffix.lower() == ".gz"
+    if compress and path.suffix.lower() == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
     # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones; having
     # freed something larger once, it keeps them.

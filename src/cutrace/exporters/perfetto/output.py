@@ -39,7 +39,7 @@ class Output:
         # lost on its own, and no id means one thing here and another there. It would be a tenth of a host event.
         self.prefixes, self.bare_prefixes = Blobs(), Blobs()
         self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
-        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
+        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix.lower() == ".gz" else self._raw
 
     @property
     def prefixed(self) -> dict[str, Blobs]:

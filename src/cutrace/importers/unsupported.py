@@ -1,4 +1,4 @@
-"""Files that people have at hand and that cannot be read as they are: what each is, and what to do about it."""
+"""Files that cannot be read as they are: what each is, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NoReturn
 from ..errors import BadCapture
 from .base import Import, Source
 from .chrome import without_mark
+from .tables_sqlite import MAGIC, SqliteTables
 
 #: What a file is and what to do, by how it begins.
 _KNOWN: tuple[tuple[bytes, str], ...] = (
@@ -26,24 +27,33 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
 )
 
 
-class Unread:
-    """Asked last; says what a file is that nobody reads."""
+class Unsupported:
+    """Recognizes what no importer reads, and says what it is."""
 
-    name = "unread"
+    name = "unsupported"
     description = "a file that cannot be read as it is"
 
     def recognizes(self, source: Source) -> bool:
-        return bool(_said(source))
+        return source.head.startswith(MAGIC) or bool(_explanation(source))
 
     def read(self, source: Source, out: Import) -> NoReturn:
-        raise BadCapture(f"{source.path} {_said(source)}.")
+        raise BadCapture(f"{source.path} {_explanation(source) or _database(source)}.")
 
 
-def _said(source: Source) -> str:
+def _explanation(source: Source) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
         return f"is compressed with {source.packed}, and empty or damaged: make it again"
-    return next((said for begin, said in _KNOWN if head.startswith(begin)), "")
+    return next((text for begin, text in _KNOWN if head.startswith(begin)), "")
 
 
-UNREAD = Unread()
+def _database(source: Source) -> str:
+    if source.packed:
+        return "is a compressed database: unpack it first"
+    with SqliteTables(source.path) as tables:
+        if tables.damage or not tables.names:
+            return "is a database without a table that can be read. Export it again"
+    return "is a database that neither Nsight Systems nor nvprof made"
+
+
+UNSUPPORTED = Unsupported()
