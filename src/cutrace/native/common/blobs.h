@@ -2,34 +2,67 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 namespace cutrace {
 
-// Grows only; ids count from 0.
+// Grows only; ids count from 0. Pieces and their entries never move, so that a thread reads those that it knows while
+// another one adds more.
 class Blobs {
  public:
-  static constexpr std::size_t kRoom = 32;  // bytes behind the end that may be read
+  static constexpr std::size_t kRoom = 32;  // bytes behind a piece that may be read
 
   std::uint32_t add(const void* piece, std::size_t size) {
-    const auto* p = static_cast<const std::uint8_t*>(piece);
-    data_.resize(data_.size() - kRoom);
-    data_.insert(data_.end(), p, p + size);
-    begins_.push_back(data_.size());
-    data_.resize(data_.size() + kRoom);
+    if (size + kRoom > free_) {
+      free_ = std::max(kChunk, size + kRoom);
+      chunks_.push_back(std::make_unique<std::uint8_t[]>(free_));
+      next_ = chunks_.back().get();
+    }
+    std::memcpy(next_, piece, size);
+    const Place at = place(size_);
+    if (entries_[at.part] == nullptr) entries_[at.part] = std::make_unique<Piece[]>(kFirst << at.part);
+    entries_[at.part][at.index] = {next_, size};
+    next_ += size + kRoom;
+    free_ -= size + kRoom;
     longest_ = std::max(longest_, size);
-    return static_cast<std::uint32_t>(this->size() - 1);
+    return static_cast<std::uint32_t>(size_++);
   }
-  std::size_t size() const { return begins_.size() - 1; }
+  std::size_t size() const { return size_; }
   std::size_t longest() const { return longest_; }
-  const std::uint8_t* begin(std::size_t id) const { return data_.data() + begins_[id]; }
-  std::size_t length(std::size_t id) const { return begins_[id + 1] - begins_[id]; }
+  const std::uint8_t* begin(std::size_t id) const { return piece(id).begin; }
+  std::size_t length(std::size_t id) const { return piece(id).size; }
 
  private:
-  std::vector<std::uint8_t> data_ = std::vector<std::uint8_t>(kRoom);
-  std::vector<std::size_t> begins_{0};  // and the end of the last piece
+  static constexpr std::size_t kChunk = 1 << 12, kFirst = 64;
+
+  struct Piece {
+    const std::uint8_t* begin = nullptr;
+    std::size_t size = 0;
+  };
+  // Entries lie in parts, each twice as long as the one before.
+  struct Place {
+    std::size_t part, index;
+  };
+  static Place place(std::size_t id) {
+    const std::size_t part = static_cast<std::size_t>(std::bit_width(id / kFirst + 1)) - 1;
+    return {part, id - kFirst * ((std::size_t{1} << part) - 1)};
+  }
+  const Piece& piece(std::size_t id) const {
+    const Place at = place(id);
+    return entries_[at.part][at.index];
+  }
+
+  std::vector<std::unique_ptr<std::uint8_t[]>> chunks_;
+  std::uint8_t* next_ = nullptr;
+  std::size_t free_ = 0;
+  std::array<std::unique_ptr<Piece[]>, 32> entries_;
+  std::size_t size_ = 0;
   std::size_t longest_ = 0;
 };
 

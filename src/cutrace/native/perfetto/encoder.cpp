@@ -56,6 +56,7 @@ struct Bound {
     s.sentinel = op.sentinel;
     s.raw_size = op.raw_size;
     s.blobs = op.kind == OpKind::kBlob ? columns[op.column2].blobs : column.blobs;
+    if (op.kind == OpKind::kBlob) s.raw_size = s.blobs->size();  // others may add pieces meanwhile
     if (op.kind == OpKind::kRepeated) s.values = &columns[op.column2];
     return s;
   }

@@ -38,7 +38,7 @@ struct Step {
   std::uint64_t sentinel = 0;
   const Blobs* blobs = nullptr;
   const AnyColumn* values = nullptr;
-  std::size_t raw_size = 0;
+  std::size_t raw_size = 0;  // kBlob: how many pieces there are
 
   template <typename T>
   std::uint64_t get(std::size_t index) const {
@@ -127,7 +127,7 @@ struct Of {
 
   static std::uint8_t* blob(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t id = value(s, row, p);
-    if (id >= s->blobs->size()) [[unlikely]] throw std::out_of_range("no piece with id " + std::to_string(id));
+    if (id >= s->raw_size) [[unlikely]] throw std::out_of_range("no piece with id " + std::to_string(id));
     at = put_piece(put_tag(at, *s), s->blobs->begin(id), s->blobs->length(id));
     return at;
   }

@@ -1,0 +1,237 @@
+"""Packets on their way to a file: encoded and compressed by several threads, written in order by one.
+
+The bytes of the file depend on what is given to it alone, not on the number of threads.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from ..._native import Blobs, Program, encode
+from ...outputs import create
+from ...runbin import BlockInfo
+
+Stream = tuple[Program, Sequence["np.ndarray | Blobs"]]
+T = TypeVar("T")
+
+#: Bytes of packets that are written, and compressed, together.
+GROUP_SIZE = 4 << 20
+
+#: A call with fewer events is encoded at once: handing it to a thread takes longer.
+_FEW_EVENTS = 1 << 12
+
+#: One thread reads and derives, whatever the number of cores. More threads than these would wait for it.
+_MOST_WORKERS = 4
+
+#: Blocks that are read before they are asked for.
+_BLOCKS_AHEAD = 4
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class PacketFile:
+    """Writes packets to ``path``; a path that ends with .gz is compressed as a whole. ``wrap`` makes a packet that
+    holds a group of packets compressed; several threads call it. Leaving the ``with`` block by an exception removes the
+    file. An error of a thread is raised by a later call, or when the block is left."""
+
+    def __init__(self, path: Path, wrap: Callable[[bytes], bytes] | None = None, workers: int | None = None) -> None:
+        self._path, self._wrap = path, wrap
+        self._workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
+        self._group, self._used = np.empty(GROUP_SIZE, np.uint8), 0
+        self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
+        # Jobs in order, whose packets are not known to be written. Their number bounds the memory.
+        self._sent: deque[Future[None]] = deque()
+        # Packets that wait to be compressed together, and groups that are being compressed. Only the writer uses these.
+        self._gathered: list[np.ndarray] = []
+        self._packed: deque[Future[bytes]] = deque()
+        self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
+        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
+        many = self._workers > 1
+        self._pool: Executor = ThreadPoolExecutor(self._workers) if many else _AtOnce()
+        self._writer: Executor = ThreadPoolExecutor(1) if many else _AtOnce()
+
+    def put(self, packets: bytes) -> None:
+        """Write encoded packets."""
+        if self._used + len(packets) > len(self._group):
+            self._send_group()
+        if len(packets) > len(self._group):
+            self._send(_done([np.frombuffer(packets, np.uint8)]))
+            return
+        self._group[self._used : self._used + len(packets)] = np.frombuffer(packets, np.uint8)
+        self._used += len(packets)
+
+    def events(
+        self,
+        streams: Sequence[Stream],
+        offsets: np.ndarray,
+        pieces: np.ndarray,
+        clocks: np.ndarray,
+        *,
+        which: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+        first: int = 0,
+    ) -> None:
+        """Encode events in segments (see ``cutrace._native.encode``), beginning with event ``first``. The arrays must
+        not be changed afterwards."""
+        stop, clocks = int(offsets[-1]), clocks.copy()
+        if stop - first < _FEW_EVENTS:
+            self._used, first = encode(self._group, self._used, streams, offsets, pieces, clocks, first, which, rows)
+        if first < stop:
+            self._send_group()
+            self._send(self._pool.submit(self._encode, streams, offsets, pieces, clocks, first, which, rows))
+
+    def read_ahead(self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]) -> Callable[[BlockInfo], T]:
+        """The function ``read``, whose results for ``blocks`` (each asked for once, about in this order) are made
+        before they are asked for."""
+        if self._workers < 2:
+            return read
+        left = deque(blocks)
+        ready: dict[int, Future[T]] = {}
+
+        def advance() -> None:
+            while left and len(ready) < _BLOCKS_AHEAD:
+                block = left.popleft()
+                ready[block.offset] = self._pool.submit(read, block)
+
+        def result(block: BlockInfo) -> T:
+            advance()
+            job = ready.pop(block.offset, None)
+            if job is None and block in left:
+                left.remove(block)
+            advance()
+            return read(block) if job is None else job.result()
+
+        return result
+
+    def __enter__(self) -> PacketFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            with ExitStack() as last:
+                last.callback(self._raw.close)
+                last.callback(self._file.close)
+                last.callback(self._writer.shutdown, cancel_futures=True)
+                last.callback(self._pool.shutdown, cancel_futures=True)
+                if kind is None:
+                    self._finish()
+        except BaseException as failure:
+            kind = type(failure)
+            raise
+        finally:
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
+
+    # The caller's thread
+
+    def _send_group(self) -> None:
+        """Send the packets gathered so far."""
+        if self._used:
+            group, self._group = self._group[: self._used], self._buffer()
+            self._used = 0
+            self._send(_done([group]))
+
+    def _finish(self) -> None:
+        """Write all packets."""
+        self._send_group()
+        while self._sent:
+            self._sent.popleft().result()
+        self._pack()
+        self._drain(0)
+
+    def _send(self, packets: Future[list[np.ndarray]]) -> None:
+        """Let packets be written behind those sent before."""
+        self._sent.append(self._writer.submit(self._write, packets))
+        while len(self._sent) > self._workers + 2:
+            self._sent.popleft().result()
+
+    # The threads of the pool
+
+    def _encode(
+        self,
+        streams: Sequence[Stream],
+        offsets: np.ndarray,
+        pieces: np.ndarray,
+        clocks: np.ndarray,
+        event: int,
+        which: np.ndarray | None,
+        rows: np.ndarray | None,
+    ) -> list[np.ndarray]:
+        """The packets of events, each array at most a group unless one packet is larger."""
+        parts, stop, buffer = [], int(offsets[-1]), self._buffer()
+        while event < stop:
+            size, event = encode(buffer, 0, streams, offsets, pieces, clocks, event, which, rows)
+            if size:
+                parts.append(buffer[:size])
+            if event < stop:
+                buffer = self._buffer() if size else np.empty(2 * len(buffer), np.uint8)
+        return parts
+
+    def _buffer(self) -> np.ndarray:
+        """Memory for a group: the system need not clear what was used before."""
+        try:
+            return self._spare.get_nowait()
+        except Empty:
+            return np.empty(GROUP_SIZE, np.uint8)
+
+    # The writer's thread
+
+    def _write(self, packets: Future[list[np.ndarray]]) -> None:
+        for part in packets.result():
+            if self._wrap is None:
+                self._out(part.data)
+                self._give_back(part)
+                continue
+            if sum(map(len, self._gathered)) + len(part) > GROUP_SIZE:
+                self._pack()
+                self._drain(self._workers)
+            self._gathered.append(part)
+
+    def _pack(self) -> None:
+        """Let the gathered packets be compressed."""
+        if self._gathered and self._wrap:
+            self._packed.append(self._pool.submit(self._wrap, b"".join(part.data for part in self._gathered)))
+            for part in self._gathered:
+                self._give_back(part)
+            self._gathered.clear()
+
+    def _drain(self, left: int) -> None:
+        """Write compressed groups until so many are left."""
+        while len(self._packed) > left:
+            self._out(self._packed.popleft().result())
+
+    def _out(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while len(view):
+            view = view[self._file.write(view) :]
+
+    def _give_back(self, part: np.ndarray) -> None:
+        if isinstance(part.base, np.ndarray) and len(part.base) == GROUP_SIZE:
+            self._spare.put(part.base)
+
+
+class _AtOnce(Executor):
+    """Runs what is submitted before it returns: on one core, threads would only take turns."""
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return _done(call(*args, **kwargs))
+
+
+def _done(result: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(result)
+    return future
