@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, training_steps
+from cutrace.analysis import reports
 from cutrace.analysis.distribution import QUANTILE_ERROR
 from cutrace.analysis.reports import REPORTS, tables
+from cutrace.analysis.stats import collect
 from cutrace.analysis.tables import Column, Table
 from cutrace.errors import CutraceError
 from support.plain_stats import work
@@ -114,6 +117,32 @@ def test_streams_of_several_contexts_say_which(tmp_path):
         c.kernel(c.launch("k"), 10, 20)
         c.kernel(c.launch("k"), 10, 20, context=2)
     assert [r["stream"] for r in table(tmp_path / "a.bin", "stream_sum")] == ["1/7", "2/7"]
+
+
+def test_rows_of_streams_do_not_look_at_all_streams(tmp_path, monkeypatch):
+    """The work for many streams is linear: streams are looked through a few times, not once a row."""
+    streams = 300
+    with Capture(tmp_path / "a.bin") as c:
+        for stream in range(streams):
+            c.api("cudaLaunchKernel", 10 * stream, 10 * stream + 5, correlation=stream + 1)
+            c.kernel(c.launch("k"), 10 * stream, 10 * stream + 5, stream=stream, correlation=stream + 1)
+    seen = 0
+
+    class Counting(tuple):
+        def __iter__(self):
+            nonlocal seen
+            seen += len(self)
+            return super().__iter__()
+
+    def collected(*arguments):
+        found = collect(*arguments)
+        return replace(found, streams=Counting(found.streams))
+
+    monkeypatch.setattr(reports, "collect", collected)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        rows = {one.name: len(list(one.rows)) for one in tables(trace, list(REPORTS))}
+    assert rows["stream_sum"] == rows["idle_sum"] == rows["cuda_gpu_trace"] == streams
+    assert seen < 10 * streams
 
 
 def test_what_computation_hides(capture):

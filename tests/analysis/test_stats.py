@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
-from cutrace.analysis import overlap, projection, sweep
+from cutrace.analysis import projection, sweep
 from cutrace.analysis.calls import plain_name
+from cutrace.analysis.gpu import Gpus
 from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.reports import REPORTS, tables
 from cutrace.analysis.stats import Options, collect
@@ -456,7 +457,7 @@ def test_overlaps_count_each_moment_once(intervals, pieces):
     start = np.array([start for _, start, _ in intervals], np.int64)
     end = start + np.array([length for _, _, length in intervals], np.int64)
     # Launch 0 computes and launch 1 communicates.
-    uses = overlap.GpuUses(np.array([False, True]))
+    uses = Gpus(np.array([False, True]))
     for at in range(0, len(intervals), pieces):
         part = slice(at, at + pieces)
         uses.add(SimpleNamespace(work=SimpleNamespace(

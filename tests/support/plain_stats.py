@@ -13,8 +13,8 @@ import numpy as np
 
 import cutrace
 from cutrace.analysis.calls import plain_name
+from cutrace.analysis.gpu import communicates
 from cutrace.analysis.names import normalize_kernel
-from cutrace.analysis.overlap import communicates
 from cutrace.runbin import TABLES, Writer
 from cutrace.trace import Trace
 

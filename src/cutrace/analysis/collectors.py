@@ -1,22 +1,25 @@
-"""How each part of the statistics is counted: one class a part, which takes in window after window of a sweep."""
+"""How each part of the statistics is counted, window after window of a sweep."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from .._native import Keys, Levels
+from .._native import Keys
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
+from ..trace.rows import by_value
 from .calls import plain_name
-from .distribution import Distributions
+from .distribution import Distributions, Spread
+from .gpu import Gpus, GpuUse, Streams, StreamUse, communicates
 from .names import UNKNOWN
-from .overlap import GpuUses, communicates
 from .projection import Projected, Projection
 from .stats import (
     CallUse,
@@ -37,81 +40,123 @@ from .stats import (
     Timed,
     UnifiedMemoryUse,
 )
-from .streams import Streams
 from .sweep import Columns, Stream, Window
 from .words import COPIES, GPU_SLICES, RANGE_STYLES, UNIFIED_MEMORY, word
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
+_DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """A number for each row of ``launches`` or ``functions``, rows of one name the same, and the names by number."""
+
+    numbers: np.ndarray
+    names: list[str]
+
+    @classmethod
+    def of(cls, labels: Iterable[str]) -> Numbering:
+        known: dict[str, int] = {}
+        numbers = np.array([known.setdefault(label, len(known)) for label in labels], np.uint32)
+        return cls(numbers, list(known))
+
+
+class Context:
+    """What the collectors of one call share."""
+
+    def __init__(self, trace: Trace, options: Options) -> None:
+        self.trace, self.options, self.text = trace, options, trace.strings.__getitem__
+
+    @cached_property
+    def kernels(self) -> Numbering:
+        """The names of kernels by launch configuration."""
+        strings, which = np.unique(self.trace.launches["name"], return_inverse=True)
+        found = Numbering.of(self.options.names(self.text(i)) or UNKNOWN for i in strings.tolist())
+        return Numbering(found.numbers[which.reshape(-1)], found.names)
+
+    @cached_property
+    def functions(self) -> Numbering:
+        """The names of API functions."""
+        names = self.trace.strings.take(self.trace.functions["name"]).tolist()
+        return Numbering.of(plain_name(name) or "(unknown call)" for name in names)
+
+    @cached_property
+    def configurations(self) -> tuple[np.ndarray, _Groups]:
+        """A number for each launch configuration, equal ones the same; and by number its name and fields."""
+        groups, launches = _Groups(), self.trace.launches
+        fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
+        return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
+
+    @cached_property
+    def communicating(self) -> np.ndarray:
+        """By launch configuration, whether its kernel communicates."""
+        strings, which = np.unique(self.trace.launches["name"], return_inverse=True)
+        found: np.ndarray = np.array([communicates(self.text(i)) for i in strings.tolist()], bool)[which.reshape(-1)]
+        return found
 
 
 class Collector(ABC):
-    """A part of the statistics. It is given the windows of one process after the other, and asked once at the end."""
+    """A part of the statistics. It takes in the windows of one process after the other."""
 
-    #: The tables that windows have to have.
+    #: The tables whose rows it takes in, and others that windows have to have.
     tables: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     #: Whether it looks at the calls behind GPU work.
     joins: bool = False
+    #: Whether each process gets a collector of its own.
+    each_process: bool = False
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        self.trace, self.options = trace, options
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
     @abstractmethod
     def add(self, window: Window) -> None:
         """Take in a window."""
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        """All windows of the process were taken in."""
-        return
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
+        """All windows of the process were taken in. The rows of the field that are complete now."""
+        return ()
 
-    @abstractmethod
     def result(self) -> Iterable[Any]:
-        """The rows of the field."""
-
-    def text(self, number: int) -> str:
-        return self.trace.strings[number]
+        """The rows of the field that no call of :meth:`end` gave, after all processes."""
+        return ()
 
 
 class _Groups:
-    """Groups of rows that agree in so many columns, numbered from 0 in the order of first appearance."""
+    """Groups of rows that agree in all columns, numbered from 0 in the order of first appearance."""
 
-    def __init__(self, columns: int) -> None:
-        self._keys = Keys(columns)
+    def __init__(self) -> None:
+        self._keys: Keys | None = None
         self.values: list[tuple[int, ...]] = []
 
     def of(self, *columns: np.ndarray) -> np.ndarray:
         """The number of each row's group."""
+        if self._keys is None:
+            self._keys = Keys(len(columns))
         numbers, new = self._keys.ids(columns)
         self.values += zip(*(column[new].tolist() for column in columns), strict=True)
         return numbers
 
 
-def _numbered(labels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """A number for each label, equal ones the same, and the labels by number."""
-    known = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return np.array([known[label] for label in labels], np.uint32), list(known)
+class _Counts:
+    """How many rows each group has."""
 
+    def __init__(self) -> None:
+        self._counts = np.zeros(0, np.int64)
 
-def _kernel_names(trace: Trace, name: Callable[[str], str]) -> tuple[np.ndarray, list[str]]:
-    """By launch configuration the number of its kernel's name, and the names by number."""
-    strings, which = np.unique(trace.launches["name"], return_inverse=True)
-    numbers, names = _numbered([name(trace.strings[i]) or UNKNOWN for i in strings.tolist()])
-    return numbers[which.reshape(-1)], names
+    def add(self, groups: np.ndarray) -> None:
+        more = np.bincount(groups, minlength=len(self._counts))
+        more[: len(self._counts)] += self._counts
+        self._counts = more
 
-
-def _function_names(trace: Trace) -> tuple[np.ndarray, list[str]]:
-    """The same by API function."""
-    return _numbered([plain_name(n) or "(unknown call)" for n in trace.strings.take(trace.functions["name"]).tolist()])
+    def __getitem__(self, group: int) -> int:
+        return int(self._counts[group]) if group < len(self._counts) else 0
 
 
 def _duration(rows: Columns) -> np.ndarray:
     duration: np.ndarray = rows["end"] - rows["start"]
     return duration
-
-
-def _rows(window: Window, table: str) -> Columns | None:
-    """The rows of a table; None when there are none."""
-    return window.tables.get(table) or None
 
 
 def _sizes(numbers: np.ndarray) -> np.ndarray:
@@ -120,511 +165,387 @@ def _sizes(numbers: np.ndarray) -> np.ndarray:
     return sizes
 
 
-class Kernels(Collector):
-    tables = ("kernels",)
+@dataclass(frozen=True)
+class Grouping:
+    """Rows of some ``tables`` in groups: ``key`` gives the columns in which the rows of a group agree, ``values`` the
+    numbers of each row whose spread is wanted, ``marked`` the rows that are counted apart. ``row`` makes the row of the
+    field, of the key of a group, its spreads, and how many of its rows are marked where that was asked for."""
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._group, self._names = _kernel_names(trace, options.names)
-        self._times = Distributions()
-        self._short = np.zeros(len(self._names), np.int64)
-
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, "kernels"):
-            group, duration = self._group.take(rows["launch"]), _duration(rows)
-            self._times.add(group, duration)
-            self._short += np.bincount(group[duration < self.options.short_ns], minlength=len(self._names))
-
-    def result(self) -> Iterator[KernelUse]:
-        for name, time, short in zip(self._names, self._times.spreads(), self._short.tolist(), strict=False):
-            if time.count:
-                yield KernelUse(name, time, short)
+    tables: tuple[str, ...]
+    key: Callable[[Context, Columns], Sequence[np.ndarray]]
+    row: Callable[..., Any]
+    values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (_duration(rows),)
+    marked: Callable[[Context, Columns], np.ndarray] | None = None
 
 
-_DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
+class Grouped(Collector):
+    """Rows in groups, and how some numbers are spread in each."""
 
-
-class Configurations(Collector):
-    tables = ("kernels",)
-
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        names, self._names = _kernel_names(trace, options.names)
-        fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
-        self._groups = _Groups(1 + len(fields))
-        self._group = self._groups.of(names, *(trace.launches[f] for f in fields))
-        self._times = Distributions()
+    def __init__(self, context: Context, grouping: Grouping) -> None:
+        super().__init__(context)
+        self.tables, self.grouping = grouping.tables, grouping
+        self.groups, self._marked = _Groups(), _Counts()
+        self._spreads: tuple[Distributions, ...] = ()
 
     def add(self, window: Window) -> None:
-        if rows := _rows(window, "kernels"):
-            self._times.add(self._group.take(rows["launch"]), _duration(rows))
+        for table in self.grouping.tables:
+            if rows := window.tables.get(table):
+                self.count(self.groups.of(*self.grouping.key(self.context, rows)), rows)
 
-    def result(self) -> Iterator[ConfigurationUse]:
-        for key, time in zip(self._groups.values, self._times.spreads(), strict=False):
-            if time.count:
-                name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = key
-                grid, block, cluster = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
-                found = Configuration(self._names[name], grid, block, cluster, registers, (static, dynamic))
-                yield ConfigurationUse(found, time)
+    def count(self, group: np.ndarray, rows: Columns) -> None:
+        """Take in rows, each with its group."""
+        self.spread(group, *self.grouping.values(rows))
+        if self.grouping.marked:
+            self._marked.add(group[self.grouping.marked(self.context, rows)])
 
+    def spread(self, group: np.ndarray, *values: np.ndarray) -> None:
+        """Take in the numbers of rows."""
+        self._spreads = self._spreads or tuple(Distributions() for _ in values)
+        for spread, numbers in zip(self._spreads, values, strict=True):
+            spread.add(group, numbers)
 
-class Api(Collector):
-    tables = ("api_calls",)
+    def result(self) -> Iterator[Any]:
+        found = zip(*(spread.spreads() for spread in self._spreads), strict=True)
+        for group, (key, spreads) in enumerate(zip(self.groups.values, found, strict=True)):
+            yield self.grouping.row(self.context, key, *spreads, *self.more(group))
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._group, self._names = _function_names(trace)
-        self._failing = trace.functions["status"] != 0
-        self._times = Distributions()
-        self._failed = np.zeros(len(self._names), np.int64)
-
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, "api_calls"):
-            group = self._group.take(rows["function"])
-            self._times.add(group, _duration(rows))
-            failed = self._failing.take(rows["function"])
-            if failed.any():
-                self._failed += np.bincount(group[failed], minlength=len(self._names))
-
-    def result(self) -> Iterator[CallUse]:
-        for name, time, failed in zip(self._names, self._times.spreads(), self._failed.tolist(), strict=False):
-            if time.count:
-                yield CallUse(name, time, failed)
+    def more(self, group: int) -> tuple[Any, ...]:
+        """What else there is to know of a group."""
+        return (self._marked[group],) if self.grouping.marked else ()
 
 
-class MemoryOperations(Collector):
-    tables = ("memcpys", "memsets")
-
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        # Kinds of copies have one byte; 256 stands for fills.
-        self._times, self._bytes = Distributions(), Distributions()
-
-    def add(self, window: Window) -> None:
-        for table in self.tables:
-            if rows := _rows(window, table):
-                kind = rows["kind"] if table == "memcpys" else 256
-                self._times.add(kind, _duration(rows))
-                self._bytes.add(kind, _sizes(rows["bytes"]))
-
-    def result(self) -> Iterator[MemoryOperationUse]:
-        for kind, (time, size) in enumerate(zip(self._times.spreads(), self._bytes.spreads(), strict=True)):
-            if time.count:
-                name = "[CUDA memset]" if kind == 256 else f"[CUDA memcpy {word(COPIES, kind)}]"
-                yield MemoryOperationUse(name, time, size)
+def _kernel(c: Context, rows: Columns) -> tuple[np.ndarray]:
+    return (c.kernels.numbers.take(rows["launch"]),)
 
 
-class Copies(Collector):
-    tables = ("memcpys",)
-
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._groups = _Groups(4)
-        self._times, self._bytes = Distributions(), Distributions()
-
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, "memcpys"):
-            sizes = _sizes(rows["bytes"])
-            # frexp() gives the number of bits: of a float64 up to 2^53 exactly, and beyond there are no copies.
-            bits = np.frexp(sizes.astype(np.float64))[1].astype(np.uint8)
-            group = self._groups.of(rows["kind"], rows["source_memory"], rows["destination_memory"], bits)
-            self._times.add(group, _duration(rows))
-            self._bytes.add(group, sizes)
-
-    def result(self) -> Iterator[CopyUse]:
-        parts = zip(self._groups.values, self._times.spreads(), self._bytes.spreads(), strict=True)
-        for (kind, source, destination, bits), time, size in parts:
-            at_least = 1 << (bits - 1) if bits else 0
-            memories = word(MEMORY_KINDS, source), word(MEMORY_KINDS, destination)
-            yield CopyUse(word(COPIES, kind), *memories, at_least, time, size)
+def _configuration(c: Context, key: tuple[int, ...], time: Spread) -> ConfigurationUse:
+    name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = c.configurations[1].values[key[0]]
+    shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
+    return ConfigurationUse(Configuration(c.kernels.names[name], *shape, registers, (static, dynamic)), time)
 
 
-class _Sliced(Collector):
-    """Slices of the host of one table by ``fields``, with what they have on the GPU."""
+def _function(c: Context, rows: Columns) -> tuple[np.ndarray]:
+    return (c.functions.numbers.take(rows["function"]),)
+
+
+def _failed(c: Context, rows: Columns) -> np.ndarray:
+    failed: np.ndarray = c.trace.functions["status"].take(rows["function"]) != 0
+    return failed
+
+
+def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
+    return _duration(rows), _sizes(rows["bytes"])
+
+
+_FILL = 256  # kinds of copies have one byte
+
+
+def _operation(c: Context, rows: Columns) -> tuple[np.ndarray]:
+    return (rows["kind"].astype(np.uint16) if "kind" in rows else np.full(len(rows), _FILL, np.uint16),)
+
+
+def _operations(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> MemoryOperationUse:
+    name = "[CUDA memset]" if key[0] == _FILL else f"[CUDA memcpy {word(COPIES, key[0])}]"
+    return MemoryOperationUse(name, time, size)
+
+
+def _copy(c: Context, rows: Columns) -> tuple[np.ndarray, ...]:
+    # frexp() gives the number of bits: of a float64 up to 2^53 exactly, and beyond there are no copies.
+    bits = np.frexp(_sizes(rows["bytes"]).astype(np.float64))[1].astype(np.uint8)
+    return rows["kind"], rows["source_memory"], rows["destination_memory"], bits
+
+
+def _copies(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> CopyUse:
+    kind, source, destination, bits = key
+    memories = word(MEMORY_KINDS, source), word(MEMORY_KINDS, destination)
+    return CopyUse(word(COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
+
+
+def _gpu_slices(c: Context, key: tuple[int, ...], time: Spread) -> GpuSliceUse:
+    return GpuSliceUse(c.text(key[0]), time, GPU_SLICES.get(key[2], "other"), c.text(key[1]))
+
+
+def _unified(c: Context, key: tuple[int, ...], time: Spread, value: Spread) -> UnifiedMemoryUse:
+    name, in_bytes = UNIFIED_MEMORY.get(key[0], (f"unknown ({key[0]})", False))
+    return UnifiedMemoryUse(name, time, value, in_bytes)
+
+
+def _execution(c: Context, key: tuple[int, ...], *spreads: Spread) -> ExecutionUse:
+    return ExecutionUse(c.functions.names[key[0]], c.kernels.names[key[1]], *spreads)
+
+
+def _fields(*names: str) -> Callable[[Context, Columns], Sequence[np.ndarray]]:
+    return lambda c, rows: [rows[name] for name in names]
+
+
+def _kinds(table: str, field: str, words: dict[int, str]) -> Grouping:
+    """Rows by one field, a number with a word."""
+    return Grouping((table,), _fields(field), lambda c, key, time: Timed(word(words, key[0]), time))
+
+
+class Sliced(Grouped):
+    """Slices of the host, with what they have on the GPU. ``projects`` says which slices are on one thread from begin
+    to end: what was launched in others is not known."""
 
     joins = True
-    table: str = ""
-    fields: tuple[str, ...] = ()
+    needs = (*GPU_WORK, "api_calls")
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self.groups = _Groups(len(self.fields))
-        self.times, self.projection = Distributions(), Projection()
+    def __init__(self, context: Context, grouping: Grouping, projects: Callable[[Columns], np.ndarray]) -> None:
+        super().__init__(context, grouping)
+        self._projects, self.projection = projects, Projection()
 
     def add(self, window: Window) -> None:
-        if rows := _rows(window, self.table):
-            group = self.groups.of(*(rows[name] for name in self.fields))
-            self.times.add(group, _duration(rows))
-            at = self.projects(rows)
-            slices = (rows["thread"], rows["start"], rows["end"], group)
-            self.projection.add(*(slices if at.all() else (column[at] for column in slices)))
+        super().add(window)
         if len(window.work):
             self.launch(window)
+
+    def count(self, group: np.ndarray, rows: Columns) -> None:
+        super().count(group, rows)
+        at = self._projects(rows)
+        slices = (rows["thread"], rows["start"], rows["end"], group)
+        self.projection.add(*(slices if at.all() else (column[at] for column in slices)))
 
     def launch(self, window: Window) -> None:
         self.projection.launch(window.work)
 
-    @abstractmethod
-    def projects(self, rows: Columns) -> np.ndarray:
-        """Which slices are on one thread from begin to end, so that it is said what was launched in them."""
-
-    def end(self, process: int, streams: list[Stream]) -> None:
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
         self.projection.finish()
+        return ()
 
-    def found(self) -> Iterator[tuple[tuple[int, ...], Any, Projected]]:
-        projected = self.projection.projected()
-        for number, (key, time) in enumerate(zip(self.groups.values, self.times.spreads(), strict=True)):
-            yield key, time, projected[number] if number < len(projected) else Projected()
+    @cached_property
+    def _projected(self) -> list[Projected]:
+        return self.projection.projected()
 
-
-class Ranges(_Sliced):
-    tables = (*GPU_WORK, "api_calls", "nvtx_ranges")
-    table, fields = "nvtx_ranges", ("name", "domain", "kind")
-
-    def projects(self, rows: Columns) -> np.ndarray:
-        on_one: np.ndarray = rows["thread"] == rows["end_thread"]
-        return on_one
-
-    def result(self) -> Iterator[RangeUse]:
-        for (name, domain, style), time, projected in self.found():
-            yield RangeUse(self.text(name), time, self.text(domain), word(RANGE_STYLES, style), projected)
+    def more(self, group: int) -> tuple[Any, ...]:
+        return (self._projected[group] if group < len(self._projected) else Projected(),)
 
 
-class RangeKernelUses(Ranges):
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._kernel, self._kernels = _kernel_names(trace, options.names)
+class RangeKernelUses(Sliced):
+    """The kernels of each name that were launched in slices of each group."""
 
     def launch(self, window: Window) -> None:
-        work = window.work
-        name = np.where(work.table == _KERNELS, self._kernel.take(work.launch).astype(np.int64), -1)
+        work, names = window.work, self.context.kernels.numbers
+        name = np.where(work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1)
         self.projection.launch(work, name)
 
-    def result(self) -> Iterator[RangeKernels]:  # type: ignore[override]
+    def result(self) -> Iterator[RangeKernels]:
         for group, kernel, time in self.projection.kernels():
-            name, domain, style = self.groups.values[group]
-            yield RangeKernels(
-                self.text(name), self.text(domain), word(RANGE_STYLES, style), self._kernels[kernel], time
-            )
+            name, domain, style = _range(self.context, self.groups.values[group])
+            yield RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
 
 
-class Host(_Sliced):
-    tables = (*GPU_WORK, "api_calls", "host_slices")
-    table, fields = "host_slices", ("name", "category", "kind")
-    _asynchronous = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
-
-    def projects(self, rows: Columns) -> np.ndarray:
-        on_thread: np.ndarray = (rows["track"] == 0) & (rows["kind"] != self._asynchronous)
-        return on_thread
-
-    def result(self) -> Iterator[HostUse]:
-        for (name, category, kind), time, projected in self.found():
-            yield HostUse(self.text(name), time, word(HOST_SLICE_KINDS, kind), self.text(category), projected)
+def _range(c: Context, key: tuple[int, ...]) -> tuple[str, str, str]:
+    return c.text(key[0]), c.text(key[1]), word(RANGE_STYLES, key[2])
 
 
-class GpuSlices(Collector):
-    tables = ("gpu_slices",)
+def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> RangeUse:
+    name, domain, style = _range(c, key)
+    return RangeUse(name, time, domain, style, projected)
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._groups, self._times = _Groups(3), Distributions()
 
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, "gpu_slices"):
-            self._times.add(self._groups.of(rows["name"], rows["category"], rows["kind"]), _duration(rows))
+def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> HostUse:
+    return HostUse(c.text(key[0]), time, word(HOST_SLICE_KINDS, key[2]), c.text(key[1]), projected)
 
-    def result(self) -> Iterator[GpuSliceUse]:
-        for (name, category, kind), time in zip(self._groups.values, self._times.spreads(), strict=True):
-            yield GpuSliceUse(self.text(name), time, GPU_SLICES.get(kind, "other"), self.text(category))
+
+_ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
+
+
+def _on_thread(rows: Columns) -> np.ndarray:
+    on_thread: np.ndarray = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
+    return on_thread
+
+
+def _on_one_thread(rows: Columns) -> np.ndarray:
+    on_one: np.ndarray = rows["thread"] == rows["end_thread"]
+    return on_one
 
 
 class StreamUses(Collector):
-    tables = (*GPU_WORK, "api_calls")
-    joins = True
+    needs = (*GPU_WORK, "api_calls")
+    joins = each_process = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._found: list[Any] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        options = self.options
-        self._streams = Streams(consecutive_ns=options.consecutive_ns, full_queue=options.full_queue)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._streams = Streams(context.options.consecutive_ns, context.options.full_queue)
 
     def add(self, window: Window) -> None:
         self._streams.add(window)
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        self._found += self._streams.uses(process, streams)
-        self._begin()
-
-    def result(self) -> list[Any]:
-        return self._found
+    def end(self, process: int, streams: list[Stream]) -> Iterable[StreamUse]:
+        return self._streams.uses(process, streams)
 
 
-class Gpus(Collector):
-    tables = GPU_WORK
+class GpuUses(Collector):
+    needs = GPU_WORK
+    each_process = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        strings, which = np.unique(trace.launches["name"], return_inverse=True)
-        names = np.array([communicates(trace.strings[i]) for i in strings.tolist()], bool)
-        self._communicating = names[which.reshape(-1)]
-        self._uses = GpuUses(self._communicating)
-        self._found: list[Any] = []
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._gpus = Gpus(context.communicating)
 
     def add(self, window: Window) -> None:
-        self._uses.add(window)
+        self._gpus.add(window)
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        self._found += self._uses.uses(process)
-        self._uses = GpuUses(self._communicating)
-
-    def result(self) -> list[Any]:
-        return self._found
+    def end(self, process: int, streams: list[Stream]) -> Iterable[GpuUse]:
+        return self._gpus.uses(process)
 
 
 class _Launched:
     """The kernels of a window whose calls are known: arrays with times in ns, as :class:`.stats.LaunchUse` has them.
-    ``all`` is the number of all kernels."""
+    ``all`` is the number of all kernels, ``launch`` the launch configuration and ``function`` the API function."""
 
     def __init__(self, window: Window) -> None:
         work, calls = window.work, window.work.calls
         kernel = work.table == _KERNELS
         self.all = int(np.count_nonzero(kernel))
         kernel &= calls.known
-        self._at = None if kernel.all() else np.flatnonzero(kernel)
-        start, end, called, returned = (self._of(column) for column in (work.start, work.end, calls.start, calls.end))
+        columns = (work.start, work.end, calls.start, calls.end, work.launch, calls.function)
+        if not kernel.all():
+            columns = tuple(column[kernel] for column in columns)
+        start, end, called, returned, self.launch, self.function = columns
         self.time, self.call = end - start, returned - called
         self.latency, self.queue = start - called, np.maximum(start - returned, 0)
-        self._work = work
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    @property
-    def launch(self) -> np.ndarray:
-        return self._of(self._work.launch)
-
-    @property
-    def function(self) -> np.ndarray:
-        return self._of(self._work.calls.function)
-
-    def _of(self, column: np.ndarray) -> np.ndarray:
-        return column if self._at is None else column.take(self._at)
 
 
 class Launches(Collector):
-    tables = ("kernels", "api_calls")
-    joins = True
+    needs = ("kernels", "api_calls")
+    joins = each_process = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._found: list[LaunchUse] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._call, self._latency, self._queue = Distributions(), Distributions(), Distributions()
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._times = tuple(Distributions() for _ in range(3))
         self._kernels = self._bound = self._short = self._early = 0
 
     def add(self, window: Window) -> None:
         found = _Launched(window)
-        self._kernels += found.all
-        if not len(found):
-            return
-        for times, values in (
-            (self._call, found.call),
-            (self._latency, np.maximum(found.latency, 0)),
-            (self._queue, found.queue),
-        ):
+        for times, values in zip(self._times, (found.call, np.maximum(found.latency, 0), found.queue), strict=True):
             times.add(0, values)
+        self._kernels += found.all
         self._bound += int(np.count_nonzero(found.time < found.call))
-        self._short += int(np.count_nonzero(found.time < self.options.short_ns))
+        self._short += int(np.count_nonzero(found.time < self.context.options.short_ns))
         self._early += int(np.count_nonzero(found.latency < 0))
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        if len(self._call):
-            call, latency, queue = (part.spreads()[0] for part in (self._call, self._latency, self._queue))
-            self._found.append(
-                LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
-            )
-        self._begin()
-
-    def result(self) -> list[LaunchUse]:
-        return self._found
+    def end(self, process: int, streams: list[Stream]) -> Iterable[LaunchUse]:
+        if all(map(len, self._times)):
+            call, latency, queue = (times.spreads()[0] for times in self._times)
+            yield LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
 
 
-class Executions(Collector):
-    tables = ("kernels", "api_calls")
+class Executions(Grouped):
+    needs = ("kernels", "api_calls")
     joins = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._kernel, self._kernels = _kernel_names(trace, options.names)
-        self._function, self._functions = _function_names(trace)
-        self._groups = _Groups(2)
-        self._times = tuple(Distributions() for _ in range(4))
-
     def add(self, window: Window) -> None:
-        found = _Launched(window)
-        if not len(found):
-            return
-        group = self._groups.of(self._function.take(found.function), self._kernel.take(found.launch))
-        total = np.maximum(found.latency + found.time, 0)
-        for times, values in zip(self._times, (found.call, found.queue, found.time, total), strict=True):
-            times.add(group, values)
-
-    def result(self) -> Iterator[ExecutionUse]:
-        for (function, kernel), *spreads in zip(
-            self._groups.values, *(times.spreads() for times in self._times), strict=True
-        ):
-            yield ExecutionUse(self._functions[function], self._kernels[kernel], *spreads)
-
-
-class _Kinds(Collector):
-    """Rows of one table with a begin and an end, by one field that is a number with a word."""
-
-    field: str = "kind"
-    words: dict[int, str] = {}
-
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._groups, self._times = _Groups(1), Distributions()
-
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, self.tables[0]):
-            self._times.add(self._groups.of(rows[self.field]), _duration(rows))
-
-    def result(self) -> Iterator[Timed]:
-        for (kind,), time in zip(self._groups.values, self._times.spreads(), strict=True):
-            yield Timed(word(self.words, kind), time)
-
-
-class Synchronizations(_Kinds):
-    tables, field, words = ("synchronizations",), "type", SYNCHRONIZATIONS
-
-
-class Overheads(_Kinds):
-    tables, field, words = ("overheads",), "kind", OVERHEADS
-
-
-class Graphs(_Kinds):
-    tables, field = ("graph_launches",), "graph"
-
-    def result(self) -> Iterator[Timed]:
-        for (graph,), time in zip(self._groups.values, self._times.spreads(), strict=True):
-            yield Timed(f"graph {graph}", time)
-
-
-class UnifiedMemory(Collector):
-    tables = ("unified_memory",)
-
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._groups = _Groups(1)
-        self._times, self._values = Distributions(), Distributions()
-
-    def add(self, window: Window) -> None:
-        if rows := _rows(window, "unified_memory"):
-            group = self._groups.of(rows["kind"])
-            self._times.add(group, _duration(rows))
-            self._values.add(group, _sizes(rows["value"]))
-
-    def result(self) -> Iterator[UnifiedMemoryUse]:
-        for (kind,), time, value in zip(
-            self._groups.values, self._times.spreads(), self._values.spreads(), strict=True
-        ):
-            name, in_bytes = UNIFIED_MEMORY.get(kind, (f"unknown ({kind})", False))
-            yield UnifiedMemoryUse(name, time, value, in_bytes)
+        found, c = _Launched(window), self.context
+        if len(found.time):
+            group = self.groups.of(c.functions.numbers.take(found.function), c.kernels.numbers.take(found.launch))
+            total = np.maximum(found.latency + found.time, 0)
+            self.spread(group, found.call, found.queue, found.time, total)
 
 
 class Counters(Collector):
     tables = ("counters",)
+    each_process = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._found: list[CounterUse] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._groups = _Groups(3)
-        self._count, self._sum = np.zeros(0), np.zeros(0)
-        self._min, self._max = np.zeros(0), np.zeros(0)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._groups = _Groups()
+        # By counter: the number of samples, their sum, the least and the greatest.
+        self._values = np.zeros((4, 0))
 
     def add(self, window: Window) -> None:
-        rows = _rows(window, "counters")
-        if not rows:
-            return
-        group, value = self._groups.of(rows["name"], rows["series"], rows["unit"]), rows["value"]
-        finite = np.isfinite(value)
-        group, value = group[finite], value[finite]
-        more = len(self._groups.values) - len(self._count)
-        for name, nothing in (("_count", 0.0), ("_sum", 0.0), ("_min", np.inf), ("_max", -np.inf)):
-            setattr(self, name, np.append(getattr(self, name), np.full(more, nothing)))
-        self._count += np.bincount(group, minlength=len(self._count))
-        with np.errstate(over="ignore", invalid="ignore"):  # a counter may be at the ends of floating point
-            self._sum += np.bincount(group, weights=value, minlength=len(self._count))
-        np.minimum.at(self._min, group, value)
-        np.maximum.at(self._max, group, value)
+        if rows := window.tables.get("counters"):
+            group, value = self._groups.of(rows["name"], rows["series"], rows["unit"]), rows["value"]
+            finite = np.isfinite(value)
+            group, value = group[finite], value[finite]
+            size = len(self._groups.values)
+            nothing = np.array([[0], [0], [np.inf], [-np.inf]])
+            self._values = np.hstack([self._values, nothing.repeat(size - self._values.shape[1], axis=1)])
+            count, total, least, most = self._values
+            count += np.bincount(group, minlength=size)
+            with np.errstate(over="ignore", invalid="ignore"):  # a counter may be at the ends of floating point
+                total += np.bincount(group, weights=value, minlength=size)
+            np.minimum.at(least, group, value)
+            np.maximum.at(most, group, value)
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        columns = (self._count, self._sum, self._min, self._max)
-        for key, count, total, least, most in zip(
-            self._groups.values, *(column.tolist() for column in columns), strict=True
-        ):
+    def end(self, process: int, streams: list[Stream]) -> Iterable[CounterUse]:
+        for key, (count, total, least, most) in zip(self._groups.values, self._values.T.tolist(), strict=True):
             if count:
-                name, series, unit = (self.text(number) for number in key)
-                self._found.append(CounterUse(process, name, series, unit, int(count), least, total / count, most))
-        self._begin()
-
-    def result(self) -> list[CounterUse]:
-        return self._found
+                name, series, unit = map(self.context.text, key)
+                yield CounterUse(process, name, series, unit, int(count), least, total / count, most)
 
 
 class Memory(Collector):
     tables = ("allocations",)
+    each_process = True
 
-    def __init__(self, trace: Trace, options: Options) -> None:
-        super().__init__(trace, options)
-        self._found: list[MemoryUse] = []
-        self._begin()
-
-    def _begin(self) -> None:
-        self._groups, self._levels = _Groups(2), Levels(_ALLOCATE, _RELEASE)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._groups = _Groups()
+        # By group: allocations, bytes of them, releases, bytes of them, the highest level, the level.
+        self._numbers: list[list[int]] = []
 
     def add(self, window: Window) -> None:
-        if rows := _rows(window, "allocations"):
-            group = self._groups.of(rows["device"], rows["memory"])
-            self._levels.add(group, rows["operation"], _sizes(rows["bytes"]))
+        if rows := window.tables.get("allocations"):
+            group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
+            self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
+            size = _sizes(rows["bytes"])
+            taken, given = (np.where(operation == which, size, 0) for which in (_ALLOCATE, _RELEASE))
+            seen = np.unique(group).tolist()
+            for number, at in zip(seen, by_value(group, seen), strict=True):
+                numbers = self._numbers[number]
+                # Sums of a damaged capture wrap around.
+                level = numbers[5] + np.cumsum(taken[at] - given[at])
+                for place, (which, sizes) in enumerate(((_ALLOCATE, taken), (_RELEASE, given))):
+                    numbers[2 * place] += int(np.count_nonzero(operation[at] == which))
+                    numbers[2 * place + 1] += int(sizes[at].sum(dtype=np.uint64))
+                numbers[4:] = max(numbers[4], int(level.max())), int(level[-1])
 
-    def end(self, process: int, streams: list[Stream]) -> None:
-        for (device, memory), numbers in zip(self._groups.values, self._levels.levels(), strict=True):
-            self._found.append(MemoryUse(process, device, word(MEMORY_KINDS, memory), *numbers))
-        self._begin()
-
-    def result(self) -> list[MemoryUse]:
-        return self._found
+    def end(self, process: int, streams: list[Stream]) -> Iterable[MemoryUse]:
+        for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
+            yield MemoryUse(process, device, word(MEMORY_KINDS, memory), *numbers)
 
 
-#: The class of each field of :class:`.stats.Stats`.
-COLLECTORS: dict[str, type[Collector]] = {
-    "kernels": Kernels,
-    "configurations": Configurations,
-    "api": Api,
-    "memory_operations": MemoryOperations,
-    "copies": Copies,
-    "ranges": Ranges,
-    "range_kernels": RangeKernelUses,
-    "host": Host,
-    "gpu_slices": GpuSlices,
+_RANGES = Grouping(("nvtx_ranges",), _fields("name", "domain", "kind"), _ranges)
+_HOST = Grouping(("host_slices",), _fields("name", "category", "kind"), _host)
+
+_GROUPINGS = {
+    "kernels": Grouping(
+        ("kernels",),
+        _kernel,
+        lambda c, key, time, short: KernelUse(c.kernels.names[key[0]], time, short),
+        marked=lambda c, rows: _duration(rows) < c.options.short_ns,
+    ),
+    "configurations": Grouping(
+        ("kernels",), lambda c, rows: (c.configurations[0].take(rows["launch"]),), _configuration
+    ),
+    "api": Grouping(
+        ("api_calls",),
+        _function,
+        lambda c, key, time, failed: CallUse(c.functions.names[key[0]], time, failed),
+        marked=_failed,
+    ),
+    "memory_operations": Grouping(("memcpys", "memsets"), _operation, _operations, _times_and_bytes),
+    "copies": Grouping(("memcpys",), _copy, _copies, _times_and_bytes),
+    "gpu_slices": Grouping(("gpu_slices",), _fields("name", "category", "kind"), _gpu_slices),
+    "synchronizations": _kinds("synchronizations", "type", SYNCHRONIZATIONS),
+    "overheads": _kinds("overheads", "kind", OVERHEADS),
+    "unified_memory": Grouping(
+        ("unified_memory",), _fields("kind"), _unified, lambda rows: (_duration(rows), _sizes(rows["value"]))
+    ),
+    "graphs": Grouping(("graph_launches",), _fields("graph"), lambda c, key, time: Timed(f"graph {key[0]}", time)),
+}
+
+#: What makes the collector of each field of :class:`.stats.Stats`.
+COLLECTORS: dict[str, Callable[[Context], Collector]] = {
+    **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
+    "ranges": partial(Sliced, grouping=_RANGES, projects=_on_one_thread),
+    "range_kernels": partial(RangeKernelUses, grouping=_RANGES, projects=_on_one_thread),
+    "host": partial(Sliced, grouping=_HOST, projects=_on_thread),
     "streams": StreamUses,
-    "gpus": Gpus,
+    "gpus": GpuUses,
     "launches": Launches,
-    "executions": Executions,
-    "synchronizations": Synchronizations,
-    "overheads": Overheads,
-    "unified_memory": UnifiedMemory,
+    "executions": partial(Executions, grouping=Grouping((), _fields(), _execution)),
     "counters": Counters,
     "memory": Memory,
-    "graphs": Graphs,
 }

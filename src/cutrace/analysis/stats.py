@@ -12,27 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import CutraceError
 from ..trace import Trace
-from . import streams
+from . import gpu
 from .distribution import Spread
+from .gpu import GpuUse, StreamUse
 from .names import normalize_kernel
-from .overlap import GpuUse
 from .projection import Projected
-from .streams import StreamUse
 from .sweep import Sweep, blocks_by_process
 
 
 @dataclass(frozen=True)
 class Options:
     """What depends on the one who asks. ``names`` gives a kernel the name that it is counted under; ``short_ns`` is
-    below what a kernel is short; see :mod:`.streams` for the others."""
+    below what a kernel is short; see :mod:`.gpu` for the others."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000
-    consecutive_ns: int = streams.CONSECUTIVE_NS
-    full_queue: int = streams.FULL_QUEUE
+    consecutive_ns: int = gpu.CONSECUTIVE_NS
+    full_queue: int = gpu.FULL_QUEUE
 
 
 #: What holds where nothing else is said.
@@ -239,20 +239,26 @@ class Stats:
 def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = DEFAULTS) -> Stats:
     """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
     tables that they need are read."""
-    from .collectors import COLLECTORS
+    from .collectors import COLLECTORS, Context
 
     wanted = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
     for part in wanted:
         if part not in COLLECTORS:
             raise CutraceError(f"there are no statistics {part!r}; there are {', '.join(COLLECTORS)}")
-    collectors = {part: COLLECTORS[part](trace, options) for part in wanted}
-    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in c.tables))
+    context = Context(trace, options)
+    collectors = {part: COLLECTORS[part](context) for part in wanted}
+    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in (*c.tables, *c.needs)))
+    joins = any(c.joins for c in collectors.values())
+    found: dict[str, list[Any]] = {part: [] for part in wanted}
     for process, infos in enumerate(blocks_by_process(trace, tables)):
-        sweep = Sweep(trace, process, infos, joins=any(c.joins for c in collectors.values()))
+        sweep = Sweep(trace, process, infos, joins=joins)
         for window in sweep:
             for collector in collectors.values():
                 collector.add(window)
-        for collector in collectors.values():
-            collector.end(process, sweep.streams)
-    found = {part: tuple(collector.result()) for part, collector in collectors.items()}
-    return Stats(trace.start, trace.end, options, **found)
+        for part, collector in collectors.items():
+            found[part] += collector.end(process, sweep.streams)
+            if collector.each_process:
+                collectors[part] = COLLECTORS[part](context)
+    for part, collector in collectors.items():
+        found[part] += collector.result()
+    return Stats(trace.start, trace.end, options, **{part: tuple(rows) for part, rows in found.items()})
