@@ -9,24 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .api import Diff, Report, demangle, diff, info, open, redact, stats
     from .collect import arm, dump, mark, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
     from .loading import load
+    from .merging import merge
+    from .slicing import Conditions
+    from .slicing import cut as slice
     from .trace import Trace
 
-__all__ = ["BadCapture", "CutraceError", "Trace", "arm", "convert", "dump", "load", "mark", "record"]
+__all__ = [
+    "BadCapture", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "convert", "demangle", "diff", "dump",
+    "info", "load", "mark", "merge", "open", "record", "redact", "slice", "stats",
+]  # fmt: skip
 
 _HOMES = {
-    "BadCapture": "errors",
-    "CutraceError": "errors",
-    "Trace": "trace",
-    "arm": "collect",
-    "convert": "conversion",
-    "dump": "collect",
-    "load": "loading",
-    "mark": "collect",
-    "record": "collect",
+    "collect": ("arm", "dump", "mark", "record"),
+    "conversion": ("convert",),
+    "errors": ("BadCapture", "CutraceError"),
+    "loading": ("load",),
+    "merging": ("merge",),
+    "slicing": ("Conditions", "slice"),
+    "trace": ("Trace",),
 }
 
 
@@ -35,9 +40,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("cutrace")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    home = next((module for module, names in _HOMES.items() if name in names), "api")
+    value = getattr(import_module(f".{home}", __name__), "cut" if name == "slice" else name)
     globals()[name] = value
     return value
 

@@ -7,28 +7,22 @@ from typing import Literal
 
 import click
 
-from ..outputs import size_of
-from ..units import format_size, printable
+from . import options
+from .output import say, say_written
 
 
 @click.command(short_help="Put the traces of ranks and machines on one timeline.")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
-    required=True,
-    help="What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
-    "`cutrace convert` writes.",
+@options.sources()
+@options.output(
+    "What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
+    "`cutrace convert` writes."
 )
 @click.option(
     "--name", "names", metavar="NAME", multiple=True, help="Name of a rank, once for each FILE in their order."
 )
 @click.option("--ranks", is_flag=True, help="Name them rank 0, rank 1, ... in the order of the files.")
-@click.option(
-    "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@options.compress
+@options.quiet
 def merge(
     sources: tuple[Path, ...],
     output: Path,
@@ -50,6 +44,6 @@ def merge(
     done = write(sources, output, names=names, number=ranks, request=Request(compress=compress))
     if not quiet:
         for rank in done:
-            click.echo(f"cutrace: {printable(rank.sentence())}", err=True)
-        click.echo(f"cutrace: {output}: {format_size(size_of(output))}", err=True)
+            say(rank.sentence())
+        say_written(output)
     return 0

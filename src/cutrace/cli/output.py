@@ -1,4 +1,4 @@
-"""Where verbs that print tables put them: stdout, or a file that is there whole or not at all."""
+"""How verbs print: sentences on stderr, tables on stdout or in a file that is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ from pathlib import Path
 
 import click
 
-from ..outputs import create, unwritable
+from ..outputs import create, size_of, unwritable
+from ..units import format_size, printable
+
+
+def say(message: str) -> None:
+    """One sentence for the user, on stderr."""
+    click.echo(f"cutrace: {printable(message)}", err=True)
+
+
+def say_written(output: Path, more: str = "") -> None:
+    """What was written, with its size."""
+    say(f"{output}: {format_size(size_of(output))}{more}")
 
 
 def put(pieces: Iterable[str], output: Path | None) -> None:

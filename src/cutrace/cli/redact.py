@@ -6,25 +6,20 @@ from pathlib import Path
 
 import click
 
-from ..units import format_size
+from . import options
+from .output import say_written
 
 
 @click.command(short_help="Write a capture without command lines, host names and paths.")
-@click.argument("source", metavar="CAPTURE", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
-    required=True,
-    help="Capture to write.",
-)
+@click.argument("source", metavar="FILE", type=options.SOURCE)
+@options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
 def redact(source: Path, output: Path) -> int:
-    """Write CAPTURE without command lines, host names and paths, to show it to others.
+    """Write FILE without command lines, host names and paths, to show it to others.
 
     Names of kernels and what the program itself told NVTX stay, but for paths in them: see docs/privacy.md.
     """
-    from ..runbin.redaction import redact as write
+    from .. import api
 
-    write(source, output)
-    click.echo(f"cutrace: {output}: {format_size(output.stat().st_size)}", err=True)
+    api.redact(source, output)
+    say_written(output)
     return 0

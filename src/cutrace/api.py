@@ -1,0 +1,285 @@
+"""The verbs of the command line as functions. :mod:`cutrace` has them under the same names.
+
+``source`` is a path, several paths that are opened as one trace, or an open :class:`cutrace.Trace`, which stays open.
+Every function raises :class:`cutrace.CutraceError` when a source cannot be used or a destination cannot be written.
+"""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal, overload
+
+from . import conversion
+from ._native import demangle as _demangle
+from .analysis import reports
+from .analysis.names import normalize_kernel
+from .analysis.stats import Options, Stats, collect
+from .analysis.summary import Summary, summarize
+from .analysis.tables import Cell, Table
+from .errors import CutraceError
+from .golden.captures import (
+    PARTS,
+    CaptureComparison,
+    CaptureRules,
+    compare_captures,
+    difference_tables,
+    parse_aspects,
+    parse_tolerances,
+    verdict,
+)
+from .loading import StrPath, as_capture, opened
+from .reports.tables import cell, key, render
+from .serving import PORT, UI, Server
+from .trace import Trace, arrow
+from .units import format_duration, html_table, parse_duration
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Source = StrPath | Sequence[StrPath] | Trace
+
+_CAPTURE = ".bin"
+_SHOWN = 20
+# How files begin that Perfetto reads as they are: its own traces (of packets, field 1), ZIP and TAR.
+_TRACE, _ZIP, _TAR, _TAR_AT = b"\x0a", b"PK\x03\x04", b"ustar", 257
+
+
+@dataclass(frozen=True, repr=False)
+class Report(Table):
+    """A report of :func:`stats` or :func:`diff`: ``columns`` with names and units, and ``rows`` of cells in the same
+    order. It prints as a table of its first 20 rows, also in a notebook."""
+
+    def head(self, count: int) -> Report:
+        """The first rows only."""
+        return replace(self, rows=list(islice(self.rows, count)))
+
+    def arrow(self) -> pyarrow.Table:
+        """All rows as a ``pyarrow.Table``. Columns are named as in JSON and CSV, with their unit: ``total_ns``."""
+        pa, rows = arrow.pyarrow(), list(self.rows)
+        columns = [pa.array([row[i] for row in rows]) for i in range(len(self.columns))]
+        return pa.table(columns, [key(column) for column in self.columns])
+
+    def df(self) -> pandas.DataFrame:
+        """The rows of :meth:`arrow` as a ``pandas.DataFrame``."""
+        return arrow.pandas(self.arrow())
+
+    def pl(self) -> polars.DataFrame:
+        """The rows of :meth:`arrow` as a ``polars.DataFrame``."""
+        return arrow.polars(self.arrow())
+
+    def __str__(self) -> str:
+        return "".join(render([self], "table", limit=_SHOWN)).rstrip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        cells = ([cell(value, c) for value, c in zip(row, self.columns, strict=True)] for row in self.rows)
+        return html_table(self.title, [c.name for c in self.columns], islice(cells, _SHOWN))
+
+
+class _Listing:
+    """The rows of a listing, read anew each time."""
+
+    def __init__(self, rows: Callable[[], Iterable[tuple[Cell, ...]]]) -> None:
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[tuple[Cell, ...]]:
+        return iter(self._rows())
+
+
+@overload
+def stats(  # type: ignore[overload-overlap]  # a str is a sequence of str too
+    source: Source,
+    report: str,
+    *,
+    sort: str | None = None,
+    names: Literal["stable", "full"] = "stable",
+    short: str = "10us",
+    kernel_wait: str = "30ns",
+) -> Report: ...
+@overload
+def stats(
+    source: Source,
+    report: Sequence[str] | None = None,
+    *,
+    sort: str | None = None,
+    names: Literal["stable", "full"] = "stable",
+    short: str = "10us",
+    kernel_wait: str = "30ns",
+) -> list[Report]: ...
+def stats(
+    source: Source,
+    report: str | Sequence[str] | None = None,
+    *,
+    sort: str | None = None,
+    names: Literal["stable", "full"] = "stable",
+    short: str = "10us",
+    kernel_wait: str = "30ns",
+) -> Report | list[Report]:
+    """The report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the usual
+    ones that have rows when none is named. docs/stats.md lists them and defines their columns.
+
+    :param sort: sort by this column: numbers from the largest, texts from A.
+    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
+    :param short: kernels below this time are short.
+    :param kernel_wait: idle times below this are a kernel wait.
+
+    The rows of a listing (``cuda_gpu_trace``) of an open trace are read when they are used. Raises
+    :class:`CutraceError` for a report or a column that does not exist.
+    """
+    options = Options(
+        normalize_kernel if names == "stable" else demangle, parse_duration(short), parse_duration(kernel_wait)
+    )
+    wanted = [report] if isinstance(report, str) else report
+
+    def listing(trace: Trace, name: str) -> Iterable[tuple[Cell, ...]]:
+        if trace is source:
+            return _Listing(lambda: reports.tables(trace, [name], options)[0].rows)
+        return list(reports.tables(trace, [name], options)[0].rows)
+
+    with opened(source) as trace:
+        found = [
+            Report(t.name, t.title, t.columns, listing(trace, t.name) if t.listing else list(t.rows), t.listing)
+            for t in reports.tables(trace, wanted, options)
+        ]
+    if sort is not None:
+        known = dict.fromkeys(column.name for one in found for column in one.columns)
+        if found and sort not in known:
+            raise CutraceError(f"no report has a column {sort!r}: there are {', '.join(known)}")
+        found = [replace(one, rows=one.sorted(sort).rows) for one in found]
+    return found[0] if isinstance(report, str) else found
+
+
+def info(source: Source) -> Summary:
+    """The figures of a trace: its processes, GPUs, rows by table, and what is missing."""
+    with opened(source) as trace:
+        return summarize(trace)
+
+
+@dataclass(frozen=True, repr=False)
+class Diff:
+    """What changed from one trace to another. ``failed`` says whether something differs that fails; ``notes`` are
+    sentences on what is missing in the traces. It prints as tables."""
+
+    comparison: CaptureComparison
+    notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    @property
+    def failed(self) -> bool:
+        return self.comparison.failed
+
+    @property
+    def verdict(self) -> str:
+        """One line: how much differs, and how much of that fails."""
+        return verdict(self.comparison)
+
+    def reports(self, *, everything: bool = False) -> list[Report]:
+        """A report for each section in which something differs; with ``everything`` also what is the same."""
+        return [Report(**vars(table)) for table in difference_tables(self.comparison, everything=everything)]
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.reports()), self.verdict])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join([*(report._repr_html_() for report in self.reports()), f"<p>{self.verdict}</p>"])
+
+
+def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[str] = ()) -> Diff:
+    """Compare what two traces did: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
+
+    :param fail_on: the aspects that fail, with commas between: ``counts``, ``bytes``, ``launches``, ``memory``,
+        ``time``; ``exact`` is the first three, ``all``, ``none``.
+    :param tolerance: what does not count as different, such as ``["time=10%"]``.
+    """
+    rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
+
+    def collected(source: Source) -> tuple[Stats, tuple[str, ...]]:
+        with opened(source) as trace:
+            return collect(trace, PARTS), tuple(trace.quality.sentences())
+
+    # In threads: reading and counting are NumPy's work, which runs at the same time.
+    with ThreadPoolExecutor(2) as pool:
+        (before, notes_a), (after, notes_b) = pool.map(collected, (a, b))
+    return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
+
+
+def redact(source: StrPath, destination: StrPath) -> None:
+    """Write a trace without command lines, host names and paths: as a capture (``.bin``, mode 0600), or in any format
+    that :func:`cutrace.convert` writes. docs/privacy.md says what stays."""
+    if not Path(destination).name.endswith(_CAPTURE):
+        conversion.convert(source, destination, redact=True)
+        return
+    from .runbin import redaction
+
+    with as_capture(Path(source)) as capture:
+        redaction.redact(capture, destination)
+
+
+def demangle(name: str) -> str:
+    """The name of a kernel as people write it: ``"saxpy(int, float)"`` of ``"_Z5saxpyif"``. A name that is not mangled
+    comes back as it is."""
+    return _demangle(name) if name.startswith("_Z") else name
+
+
+def open(
+    source: Source,
+    *,
+    browser: bool = True,
+    port: int = PORT,
+    timeout: str = "5m",
+    say: Callable[[str], None] = print,
+) -> None:
+    """Show a trace in ui.perfetto.dev, in the browser of this machine, and return when the page has fetched it.
+
+    :param browser: start the browser; else only ``say`` the link.
+    :param port: port of the loopback interface; the page may fetch from 9001 only.
+    :param timeout: give up when nobody has fetched the trace by then.
+    :param say: called with sentences for the user, the link first.
+
+    Raises :class:`CutraceError` when the port is taken or nobody fetched the trace.
+    """
+    patience = parse_duration(timeout)
+    with _for_perfetto(source, say) as path, Server(path, port=port) as server:
+        say(f"opening {server.link}" if browser else server.link)
+        if browser and not webbrowser.open_new_tab(server.link):
+            say("no browser could be started: open the link yourself")
+        if port != PORT:
+            say(
+                f"{UI} fetches from port {port} only while its flag 'Relax Content Security Policy for 127.0.0.1:*' "
+                "is on"
+            )
+        if not server.serve(patience / 1e9):
+            raise CutraceError(
+                f"nobody fetched the trace in {format_duration(patience)}: open the link in a browser here"
+            )
+
+
+@contextmanager
+def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
+    """A file that Perfetto reads: the source, or a temporary trace made of it."""
+    name = "run"
+    if isinstance(source, str | Path):
+        from .importers.base import Source as File
+
+        head = File.at(Path(source)).head
+        if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_AT):
+            yield Path(source)
+            return
+        name = Path(source).name.partition(".")[0] or name
+    with TemporaryDirectory(prefix="cutrace.") as folder, opened(source) as trace:
+        path = Path(folder, f"{name}.pftrace")
+        conversion.write(trace, path)
+        for sentence in trace.quality.sentences():
+            say(sentence)
+        yield path

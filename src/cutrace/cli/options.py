@@ -1,0 +1,71 @@
+"""What several verbs have in common: the types of their files, and their options."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import click
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+Decorator = Callable[[_Function], _Function]
+
+#: A file or folder by its name. Whether it is there, and can be used, is for the function that opens it.
+FILE = click.Path(path_type=Path, readable=False)
+
+
+class _Source(click.Path):
+    """A file to read; ``-`` is a temporary file with what stdin holds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value != "-" or ctx is None:
+            return super().convert(value, param, ctx)
+        if "cutrace.stdin" in ctx.meta:
+            raise click.UsageError("- is stdin, which can be read once: name it once", ctx)
+        ctx.meta["cutrace.stdin"] = True
+        if sys.stdin.isatty():
+            raise click.UsageError("- is stdin: pipe a file into it", ctx)
+        path = Path(ctx.with_resource(TemporaryDirectory(prefix="cutrace.")), "stdin")
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        return path
+
+
+SOURCE = _Source(path_type=Path, readable=False)
+
+
+def sources(metavar: str = "FILE...") -> Decorator[Any]:
+    """One file or several, to be opened as one trace."""
+    return click.argument("sources", nargs=-1, required=True, metavar=metavar, type=SOURCE)
+
+
+def output(help: str, *, required: bool = True, default: str | None = None) -> Decorator[Any]:
+    """The file to write."""
+    shown = default is not None
+    required = required and not shown
+    return click.option("-o", "--output", type=FILE, required=required, default=default, show_default=shown, help=help)
+
+
+def form(choice: Sequence[str]) -> Decorator[Any]:
+    """How to print: the first unless given."""
+    return click.option(
+        "--format", "form", type=click.Choice(choice), default=choice[0], show_default=True, help="What to write."
+    )
+
+
+def limit(help: str, default: int | None = None) -> Decorator[Any]:
+    """How many rows to print."""
+    shown = default is not None
+    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=shown, help=help)
+
+
+compress = click.option(
+    "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
+)
+table = click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+redact = click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")

@@ -1,0 +1,109 @@
+"""The verbs as functions, and docs/python.md, whose examples run here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import training_steps
+from cutrace.runbin import Writer
+from support import cutrace as command_line
+from support import rows, small_capture
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "python.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def capture(tmp_path):
+    return small_capture(tmp_path / "run.bin")
+
+
+def test_the_examples_of_the_documentation_run(tmp_path):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    for number, name in enumerate(("run", "rank0", "rank1", "other")):
+        small_capture(tmp_path / f"{name}.bin", pid=100 + number, instance=number + 1)
+    program = "import cutrace\n" + "".join(EXAMPLES)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "saxpy 100 ns" in done.stdout
+    assert len(EXAMPLES) == 8
+    written = {"run.pftrace", "step.bin", "job.pftrace", "redacted.json", "recorded.bin"}
+    assert written <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_report_has_the_numbers_of_the_command_line(capture):
+    report = cutrace.stats(capture, "cuda_gpu_kern_sum")
+    (printed,) = json.loads(command_line("stats", "--report", report.name, "--format", "json", capture).stdout)[
+        "reports"
+    ]
+    keys = [column["key"] for column in printed["columns"]]
+    assert report.rows == [pytest.approx(tuple(row[key] for key in keys)) for row in printed["rows"]]
+    assert str(report) == command_line("stats", "--report", report.name, capture).stdout.rstrip("\n")
+    pytest.importorskip("pyarrow")
+    assert report.arrow().to_pylist() == [pytest.approx(row) for row in printed["rows"]]
+
+
+def test_several_reports_are_a_list_and_one_is_itself(capture):
+    with cutrace.load(capture) as trace:
+        assert [r.name for r in cutrace.stats(trace, ["cuda_api_sum", "nvtx_sum"])] == ["cuda_api_sum", "nvtx_sum"]
+        usual = [report.name for report in cutrace.stats(trace)]
+        assert "cuda_gpu_kern_sum" in usual
+        assert "nvtx_sum" not in usual
+        assert len(trace.kernels) == 2
+
+
+def test_a_listing_can_be_read_twice_from_a_path_and_from_a_trace(capture):
+    with cutrace.load(capture) as trace:
+        for source in (capture, trace):
+            report = cutrace.stats(source, "cuda_gpu_trace")
+            assert len(list(report.rows)) == len(list(report.rows)) == 2
+            assert len(report.head(1).rows) == 1
+
+
+def test_reports_sort_as_asked_and_name_what_there_is(capture):
+    with pytest.raises(cutrace.CutraceError, match="has a column 'size': there are share"):
+        cutrace.stats(capture, "cuda_gpu_kern_sum", sort="size")
+    with pytest.raises(cutrace.CutraceError, match="did you mean cuda_gpu_kern_sum"):
+        cutrace.stats(capture, "cuda_gpu_kernel_sum")
+
+
+def test_a_report_is_a_table_in_a_notebook_and_names_cannot_write_into_it(tmp_path):
+    with Writer(tmp_path / "run.bin", pid=1) as writer:
+        mark = writer.string("<script>")
+        writer.rows("nvtx_ranges", rows("nvtx_ranges", 1, start=1, end=3, name=mark))
+    page = cutrace.stats(tmp_path / "run.bin", "nvtx_sum")._repr_html_()
+    assert page.startswith("<table>")
+    assert "<td>:&lt;script&gt;</td>" in page
+
+
+def test_a_difference_says_what_and_whether_it_fails(tmp_path, capture):
+    other = training_steps(tmp_path / "other.bin", steps=1)
+    assert not cutrace.diff(capture, capture).failed
+    found = cutrace.diff(capture, other)
+    assert found.failed
+    assert str(found) == command_line("diff", capture, other).stdout.rstrip("\n")
+    assert "<table>" in found._repr_html_()
+    assert not cutrace.diff(capture, other, fail_on="none").failed
+
+
+def test_a_trace_is_redacted_into_any_format(tmp_path, capture):
+    for name in ("red.bin", "red.json", "red.pftrace"):
+        cutrace.redact(capture, tmp_path / name)
+        assert b"./train" not in (tmp_path / name).read_bytes()
+    assert json.loads((tmp_path / "red.json").read_text())["traceEvents"]
+    with cutrace.load(tmp_path / "red.bin") as trace:
+        assert len(trace.kernels) == 2
+
+
+def test_names_are_demangled_where_they_are_mangled():
+    assert cutrace.demangle("_Z5saxpyif") == "saxpy(int, float)"
+    assert cutrace.demangle("i") == "i"
