@@ -9,11 +9,10 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, overload
 
 from . import conversion
@@ -35,6 +34,7 @@ from .golden.captures import (
     verdict,
 )
 from .loading import StrPath, as_capture, opened
+from .outputs import scratch
 from .reports.tables import cell, key, render
 from .serving import PORT, UI, Server
 from .trace import Trace, arrow
@@ -222,8 +222,8 @@ def redact(source: StrPath, destination: StrPath) -> None:
         return
     from .runbin import redaction
 
-    with as_capture(Path(source)) as capture:
-        redaction.redact(capture, destination)
+    with ExitStack() as files:
+        redaction.redact(as_capture(Path(source), files), destination)
 
 
 def demangle(name: str) -> str:
@@ -277,8 +277,8 @@ def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
             yield Path(source)
             return
         name = Path(source).name.partition(".")[0] or name
-    with TemporaryDirectory(prefix="cutrace.") as folder, opened(source) as trace:
-        path = Path(folder, f"{name}.pftrace")
+    with scratch() as folder, opened(source) as trace:
+        path = folder / f"{name}.pftrace"
         conversion.write(trace, path)
         for sentence in trace.quality.sentences():
             say(sentence)

@@ -53,17 +53,18 @@ def scratch() -> Iterator[Path]:
     try:
         folder = tempfile.TemporaryDirectory(prefix="cutrace.")
     except OSError as error:
-        raise _no_room(error.strerror) from None
+        raise no_room(error.strerror) from None
     with folder as name:
         try:
             yield Path(name)
         except Unwritable as error:
             if Path(name) in error.path.parents:
-                raise _no_room(error.reason) from None
+                raise no_room(error.reason) from None
             raise
 
 
-def _no_room(reason: str | None) -> CutraceError:
+def no_room(reason: str | None) -> CutraceError:
+    """What to raise when a temporary file cannot be written."""
     try:
         place = f" in {tempfile.gettempdir()}"
     except OSError:  # no folder is usable

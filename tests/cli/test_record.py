@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -61,3 +62,33 @@ def test_another_tool_in_the_environment_is_named(tmp_path, name):
 def test_options_behind_the_command_are_the_commands(tmp_path):
     done = cutrace("record", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--kinds", "-o", cwd=tmp_path)
     assert done.stdout == "['--kinds', '-o']\n"
+
+
+def test_one_step_leads_from_a_program_to_a_trace(tmp_path):
+    done = cutrace("record", "-o", "run.json", "--", *recorded("capture()"), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "cutrace: run.bin: 1 process, 0 kernels" in done.stderr
+    assert "cutrace: run.json: " in done.stderr
+    done = cutrace("record", "-o", "run.pftrace", "--", *recorded("capture()"), cwd=tmp_path)
+    assert done.stderr.startswith("cutrace: run.pftrace: 1 process, 0 kernels")
+    assert done.stderr.count("\n") == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.bin", "run.json", "run.pftrace"]
+
+
+def test_dumps_of_a_recording_that_is_converted_are_captures(tmp_path):
+    program = "print(options['dump'])\ncapture()"
+    done = cutrace("record", "--last", "1s", "-o", "run.json", "--", *recorded(program), cwd=tmp_path)
+    assert done.stdout == f"{tmp_path}/run.bin\n"
+
+
+def test_on_a_terminal_the_next_commands_are_suggested(tmp_path):
+    program = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'cutrace', *sys.argv[1:]]) >> 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "record", "--", *recorded("capture()")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert "`cutrace open run.bin` shows it in the browser, `cutrace stats run.bin` sums it up" in done.stdout

@@ -31,6 +31,12 @@ def names(path: Path) -> list[str]:
         return trace.strings.take(trace.nvtx_ranges["name"]).tolist()
 
 
+def marks(path: Path) -> list[str]:
+    with cutrace.load(path) as trace:
+        rows = trace.nvtx_marks[trace.nvtx_marks["time"].argsort(kind="stable")]
+        return trace.strings.take(rows["name"]).tolist()
+
+
 def test_record_holds_what_happens_inside_and_nothing_else(tmp_path):
     succeed(
         tmp_path,
@@ -49,9 +55,112 @@ def test_a_decorated_function_is_recorded_anew_each_time(tmp_path):
         "def step(n):\n"
         "    'Doc.'\n"
         "    with nvtx.annotate(f'step {n}'): return n\n"
-        "assert [step(1), step(2)] == [1, 2] and step.__doc__ == 'Doc.'\n",
+        "assert [step(1), step(2), step(3)] == [1, 2, 3] and step.__doc__ == 'Doc.'\n",
     )
-    assert names(tmp_path / "run.bin") == ["step 2"]
+    assert [names(tmp_path / f"{name}.bin") for name in ("run", "run-1", "run-2")] == [
+        ["step 1"],
+        ["step 2"],
+        ["step 3"],
+    ]
+
+
+def test_the_first_call_replaces_the_capture_of_an_earlier_run_and_no_other_file(tmp_path):
+    for name in ("run.bin", "run-1.bin"):
+        (tmp_path / name).write_bytes(b"earlier")
+    program = "@cutrace.record('run.bin')\ndef step(n): nvtx.mark(str(n))\nstep(1); step(2)"
+    succeed(tmp_path, program)
+    assert (tmp_path / "run-1.bin").read_bytes() == b"earlier"
+    assert [marks(tmp_path / f"{name}.bin") for name in ("run", "run-2")] == [["1"], ["2"]]
+
+
+KINDS = {
+    "a coroutine": (
+        "import asyncio\n@cutrace.record('run.bin')\nasync def step():\n"
+        "    nvtx.mark('first')\n    await asyncio.sleep(0)\n    nvtx.mark('second')\n    return 5\n"
+        "assert asyncio.run(step()) == 5\n"
+    ),
+    "a generator": (
+        "@cutrace.record('run.bin')\ndef step():\n    nvtx.mark('first')\n    got = yield 1\n    nvtx.mark(got)\n"
+        "    return 5\nit = step()\nassert next(it) == 1\ntry: it.send('second')\n"
+        "except StopIteration as end: assert end.value == 5\n"
+    ),
+    "an asynchronous generator": (
+        "import asyncio\n@cutrace.record('run.bin')\nasync def step():\n"
+        "    nvtx.mark('first')\n    yield 1\n    nvtx.mark('second')\n"
+        "async def main(): assert [i async for i in step()] == [1]\nasyncio.run(main())\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_runs_when_it_is_waited_for_is_recorded_as_it_runs(tmp_path, kind):
+    succeed(tmp_path, KINDS[kind])
+    assert marks(tmp_path / "run.bin") == ["first", "second"]
+
+
+def test_a_call_during_another_one_is_in_its_recording(tmp_path):
+    program = "@cutrace.record('run.bin')\ndef step(n):\n    nvtx.mark(str(n))\n    if n: step(n - 1)\nstep(2)"
+    succeed(tmp_path, program)
+    assert marks(tmp_path / "run.bin") == ["2", "1", "0"]
+    assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_what_is_not_stopped_ends_with_the_program(tmp_path):
+    succeed(tmp_path, "cutrace.record('run.bin').start()\nnvtx.mark('here')")
+    assert marks(tmp_path / "run.bin") == ["here"]
+    assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_a_refused_second_recording_leaves_the_first_alone(tmp_path):
+    succeed(
+        tmp_path,
+        "with cutrace.record('run.bin'):\n"
+        "    nvtx.mark('before')\n"
+        "    try: cutrace.arm('other.bin')\n"
+        "    except cutrace.CutraceError as error: assert 'recorded already' in str(error)\n"
+        "    nvtx.mark('after')\n",
+    )
+    assert marks(tmp_path / "run.bin") == ["before", "after"]
+    assert [p.name for p in tmp_path.iterdir()] == ["run.bin"]
+
+
+def test_an_empty_recording_says_why_nothing_may_have_been_seen(tmp_path):
+    done = run(tmp_path, "nvtx.mark('early')\nwith cutrace.record('run.bin'): nvtx.mark('late')")
+    assert done.returncode == 0
+    assert "RuntimeWarning: nothing is in run.bin" in done.stderr
+    assert "called NVTX before" in done.stderr
+    assert (tmp_path / "run.bin").exists()
+
+
+@pytest.mark.parametrize("output", ["run.json", "run.parquet", "run.pftrace.gz"])
+def test_a_recording_is_converted_where_the_name_asks_for_it(tmp_path, output):
+    succeed(tmp_path, f"with cutrace.record('{output}'): nvtx.mark('here')")
+    assert marks(tmp_path / "run.bin") == ["here"]
+    with cutrace.load(tmp_path / output) as trace:
+        assert trace.strings.find("here")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["run.bin", output])
+
+
+def test_a_perfetto_trace_carries_the_capture(tmp_path):
+    (tmp_path / "run.bin").write_bytes(b"earlier")
+    succeed(tmp_path, "with cutrace.record('run.pftrace'): nvtx.mark('here')")
+    assert marks(tmp_path / "run.pftrace") == ["here"]
+    assert (tmp_path / "run.bin").read_bytes() == b"earlier"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.bin", "run.pftrace"]
+
+
+@pytest.mark.parametrize("output", ["run.json", "run.pftrace"])
+def test_a_conversion_that_fails_leaves_the_capture(tmp_path, output):
+    done = run(tmp_path, f"with cutrace.record('{output}'):\n    nvtx.mark('here')\n    os.mkdir('{output}')")
+    assert done.returncode == 1
+    place = done.stderr.rstrip(".\n").rpartition("What was recorded is in ")[2]
+    assert marks(tmp_path / place) == ["here"]
+
+
+def test_armed_programs_are_converted_too(tmp_path):
+    succeed(tmp_path, "cutrace.arm('run.json')\nnvtx.mark('here')")
+    assert "here" in (tmp_path / "run.json").read_text()
+    assert marks(tmp_path / "run.bin") == ["here"]
 
 
 def test_an_error_inside_passes_through_and_the_capture_is_kept(tmp_path):
@@ -63,6 +172,7 @@ def test_an_error_inside_passes_through_and_the_capture_is_kept(tmp_path):
 def test_a_second_recording_at_the_same_time_is_refused(tmp_path):
     program = (
         "with cutrace.record('a.bin'):\n"
+        "    nvtx.mark('here')\n"
         "    try: cutrace.record('b.bin').start()\n"
         "    except cutrace.CutraceError as error: print(error)\n"
     )
@@ -70,8 +180,9 @@ def test_a_second_recording_at_the_same_time_is_refused(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 
-def test_under_cutrace_record_a_recording_of_ones_own_is_refused(tmp_path):
-    program = NVTX + "nvtx.mark('first')\nwith cutrace.record('b.bin'): pass"
+@pytest.mark.parametrize("before", ["", "nvtx.mark('first')"])
+def test_under_cutrace_record_a_recording_of_ones_own_is_refused(tmp_path, before):
+    program = NVTX + f"{before}\nwith cutrace.record('b.bin'): nvtx.mark('inside')"
     command = [sys.executable, "-m", "cutrace", "record", "-o", "a.bin", "--", sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -156,7 +267,7 @@ def test_a_mark_is_in_the_recording_and_harmless_without_one(tmp_path):
 
 
 def test_the_options_are_in_the_capture(tmp_path):
-    program = "with cutrace.record('run.bin', api='all', max_size='1GiB'): pass"
+    program = "with cutrace.record('run.bin', api='all', max_size='1GiB'): nvtx.mark('x')"
     succeed(tmp_path, program)
     with cutrace.load(tmp_path / "run.bin") as trace:
         options = trace.processes[0].info["options"]

@@ -9,17 +9,11 @@ from pathlib import Path
 import click
 
 from ..errors import CutraceError
+from . import options
 
 
 @click.command(short_help="Record and convert a small GPU workload.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
-    default="demo.pftrace",
-    show_default=True,
-    help="Trace to write; the capture goes beside it.",
-)
+@options.output("Trace to write; see `cutrace record --help`.", default="demo.pftrace")
 def demo(output: Path) -> int:
     """Record a small workload (kernels and copies on two streams, NVTX ranges) and convert it to a Perfetto trace.
 
@@ -28,7 +22,8 @@ def demo(output: Path) -> int:
     from ..collect import cuda
     from ..collect.command import record_command
     from ..collect.options import Options, completed
-    from ..conversion import check_destination, convert
+    from ..conversion import check_destination
+    from ..outputs import size_of
     from ..units import format_size
 
     check_destination(output)
@@ -40,17 +35,14 @@ def demo(output: Path) -> int:
         )
     if missing:
         raise CutraceError(f"the demo needs {' and '.join(missing)}: pip install 'cutrace[demo]'")
-    capture = output.with_name(output.name.partition(".")[0] + ".bin")
-    recording = record_command(_COMMAND, capture, completed(Options()))
+    recording = record_command(_COMMAND, output, completed(Options()))
     if recording.status:
         raise CutraceError(f"the demo's workload ended with status {recording.status}: run `cutrace doctor`")
     if recording.output is None:
         raise CutraceError("the demo's workload left no capture: run `cutrace doctor`")
-    convert(capture, output)
-    click.echo(
-        f"{capture}  {format_size(capture.stat().st_size)}: the capture; `cutrace info {capture}` shows what it holds"
-    )
-    click.echo(f"{output}  {format_size(output.stat().st_size)}: the trace; open it in https://ui.perfetto.dev")
+    capture = recording.capture
+    click.echo(f"{output}  {format_size(size_of(output))}: the trace; `cutrace open {output}` shows it")
+    click.echo(f"`cutrace info {capture}` shows what was recorded")
     return 0
 
 

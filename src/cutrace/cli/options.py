@@ -6,10 +6,11 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
+
+from ..outputs import no_room, scratch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
@@ -29,9 +30,12 @@ class _Source(click.Path):
         ctx.meta["cutrace.stdin"] = True
         if sys.stdin.isatty():
             raise click.UsageError("- is stdin: pipe a file into it", ctx)
-        path = Path(ctx.with_resource(TemporaryDirectory(prefix="cutrace.")), "stdin")
-        with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+        path = ctx.with_resource(scratch()) / "stdin"
+        try:
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as error:
+            raise no_room(error.strerror) from None
         return path
 
 

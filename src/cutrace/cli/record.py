@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..collect import environment
 from ..collect.command import Recording, record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
-from ..units import count_of, format_size, printable
+from ..outputs import size_of
+from ..units import count_of, format_size
+from . import options
+from .output import say, say_written
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -24,13 +29,10 @@ if TYPE_CHECKING:
     options_metavar="[OPTIONS] [--]",
     epilog="Kinds: " + ", ".join(KINDS) + ".",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
+@options.output(
+    "Capture to write (.bin), or a trace in any format of `cutrace convert`. A .pftrace carries the capture; others "
+    "have it beside them.",
     default="run.bin",
-    show_default=True,
-    help="Capture to write.",
 )
 @click.option("--kinds", metavar="KIND,...", help="Record these kinds of activity only (listed below).")
 @click.option(
@@ -57,45 +59,21 @@ if TYPE_CHECKING:
 )
 @click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
-@click.option("--redact", is_flag=True, help="Leave out command lines, host names and paths.")
+@options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(
-    output: Path,
-    kinds: str | None,
-    api: str,
-    cuda_graph: str,
-    no_nvtx: bool,
-    max_memory: str | None,
-    max_size: str | None,
-    last: str | None,
-    rotate: bool,
-    share: bool,
-    redact: bool,
-    command: tuple[str, ...],
-) -> int:
+def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND and record what it and the processes it starts do with CUDA and NVTX.
 
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
-    options = Options.of(
-        kinds=kinds,
-        api=api,
-        cuda_graph=cuda_graph,
-        nvtx=not no_nvtx,
-        max_memory=max_memory,
-        max_size=max_size,
-        last=last,
-        rotate=rotate,
-        share=share,
-        redact=redact,
-    )
+    chosen = completed(Options.of(nvtx=not no_nvtx, **given))
     for name, library in environment.others(os.environ).items():
-        _say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")
-    recording = record_command(command, output, completed(options))
+        say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")
+    recording = record_command(command, output, chosen)
     for pid in recording.running:
-        _say(f"process {pid} still runs: what it had written until now is in {output}")
+        say(f"process {pid} still runs: what it had written until now is in {output}")
     if recording.output is None:
-        _say(_nothing(output))
+        say(_nothing(output))
     else:
         _summarize(recording, recording.output)
     return recording.status
@@ -110,22 +88,27 @@ def _nothing(output: Path) -> str:
 
 
 def _summarize(recording: Recording, output: Path) -> None:
-    """One line on what was recorded, and one for each thing that was not."""
-    from ..trace import load
+    """One line on what was recorded, one for each thing that was not, and on a terminal what to do next."""
+    from ..loading import load
 
-    with load(output) as trace:
+    with load(recording.capture) as trace:
         counts = [
             count_of(recording.processes, "process"),
             count_of(trace.count("kernels"), "kernel"),
             *(count_of(n, noun) for table, noun in _NOUNS.items() if (n := trace.count(table))),
-            format_size(output.stat().st_size),
+            format_size(size_of(recording.capture)),
         ]
-        _say(f"{output}: {', '.join(counts)}")
+        say(f"{recording.capture}: {', '.join(counts)}")
         # What the headers and a few rows tell: `cutrace info` reads the whole capture.
         for reason, count in _losses(trace).items():
-            _say(f"not recorded: {count:,} {reason}")
+            say(f"not recorded: {count:,} {reason}")
         for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
-            _say(str(note))
+            say(str(note))
+    if output != recording.capture:
+        say_written(output)
+    if sys.stderr.isatty():
+        name = shlex.quote(str(recording.capture))
+        say(f"`cutrace open {name}` shows it in the browser, `cutrace stats {name}` sums it up")
 
 
 def _losses(trace: Trace) -> Counter[str]:
@@ -137,7 +120,3 @@ def _losses(trace: Trace) -> Counter[str]:
 
 
 _NOUNS = {"memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range", "nvtx_marks": "NVTX mark"}
-
-
-def _say(message: str) -> None:
-    click.echo(f"cutrace: {printable(message)}", err=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import inspect
+import itertools
 import os
-import shutil
-from contextlib import ContextDecorator
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ContextDecorator, aclosing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CutraceError
 from . import cuda, environment
-from .command import private_directory
-from .join import finished_parts, join
+from .join import Destination
 from .library import collector, collector_path
 from .options import Options, completed
 
@@ -23,45 +26,62 @@ if TYPE_CHECKING:
 
     from .options import OptionArguments
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 
 class Capture(ContextDecorator):
-    """A recording of this process: a context manager, and a decorator that records each call anew.
+    """A recording of this process: a context manager, and a decorator that records each call.
 
     ``path`` is the capture, which exists from the end of the recording on.
+
+    As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded into
+    ``path`` (``run.bin``), each further one into the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
+    call during another one is in the recording of that.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
         self.path = Path(path)
         self._options = options
-        self._directory: Path | None = None
+        self._to: Destination | None = None
         self._pid = 0
+        self._calls = 0
+        self._calling = False
 
     def start(self) -> None:
-        """Start to record. Raises :class:`CutraceError` when the output cannot be written, this process is being
-        recorded already, or another tool holds CUPTI."""
+        """Start to record. What is not stopped ends with the program. Raises :class:`CutraceError` when the output
+        cannot be written, this process is being recorded already, or another tool holds CUPTI."""
+        _refuse_a_second(self._to is not None)
         native = collector()
-        if self._directory is not None or native.running:
-            raise CutraceError("this process is being recorded already: end that recording first")
-        directory = private_directory(self.path)
+        to = Destination.at(self.path)
         if self._options.nvtx:
-            # Read by each library that uses NVTX at its first NVTX call. Without options the collector is passive.
+            # Each library that uses NVTX reads this at its first NVTX call. Without options the collector is passive.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         try:
-            native.start(completed(self._options).text(output=directory / "capture.bin", dump=self.path))
-            _require_cupti(self._options, directory)
+            native.start(completed(self._options).text(output=to.directory / "capture.bin", dump=to.dump))
+            _require_cupti(self._options, to.directory)
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            to.discard()
             raise
-        self._directory, self._pid = directory, os.getpid()
+        self._to, self._pid = to, os.getpid()
+        atexit.register(self.stop)
 
     def stop(self) -> None:
-        """End the recording and put the capture at ``path``, replacing what is there in one step."""
-        directory, self._directory = self._directory, None
+        """End the recording and put the capture at ``path``, replacing what is there in one step. Warns when there is
+        nothing in it."""
+        to, self._to = self._to, None
         # A forked child leaves the parent's recording alone.
-        if directory is None or os.getpid() != self._pid:
+        if to is None or os.getpid() != self._pid:
             return
-        if not _finish(directory, self.path, self._options):
+        atexit.unregister(self.stop)
+        if not _finish(to, self._options):
             raise CutraceError(f"nothing was recorded into {self.path}: the recording had ended already")
+        if not collector().stats().nvtx_events and not cuda.initialised():
+            warnings.warn(
+                f"nothing is in {self.path}: no CUDA or NVTX call was seen. Libraries that called NVTX before "
+                "cutrace.record() began are not seen: use cutrace.arm() before their first call, or `cutrace record`",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def __enter__(self) -> Capture:
         self.start()
@@ -75,6 +95,50 @@ class Capture(ContextDecorator):
             if error is None:
                 raise
 
+    def __call__(self, function: _Function) -> _Function:
+        made: Any
+        if inspect.isasyncgenfunction(function):
+
+            async def made(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+                with self._call():
+                    async with aclosing(function(*args, **kwargs)) as items:
+                        async for item in items:
+                            yield item
+        elif inspect.iscoroutinefunction(function):
+
+            async def made(*args: Any, **kwargs: Any) -> Any:
+                with self._call():
+                    return await function(*args, **kwargs)
+        elif inspect.isgeneratorfunction(function):
+
+            def made(*args: Any, **kwargs: Any) -> Any:
+                with self._call():
+                    return (yield from function(*args, **kwargs))
+        else:
+
+            def made(*args: Any, **kwargs: Any) -> Any:
+                with self._call():
+                    return function(*args, **kwargs)
+
+        return cast(_Function, functools.wraps(function)(made))
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Record one call of a decorated function."""
+        if self._calling:
+            yield
+            return
+        path = self.path
+        if self._calls:
+            names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(1))
+            path = next(name for name in names if not name.exists())
+        with Capture(path, self._options):
+            self._calls, self._calling = self._calls + 1, True
+            try:
+                yield
+            finally:
+                self._calling = False
+
 
 class Armed:
     """A recording that begins with the first CUDA or NVTX call, of this process and of those it starts.
@@ -82,10 +146,10 @@ class Armed:
     ``path`` is the capture, which exists after :meth:`stop` if there was such a call.
     """
 
-    def __init__(self, path: Path, directory: Path, restore: dict[str, str | None], options: Options) -> None:
-        self.path = path
+    def __init__(self, to: Destination, restore: dict[str, str | None], options: Options) -> None:
+        self.path = to.output
         self._options = options
-        self._directory: Path | None = directory
+        self._to: Destination | None = to
         self._restore = restore
         self._pid = os.getpid()
         atexit.register(self.stop)
@@ -96,8 +160,8 @@ class Armed:
         Returns the path of the capture, None when there was nothing to record. Children that still run keep
         recording into nowhere; what they had written is in the capture.
         """
-        directory, self._directory = self._directory, None
-        if directory is None or os.getpid() != self._pid:
+        to, self._to = self._to, None
+        if to is None or os.getpid() != self._pid:
             return None
         atexit.unregister(self.stop)
         for name, value in self._restore.items():
@@ -105,7 +169,7 @@ class Armed:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        return self.path if _finish(directory, self.path, self._options) else None
+        return self.path if _finish(to, self._options) else None
 
     def __enter__(self) -> Armed:
         return self
@@ -123,8 +187,10 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
         @cutrace.record("run.bin", kinds="kernel,nvtx")
         def step(): ...
 
-    The options are those of :class:`cutrace.collect.Options`. NVTX calls are seen from libraries that make their
-    first NVTX call after this one. Processes that this one starts are not recorded: see :func:`arm`.
+    ``path`` may end as a trace of another format does. ``run.pftrace`` carries the capture; ``run.json`` and others
+    have it beside them, as ``run.bin``. The options are those of :class:`cutrace.collect.Options`. NVTX calls are seen
+    from libraries that make their first NVTX call after this one. Processes that this one starts are not recorded: see
+    :func:`arm`.
 
     Raises :class:`CutraceError` for a value that an option does not have, and on entering as
     :meth:`Capture.start` says.
@@ -142,48 +208,55 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     is set to be recorded already, by cutrace or by another tool.
     """
     chosen = completed(Options.of(**options))
-    if environment.OPTIONS in os.environ:
-        raise CutraceError("this process is set to be recorded already: end that recording first")
+    _refuse_a_second()
     for name, library in environment.others(os.environ).items():
         raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
-    path = Path(path)
-    directory = private_directory(path)
-    variables = environment.injection(chosen, directory, path)
+    to = Destination.at(path)
+    variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    armed = Armed(path, directory, restore, chosen)
+    armed = Armed(to, restore, chosen)
     try:
         # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
-            collector().start(chosen.text(directory=directory, dump=path))
-            _require_cupti(chosen, directory)
+            collector().start(chosen.text(directory=to.directory, dump=to.dump))
+            _require_cupti(chosen, to.directory)
     except BaseException:
         armed.stop()
         raise
     return armed
 
 
-def _finish(directory: Path, path: Path, options: Options) -> bool:
-    """End the recording of this process and put what is in its folder at ``path``. False when there is nothing.
+def _refuse_a_second(started: bool = False) -> None:
+    """Raise :class:`CutraceError` when this process is recorded, or is set to be recorded from its first call on."""
+    if started or _recording():
+        raise CutraceError("this process is being recorded already: end that recording first")
+    if environment.OPTIONS in os.environ:
+        raise CutraceError(
+            "this process is set to be recorded already, by `cutrace record` or cutrace.arm(): leave out one of them"
+        )
+
+
+def _recording() -> bool:
+    """Whether this process is being recorded. Does not load the collector."""
+    return cuda.loaded(str(collector_path())) is not None and collector().running
+
+
+def _finish(to: Destination, options: Options) -> bool:
+    """End the recording of this process and deliver what its processes wrote. False when there is nothing.
 
     A recording that did not end well is kept as far as it goes, and what went wrong is raised then.
     """
     failure: CutraceError | None = None
     try:
-        if cuda.loaded(str(collector_path())) and collector().running:
+        if _recording():
             collector().stop()
     except CutraceError as error:
         failure = error
-    parts, running = finished_parts(directory)
-    if parts:
-        try:
-            join(parts, path, moving=not running, redacted=options.redact)
-        except CutraceError as error:
-            raise CutraceError(f"{error} What was recorded is in {directory}.") from None
-    shutil.rmtree(directory, ignore_errors=True)
+    joined = to.finish(redacted=options.redact)
     if failure is not None:
         raise failure
-    return bool(parts)
+    return joined.processes > 0
 
 
 def _require_cupti(options: Options, directory: Path) -> None:
@@ -209,12 +282,12 @@ def dump(path: str | os.PathLike[str]) -> bool:
     not in the dump. Returns False, and makes no file, when there is nothing yet. Raises :class:`CutraceError` when this
     process is not recorded, its recording keeps all its rows, or the file cannot be written.
     """
-    if not (cuda.loaded(str(collector_path())) and collector().running):
+    if not _recording():
         raise CutraceError("nothing to dump: this process is not recorded, or has made no CUDA or NVTX call yet")
     return collector().dump(path)
 
 
 def mark(text: str) -> None:
     """Put a mark into the recording of this process; nothing happens where there is none."""
-    if cuda.loaded(str(collector_path())) and collector().running:
+    if _recording():
         collector().mark(text)

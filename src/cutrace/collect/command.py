@@ -7,15 +7,13 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CutraceError
-from ..outputs import check_output, unwritable
 from . import environment
-from .join import finished_parts, join, recorded
+from .join import Destination, recorded
 from .options import Options
 
 # What a terminal or another program may send to a recording, and what ends the wait for the command.
@@ -29,13 +27,15 @@ class Recording:
     """What came of recording a command.
 
     :param status: exit status of the command as a shell gives it: 128 + n when signal n ended it.
-    :param output: the capture, None when no process wrote one.
+    :param output: what was asked for, None when no process wrote anything.
+    :param capture: the file with the capture: ``output``, or ``run.bin`` beside it.
     :param processes: number of processes that wrote a file.
     :param running: pids of processes that were still recording; what they had written is in the capture.
     """
 
     status: int
     output: Path | None
+    capture: Path
     processes: int
     running: tuple[int, ...]
 
@@ -47,33 +47,27 @@ def record_command(
     *,
     variables: Mapping[str, str] | None = None,
 ) -> Recording:
-    """Run ``command`` under the collector, its children included, and leave its capture at ``output``.
+    """Run ``command`` under the collector, its children included, and leave its capture at ``output``; where that ends
+    as a trace of another format does, the trace. ``run.pftrace`` carries the capture; other formats have it beside
+    them, as ``run.bin``.
 
     The command gets this process's environment with ``variables`` and the injection variables added. Signals sent
     to this process go to the command; where only the newest rows are kept, SIGUSR2 goes to the processes that are
     recorded and asks each for a dump. Call it from the main thread.
 
     Raises :class:`CutraceError` before anything runs when the command is not found or the output cannot be written,
-    and afterwards when the files could not be joined: it then names the folder in which they remain.
+    and afterwards when the files could not be joined or converted: it then says where they are.
     """
-    output = Path(output)
     executable = find_command(command[0])
-    directory = private_directory(output)
+    to = Destination.at(output)
     try:
-        environ = {**os.environ, **(variables or {}), **environment.injection(options, directory, output)}
-        status = _run(executable, command, environ, directory if options.keeps_newest else None)
+        environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
+        status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        to.discard()
         raise
-    parts, running = finished_parts(directory)
-    if parts:
-        try:
-            # A file that is still written to is copied: renamed, it would go on growing.
-            join(parts, output, moving=not running, redacted=options.redact)
-        except CutraceError as error:
-            raise CutraceError(f"{error} What was recorded is in {directory}.") from None
-    shutil.rmtree(directory, ignore_errors=True)
-    return Recording(status, output if parts else None, len(recorded(parts)), running)
+    joined = to.finish(redacted=options.redact)
+    return Recording(status, to.output if joined.processes else None, to.capture, joined.processes, joined.running)
 
 
 def find_command(name: str) -> str:
@@ -91,18 +85,6 @@ def find_command(name: str) -> str:
             f"command not found: {name}. For the file in this folder write ./{name}, or its interpreter."
         )
     raise CutraceError(f"command not found: {name or 'its name is empty'}. Look at its name and at PATH.")
-
-
-def private_directory(output: Path) -> Path:
-    """A new folder beside ``output`` that only this user can enter.
-
-    Raises :class:`CutraceError` when ``output`` could not be written there.
-    """
-    check_output(output)
-    try:
-        return Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-    except OSError as error:
-        raise unwritable(output, error) from None
 
 
 def _ask_for_dumps(directory: Path) -> None:

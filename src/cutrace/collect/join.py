@@ -1,4 +1,4 @@
-"""One capture out of the files that the processes of a program wrote.
+"""One capture, or a trace of it, out of the files that the processes of a program wrote.
 
 A capture is a sequence of blocks, so joining is concatenation.
 """
@@ -7,16 +7,102 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..outputs import append, unwritable
+from ..errors import CutraceError
+from ..outputs import append, check_output, unwritable
 
+_CAPTURE = ".bin"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a recording goes.
+
+    :param output: what was asked for.
+    :param capture: the file with the capture: ``output``, or ``run.bin`` beside ``run.json``.
+    :param dump: the capture beside which dumps go: ``run.bin`` for ``run.pftrace`` and ``run.json``.
+    :param directory: a new folder beside it that only this user can enter, for the files of the processes.
+    """
+
+    output: Path
+    capture: Path
+    dump: Path
+    directory: Path
+
+    @classmethod
+    def at(cls, output: str | os.PathLike[str]) -> Destination:
+        """Raises :class:`CutraceError` when ``output`` could not be written there."""
+        output = capture = dump = Path(output)
+        if output.suffix != _CAPTURE:
+            capture, dump = _captures(output)
+        check_output(dump)
+        try:
+            directory = Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
+        except OSError as error:
+            raise unwritable(output, error) from None
+        return cls(output, capture, dump, directory)
+
+    def finish(self, *, redacted: bool) -> Joined:
+        """Join what the processes wrote, convert the capture where the output is none, and remove the folder.
+
+        Raises :class:`CutraceError` when that fails, and says where the capture or the files are then.
+        """
+        parts, running = finished_parts(self.directory)
+        place = self.directory
+        if parts:
+            inside = self.capture == self.output != self.dump
+            whole = self.directory / f"whole{_CAPTURE}" if inside else self.dump
+            try:
+                # A file that is still written to is copied: renamed, it would go on growing.
+                join(parts, whole, moving=not running, redacted=redacted)
+                place = whole
+                if self.output != whole:
+                    from ..conversion import convert
+
+                    convert(whole, self.output, capture=True if inside else None)
+            except CutraceError as error:
+                if not inside and place == whole:
+                    self.discard()
+                raise CutraceError(f"{error} What was recorded is in {place}.") from None
+        self.discard()
+        return Joined(len(recorded(parts)), running)
+
+    def discard(self) -> None:
+        """Remove the folder and what is in it."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """How many processes wrote a file, and the pids of those that were still recording; what they had written is in the
+    capture."""
+
+    processes: int
+    running: tuple[int, ...]
+
+
+def _captures(output: Path) -> tuple[Path, Path]:
+    """The file with the capture, and the capture beside which dumps go, of an output that is no ``.bin``. A name that
+    is no exporter's is that of a capture."""
+    from ..conversion import check_destination
+    from ..plugins import EXPORTERS
+
+    endings = [(suffix, e.name) for e in EXPORTERS for suffix in e.suffixes if output.name.lower().endswith(suffix)]
+    if not endings:
+        return output, output
+    check_destination(output)
+    suffix, name = max(endings, key=lambda pair: len(pair[0]))
+    beside = output.with_name(output.name[: -len(suffix)] + _CAPTURE)
+    return (output if name == "perfetto" and not suffix.endswith(".gz") else beside), beside
 
 
 # Processes that are about to end are given this long to close their files.

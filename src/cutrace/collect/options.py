@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import CutraceError
 from ..units import format_size, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
@@ -97,52 +100,29 @@ class Options:
     cupti: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        *,
-        kinds: str | tuple[str, ...] | list[str] | None = None,
-        api: str = "launch",
-        cuda_graph: str = "node",
-        nvtx: bool = True,
-        max_memory: int | str | None = None,
-        max_size: int | str | None = None,
-        last: float | str | None = None,
-        rotate: bool = False,
-        flush_ms: int | None = None,
-        redact: bool = False,
-        share: bool = False,
-        cupti: str | os.PathLike[str] | None = None,
-    ) -> Options:
+    def of(cls, **given: Unpack[OptionArguments]) -> Options:
         """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
         in seconds or as ``"30s"``. The newest rows take 4 GiB at most unless ``max_size`` is given.
 
         Raises :class:`CutraceError` for a value that is none of those allowed.
         """
-        if api not in API_MODES:
-            raise CutraceError(f"api={api!r} is unknown: choose one of {', '.join(API_MODES)}")
-        if cuda_graph not in GRAPH_MODES:
-            raise CutraceError(f"cuda_graph={cuda_graph!r} is unknown: choose one of {', '.join(GRAPH_MODES)}")
-        last_ms = None if last is None else _milliseconds(last)
-        size = _size("size", max_size, _LEAST_SIZE)
-        if rotate and size is None and last_ms is None:
+        fields: dict[str, Any] = {**given}
+        last = fields.pop("last", None)
+        options = cls(**fields, last_ms=None if last is None else _milliseconds(last))
+        for name, modes in (("api", API_MODES), ("cuda_graph", GRAPH_MODES)):
+            if getattr(options, name) not in modes:
+                raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
+        size = _size("size", options.max_size, _LEAST_SIZE)
+        if options.rotate and size is None and last is None:
             raise CutraceError("rotate needs to know how much is to be kept: give a maximal size, such as 1GiB")
-        if (rotate or last_ms is not None) and size is not None and size < _LEAST_ROTATED:
+        if options.keeps_newest and size is not None and size < _LEAST_ROTATED:
             raise CutraceError(f"the newest rows need room: give a size of {format_size(_LEAST_ROTATED)} or more")
-        if last_ms is not None and size is None:
-            size = _NEWEST_SIZE
-        return cls(
-            kinds=_kinds(kinds),
-            api=api,
-            cuda_graph=cuda_graph,
-            nvtx=nvtx,
-            max_memory=_size("memory", max_memory, _LEAST_MEMORY),
-            max_size=size,
-            last_ms=last_ms,
-            rotate=rotate,
-            flush_ms=flush_ms,
-            redact=redact,
-            share=share,
-            cupti=None if cupti is None else os.fspath(cupti),
+        return replace(
+            options,
+            kinds=_kinds(options.kinds),
+            max_memory=_size("memory", options.max_memory, _LEAST_MEMORY),
+            max_size=_NEWEST_SIZE if size is None and last is not None else size,
+            cupti=None if options.cupti is None else os.fspath(options.cupti),
         )
 
     @property

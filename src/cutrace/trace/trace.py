@@ -298,7 +298,8 @@ class Trace:
         nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
         counts = [count_of(rows, noun) for table, noun in nouns.items() if (rows := self.count(table))]
         parts = [count_of(len(self._reader.processes), "process"), *counts]
-        return printable(f"{self._reader.path}: {', '.join(parts)}")
+        sources = dict.fromkeys(file.source for file in self.imports) or [str(self.path)]
+        return printable(f"{', '.join(sources)}: {', '.join(parts)}")
 
     # How it is made
 
