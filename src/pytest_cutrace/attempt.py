@@ -1,4 +1,5 @@
-"""One attempt at a test: its body is run, again if that helps, measured, and compared with what is expected."""
+"""One attempt at a test: its body is run, again if that helps, measured, compared with what is expected, and concluded
+with a case, a capture and what the golden file is to say."""
 
 from __future__ import annotations
 
@@ -14,8 +15,23 @@ import pytest
 
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
 from cutrace.errors import CutraceError
-from cutrace.golden import Comparison, Verdict, compare, confirmed, limits, recorded_on, unsettled
-from cutrace.golden.model import plain
+from cutrace.golden import (
+    Change,
+    Comparison,
+    Verdict,
+    compare,
+    confirmed,
+    digest,
+    limits,
+    merged,
+    observed,
+    recorded_on,
+    split,
+    unsettled,
+)
+from cutrace.golden.compare import problems_of
+from cutrace.golden.model import WORK, Observed, plain
+from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, State
 from cutrace.reports.text import Line, failure_lines
 
@@ -23,7 +39,6 @@ from .bodies import ENDINGS, Body
 from .capture import Run
 from .expectations import Expectation
 from .fixtures import checked
-from .results import change_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -35,12 +50,13 @@ _MOST_STATE_RUNS = 5
 _STATES = frozenset(name for name, found in METRICS.items() if found.kind is MetricClass.STATE)
 #: How often a slower time is looked at again.
 _CONFIRMATIONS = 2
+_FILES = ("run.bin", "trace.pftrace", "metrics.json")
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
-_FORKED = "it ran in a fork of the process that is traced"
+_VANISHED = "the golden values stay: no GPU work was seen, which only --cutrace-update=all writes down"
 
 
 class Attempt:
-    """A test while it runs. It is the fixture ``gpu_trace`` of that test, too."""
+    """A test while it runs. It is also the fixture ``gpu_trace`` of that test."""
 
     active = True
 
@@ -141,45 +157,39 @@ class Attempt:
         if isinstance(error, CutraceError) and "recorded already" in str(error):
             self._note(_OFF)
             self.item.add_report_section("call", "cutrace", _OFF)
-        if run.metrics.gpu_records:
-            self.state = State.UNVERIFIED if self.expected.any else State.TRACED
-        else:
-            self.state = State.UNVERIFIED if self.expected.any and not skipped else State.UNTRACED
+        worked = run.metrics.gpu_records > 0
+        wanted = self.expected.any and (worked or not skipped)
+        self.state = State.UNVERIFIED if wanted else State.TRACED if worked else State.UNTRACED
         self.reason = "skipped" if skipped else "the test did not pass"
 
     def passed(self, run: Run) -> None:
         """The body passed. Runs it again as often as is wished, compares, and fails the test if it has to."""
-        expected, wishes = self.expected, self.expected.wishes
+        expected = self.expected
         self._measure(run)
         why = self.session.captures.recording.unseen(others=run.recorded)
         if why and not run.metrics.gpu_records:
             self.untraced(why)
             return
         if not run.metrics.gpu_records and not expected.any and not run.metrics.values.get("allocations"):
-            self.state, self.reason = State.UNTRACED, "; ".join(run.metrics.problems) or "no GPU work"
+            self.untraced("; ".join(run.metrics.problems) or "no GPU work")
             return
         self.passed_runs, self.judged = [run], [run]
         if why:
             self.notes.append(why)
-        if wishes.warmup or wishes.repeat:
-            self._repeat(wishes.warmup, wishes.repeat or 1)
+        if expected.warmup or expected.repeat:
+            self._repeat(expected.warmup, expected.repeat or 1)
         self._judge()
         self._conclude()
         self._fail_if_it_has_to()
 
     def untraced(self, reason: str) -> None:
-        """Something went wrong with the tracing itself."""
+        """Nothing is known of the test, for this reason."""
         self.state = State.UNVERIFIED if self.expected.any else State.UNTRACED
         self.reason = reason
 
-    def forked(self) -> None:
-        """The test ran in a fork, which has no recording."""
-        self.untraced(_FORKED)
-
-    def _measure(self, run: Run) -> Metrics:
+    def _measure(self, run: Run) -> None:
         self.session.captures.measure(run, self._more)
         run.metrics = replace(run.metrics, values={**run.metrics.values, **run.user})  # type: ignore[dict-item]
-        return run.metrics
 
     def _more(self, trace: Any, window: Any) -> dict[str, Value]:
         found: dict[str, Value] = {}
@@ -234,30 +244,36 @@ class Attempt:
     @property
     def settled(self) -> list[Run]:
         """The runs that are written down: those that were asked for, or the last two, or the only one."""
-        return self.judged if self.expected.wishes.repeat else self.passed_runs[-2:]
+        return self.judged if self.expected.repeat else self.passed_runs[-2:]
+
+    @property
+    def proposes(self) -> bool:
+        """Whether the test leaves a candidate: golden values are missing, or those there are do not hold."""
+        comparison = self.comparison
+        if self.state is State.MISSING or comparison is None:
+            return self.state is State.MISSING
+        return bool(comparison.unverified) or any(row.failed and row.rule != "limit" for row in comparison.rows)
 
     def _settle(self) -> None:
         """Run until two runs in a row agree, before they are written down."""
-        rules = self.expected.wishes.rules
         while not any(run.metrics.problems for run in self.settled):
             most = _MOST_RUNS
             if len(self.settled) > 1:
-                disputed = unsettled([run.metrics for run in self.settled], rules)
+                disputed = unsettled([run.metrics for run in self.settled], self.expected.rules)
                 if not disputed:
                     return
                 if all(name.rpartition("/")[2] in _STATES for name in disputed):
                     most = _MOST_STATE_RUNS
-            if self.expected.wishes.repeat or len(self.passed_runs) >= most or self._again() is None:
+            if self.expected.repeat or len(self.passed_runs) >= most or self._again() is None:
                 return
 
     def _judge(self) -> None:
         comparison = self._compared(self.judged)
         if comparison is None:
             return
-        wishes = self.expected.wishes
-        rows = [row for row in comparison.rows if row.failed]
-        automatic = not (wishes.warmup or wishes.repeat or self.updating)
-        if rows and automatic and not comparison.problems and any(row.verdict is not Verdict.SLOW for row in rows):
+        failed = [row for row in comparison.rows if row.failed]
+        automatic = not (self.expected.warmup or self.expected.repeat or self.updating)
+        if automatic and not comparison.problems and any(row.verdict is not Verdict.SLOW for row in failed):
             # The first run of a process loads modules and fills caches and pools.
             run = self._again()
             again = self._compared([run]) if run is not None else None
@@ -284,15 +300,15 @@ class Attempt:
     def _compared(self, runs: list[Run]) -> Comparison | None:
         metrics = [run.metrics for run in runs]
         found: list[Comparison] = []
-        entry, wishes = self.expected.entry, self.expected.wishes
+        entry, rules = self.expected.entry, self.expected.rules
         if entry is not None:
             environment = self.environment(metrics)
             given = self.item.ihook.pytest_cutrace_compare(
-                item=self.item, entry=entry, runs=metrics, environment=environment, rules=wishes.rules
+                item=self.item, entry=entry, runs=metrics, environment=environment, rules=rules
             )
-            found.append(given or compare(entry, metrics, environment=environment, rules=wishes.rules))
-        if wishes.limits is not None:
-            found.append(limits(metrics, wishes.limits))
+            found.append(given or compare(entry, metrics, environment=environment, rules=rules))
+        if self.expected.limits is not None:
+            found.append(limits(metrics, self.expected.limits))
         if not found:
             return None
         return Comparison(
@@ -310,14 +326,16 @@ class Attempt:
         """Find the state, and have runs that agree where something is to be written."""
         expected, comparison = self.expected, self.comparison
         if self.updating:
-            if change_of(self)[0] is not None:
+            if self._update()[0] is not None:
                 self._settle()
                 self.judged = self.settled
             if comparison is not None:
                 rows = (row if row.rule == "limit" else replace(row, failed=False) for row in comparison.rows)
                 self.comparison = comparison = replace(comparison, rows=tuple(rows))
         elif expected.entry is None and self.session.wants_golden(self):
-            self.state, self.reason = State.MISSING, self._missing()
+            shown = self.session.shown(expected.path)
+            self.state = State.MISSING
+            self.reason = f"{shown} has no values of it" if expected.siblings else f"there is no {shown}"
             self._settle()
             return
         if comparison is None:
@@ -331,59 +349,146 @@ class Attempt:
         if not self.updating and self.proposes:
             self._settle()
 
-    def _missing(self) -> str:
-        shown = self.session.shown(self.expected.path)
-        return f"{shown} has no values of it" if self.expected.siblings else f"there is no {shown}"
-
-    @property
-    def proposes(self) -> bool:
-        """Whether the test leaves a candidate: golden values are missing, or those there are do not hold."""
-        if self.state is State.MISSING:
-            return True
-        rows = self.comparison.rows if self.comparison is not None else ()
-        drifted = any(row.failed and row.rule != "limit" for row in rows)
-        return drifted or (self.comparison is not None and bool(self.comparison.unverified))
-
     def _fail_if_it_has_to(self) -> None:
         expected, comparison = self.expected, self.comparison
         problems = any(run.metrics.problems for run in self.judged)
         if (comparison is not None and any(row.failed for row in comparison.rows)) or (expected.any and problems):
-            lines = failure_lines(self.case(State.GATED), update=self.session.update_command)
-        elif self.state is State.MISSING and expected.wishes.rules.strict:
+            self.styled = failure_lines(self._case(state=State.GATED), update=self.session.update_command)
+        elif self.state is State.MISSING and expected.rules.strict:
             again = f"  to write it: {self.session.update_command} {self.session.nodeid(self.item)}"
-            lines = [(f"cutrace: {self.reason}, and --cutrace-strict wants one", "bad"), (again, "")]
-        else:
-            return
-        self.styled = lines
-        pytest.fail("\n".join(text for text, _ in lines), pytrace=False)
+            self.styled = [(f"cutrace: {self.reason}, and --cutrace-strict wants one", "bad"), (again, "")]
+        if self.styled:
+            pytest.fail("\n".join(text for text, _ in self.styled), pytrace=False)
 
-    def case(self, state: State | None = None, artifacts: Mapping[str, str] | None = None) -> Case:
+    # What is left of it
+
+    def case(self, *, passed: bool) -> Case:
+        """The test is over, its teardown too; ``passed`` is how that went. What cannot be written becomes a note."""
+        good = passed and not self.failed and self.outcome == "passed"
+        if not passed:
+            self.outcome = "failed"
+        if not self.runs and not self.reason:
+            self.reason = "skipped" if self.outcome == "skipped" else "it did not run"
+        change = None
+        try:
+            if self.updating and good:
+                change, notes = self._update()
+                self.notes += notes
+                if change is not None:
+                    self.state, self.reason = State.UPDATED, ""
+            elif self.proposes and not self.updating:
+                change = self._change()
+            case = self._case(artifacts=self._keep(), change=change, **self._pictures())
+            if "metrics.json" in case.artifacts:
+                jsonfile.write(self.session.folder(self.item) / "metrics.json", jsonfile.case_text(case))
+        except CutraceError as error:
+            self.notes.append(str(error))
+            case = self._case(artifacts={})
+        except Exception as error:
+            # A mistake of the plugin's own must neither end the session nor pass in silence.
+            self.untraced(f"cutrace failed: {type(error).__name__}: {error}")
+            case = self._case(artifacts={})
+        self.session.captures.release(self.runs)
+        return case
+
+    def _case(self, **more: Any) -> Case:
         """What reports show of this attempt. Paths of artifacts are as seen from where pytest was started unless
         given."""
-        last = self.judged[-1] if self.judged else None
-        metrics = last.metrics if last is not None else Metrics({})
-        comparison = self.comparison
-        if artifacts is None:
+        metrics = self.judged[-1].metrics if self.judged else Metrics({})
+        comparison = self.comparison or Comparison(())
+        if "artifacts" not in more and self.session.keeps(failed=True):
             folder = Path(os.path.relpath(self.session.folder(self.item), self.session.config.invocation_params.dir))
-            artifacts = {"trace.pftrace": str(folder / "trace.pftrace")} if self.session.keeps(failed=True) else {}
+            more["artifacts"] = {"trace.pftrace": str(folder / "trace.pftrace")}
         known = self.expected.entry is not None or self.state is State.UPDATED
-        return Case(
-            nodeid=self.session.nodeid(self.item),
-            outcome=self.outcome,
-            state=self.state if state is None else state,
-            reason=self.reason,
-            gpu=", ".join(dict.fromkeys(metrics.gpus)),
-            rows=comparison.rows if comparison is not None else (),
-            values=dict(metrics.values),
-            regions=dict(metrics.regions),
-            user=dict(self.user),
-            problems=tuple(dict.fromkeys(p for run in self.judged for p in run.metrics.problems)),
-            notes=(*(comparison.notes if comparison is not None else ()), *self.notes),
-            artifacts=dict(artifacts),
-            duration_s=self.duration_s,
-            runs=len(self.judged) or 1,
-            golden=self.session.shown(self.expected.path) if known else "",
-            worker=self.session.worker,
-            environment=self.environment([metrics]) if metrics.gpus else "",
-            recorded_on=recorded_on(metrics) if metrics.gpus else "",
+        return Case(**{
+            "nodeid": self.session.nodeid(self.item),
+            "outcome": self.outcome,
+            "state": self.state,
+            "reason": self.reason,
+            "gpu": ", ".join(dict.fromkeys(metrics.gpus)),
+            "rows": comparison.rows,
+            "values": dict(metrics.values),
+            "regions": dict(metrics.regions),
+            "user": dict(self.user),
+            "problems": problems_of([run.metrics for run in self.judged]),
+            "notes": (*comparison.notes, *self.notes),
+            "duration_s": self.duration_s,
+            "runs": len(self.judged) or 1,
+            "golden": self.session.shown(self.expected.path) if known else "",
+            "worker": self.session.worker,
+            "environment": self.environment([metrics]) if metrics.gpus else "",
+            "recorded_on": recorded_on(metrics) if metrics.gpus else "",
+            **more,
+        })  # fmt: skip
+
+    def _update(self) -> tuple[Change | None, tuple[str, ...]]:
+        """What this update would write of the test, None if nothing; and what it would not take over."""
+        update, entry, found = self.session.settings.update, self.expected.entry, self._change()
+        if found is None or update is None:
+            return None, ()
+        if update.mode != "all" and _worked((entry or {}).get(found.environment)) and not _worked(found.observed):
+            return None, (_VANISHED,)
+        rules = self.expected.rules
+        new, notes = merged(entry, found.observed, environment=found.environment, update=update, rules=rules)
+        return (replace(found, observed=new[found.environment]) if new != entry else None), notes
+
+    def _change(self) -> Change | None:
+        """What the runs of the test showed, None where that is not known for certain."""
+        runs = [run.metrics for run in self.settled]
+        if not runs or any(run.problems for run in runs):
+            return None
+        environment = self.environment(runs)
+        if not environment:
+            return None
+        nodeid = self.session.nodeid(self.item)
+        source, line, _ = self.item.location
+        # A test that comes from another file has no line in this one.
+        return Change(
+            nodeid,
+            self.expected.path,
+            environment,
+            observed(runs, self.expected.rules, confirmed=len(runs) > 1),
+            line + 1 if source == split(nodeid)[0] and line is not None else 0,
+            digest(self.expected.entry, environment),
         )
+
+    def _pictures(self) -> dict[str, Any]:
+        """What the HTML page shows of the trace, if there is to be one."""
+        files = self.judged[-1].files if self.judged else []
+        if not files or not any(kind == "html" for kind, _ in self.session.settings.reports):
+            return {}
+        from cutrace.reports.timeline import timeline, top_kernels
+
+        window, captures = self.judged[-1].window, self.session.captures
+        with captures.opened(files) as trace:
+            return {
+                "kernels": top_kernels(trace, window, normalize=captures.normalize),
+                "timeline": timeline(trace, window, normalize=captures.normalize),
+            }
+
+    def _keep(self) -> dict[str, str]:
+        """Put the files of the run that was judged where they are kept; their paths as seen from the session's
+        folder."""
+        folder = self.session.folder(self.item)
+        if folder.is_dir():
+            for name in _FILES:
+                (folder / name).unlink(missing_ok=True)
+        failed = self.failed or self.outcome in ("failed", "xfailed") or self.state is State.MISSING
+        if not self.judged or not self.session.keeps(failed=failed):
+            return {}
+        kept = [folder / "metrics.json"]
+        if files := self.judged[-1].files:
+            from cutrace.collect.join import join
+            from cutrace.conversion import convert
+
+            folder.mkdir(parents=True, exist_ok=True)
+            capture, trace = folder / "run.bin", folder / "trace.pftrace"
+            join(files, capture, moving=False)
+            convert(capture, trace)
+            kept += [capture, trace]
+        return {path.name: str(path.relative_to(self.session.settings.directory)) for path in kept}
+
+
+def _worked(observed: Observed | None) -> bool:
+    """Whether there was GPU work."""
+    return observed is not None and any(observed.values.get("", {}).get(name) for name in WORK)

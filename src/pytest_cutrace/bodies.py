@@ -64,12 +64,6 @@ def unreported(item: pytest.Item) -> BaseException | None:
     return found[0].value if found else None
 
 
-def benchmarked(item: pytest.Item) -> bool:
-    """Whether a benchmark decides how often the body runs what it measures."""
-    plugins = ("pytest_benchmark", "pytest_codspeed")
-    return "benchmark" in getattr(item, "fixturenames", ()) and any(name in sys.modules for name in plugins)
-
-
 def _case(item: pytest.Item) -> unittest.TestCase | None:
     unittest = sys.modules.get("unittest")
     instance = getattr(item, "instance", None)

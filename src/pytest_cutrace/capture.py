@@ -14,7 +14,7 @@ from cutrace.analysis.definitions import METRICS, Metrics, Value
 from cutrace.analysis.marks import Window, begin, end
 from cutrace.collect.join import join
 
-from .recording import Part, Recording
+from .recording import CaptureFile, SessionRecording
 
 if TYPE_CHECKING:
     from cutrace.trace import Trace
@@ -44,7 +44,7 @@ class Run:
     #: Regions that were entered and not left yet: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
     user: dict[str, object] = field(default_factory=dict)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CaptureFile, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
     notes: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class Captures:
     ``normalize`` gives kernels their stable names; ``more`` computes metrics of the project's own.
     """
 
-    def __init__(self, recording: Recording, normalize: Callable[[str], str]) -> None:
+    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str]) -> None:
         self.recording = recording
         self.normalize = normalize
         self._earlier: deque[Path] = deque()

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Entry, Module, golden_path, read, split
+from cutrace.golden import (
+    Entry,
+    Module,
+    Rules,
+    golden_path,
+    parse_gate,
+    parse_ignore,
+    parse_limits,
+    parse_tolerance,
+    read,
+    split,
+)
 
-from .bodies import benchmarked
-from .markers import Wishes, wishes
 from .options import Settings
+
+_KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "off")
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of a test. ``path`` is the golden file of its module, ``entry`` what that says of the test;
-    ``siblings``: it has golden values of other tests. ``passed_over`` is why the test is neither recorded nor compared
-    with golden values, "" if it is."""
+    """How one test is traced, and what it is compared with.
 
-    wishes: Wishes
+    ``repeat`` is None where the plugin decides; ``limits`` are budgets by metric, as ``gpu_limit`` has them. ``path``
+    is the golden file of the test's module, ``entry`` what that says of the test; ``siblings``: it has golden values of
+    other tests. ``passed_over`` is why the test is neither recorded nor compared with golden values, "" if it is.
+    """
+
+    rules: Rules
     path: Path
+    marked: bool = False
+    off: bool = False
+    warmup: int = 0
+    repeat: int | None = None
+    limits: Mapping[str, Any] | None = None
     entry: Entry | None = None
     siblings: bool = False
     passed_over: str = ""
@@ -31,7 +52,7 @@ class Expectation:
     @property
     def any(self) -> bool:
         """Whether the test would be verified."""
-        return self.entry is not None or self.wishes.marked or self.wishes.limits is not None
+        return self.entry is not None or self.marked or self.limits is not None
 
 
 class Expectations:
@@ -47,36 +68,100 @@ class Expectations:
         """Raises :class:`CutraceError` or :class:`pytest.UsageError` for markers or a golden file that are not
         understood."""
         settings = self._settings
-        found = wishes(item, settings.rules, settings.repeat)
         file, test = split(self._name(item))
         given = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-        path = self._usual(file, self._name(item)) if given is None else Path(given)
+        path = self._usual(file or test) if given is None else Path(given)
+        found = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
         if found.off or (settings.scope == "marked" and not found.marked):
-            return Expectation(found, path)
-        if benchmarked(item) and not found.marked:
-            return Expectation(found, path, passed_over="a benchmark decides how often it runs")
+            return found
+        if _benchmarked(item) and not found.marked:
+            return replace(found, passed_over="a benchmark decides how often it runs")
         module = self._module(path, file)
         if module is None:
-            return Expectation(found, path)
-        return Expectation(found, path, module.tests.get(test), siblings=bool(module.tests))
+            return found
+        return replace(found, entry=module.tests.get(test), siblings=bool(module.tests))
 
-    def _usual(self, file: str, nodeid: str) -> Path:
-        key = file or nodeid
-        if key not in self._paths:
-            self._paths[key] = golden_path(self._settings.golden_root, nodeid)
-        return self._paths[key]
+    def _usual(self, file: str) -> Path:
+        if file not in self._paths:
+            self._paths[file] = golden_path(self._settings.golden_root, file)
+        return self._paths[file]
 
     def _module(self, path: Path, file: str) -> Module | None:
         if (path, file) not in self._modules:
-            self._modules[path, file] = _read(path, file)
+            try:
+                self._modules[path, file] = read(path, module=file) if path.is_file() else None
+            except CutraceError as error:
+                self._modules[path, file] = error
         found = self._modules[path, file]
         if isinstance(found, CutraceError):
             raise found
         return found
 
 
-def _read(path: Path, file: str) -> Module | CutraceError | None:
+def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
+    """What the markers of a test add to the session's rules; of several the closest one wins, word by word.
+
+    Raises :class:`pytest.UsageError` with the place of the test for what is not understood.
+    """
     try:
-        return read(path, module=file) if path.is_file() else None
+        for marker in reversed(list(item.iter_markers("cutrace"))):
+            if marker.args:
+                words = ", ".join(_KNOWN)
+                raise CutraceError(f"the marker cutrace takes no positional argument: write one of {words} by name")
+            for word, value in marker.kwargs.items():
+                found = _with(found, word, value)
+            found = replace(found, marked=True)
+        limits: dict[str, Any] = {}
+        for marker in reversed(list(item.iter_markers("gpu_limit"))):
+            if marker.args or not marker.kwargs:
+                what = "takes metrics by name" if marker.args else "limits nothing"
+                raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
+            limits |= parse_limits(marker.kwargs)
     except CutraceError as error:
-        return error
+        path, line, _ = item.reportinfo()
+        place = f"{path}:{line + 1}" if line is not None else str(path)
+        raise pytest.UsageError(f"{place}: {error}") from None
+    return replace(found, limits=limits) if limits else found
+
+
+def _with(found: Expectation, word: str, value: Any) -> Expectation:
+    """The expectation with one keyword of the marker."""
+    rules = found.rules
+    if word == "off":
+        if not isinstance(value, bool):
+            raise CutraceError(f"off={value!r}: write True or False")
+        return replace(found, off=value)
+    if word == "warmup":
+        return replace(found, warmup=_count(word, value, 0))
+    if word == "repeat":
+        return replace(found, repeat=_count(word, value, 1))
+    if word == "gate":
+        rules = replace(rules, gate=parse_gate(_words(word, value)))
+    elif word == "tolerance":
+        given = value if isinstance(value, Mapping) else _words(word, value)
+        rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(given)})
+    elif word == "ignore":
+        rules = replace(rules, ignore=(*rules.ignore, *parse_ignore(_words(word, value))))
+    else:
+        raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
+    return replace(found, rules=rules)
+
+
+def _count(word: str, value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise CutraceError(f"{word}={value!r}: write a number from {least} on")
+    return value
+
+
+def _words(word: str, value: object) -> str | list[str]:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple | set | frozenset) and all(isinstance(one, str) for one in value):
+        return list(value)
+    raise CutraceError(f"{word}={value!r}: write a text or a list of texts")
+
+
+def _benchmarked(item: pytest.Item) -> bool:
+    """Whether a benchmark decides how often the body runs what it measures."""
+    plugins = ("pytest_benchmark", "pytest_codspeed")
+    return "benchmark" in getattr(item, "fixturenames", ()) and any(name in sys.modules for name in plugins)

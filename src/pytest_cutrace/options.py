@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_KEEPS = ("all", "failed", "none")
-_SCOPES = ("marked", "existing", "all")
-_WINDOWS = ("call", "item")
-_LESS = ("show", "fail")
-_SWITCH = ("on", "off")
 _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html"}
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
@@ -106,17 +101,20 @@ def arguments(config: pytest.Config | None) -> list[str]:
     return [*before, *map(str, config.invocation_params.args)]
 
 
+def known(config: pytest.Config) -> Any:
+    """The options of a run, as far as they have been read."""
+    return getattr(config, "known_args_namespace", config.option)
+
+
 def wanted(config: pytest.Config) -> bool:
     """Whether this run is traced: what decides if anything else of the plugin is loaded."""
-    options = getattr(config, "known_args_namespace", config.option)
+    options = known(config)
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
     text = str(config.getini("cutrace")).strip().lower()
-    if text in _NO:
-        return False
-    if text not in (*_YES, "require"):
+    if text not in (*_YES, *_NO, "require"):
         raise _ini_error(config, "cutrace", f"{text!r} is unknown: write true, false or require")
-    return True
+    return text not in _NO
 
 
 @dataclass(frozen=True)
@@ -142,56 +140,46 @@ class Settings:
 def read(config: pytest.Config) -> Settings:
     """The settings of a session. Raises :class:`pytest.UsageError` that names the option, or file and line of the ini
     value, that is not understood."""
+    from cutrace.errors import CutraceError
     from cutrace.golden import Rules, parse_gate, parse_ignore, parse_tolerance, parse_update
 
-    get = _Reader(config).get
+    def get(name: str, understand: Callable[[Any], T]) -> T:
+        """The setting of an option, or of the ini value where the option is not given."""
+        given = getattr(known(config), name, None)
+        try:
+            return understand(config.getini(name) if given is None else given)
+        except CutraceError as error:
+            if given is None:
+                raise _ini_error(config, name, str(error)) from None
+            raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
+
     root = config.rootpath
-    directory = get("cutrace_dir", lambda text: root / text if text else root / ".cutrace")
+    directory = get("cutrace_dir", lambda text: root / (text or ".cutrace"))
     strict = get("cutrace_strict", _boolean)
-    fail_less = get("cutrace_less", lambda text: _one_of(text or "show", _LESS) == "fail")
     rules = Rules(
         gate=get("cutrace_gate", lambda text: parse_gate(text or "work,counter")),
         tolerance=get("cutrace_tolerance", parse_tolerance),
-        ignore=get("cutrace_ignore", lambda words: parse_ignore(_joined(words))),
+        ignore=get("cutrace_ignore", parse_ignore),
         own=tuple(get("cutrace_own_kernels", list)),
-        fail_less=fail_less or strict,
+        fail_less=get("cutrace_less", _choice("show", "fail")) == "fail" or strict,
         strict=strict,
     )
     return Settings(
         require=get("cutrace", lambda text: str(text).lower() == "require"),
         update=get("cutrace_update", lambda text: parse_update(text) if text else None),
         directory=directory,
-        keep=get("cutrace_keep", lambda text: _one_of(text or "failed", _KEEPS)),
+        keep=get("cutrace_keep", _choice("all", "failed", "none", default="failed")),
         rules=rules,
         repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
-        seed=get("cutrace_seed", lambda text: _one_of(text or "on", _SWITCH) == "on"),
+        seed=get("cutrace_seed", _choice("on", "off")) == "on",
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
         reports=get("cutrace_report", lambda words: tuple(_reports(words, directory, root))),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
         variant=get("cutrace_variant", _variant),
-        scope=get("cutrace_scope", lambda text: _one_of(text, _SCOPES)),
-        whole_item=get("cutrace_window", lambda text: _one_of(text, _WINDOWS) == "item"),
+        scope=get("cutrace_scope", _choice("marked", "existing", "all", default="existing")),
+        whole_item=get("cutrace_window", _choice("call", "item")) == "item",
         junit=get("cutrace_junit", _boolean),
     )
-
-
-class _Reader:
-    """Reads the option of a name, or the ini value where the option is not given, and says where a bad one is."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._options = getattr(config, "known_args_namespace", config.option)
-
-    def get(self, name: str, understand: Callable[[Any], T]) -> T:
-        from cutrace.errors import CutraceError
-
-        given = getattr(self._options, name, None)
-        try:
-            return understand(self._config.getini(name) if given is None else given)
-        except CutraceError as error:
-            if given is None:
-                raise _ini_error(self._config, name, str(error)) from None
-            raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
 
 def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageError:
@@ -213,11 +201,16 @@ def _error(message: str) -> Exception:
     return CutraceError(message)
 
 
-def _one_of(text: str, allowed: tuple[str, ...]) -> str:
-    word = str(text).strip().lower()
-    if word not in allowed:
-        raise _error(f"{text!r} is unknown: write one of {', '.join(filter(None, allowed))}")
-    return word
+def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
+    """Understands one of these words; without one it takes the default, which is the first word unless given."""
+
+    def understand(text: str) -> str:
+        word = str(text).strip().lower() or default or allowed[0]
+        if word not in allowed:
+            raise _error(f"{text!r} is unknown: write one of {', '.join(allowed)}")
+        return word
+
+    return understand
 
 
 def _boolean(text: str) -> bool:
@@ -231,10 +224,6 @@ def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
         raise _error(f"{text!r} is no number from {least} on")
     return int(text)
-
-
-def _joined(words: str | Sequence[str]) -> str:
-    return words if isinstance(words, str) else ",".join(words)
 
 
 def _variant(template: str) -> str:

@@ -49,7 +49,7 @@ def _gpu_nodes() -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class CaptureFile:
     """A file of what one process did: of this one (``own``), of a child that has ended, or of one that has not."""
 
     path: Path
@@ -57,8 +57,8 @@ class Part:
     running: int = 0
 
 
-class Recording:
-    """The recording of this process and of those that its tests start.
+class SessionRecording:
+    """The recording of this pytest process and of those that its tests start.
 
     ``refusal`` is why nothing at all can be recorded, "" if it can; ``notes`` are sentences for the session's header.
     """
@@ -168,18 +168,18 @@ class Recording:
         if self._recording():
             collector().mark(text)
 
-    def take(self, *, patient: bool) -> tuple[Part, ...]:
+    def take(self, *, patient: bool) -> tuple[CaptureFile, ...]:
         """What was recorded since the last call: waits for the GPU and cuts this process's recording, and looks for the
         files of others. ``patient``: wait for what processes that go on have not written yet."""
         if self.refusal:
             return ()
-        found = []
+        found: list[CaptureFile] = []
         self._number += 1
         if self._recording() and self._own_file():
             collector().synchronize()
             path = self.parts / f"{self._number:06}.bin"
             if collector().cut(path):
-                found.append(Part(path, own=True))
+                found.append(CaptureFile(path, own=True))
         return (*found, *self._others(patient))
 
     def unseen(self, *, others: bool = False) -> str:
@@ -225,9 +225,9 @@ class Recording:
         with os.scandir(self.folder) as entries:
             return any(entry.name.startswith(mine) for entry in entries)
 
-    def _others(self, patient: bool) -> tuple[Part, ...]:
+    def _others(self, patient: bool) -> tuple[CaptureFile, ...]:
         """The files of other processes that have something new."""
-        found: list[Part] = []
+        found: list[CaptureFile] = []
         mine = f"{self._pid}-"
         files = [
             Path(e.path) for e in os.scandir(self.folder) if e.name.endswith(".bin") and not e.name.startswith(mine)
@@ -247,7 +247,7 @@ class Recording:
                 join([path], copy, moving=False)
             else:
                 path.replace(copy)
-            found.append(Part(copy, own=False, running=pid))
+            found.append(CaptureFile(copy, own=False, running=pid))
         return tuple(found)
 
     def _writer(self, path: Path) -> int:

@@ -25,9 +25,9 @@ from .bodies import unreported
 from .capture import Captures
 from .expectations import Expectation, Expectations
 from .fixtures import Tracer, Untraced
-from .recording import Recording, refusal
+from .options import known
+from .recording import SessionRecording, refusal
 from .report import Reporter
-from .results import conclude
 from .seeding import Seeds
 
 _EXPECTED = pytest.StashKey[Expectation]()
@@ -43,7 +43,7 @@ class Session:
         self.config = config
         self.settings = settings = options.read(config)
         self.update_command = "pytest --cutrace-update"
-        self.recording: Recording | None = None
+        self.recording: SessionRecording | None = None
         self.expectations = Expectations(settings, self.nodeid)
         self._seeds = Seeds(config, self.nodeid) if settings.seed else None
         self._environment = ""
@@ -85,13 +85,13 @@ class Session:
 
     def _record(self) -> None:
         if not self._collects_only:
-            self.recording = Recording(self.settings.directory, self.refusal)
+            self.recording = SessionRecording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
             self.captures = Captures(self.recording, self._normalize)
 
     @property
     def _collects_only(self) -> bool:
-        return bool(_known(self.config).collectonly)
+        return bool(known(self.config).collectonly)
 
     def _new_reporter(self) -> Reporter:
         """What tells the user about this session, for the process that has the terminal."""
@@ -142,7 +142,7 @@ class Session:
         expected, scope = attempt.expected, self.settings.scope
         if expected.passed_over:
             return False
-        if expected.entry is not None or expected.wishes.marked:
+        if expected.entry is not None or expected.marked:
             return True
         wide = scope == "all" or (scope == "existing" and (expected.siblings or self.settings.update is not None))
         return wide and any(run.metrics.gpu_records for run in attempt.judged)
@@ -217,7 +217,7 @@ class Session:
         if attempt is None:
             return (yield)
         if not self.captures.recording.here:
-            attempt.forked()
+            attempt.untraced("it ran in a fork of the process that is traced")
             return (yield)
         attempt.prepare()
         if attempt.current is None:
@@ -261,7 +261,7 @@ class Session:
             expected = item.stash[_EXPECTED] = self.expectations.of(item)
         if self.recording is None or self.recording.refusal:
             return None
-        if expected.wishes.off:
+        if expected.off:
             self.recording.pause()
             return None
         attempt = item.stash[_ATTEMPT] = Attempt(self, item, expected)
@@ -307,11 +307,11 @@ class Session:
 
     def _case(self, item: pytest.Item, attempt: Attempt | None, report: pytest.TestReport) -> Case:
         if attempt is not None:
-            return conclude(self, attempt, passed=report.passed)
+            return attempt.case(passed=report.passed)
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
             return Case(self.nodeid(item), state=State.UNVERIFIED, reason=self._wrong[item], worker=self.worker)
-        if expected.wishes.off:
+        if expected.off:
             return Case(self.nodeid(item), state=State.UNTRACED, reason="the marker says off=True", worker=self.worker)
         state = State.UNVERIFIED if expected.any else State.UNTRACED
         return Case(self.nodeid(item), state=state, reason=self.refusal, worker=self.worker)
@@ -324,19 +324,15 @@ def _outcome(report: pytest.TestReport) -> str:
     return "xpassed" if report.passed and expected_to_fail else report.outcome
 
 
-def _known(config: pytest.Config) -> Any:
-    return getattr(config, "known_args_namespace", config.option)
-
-
 def _may_control(config: pytest.Config) -> bool:
     """Whether this process may hand its tests to workers of pytest-xdist, as far as the command line says."""
     if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(os.getppid()):
         return False
-    known = _known(config)
-    count = getattr(known, "numprocesses", None)
-    if count in ("auto", "logical") and getattr(known, "usepdb", False):
+    options = known(config)
+    count = getattr(options, "numprocesses", None)
+    if count in ("auto", "logical") and getattr(options, "usepdb", False):
         return False
-    return bool(count or (count is None and _distributes(known)))
+    return bool(count or (count is None and _distributes(options)))
 
 
 def _controls(config: pytest.Config) -> bool:
