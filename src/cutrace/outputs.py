@@ -42,6 +42,23 @@ def create(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that others may read, as the umask allows, and its folders. The file is there whole or not at
+    all. Text that UTF-8 cannot hold is escaped."""
+    temporary = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # The kernel applies the umask; reading it from here would change it for all threads.
+            with temporary.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+                file.write(text)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
 def unwritable(path: Path, error: OSError) -> Unwritable:
     """What to raise when the system refuses to write ``path``."""
     return Unwritable(path, error.strerror)

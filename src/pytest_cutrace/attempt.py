@@ -378,7 +378,7 @@ class Attempt:
                     self.state, self.reason = State.UPDATED, ""
             elif self.proposes and not self.updating:
                 change = self._change()
-            case = self._case(artifacts=self._keep(), change=change, **self._pictures())
+            case = self._pictured(self._case(artifacts=self._keep(), change=change))
             if "metrics.json" in case.artifacts:
                 jsonfile.write(self.session.folder(self.item) / "metrics.json", jsonfile.case_text(case))
         except CutraceError as error:
@@ -452,19 +452,16 @@ class Attempt:
             digest(self.expected.entry, environment),
         )
 
-    def _pictures(self) -> dict[str, Any]:
-        """What the HTML page shows of the trace, if there is to be one."""
+    def _pictured(self, case: Case) -> Case:
+        """The case with what the HTML page shows of its trace, if there is to be one."""
         files = self.judged[-1].files if self.judged else []
         if not files or not any(kind == "html" for kind, _ in self.session.settings.reports):
-            return {}
-        from cutrace.reports.timeline import timeline, top_kernels
+            return case
+        from cutrace.reports.timeline import pictured
 
-        window, captures = self.judged[-1].window, self.session.captures
+        captures = self.session.captures
         with captures.opened(files) as trace:
-            return {
-                "kernels": top_kernels(trace, window, normalize=captures.normalize),
-                "timeline": timeline(trace, window, normalize=captures.normalize),
-            }
+            return pictured(case, trace, self.judged[-1].window, normalize=captures.normalize)
 
     def _keep(self) -> dict[str, str]:
         """Put the files of the run that was judged where they are kept; their paths as seen from the session's

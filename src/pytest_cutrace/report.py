@@ -182,30 +182,11 @@ class Reporter:
             replace(c, artifacts={name: str(away / path) for name, path in c.artifacts.items()}) for c in report.cases
         )
         try:
-            jsonfile.write(destination, _RENDERERS[kind](replace(report, cases=cases)))
+            jsonfile.write(destination, jsonfile.rendered(replace(report, cases=cases), kind))
         except CutraceError as error:
             self._notes.append(str(error))
         else:
             self._written.append(_shown(destination, self._config))
-
-
-def _json(report: Report) -> str:
-    return jsonfile.report_text(report)
-
-
-def _markdown(report: Report) -> str:
-    from cutrace.reports.markdown import markdown
-
-    return markdown(report)
-
-
-def _html(report: Report) -> str:
-    from cutrace.reports.html import html
-
-    return html(report)
-
-
-_RENDERERS = {"json": _json, "markdown": _markdown, "html": _html}
 
 
 def _commit(root: Path) -> str:

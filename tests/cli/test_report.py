@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from captures import Capture
+from cutrace.analysis.marks import begin, end
 from cutrace.reports.jsonfile import read_report, report_text
 from cutrace.reports.model import Case, Report, State
+from reports.page import Page
 from support import cutrace
 
 
@@ -62,6 +65,33 @@ def test_a_merged_report_is_markdown_or_html_by_the_name_of_its_file(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "all.html", "all.md", "b.json"]
 
 
+def test_a_merged_page_has_the_timelines_of_the_captures_that_are_there(tmp_path):
+    a, b = written(tmp_path / "job" / "report.json"), written(tmp_path / "b.json")
+    (tmp_path / "job" / "a").mkdir()
+    with Capture(tmp_path / "job" / "a" / "run.bin") as made:
+        made.mark(begin("test", "t.py::a"), 1_000, source=1)
+        launch = made.launch("gemm")
+        made.api("cudaLaunchKernel", 2_000, 3_000, correlation=1)
+        made.kernel(launch, 4_000, 5_000, correlation=1)
+        made.mark(end("test", "t.py::a"), 6_000, source=1)
+    run("merge", a, b, "-o", "all.html", cwd=tmp_path)
+    page = Page((tmp_path / "all.html").read_text())
+    first, second = page.case(0), page.case(1)
+    assert [lane[0] for lane in first["timeline"]["lanes"]][-1] == "stream 7"
+    assert [kernel[0] for kernel in first["kernels"]] == ["gemm"]
+    assert second["timeline"] is None
+
+
+def test_a_damaged_capture_leaves_a_merged_page_without_that_timeline(tmp_path):
+    a = written(tmp_path / "job" / "report.json")
+    (tmp_path / "job" / "a").mkdir()
+    (tmp_path / "job" / "a" / "run.bin").touch()
+    done = cutrace("report", "merge", a, "-o", "all.html", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.startswith("cutrace: t.py::a has no timeline: ")
+    assert Page((tmp_path / "all.html").read_text()).case(0)["timeline"] is None
+
+
 def test_what_changed_is_shown_and_ends_with_status_1(tmp_path):
     a, b = written(tmp_path / "a.json"), written(tmp_path / "b.json", 5)
     assert run("compare", a, a, cwd=tmp_path).startswith("1 test: 0 changed, 0 new, 0 gone; kernel_launches 3,")
@@ -69,6 +99,11 @@ def test_what_changed_is_shown_and_ends_with_status_1(tmp_path):
     assert lines[0] == "Tests that changed"
     assert lines[2].split() == ["kernel_launches", "3", "5", "+", "gemm", "x2", "t.py::a", "(sm_90)"]
     assert lines[-1].startswith("1 test: 1 changed, 0 new, 0 gone; kernel_launches 3 -> 5,")
+    run("compare", a, a, "--fail-on-gone", cwd=tmp_path)
+    none = tmp_path / "none.json"
+    none.write_text(report_text(Report(())))
+    assert "0 changed, 0 new, 1 gone" in run("compare", a, none, cwd=tmp_path)
+    run("compare", a, none, "--fail-on-gone", cwd=tmp_path, status=1)
     shown = run("compare", a, b, "--format", "markdown", cwd=tmp_path, status=1)
     assert shown.startswith("### Tests that changed\n\n| what | before | after | details | test |\n")
     found = json.loads(run("compare", a, b, "--format", "json", cwd=tmp_path, status=1))

@@ -57,13 +57,13 @@ def test_equal_reports_do_not_differ_whatever_their_times():
 def test_changed_work_is_named_and_fails():
     more = case(kernel_launches=5, kernels={"gemm": 2, "fill": 3, "copy": 1}, memcpy_count=0, memcpy_d2h_count=None)
     assert changes(case(), more) == [
-        ("kernel_launches", "", "+ copy, + fill x2"),
-        ("memcpy_count", "", "- d2h"),
+        ("kernel_launches", "", "+ copy (new), + fill x2"),
+        ("memcpy_count", "", "- d2h (gone)"),
     ]
     found = compare(Report((case(),)), Report((more,)))
     assert failed(found)
     [table] = tables(found)
-    assert table.rows[0] == ("kernel_launches", "3", "6", "+ copy, + fill x2", "t.py::a")
+    assert table.rows[0] == ("kernel_launches", "3", "6", "+ copy (new), + fill x2", "t.py::a")
 
 
 def test_states_of_memory_are_shown_and_do_not_fail():
@@ -103,11 +103,14 @@ def test_a_worse_state_fails(before, after, fails):
     assert failed(found) is fails
 
 
-def test_new_and_gone_tests_are_listed_and_do_not_fail():
+def test_new_and_gone_tests_are_listed_and_gone_ones_fail_on_request():
     before, after = Report((case("a"), case("b"))), Report((case("b"), case("c", environment="sm_90")))
     found = compare(before, after)
     assert [(t.name, t.rows) for t in tables(found)] == [("new", [("gated", "c (sm_90)")]), ("gone", [("gated", "a")])]
     assert not failed(found)
+    assert failed(found, gone=True)
+    assert not failed(compare(before, before), gone=True)
+    assert not failed([one for one in found if one.after], gone=True)
     assert verdict(before, after, found) == (
         "2 tests: 0 changed, 1 new, 1 gone; kernel_launches 6, memcpy_count 2, sync_calls 2, peak_memory 1 MiB, "
         "kernel_time 2.0us"

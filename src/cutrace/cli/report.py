@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _File = click.Path(path_type=Path, readable=False)
 _LIMIT = 50
+_KINDS = {".json": "json", ".md": "markdown", ".html": "html"}
 
 
 @click.group(short_help="Merge and compare reports of several jobs or commits.")
@@ -41,12 +42,12 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
     from ..reports import jsonfile
     from ..reports.jobs import merge as join
 
-    if output.suffix not in (".json", ".md", ".html"):
+    if output.suffix not in _KINDS:
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .json, .md or .html")
     check_output(output)
     reports = _read(sources, names)
     made = join([(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)])
-    jsonfile.write(output, _rendered(made, output.suffix))
+    jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
     return 0
 
 
@@ -64,7 +65,8 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
 @click.option(
     "--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows of a table; 0 for all."
 )
-def compare(before: Path, after: Path, form: str, limit: int) -> int:
+@click.option("--fail-on-gone", is_flag=True, help="End with status 1 also when a test is gone.")
+def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool) -> int:
     """Show which tests changed from BEFORE to AFTER, two report.json files: values, states, new tests and gone ones.
 
     Times are not compared. Ends with status 1 when the work or a counter of a test changed, or its state got worse.
@@ -78,7 +80,7 @@ def compare(before: Path, after: Path, form: str, limit: int) -> int:
 
     old, new = read_report(before), read_report(after)
     found = jobs.compare(old, new)
-    failed = jobs.failed(found)
+    failed = jobs.failed(found, gone=fail_on_gone)
     if form == "json":
         data = {
             "format": 1,
@@ -147,25 +149,29 @@ def _label(path: Path) -> str:
 
 
 def _moved(one: Report, source: Path, output: Path) -> Report:
-    """The report with links that hold from the folder of ``output``, as far as the files are there."""
+    """The report with links that hold from the folder of ``output``, as far as the files are there, and for a page the
+    timelines of the captures among them."""
 
     def linked(case: Case) -> Case:
         files = {name: source.parent / path for name, path in case.artifacts.items()}
-        kept = {name: os.path.relpath(path, output.parent) for name, path in files.items() if path.exists()}
-        return replace(case, artifacts=kept)
+        files = {name: path for name, path in files.items() if path.exists()}
+        if output.suffix == ".html" and "run.bin" in files:
+            case = _pictured(case, files["run.bin"])
+        return replace(case, artifacts={name: os.path.relpath(path, output.parent) for name, path in files.items()})
 
     return replace(one, cases=tuple(map(linked, one.cases)))
 
 
-def _rendered(made: Report, ending: str) -> str:
-    if ending == ".json":
-        from ..reports.jsonfile import report_text
+def _pictured(case: Case, capture: Path) -> Case:
+    """The case with the timeline of its test, if the capture has that."""
+    from ..analysis.windows import windows
+    from ..loading import opened
+    from ..reports.timeline import pictured
 
-        return report_text(made)
-    if ending == ".md":
-        from ..reports.markdown import markdown
-
-        return markdown(made)
-    from ..reports.html import html
-
-    return html(made)
+    try:
+        with opened([capture]) as trace:
+            found = [window for window in windows(trace) if window.name == case.nodeid]
+            return pictured(case, trace, found[-1]) if found else case
+    except CutraceError as error:
+        click.echo(f"cutrace: {case.nodeid} has no timeline: {error}", err=True)
+        return case

@@ -7,7 +7,6 @@ rest. Work that did not happen has no line, nor has a total of what is listed by
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import stat
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any, NoReturn
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
-from ..outputs import unwritable
+from ..outputs import write_text
 from .lines import Damaged, line_of, parsed
 from .model import (
     DIVIDED,
@@ -103,16 +102,7 @@ def write(module: Module, path: Path, before: Module | None = None) -> bool:
     content = text(module)
     if before is not None and text(before) == content:
         return False
-    temporary = path.with_name(f".{path.name[:40]}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(content, encoding="utf-8", newline="\n")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(path, error) from None
+    write_text(path, content)
     return True
 
 

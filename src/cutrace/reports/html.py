@@ -21,25 +21,11 @@ from ..analysis.definitions import METRICS, Value
 from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, plain
 from ..units import printable
-from .model import Case, Report, State, Style, Timeline
+from .model import STATES, Case, Report, State, Style, Timeline
 from .text import changes, names_shortened, said, style_of
 from .values import counts, duration, pair, place, short, shown, title
 
 _FOLDER = Path(__file__).parent
-#: Tests in the order of the list: what needs a look comes first.
-_ORDER = (
-    State.UNVERIFIED, State.MISSING, State.UNCONFIRMED, State.UPDATED, State.GATED, State.TRACED, State.UNTRACED,
-)  # fmt: skip
-_STATES = {
-    State.GATED: "gated",
-    State.TRACED: "traced",
-    State.UNVERIFIED: "unverified",
-    State.UNCONFIRMED: "unconfirmed",
-    State.MISSING: "no golden",
-    State.UPDATED: "updated",
-    State.UNTRACED: "not traced",
-}
-_BAD = ("failed", "error")
 #: How the page calls the styles of rows.
 _MARKS = {"bad": "bad", "warn": "off", "good": "good", "": ""}
 #: Metrics that the list of tests shows.
@@ -50,21 +36,29 @@ _PARTS = 100
 
 def html(report: Report) -> str:
     """The page. Links to artifacts are as the cases have them: from the folder of the page."""
-    base, own, script = ((_FOLDER / name).read_text("utf-8") for name in ("base.css", "page.css", "page.js"))
-    style = base + own
-    cases = sorted(report.cases, key=lambda case: (not _failed(case), _ORDER.index(case.state)))
+    order = list(STATES)
+    cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
     styles = _Styles()
     details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
-    parts = {
-        "policy": escape(content_policy(style, script)),
-        "style": style,
-        "script": script,
-        "about": "".join(_about(report)),
-        "filters": "".join(_filters(report)),
-        "tests": "\n".join(_entry(number, case, _where(report, case)) for number, case in enumerate(cases)),
-        "data": "\n".join([_script("styles", styles.table), *details]),
-    }
-    template = (_FOLDER / "page.html").read_text("utf-8")
+    several = len({case.environment for case in cases if case.environment}) > 1
+    return page(
+        "page",
+        about="".join(_about(report)),
+        filters="".join(_filters(report)),
+        tests="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
+        data="\n".join([_script("styles", styles.table), *details]),
+    )
+
+
+def page(name: str, **parts: str) -> str:
+    """The page of this name: its template, filled with its style, its script, a policy that allows these two and
+    nothing else, and the ``parts``."""
+    style, script, template = (
+        "".join((_FOLDER / file).read_text("utf-8") for file in files)
+        for files in (("base.css", f"{name}.css"), (f"{name}.js",), (f"{name}.html",))
+    )
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    parts |= {"policy": escape(policy), "style": style, "script": script}
     # One pass, so that what is put in is never taken for a place to put something.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
@@ -83,29 +77,25 @@ def _about(report: Report) -> Iterator[str]:
 
 
 def _filters(report: Report) -> Iterator[str]:
-    found = [("", "all", len(report.cases)), ("failed", "failed", sum(map(_failed, report.cases)))]
+    found = [("", "all", len(report.cases)), ("failed", "failed", sum(case.bad for case in report.cases))]
     found += [("better", "better", len(report.better))]
-    found += [(state.value, _STATES[state], count) for state, count in report.counts.items()]
+    found += [(state.value, STATES[state][0], count) for state, count in report.counts.items()]
     for key, words, count in found:
         if count or not key:
             pressed = "false" if key else "true"
             yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{words} <b>{count:,}</b></button>'
 
 
-def _where(report: Report, case: Case) -> str:
-    """The file of a test, and what tells it from the same test in another environment or job."""
-    several = len({one.environment for one in report.cases if one.environment}) > 1
-    return " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
-
-
-def _entry(number: int, case: Case, where: str) -> str:
+def _entry(number: int, case: Case, several: bool) -> str:
+    """A line of the list. ``several``: there are several environments, so the line names this one."""
+    where = " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
     values = [shown(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
     drift = ", ".join(_drift(case)) or _reason(case)
     key = _key(case)
-    better = " data-better" if key != "failed" and case.better else ""
+    better = " data-better" if case.better and not case.bad else ""
     return (
-        f'<li data-state={case.state.value}{" data-failed" if key == "failed" else better}><a href="#t{number}">'
+        f'<li data-state={case.state.value}{" data-failed" if case.bad else better}><a href="#t{number}">'
         f'<i class="dot {key}" title="{key}"></i><span class=name>{escaped(case.name)}</span>'
         f"<span class=file>{escaped(where)}</span><span class=what>{escaped(what)}</span>"
         f"<span class=drift>{escaped(short(drift, 120))}</span></a></li>"
@@ -116,14 +106,9 @@ def _drift(case: Case) -> Iterator[str]:
     """What changed, in a few words."""
     if case.problems:
         yield "not verified"
-    failed = [row for row in case.rows if row.failed]
-    better = () if failed else case.better
-    for word, rows in (("", failed), ("updated: ", case.updated), ("better: ", better)):
+    better = () if case.failed_rows else case.better
+    for word, rows in (("", case.failed_rows), ("updated: ", case.updated), ("better: ", better)):
         yield from (word * (at == 0) + words.replace(" -> ", " → ") for at, words in enumerate(changes(rows)))
-
-
-def _failed(case: Case) -> bool:
-    return case.drifted or case.outcome in _BAD
 
 
 def _reason(case: Case) -> str:
@@ -131,7 +116,7 @@ def _reason(case: Case) -> str:
 
 
 def _key(case: Case) -> str:
-    return "failed" if _failed(case) else case.state.value
+    return "failed" if case.bad else case.state.value
 
 
 # A test
@@ -153,18 +138,12 @@ class _Styles:
 
 def _case(case: Case, styles: _Styles) -> dict[str, Any]:
     return {
-        "nodeid": case.nodeid,
-        "name": case.name,
-        "file": case.file,
-        "outcome": case.outcome,
-        "state": _STATES[case.state],
+        **{name: getattr(case, name) for name in ("nodeid", "name", "file", "outcome", "problems", "notes", "golden")},
+        "state": STATES[case.state][0],
         "key": _key(case),
         "reason": _reason(case),
         "facts": list(_facts(case)),
-        "problems": case.problems,
-        "notes": case.notes,
         "links": [(name, _link(path)) for name, path in case.artifacts.items()],
-        "golden": case.golden,
         "tables": [table for table in _tables(case) if table["rows"]],
         "user": [(str(name), _user(value)) for name, value in case.user.items()],
         "kernels": list(_kernels(case)),
@@ -298,11 +277,6 @@ def _embedded(data: object) -> str:
     """JSON in which nothing ends a script or begins a comment."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def content_policy(style: str, script: str) -> str:
-    """A policy by which a page uses its own style and script and nothing else."""
-    return f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
 
 
 def _hash(text: str) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from ..analysis.definitions import MetricClass, Value
 from ..analysis.tables import Column, Table
+from ..golden.compare import changes as part_changes
 from ..golden.model import amount, grouped, metric, plain, scoped
 from ..units import count_of
 from .model import Case, Report, State
-from .values import pair, place, title
+from .values import pair, place, title, unit_of
 
 #: What a case is known by in a report: its test, its environment and its job.
 Key = tuple[str, str, str]
@@ -62,14 +63,9 @@ class MetricChange:
 
     @property
     def detail(self) -> str:
-        """What was added and what went: ``+ fill x2, - gemm``."""
+        """What was added and what went: ``+ fill x2, - gemm (gone)``."""
         before, after = ({} if not isinstance(v, Mapping) else v for v in (self.before, self.after))
-        words = []
-        for name in sorted({*before, *after}, key=lambda name: (after.get(name, 0) <= before.get(name, 0), name)):
-            by = after.get(name, 0) - before.get(name, 0)
-            if by:
-                words.append(f"{'+' if by > 0 else '-'} {name}" + (f" x{abs(by):,}" if abs(by) > 1 else ""))
-        return ", ".join(words)
+        return part_changes(before, after, unit_of(self.metric))
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,9 @@ def compare(before: Report, after: Report) -> list[CaseChange]:
     return [one for one in found if one]
 
 
-def failed(changes: Iterable[CaseChange]) -> bool:
-    return any(change.failed for change in changes)
+def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
+    """Whether a comparison fails. ``gone``: a test that is gone fails it too."""
+    return any(change.failed or (gone and change.after is None) for change in changes)
 
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
@@ -150,7 +147,7 @@ def to_json(change: CaseChange) -> dict[str, Any]:
         "environment": case.environment,
         "job": case.job,
         "state": [one and one.state.value for one in (change.before, change.after)],
-        "failing": [one and _fails(one) for one in (change.before, change.after)],
+        "failing": [one and one.bad for one in (change.before, change.after)],
         "failed": change.failed,
         "metrics": [
             {"metric": m.metric, "region": m.region, "before": plain(m.before), "after": plain(m.after)}
@@ -213,15 +210,11 @@ def _label(case: Case) -> str:
     return f"{case.nodeid} ({more})" if more else case.nodeid
 
 
-def _fails(case: Case) -> bool:
-    return case.drifted or case.outcome in ("failed", "error")
-
-
 def _status(case: Case | None) -> str:
     if case is None:
         return ""
-    return f"{case.state.value}, failed" if _fails(case) else case.state.value
+    return f"{case.state.value}, failed" if case.bad else case.state.value
 
 
 def _rank(case: Case) -> int:
-    return _FAILED_RANK if _fails(case) else _RANKS.get(case.state, 1)
+    return _FAILED_RANK if case.bad else _RANKS.get(case.state, 1)

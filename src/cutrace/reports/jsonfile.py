@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import CutraceError
-from ..outputs import unwritable
+from ..outputs import write_text as write
 from .model import Case, Report
 
 #: The version of what the files hold; it grows when a key changes its meaning.
 FORMAT = 2
 
+__all__ = ["case_text", "read_case", "read_report", "rendered", "report_text", "write"]
 _Made = TypeVar("_Made", Report, Case)
 
 
@@ -38,22 +38,17 @@ def read_case(path: Path) -> Case:
     return _made(Case.from_json, path, "cutrace test")
 
 
-def write(path: Path, text: str) -> None:
-    """Write a report; the file is there whole or not at all. Text that UTF-8 cannot hold is escaped."""
-    temporary = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The kernel applies the umask; reading it from here would change it for all threads.
-        opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            with os.fdopen(opened, "wb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise unwritable(path, error) from None
+def rendered(report: Report, kind: str) -> str:
+    """The report of a kind: ``json``, ``markdown`` or ``html``."""
+    if kind == "json":
+        return report_text(report)
+    if kind == "markdown":
+        from .markdown import markdown
+
+        return markdown(report)
+    from .html import html
+
+    return html(report)
 
 
 def _text(data: dict[str, Any]) -> str:
@@ -61,14 +56,6 @@ def _text(data: dict[str, Any]) -> str:
 
 
 def _made(make: Callable[[dict[str, Any]], _Made], path: Path, kind: str) -> _Made:
-    data = _read(path, kind)
-    try:
-        return make(data)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CutraceError(f"{path} is damaged: {type(error).__name__}: {error}. Write it again") from None
-
-
-def _read(path: Path, kind: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -81,4 +68,7 @@ def _read(path: Path, kind: str) -> dict[str, Any]:
         older = isinstance(found, int) and found < FORMAT
         advice = "write it again with this cutrace" if older else "update cutrace"
         raise CutraceError(f"{path} has format {found!r}, this cutrace knows {FORMAT}: {advice}")
-    return data
+    try:
+        return make(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CutraceError(f"{path} is damaged: {type(error).__name__}: {error}. Write it again") from None

@@ -28,10 +28,8 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
         # Counts by name have totals of their own.
         yield from ((scope + name, _text(value)) for name, value in values.items() if not isinstance(value, dict))
     yield from ((f"user.{name}", _text(value)) for name, value in case.user.items())
-    failed = tuple(row for row in case.rows if row.failed)
-    for word, rows in (("failed", failed), ("better", case.better), ("updated", case.updated)):
-        for row in rows:
-            yield f"{word}.{row.region}.{row.metric}" if row.region else f"{word}.{row.metric}", changes([row])[0]
+    for word, rows in (("failed", case.failed_rows), ("better", case.better), ("updated", case.updated)):
+        yield from ((".".join(filter(None, (word, row.region, row.metric))), changes([row])[0]) for row in rows)
     yield from (("problem", problem) for problem in case.problems)
     yield from ((f"file.{name}", path) for name, path in case.artifacts.items())
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ..golden.compare import Row
 from ..golden.model import scoped
 from ..units import count_of
-from .model import Case, Report, State
+from .model import STATES, Case, Report, State
 from .text import changes, remark, summary, told
 from .values import duration, pair, short, title
 
@@ -32,15 +32,11 @@ def markdown(report: Report) -> str:
         lines += _failure(case)
     if len(drifted) > _TESTS:
         lines += [f"and {count_of(len(drifted) - _TESTS, 'failed test')} more: the other reports have all.", ""]
-    lines += _changed("Updated golden values", [(c, c.updated) for c in report.cases if c.state is State.UPDATED])
+    updated = [(case, case.updated) for case in report.cases if case.state is State.UPDATED]
+    lines += _changed(STATES[State.UPDATED][1], updated)
     lines += _changed("Better than the golden values", [(case, case.better) for case in report.better])
-    for state, words in (
-        (State.UNVERIFIED, "Not verified"),
-        (State.UNCONFIRMED, "Not confirmed"),
-        (State.MISSING, "Without a golden value"),
-        (State.UNTRACED, "Not traced"),
-    ):
-        lines += _why(report, state, words)
+    for state in (State.UNVERIFIED, State.UNCONFIRMED, State.MISSING, State.UNTRACED):
+        lines += _why(report, state)
     lines += _slowest(report)
     return "\n".join(lines).rstrip() + "\n"
 
@@ -105,19 +101,16 @@ def table(
     yield ""
 
 
-def _why(report: Report, state: State, words: str) -> Iterator[str]:
+def _why(report: Report, state: State) -> Iterator[str]:
     cases = [case for case in report.cases if case.state is state]
     if not cases:
         return
-    yield from (f"<details><summary>{words}: {count_of(len(cases), 'test')}</summary>", "")
+    yield from (f"<details><summary>{STATES[state][1]}: {count_of(len(cases), 'test')}</summary>", "")
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
-        mine = [case for case in cases if case.why == reason]
         # Of few tests the names help; of many the number.
-        names = (
-            ": " + ", ".join(code(case.nodeid, 160) + _on(case) for case in mine[:_NAMES]) if count <= _NAMES else ""
-        )
-        yield f"- {count:,} x {text(reason)}{names}"
+        mine = [code(case.nodeid, 160) + _on(case) for case in cases if case.why == reason and count <= _NAMES]
+        yield f"- {count:,} x {text(reason)}{': ' * bool(mine)}{', '.join(mine)}"
     if len(reasons) > _REASONS:
         yield f"- and {count_of(len(reasons) - _REASONS, 'other reason')}"
     yield from ("", "</details>", "")

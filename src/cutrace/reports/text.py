@@ -69,8 +69,7 @@ def failure_lines(case: Case, *, update: str = "pytest --cutrace-update") -> lis
     """The lines of :func:`failure`. The first one is a summary: it names the metrics."""
     on = f" on {printable(case.device)}" if case.device else ""
     many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
-    failed = [row for row in case.rows if row.failed]
-    words = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(failed)
+    words = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(case.failed_rows)
     lines = [(f"cutrace: {', '.join(words) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
     lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
     lines += [(f"  {printable(note)}", "warn") for note in case.notes]
@@ -261,7 +260,7 @@ def _written_once(case: Case) -> bool:
 def _has_candidate(case: Case) -> bool:
     if case.state is State.MISSING:
         return True
-    failed = any(row.failed and row.rule != "limit" for row in case.rows)
+    failed = any(row.rule != "limit" for row in case.failed_rows)
     return bool(case.values) and (case.state is State.UNVERIFIED or failed)
 
 
@@ -292,7 +291,7 @@ def _reasons(report: Report, state: State, label: str, style: str) -> Iterator[t
 
 
 def _remedies(case: Case, update: str) -> Iterator[str]:
-    failed = [row for row in case.rows if row.failed]
+    failed = case.failed_rows
     if any(row.rule == "limit" for row in failed):
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
     judged = [row for row in failed if row.rule != "limit"]

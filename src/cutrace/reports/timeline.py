@@ -21,7 +21,7 @@ from ..analysis.work import Index, Rows, Selection, index
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..units import count_of
-from .model import Kernel, Lane, Style, Timeline
+from .model import Case, Kernel, Lane, Style, Timeline
 from .values import duration, short, size
 
 #: Slices of a picture, unless something else is asked for.
@@ -91,6 +91,12 @@ def top_kernels(
     joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     kernels = [Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max())) for n, t in joined.items()]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count])
+
+
+def pictured(case: Case, trace: Trace, window: Window, *, normalize: Callable[[str], str] = normalize_kernel) -> Case:
+    """The case with the picture of its window, and with its top kernels."""
+    kernels = top_kernels(trace, window, normalize=normalize)
+    return replace(case, kernels=kernels, timeline=timeline(trace, window, normalize=normalize))
 
 
 class _Maker:

@@ -6,18 +6,14 @@ list.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from html import escape
-from pathlib import Path
 
 from ..units import count_of
-from .html import content_policy, escaped
+from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
 from .model import Case, Report
 from .values import pair, short, shown
 
-_FOLDER = Path(__file__).parent
 _TITLES = dict(
     zip(TOTALS, ("kernel launches", "copies", "synchronising calls", "peak memory", "kernel time"), strict=True)
 )
@@ -45,32 +41,19 @@ def trend(reports: Sequence[tuple[str, Report]]) -> str:
             rows.append((_rank(series), _row(key, series, gone=cases[-1] is None, several=several)))
     rows.sort(key=lambda row: row[0])
     moved = sum(rank < 2 for rank, _ in rows)
-    style = _read("base.css") + _read("trend.css")
-    script = _read("trend.js")
-    last = reports[-1][1]
-    parts = {
-        "policy": escape(content_policy(style, script)),
-        "style": style,
-        "script": script,
-        "about": escaped(f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}") + _about(last),
-        "totals": "\n".join(_totals([report for _, report in reports], names)),
-        "heads": "".join(f"<th scope=col>{title}</th>" for title in _TITLES.values()),
-        "count": f"{count_of(len(rows), 'test')}, {moved:,} with changes",
-        "tests": "\n".join(row for _, row in rows),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("trend.html"))
-
-
-def _read(name: str) -> str:
-    return (_FOLDER / name).read_text("utf-8")
+    about = escaped(f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}")
+    return page(
+        "trend",
+        about="".join([about, *(f" · {escaped(device)}" for device in reports[-1][1].devices)]),
+        totals="\n".join(_totals([report for _, report in reports], names)),
+        heads="".join(f"<th scope=col>{title}</th>" for title in _TITLES.values()),
+        count=f"{count_of(len(rows), 'test')}, {moved:,} with changes",
+        tests="\n".join(row for _, row in rows),
+    )
 
 
 def _commit(name: str, report: Report) -> str:
     return report.commit[:8] or report.started[:16].replace("T", " ") or name
-
-
-def _about(report: Report) -> str:
-    return "".join(f" · {escaped(device)}" for device in report.devices)
 
 
 def _series(cases: Sequence[Case | None], name: str) -> Series:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from ..analysis.definitions import METRICS
-from ..golden.model import Interval, Span, amount
+from ..golden.model import Interval, Span, amount, text_of
 from ..units import printable
 
 _PLACES = {name: place for place, name in enumerate(METRICS)}
@@ -52,7 +52,7 @@ def shown(name: str, value: object, *, exact: bool = False) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return short(_text(value), 40) or '""'
+        return short(text_of(value), 40) or '""'
     if isinstance(value, float) and not math.isfinite(value):
         return "inf" if value > 0 else "-inf" if value < 0 else "NaN"
     unit = unit_of(name)
@@ -117,7 +117,7 @@ def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
     """The parts of counts (or of the bytes of ``metric``) by name, the most first."""
     if not isinstance(value, Mapping):
         return []
-    known = [(printable(_text(name)), count) for name, count in value.items() if _is_count(count)]
+    known = [(printable(text_of(name)), count) for name, count in value.items() if _is_count(count)]
     known.sort(key=lambda item: (-(amount(item[1]) or 0), item[0]))
     return [(name, shown(metric, count)) for name, count in known]
 
@@ -144,10 +144,3 @@ def _power(value: float, unit: str) -> str:
     size = abs(Fraction(value))
     exponent = (size.numerator // size.denominator).bit_length() - 1
     return f"{'-' if value < 0 else ''}2^{exponent}" + (f" {unit}" if unit not in ("", "1") else "")
-
-
-def _text(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # a recorded object whose str() fails is the test's own affair
-        return f"<{type(value).__name__}>"
