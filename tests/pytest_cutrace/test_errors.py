@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
+from pytest_cutrace import options
 from support.suites import Suite
 
 TEST = "def test_it():\n    fakegpu.launch('k')\n"
@@ -31,41 +33,38 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace_variant = {nothing-of-that-name}", "is neither cuda nor a package that is installed"),
     ],
 )
-def test_ini_values(suite: Suite, line: str, told: str) -> None:
-    suite.write("pytest.ini", f"[pytest]\n\n{line}\n")
-    suite.write("test_a.py", TEST)
-    arguments = () if line.startswith("cutrace =") else ("--cutrace",)
-    report = () if "report" not in line else ("-o", "cutrace_report=pdf")
-    done = suite.run(*arguments, *report) if not report else suite.run(*arguments, "--cutrace-report=pdf")
-    assert done.status == 4
-    assert told in done.output
-    if not report:
-        assert f"{suite.folder}/pytest.ini:3: {line.partition(' ')[0]}: " in done.output
-    assert "Traceback" not in done.output
+def test_ini_values(tmp_path: Path, line: str, told: str) -> None:
+    ini = tmp_path / "pytest.ini"
+    ini.write_text(f"[pytest]\n\n{line}\n")
+    with pytest.raises(pytest.UsageError) as error:
+        # The value of cutrace decides whether the others are read.
+        options.read(pytest.Config.fromdictargs({}, ["-c", str(ini), "--rootdir", str(tmp_path)]))
+    assert str(error.value).startswith(f"{ini}:3: {line.partition(' ')[0]}: ")
+    assert told in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("marker", "told"),
-    [
-        ("cutrace(wramup=1)", "the marker cutrace knows no 'wramup': write warmup, repeat"),
-        ("cutrace(3)", "takes no positional argument"),
-        ("cutrace(repeat=0)", "repeat=0: write a number from 1 on"),
-        ("cutrace(gate='speed')", "there is no metric 'speed'"),
-        ("cutrace(tolerance={'kernel_tim': 1})", "there is no metric 'kernel_tim'"),
-        ("cutrace(off=1)", "off=1: write True or False"),
-        ("gpu_limit(launches=3)", "there is no metric 'launches'"),
-        ("gpu_limit(peak_memory='much')", "'much' is not a size"),
-        ("gpu_limit(3)", "gpu_limit takes metrics by name"),
-        ("gpu_limit()", "gpu_limit limits nothing"),
-    ],
-)
-def test_markers(suite: Suite, marker: str, told: str) -> None:
-    path = suite.write(
-        "test_a.py", f"import pytest\n\n@pytest.mark.{marker}\ndef test_it():\n    pass\n", prelude=False
-    )
+MARKERS = {
+    "cutrace(wramup=1)": "the marker cutrace knows no 'wramup': write warmup, repeat",
+    "cutrace(3)": "takes no positional argument",
+    "cutrace(repeat=0)": "repeat=0: write a number from 1 on",
+    "cutrace(gate='speed')": "there is no metric 'speed'",
+    "cutrace(tolerance={'kernel_tim': 1})": "there is no metric 'kernel_tim'",
+    "cutrace(off=1)": "off=1: write True or False",
+    "gpu_limit(launches=3)": "there is no metric 'launches'",
+    "gpu_limit(peak_memory='much')": "'much' is not a size",
+    "gpu_limit(3)": "gpu_limit takes metrics by name",
+    "gpu_limit()": "gpu_limit limits nothing",
+}
+
+
+def test_markers(suite: Suite) -> None:
+    tests = (f"@pytest.mark.{marker}\ndef test_{at}():\n    pass\n" for at, marker in enumerate(MARKERS))
+    path = suite.write("test_a.py", "".join(["import pytest\n", *tests]), prelude=False)
     done = suite.run("--cutrace", gpu=False)
     assert done.status == 4
-    assert f"{path}:3: {told}" in done.output or (f"{path}:3: " in done.output and told in done.output)
+    for at, told in enumerate(MARKERS.values()):
+        (line,) = [line for line in done.output.splitlines() if f"{path}:{2 + 3 * at}: " in line]
+        assert told in line
     assert "Traceback" not in done.output
 
 
@@ -94,6 +93,12 @@ def test_a_golden_file_of_another_module(suite: Suite) -> None:
 
 def test_options(suite: Suite) -> None:
     suite.write("test_a.py", TEST)
+    suite.write("pytest.ini", "[pytest]\ncutrace_keep = some\n")
+    ini = suite.run("--cutrace")
+    assert (ini.status, "Traceback" in ini.output) == (4, False)
+    assert f"{suite.folder}/pytest.ini:2: cutrace_keep: 'some' is unknown: write one of all, failed, none" in ini.output
+    suite.write("pytest.ini", "[pytest]\n")
+    assert "'pdf' is no kind of report" in suite.run("--cutrace", "--cutrace-report=pdf").output
     assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4
