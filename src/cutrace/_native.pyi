@@ -180,27 +180,3 @@ class GpuTimes:
 class JsonRows:
     def __init__(self, parts: list[tuple[int, bytes, int, int]]) -> None: ...
     def write(self, columns: Sequence[np.ndarray | Blobs], rows: int) -> bytes: ...
-
-class Unpacker:
-    def __init__(
-        self, nodes: list[tuple[int, list[tuple[int, int, int, bool]]]], columns: int, group_columns: list[int]
-    ) -> None: ...
-    def read(
-        self, data: object
-    ) -> tuple[
-        int,
-        bool,
-        int,
-        list[np.ndarray],
-        list[tuple[np.ndarray, list[np.ndarray]]],
-        np.ndarray,
-        np.ndarray,
-        np.ndarray,
-    ]: ...
-
-class Nesting:
-    def __init__(self) -> None: ...
-    def feed(self, tracks: np.ndarray, phases: np.ndarray) -> np.ndarray: ...
-    def take_open(self) -> np.ndarray: ...
-    @property
-    def open(self) -> int: ...

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cutrace._native import Calls, EventScanner, Keys, Nesting, Spreads, Submissions, Tally
+from cutrace._native import Calls, EventScanner, Keys, Spreads, Submissions, Tally
 
 COUNT = 100_000
 #: How much longer chosen keys may take than random ones.
@@ -73,12 +73,6 @@ def test_keys(name: str) -> None:
     columns = CHOSEN[name]
     usual = [numbers() for _ in columns]
     costs_as_much(lambda: Keys(len(columns)).ids(columns), lambda: Keys(len(columns)).ids(usual))
-
-
-@pytest.mark.parametrize("name", [name for name, columns in CHOSEN.items() if len(columns) == 1])
-def test_nesting(name: str) -> None:
-    begins, usual = np.ones(COUNT, np.uint8), numbers()
-    costs_as_much(lambda: Nesting().feed(CHOSEN[name][0], begins), lambda: Nesting().feed(usual, begins))
 
 
 def test_spreads() -> None:

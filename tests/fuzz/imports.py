@@ -179,7 +179,7 @@ def _edit(rng: random.Random, database: sqlite3.Connection, table: str) -> None:
 
 
 class Traces(Imports):
-    """Perfetto traces that cutrace wrote, whole and in compressed groups."""
+    """Perfetto traces that cutrace wrote: with the capture inside, without it, and in compressed groups."""
 
     name = "pftrace"
     suffix = ".pftrace"
@@ -196,8 +196,8 @@ class Traces(Imports):
             foreign.append(self.folder / f"seed{i}.json")
             foreign[-1].write_bytes(data)
         for capture in (awkward(self.folder / "seed.bin"), small, *foreign):
-            for compress in (None, "zstd", "deflate"):
-                cutrace.convert(capture, path, compress=compress)
+            for compress, inside in ((None, True), (None, False), ("zstd", False), ("deflate", False)):
+                cutrace.convert(capture, path, compress=compress, capture=inside)
                 made.append(path.read_bytes())
         return made
 

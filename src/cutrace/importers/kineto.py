@@ -57,8 +57,8 @@ def _rules(
     return [Rule(f"{group}:{category}", phases, category, None, wanted) for category in categories]
 
 
-# Old releases capitalised categories.
-_RULES = (
+#: What Kineto's events become. Old releases capitalised categories.
+RULES = (
     *_rules(
         "kernels", "X", "kernel", "Kernel", left=(*_DERIVED, *_OF_KERNELS),
         arguments=(
@@ -139,7 +139,7 @@ class KinetoImporter:
     def read(self, source: Source, out: Import) -> None:
         found = _HOST_EVENT.search(source.head)
         host = int(found[1]) if found else None
-        read(source, out, _RULES, _label, lambda timeline, generic: _Kineto(timeline, generic, host))
+        read(source, out, RULES, _label, lambda timeline, generic: Kineto(timeline, generic, host))
 
 
 def _label(phase: str, category: str) -> str:
@@ -149,8 +149,9 @@ def _label(phase: str, category: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Gpu:
-    """Whose a process id is that is none: the id of the process, and whether it stands for one of its devices."""
+class Gpu:
+    """The owner of events whose process id is none: the id of the process, and whether the events are those of one of
+    its devices."""
 
     process: int | bytes
     device: bool
@@ -168,13 +169,13 @@ class _Ranges:
     rows: np.ndarray
 
 
-class _Kineto:
+class Kineto:
     """Turns Kineto's groups into rows. All GPU work is of the process that the profiler ran in, whose id is ``host``
     where the begin of the file says it."""
 
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
-        self._gpus: dict[int, _Gpu] | None = None
+        self._gpus: dict[int, Gpu] | None = None
         self._launches = Keys(13)
         self._functions = Keys(5)
         self._externals = Keys(3)
@@ -724,7 +725,7 @@ class _Kineto:
         return np.array([v if isinstance(v, int) and 0 <= v < 2**32 else 0 for v in values], np.int64)[inverse]
 
 
-def _gpus(told: bytes | None) -> dict[int, _Gpu]:
+def _gpus(told: bytes | None) -> dict[int, Gpu]:
     """The process ids that stand for devices, as cutrace writes them."""
     value = value_of(told or b"")
     gpus = value.get("gpus") if isinstance(value, dict) else None
@@ -733,7 +734,7 @@ def _gpus(told: bytes | None) -> dict[int, _Gpu]:
         if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
             process = gpu["process"]
             pid = process.encode("utf-8", "replace") if isinstance(process, str) else process
-            out[gpu["pid"]] = _Gpu(pid, "device" in gpu)
+            out[gpu["pid"]] = Gpu(pid, "device" in gpu)
     return out
 
 

@@ -1,270 +1,600 @@
-"""Perfetto traces that cutrace wrote, read back.
+"""Perfetto traces: track events and GPU work become trace events, which :mod:`.chrome` and :mod:`.kineto` read.
 
-Events become rows again: what many share is told by the row of their style, the rest is in the packet. Tables of what
-is no event come packed. docs/perfetto.md says what comes back. A file is read packet by packet, so memory is bounded by
-the slices that are open at one time and by what is interned.
+A trace that carries its capture is opened as that capture, and does not come here (:mod:`cutrace.embedding`).
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, BinaryIO, cast
 
 import zstandard
 
 from ..errors import BadCapture
+from ..trace_events import OWN
+from . import chrome, kineto
 from .base import DAMAGED, Import, Source
-from .perfetto_events import Events
-from .perfetto_patterns import Patterns
-from .perfetto_tables import About, Layouts, Packed, Unusable
-from .perfetto_wire import (
-    ATTRIBUTES,
-    CLOCK_SNAPSHOT,
-    COMPRESSED,
-    DEFAULTS,
-    INTERNED_DATA,
-    OWN,
-    SEQUENCE_ID,
-    TRACK,
-    ZSTD_COMPRESSED,
-    Malformed,
-    Packets,
-    fields,
-    plan,
-    unpack,
-    varint,
+from .events import Events
+from .generic import Generic
+from .timeline import Timeline
+
+#: Fields of TracePacket.
+CLOCKS, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, THREAD, DEFLATED, GPU_EVENT, CLOCK, DEFAULTS, TRACK = (
+    6, 8, 10, 11, 12, 13, 44, 50, 53, 58, 59, 60,
+)  # fmt: skip
+ATTRIBUTES, GPU_INFO, ZSTD, CUTRACE_TABLE = 126, 128, 133, 50161
+#: Fields of one of the first packets of any trace.
+_SURE = frozenset((SEQUENCE, DEFLATED, ZSTD))
+#: How a packet begins that holds a group of packets.
+_GROUPS = (b"\x92\x03", b"\xaa\x08")
+#: Fields of TracePacket that are no data, or only about other packets.
+_ABOUT = frozenset((3, 36, 41, 42, 43, 44, 58, 79, 87, 89, 98, CLOCKS, DEFAULTS, TRACK, ATTRIBUTES, GPU_INFO))
+#: What other fields of TracePacket hold.
+_HOLDS = {
+    1: "ftrace events", 2: "process trees", 5: "events of old Chrome", 7: "system statistics", 9: "process statistics",
+    33: "configurations of the tracing service", 34: "ftrace statistics", 35: "statistics of the tracing service",
+    37: "heap profiles", 39: "log messages", 45: "system information", 51: "Chrome metadata",
+    52: "GPU counters", 66: "samples of stacks", 69: "events of the tracing service",
+}  # fmt: skip
+#: Fields of InternedData that are an id and a text.
+_CATEGORY, _NAME, _ARGUMENT, _CONTEXT, _STAGE, _STRING, _KERNEL, _KERNEL_ARGUMENT = 1, 2, 3, 23, 24, 29, 1000, 1001
+
+BOOTTIME, REALTIME, FIRST_OF_SEQUENCE = 6, 1, 64
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_UNITS = {1: "ns", 2: "", 3: "bytes"}
+_PHASES = {
+    "B": "slices", "E": "slices", "X": "slices", "i": "instants", "C": "counter values", "s": "flows", "t": "flows",
+    "f": "flows", "M": "names of tracks",
+}  # fmt: skip
+_RULES = tuple(
+    rule for rule in kineto.RULES if rule.group.split(":")[0] in ("kernels", "annotations", "runtime", "driver")
 )
-from .restoring import Described, Restoring
+#: Arguments of kernels that Kineto calls something else.
+_KINETO = {"registers_per_thread": "registers per thread", "graph": "graph id", "graph_node": "graph node id"}
+_DERIVED = ("cutrace.derived", "cutrace.missing")
 
-_CHUNK = 4 << 20
-_PACKET_TAG = 0x0A
-#: The tables that others refer to, and the descriptions of processes.
-_PROCESSES, _STRINGS = 1, 2
-#: Fields that one of the first packets has.
-_SURE = frozenset((SEQUENCE_ID, COMPRESSED, ZSTD_COMPRESSED))
-#: Fields of TracePacket that say what made a trace, in words.
-_MADE_BY = {
-    1: "the kernel's ftrace",
-    7: "the kernel's ftrace",
-    2: "the kernel's process list",
-    33: "the configuration of Perfetto's tracing service",
-    43: "the system information of Perfetto's tracing service",
-    51: "metadata of Chrome",
-    5: "metadata of Chrome",
-    66: "samples of a profiler",
-    53: "GPU work",
-    11: "track events",
-    60: "descriptions of tracks",
-}
+_CHUNK, _LARGEST, _BATCH = 4 << 20, 64 << 20, 4096
+
+Value = int | bytes
 
 
-class Perfetto:
-    """Reads what :mod:`cutrace.exporters.perfetto` writes."""
+class _Malformed(ValueError):
+    """Bytes that are no message."""
+
+
+_DAMAGED: tuple[type[Exception], ...] = (*DAMAGED, _Malformed)
+
+
+class PerfettoImporter:
+    """See :class:`cutrace.importers.base.Importer`."""
 
     name = "perfetto"
-    description = "a Perfetto trace that cutrace wrote"
+    description = "a Perfetto trace"
 
     def recognizes(self, source: Source) -> bool:
-        """Whether it begins with packets of a Perfetto trace, whoever made it."""
-        return bool(_packets(source.head))
+        """Whether it begins with packets of a trace. Text may begin with an empty line, too."""
+        return _begins(source.head)
 
     def read(self, source: Source, out: Import) -> None:
-        """Raises :class:`BadCapture` for a trace that something else made, or from which nothing can be read."""
-        reader = _Reader(source, out)
-        with source.open() as file:
-            reader.read(iter(lambda: file.read(_CHUNK), b""))
+        translation = _Translation(source, out)
+        chrome.read(
+            _AsJson(source.path, source.head, translation=translation), out, _RULES, _label,
+            lambda timeline, generic: _Typed(translation, timeline, generic),
+        )  # fmt: skip
+        if not translation.used:
+            holds = ", ".join(translation.unsupported) or "nothing else"
+            raise BadCapture(
+                f"{source.path} is a Perfetto trace without track events or GPU work (it holds {holds}): "
+                "open it in ui.perfetto.dev."
+            )
 
 
-PERFETTO = Perfetto()
+def _label(phase: str, category: str) -> str:
+    known = {"kernel": "kernels", "gpu_slice": "GPU slices", "cuda_runtime": "API calls", "cuda_driver": "API calls"}
+    return (known.get(category) if phase == "X" else None) or _PHASES.get(phase, f"{phase} events")
 
 
-class _Reader:
-    """Takes the packets of a file apart and hands on what they hold."""
+@dataclass(frozen=True)
+class _AsJson(Source):
+    """A Perfetto trace as trace-event JSON."""
+
+    translation: _Translation = field(kw_only=True)
+
+    def open(self) -> BinaryIO:
+        return cast(BinaryIO, self.translation)
+
+
+class _Typed(kineto.Kineto):
+    """Kineto's events, of which each says which process the GPU work is of."""
+
+    def __init__(self, translation: _Translation, timeline: Timeline, generic: Generic) -> None:
+        super().__init__(timeline, generic, host=None)
+        self._translation = translation
+
+    def begin(self, batch: list[Events]) -> None:
+        self._gpus, self._host = self._translation.gpus, self._translation.host
+
+
+@dataclass
+class _Track:
+    """A track: the ids of its events, its name, and what a counter has. Only the values of a counter with a ``total``
+    are differences."""
+
+    pid: int = 0
+    tid: int | str | None = None
+    name: str = ""
+    unit: str = ""
+    multiplier: int = 1
+    total: float | None = None
+    derived: bool = False
+    named: bool = False
+    # Begins of slices of a thread that have no end yet.
+    open: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass
+class _Sequence:
+    """What packets of a sequence refer to."""
+
+    texts: dict[tuple[int, int], str] = field(default_factory=dict)
+    kernels: dict[int, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    contexts: dict[int, int] = field(default_factory=dict)
+    clock: int = BOOTTIME
+    track: int = 0
+    # By clock: a moment of BOOTTIME and the clock's, whether packets say differences, and its unit in ns.
+    clocks: dict[int, tuple[int, int, bool, int]] = field(default_factory=dict)
+
+
+class _Translation:
+    """The JSON of a trace, made as it is read."""
 
     def __init__(self, source: Source, out: Import) -> None:
         self._source, self._out = source, out
-        self._plan = plan()
-        self._events: Events | None = None
-        self._restoring: Restoring | None = None
-        self._layouts = Layouts(None)
-        self._whole = False
-        self._bad = 0
+        self._sequences: dict[int, _Sequence] = {}
+        self._tracks: dict[int, _Track] = {}
+        self._processes: dict[int, str] = {}
+        self._clocks: dict[int, int] = {}
+        self._flows: set[int] = set()
+        self._devices: list[dict[str, Any]] = []
+        self._pieces = self._json()
+        self._of_cutrace = False
+        #: How many events were translated, and how many packets of each kind were not.
+        self.used = 0
+        self.unsupported: Counter[str] = Counter()
+        #: Processes of GPU work, and the first process.
+        self.gpus: dict[int, kineto.Gpu] = {}
+        self.host: int | None = None
 
-    def read(self, chunks: Iterator[bytes]) -> None:
-        """Read the whole file."""
-        what = self._stream(chunks, DAMAGED, self._packets)
-        if self._events is None or self._restoring is None:
-            raise BadCapture(self._foreign())
-        if self._bad:
-            self._out.seen("packets", self._bad)
-            self._out.lost("packets", self._bad, why="damaged")
-        if what or not self._whole:
-            self._out.seen("the rest of the file", 1)
-            self._out.lost("the rest of the file", 1, why=what or "it is cut off")
-        self._events.finish(whole=self._whole and not what)
-        self._restoring.finish()
+    def __enter__(self) -> _Translation:
+        return self
 
-    def _stream(self, chunks: Iterator[bytes], damaged: tuple[type[Exception], ...], use: Any) -> str:
-        """Hand on all packets of a stream of bytes; returns why it ended early, nothing if it did not."""
-        rest = b""
-        while True:
-            try:
-                chunk = next(chunks, b"")
-            except damaged as error:
-                return f"its compression is damaged: {error}" if str(error) else "its compression is damaged"
-            if not chunk:
-                return "it is cut off" if rest else ""
-            data = memoryview(rest + chunk if rest else chunk)
-            while True:
-                packets = unpack(self._plan, data)
-                self._bad += packets.bad
-                use(packets)
-                if packets.broken:
-                    return "what follows is no packet"
-                if not packets.consumed:
-                    break
-                data = data[packets.consumed :]
-            rest = bytes(data)
+    def __exit__(self, *error: object) -> None:
+        return
 
-    def _packets(self, packets: Packets) -> None:
-        self._inner_packets(packets)
-        for _, packet in packets.reported:
-            self._unpack_group(packet)
+    def read(self, size: int) -> bytes:
+        """Some JSON, nothing at the end."""
+        return b"".join(islice(self._pieces, _BATCH))
 
-    def _inner_packets(self, packets: Packets) -> None:
-        anchors = [(at, *anchor) for at, packet in packets.reported for anchor in self._about(packet)]
-        if self._events is not None:
-            self._events.add(packets, anchors)
+    def _json(self) -> Iterator[bytes]:
+        yield b'{"traceEvents":['
+        for event in self._events():
+            yield ((",\n" if self.used else "") + _as_json(event)).encode()
+            self.used += 1
+        rest: dict[str, Any] = {"deviceProperties": self._devices} if self._devices else {}
+        if REALTIME in self._clocks:
+            rest["baseTimeNanoseconds"] = -self._clocks[REALTIME]
+        told = "".join(f',"{key}":{json.dumps(value)}' for key, value in rest.items())
+        yield f"]{told}}}".encode()
+        for what, count in self.unsupported.items():
+            self._out.seen(what, count)
+            self._out.left(what, count)
+        if self._of_cutrace:
+            self._out.note(
+                "cutrace wrote this trace without the capture inside (compressed, with --no-capture or by an earlier "
+                "version): what viewers show of it was imported. Convert the capture again to have all of it."
+            )
 
-    def _about(self, packet: memoryview) -> list[tuple[int, int]]:
-        """Note what a packet that is no event says. Returns where it sets clocks: the sequence and its time."""
+    def _events(self) -> Iterator[dict[str, Any]]:
         try:
-            return list(self._told(packet))
-        except Malformed:
-            self._bad += 1
-            return []
+            with self._source.open() as file:
+                yield from self._of_packets(iter(lambda: file.read(_CHUNK), b""))
+        except _DAMAGED as error:
+            self._out.damaged("the file", str(error) or "its compression is damaged")
+        for track in self._tracks.values():
+            for time, event in track.open:
+                yield {"ph": "B", "ts": time, **event}
 
-    def _told(self, packet: memoryview) -> Iterator[tuple[int, int]]:
-        found = list(fields(packet))
-        sequence = next((v for n, v in found if n == SEQUENCE_ID and isinstance(v, int)), 0)
+    def _of_packets(self, chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        for packet in _split(chunks):
+            try:
+                found = _fields(packet)
+                events = list(self._packet(found))
+            except _Malformed:
+                self._lose("packets", "damaged")
+                continue
+            yield from events
+            for number, value in found:
+                if number in (DEFLATED, ZSTD) and isinstance(value, bytes):
+                    unpack = _inflated if number == DEFLATED else _unzstd
+                    try:
+                        yield from self._of_packets(unpack(value))
+                    except (zlib.error, zstandard.ZstdError, _Malformed) as error:
+                        self._out.damaged("a group of packets", str(error))
+
+    def _packet(self, found: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
+        values = dict(found)
+        sequence = self._sequences.setdefault(_number(values.get(SEQUENCE)), _Sequence())
+        if _number(values.get(FLAGS)) & 1:
+            sequence.texts.clear()
+            sequence.kernels.clear()
         for number, value in found:
             if isinstance(value, int):
                 continue
-            if number == OWN:
-                self._table(Packed.read(value))
-            elif number == ATTRIBUTES:
-                self._whole = True
-            elif self._events is None:
-                continue
-            elif number == INTERNED_DATA:
-                self._events.names(value)
-            elif number == TRACK:
-                self._events.track(sequence, value)
+            if number == INTERNED:
+                self._intern(sequence, value)
             elif number == DEFAULTS:
-                self._events.defaults(sequence, value)
-            elif number == CLOCK_SNAPSHOT:
-                time = self._events.anchor(value)
-                if time is not None:
-                    yield sequence, time
-
-    def _unpack_group(self, packet: memoryview) -> None:
-        """Read packets that are packed into one. They hold no such packets themselves."""
-        for number, value in fields(packet):
-            if isinstance(value, memoryview) and number in (COMPRESSED, ZSTD_COMPRESSED):
-                chunks = _inflated(value) if number == COMPRESSED else _unzstd(value)
-                what = self._stream(chunks, (zlib.error, zstandard.ZstdError), self._inner_packets)
-                if what:
-                    self._out.seen("the rest of a group of packets", 1)
-                    self._out.lost("the rest of a group of packets", 1, why=what)
-
-    def _table(self, packed: Packed) -> None:
-        """Use a table: descriptions of processes and what rows refer to, or rows."""
-        name = {_PROCESSES: "processes", _STRINGS: "strings"}.get(packed.number, packed.name)
-        try:
-            if packed.number == _PROCESSES:
-                self._begin(json.loads(packed.unpacked()))
-            elif self._restoring is not None and self._events is not None:
-                if packed.number == _STRINGS:
-                    self._restoring.extend_texts(packed.first, packed.texts())
+                defaults = dict(_fields(value))
+                sequence.clock = _number(defaults.get(CLOCK)) or sequence.clock
+                of_events = dict(_fields(_bytes(defaults.get(11))))
+                sequence.track = _number(of_events.get(11)) or sequence.track
+            elif number == CLOCKS:
+                self._snapshot(sequence, value)
+            elif number == TRACK:
+                self._describe(value)
+            elif number == GPU_INFO:
+                names = (_text(dict(_fields(_bytes(gpu))).get(1)) for n, gpu in _fields(value) if n == 1)
+                self._devices = [{"id": i, "name": name} for i, name in enumerate(names)]
+            elif number == CUTRACE_TABLE or (number == ATTRIBUTES and b"cutrace.version" in value):
+                self._of_cutrace = True
+            elif number not in _ABOUT and number not in (TRACK_EVENT, GPU_EVENT, DEFLATED, ZSTD):
+                self.unsupported[_HOLDS.get(number, f"packets with field {number}")] += 1
+        for number, make in ((TRACK_EVENT, self._track_event), (GPU_EVENT, self._gpu_event)):
+            if number in values:
+                time = self._time(sequence, values)
+                if time is None:
+                    self._lose("track events" if number == TRACK_EVENT else "GPU events", "its clock is not known")
                 else:
-                    table, rows = self._layouts.rows(packed)
-                    if table.name in ("launches", "functions"):
-                        self._restoring.intern(table.name, rows, packed.first)
-                    else:
-                        self._events.archived(table, rows)
-        except (Unusable, ValueError, RecursionError) as error:
-            why = str(error) if isinstance(error, Unusable) else "damaged"
-            self._out.seen(name, packed.rows)
-            self._out.lost(name, packed.rows, why=why)
+                    yield from make(sequence, time, _bytes(values[number]))
 
-    def _begin(self, about: object) -> None:
-        told = About.read(about)
-        if self._restoring is not None or not told.processes:
+    def _lose(self, what: str, why: str) -> None:
+        self._out.seen(what, 1)
+        self._out.lost(what, 1, why=why)
+
+    # What packets refer to
+
+    def _intern(self, sequence: _Sequence, data: bytes) -> None:
+        for number, entry in _fields(data):
+            found = _fields(_bytes(entry))
+            values = dict(found)
+            iid = _number(values.get(1))
+            if number == _KERNEL:
+                sequence.kernels[iid] = _text(values.get(2)), self._arguments(sequence, found, 5)
+            elif number == _CONTEXT:
+                sequence.contexts[iid] = _number(values.get(2))
+            elif isinstance(values.get(2), bytes):
+                sequence.texts[number, iid] = _text(values[2])
+
+    def _describe(self, data: bytes) -> None:
+        values = dict(_fields(data))
+        uuid, parent = _number(values.get(1)), self._tracks.get(_number(values.get(5)))
+        track = self._tracks.setdefault(uuid, _Track())
+        track.name = next((_text(values[n]) for n in (2, 10, 13) if n in values), track.name)
+        if 4 in values:
+            thread = dict(_fields(_bytes(values[4])))
+            track.pid, track.tid = _number(thread.get(1)), _number(thread.get(2))
+            track.name = _text(thread.get(5)) or track.name
+        elif 3 in values:
+            process = dict(_fields(_bytes(values[3])))
+            track.pid = _number(process.get(1))
+            self._processes[track.pid] = _text(process.get(6))
+        else:
+            track.pid, track.tid = parent.pid if parent else 0, f"track {uuid}"
+        if 8 in values:
+            counter = _fields(_bytes(values[8]))
+            told = dict(counter)
+            track.unit = _text(told.get(6)) or _UNITS.get(_number(told.get(3)), "")
+            track.multiplier, track.total = _signed(told.get(4)) or 1, 0 if told.get(5) else None
+            track.derived = any(n == 2 and _text(category) in _DERIVED for n, category in counter)
+
+    def _snapshot(self, sequence: _Sequence, data: bytes) -> None:
+        read = [dict(_fields(_bytes(clock))) for number, clock in _fields(data) if number == 1]
+        times = {_number(c.get(1)): _number(c.get(2)) for c in read}
+        boot = times.get(BOOTTIME)
+        if boot is None:
+            known = (times[clock] + self._clocks[clock] for clock in times if clock in self._clocks)
+            boot = next(known, None)
+        if boot is None:
             return
-        self._layouts = Layouts(told.layouts)
-        processes = [Described.checked(p.get("info"), p.get("pid"), p.get("clock_offset")) for p in told.processes]
-        self._restoring = Restoring(self._out, processes, [b""], told.texts)
-        patterns = Patterns(self._restoring, told.texts, self._source.path.stat().st_size)
-        self._events = Events(self._out, self._restoring, self._layouts, patterns)
+        for clock in read:
+            number, time = _number(clock.get(1)), _number(clock.get(2))
+            if number >= FIRST_OF_SEQUENCE:
+                sequence.clocks[number] = boot, time, bool(clock.get(3)), _number(clock.get(4)) or 1
+            else:
+                self._clocks[number] = boot - time
 
-    def _foreign(self) -> str:
-        """What to say of a trace without cutrace's tables."""
-        kinds = [_MADE_BY[n] for packet in _packets(self._source.head) for n in packet if n in _MADE_BY]
-        holds = f" (it begins with {', '.join(dict.fromkeys(kinds))})" if kinds else ""
-        return (
-            f"{self._source.path} is a Perfetto trace that this version of cutrace did not make{holds}: "
-            "open it in ui.perfetto.dev, or convert the capture that it came from again."
-        )
+    def _time(self, sequence: _Sequence, values: dict[int, Value]) -> int | None:
+        """The time of a packet on BOOTTIME (ns), None if its clock is not known."""
+        time = _number(values.get(TIMESTAMP))
+        number = _number(values.get(CLOCK)) or sequence.clock
+        if number < FIRST_OF_SEQUENCE:
+            return time + self._clocks.get(number, 0)
+        if number not in sequence.clocks:
+            return None
+        boot, base, incremental, unit = sequence.clocks[number]
+        if incremental:
+            boot, base = boot + time * unit, 0
+            sequence.clocks[number] = boot, base, incremental, unit
+            return boot
+        return boot + (time - base) * unit
+
+    # Events
+
+    def _track_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
+        found = _fields(data)
+        values = dict(found)
+        kind = _number(values.get(9))
+        track = self._tracks.setdefault(_number(values.get(11)) or sequence.track, _Track())
+        categories = [
+            _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in found if n in (3, 22)
+        ]
+        track.derived = track.derived or not set(_DERIVED).isdisjoint(categories)
+        if track.derived:  # the ends of slices do not say that they are
+            if kind != _END:
+                self.unsupported["events that cutrace computed"] += 1
+            return
+        yield from self._named(track)
+        legacy = dict(_fields(_bytes(values.get(6))))
+        name_id = _number(values.get(10)) or _number(legacy.get(1))
+        name = _text(values.get(23)) or sequence.texts.get((_NAME, name_id), "")
+        where: dict[str, Any] = {"pid": track.pid, "name": name, "cat": ",".join(filter(None, categories))}
+        if track.tid is not None:
+            where["tid"] = track.tid
+        arguments = self._arguments(sequence, found, 4)
+        if arguments:
+            where["args"] = arguments
+        if 2 in legacy:
+            yield from self._legacy(time, where, legacy)
+        elif kind == _BEGIN and isinstance(track.tid, int):
+            track.open.append((time, where))
+        elif kind == _END and track.open:
+            begin, event = track.open.pop()
+            if arguments:
+                event["args"] = event.get("args", {}) | arguments
+            yield {"ph": "X", "ts": begin, "dur": time - begin, **event}
+        elif kind in (_BEGIN, _END):
+            yield {"ph": "B" if kind == _BEGIN else "E", "ts": time, **where}
+        elif kind == _INSTANT:
+            yield {"ph": "i", "ts": time, **where}
+        elif kind == _COUNTER:
+            value = (_double(values[44]) if 44 in values else _signed(values.get(30))) * track.multiplier
+            if track.total is not None:  # the values are differences
+                track.total = value = track.total + value
+            own = {"unit": track.unit, "single": True}
+            yield {"ph": "C", "ts": time, **where, "name": track.name or name, "args": {"value": value}, OWN: own}
+        else:
+            self._lose("track events", "of an unknown type")
+        for number, flow in found:
+            if number in (36, 42, 47, 48):
+                last, known = number in (42, 48), _number(flow) in self._flows
+                self._flows.add(_number(flow))
+                step = {"ph": "f" if last else "t" if known else "s", "ts": time, "pid": track.pid}
+                yield step | {"tid": track.tid or 0, "name": "flow", "id": _number(flow), "bp": "e"}
+
+    def _legacy(self, time: int, where: dict[str, Any], legacy: dict[int, Value]) -> Iterator[dict[str, Any]]:
+        """An event in the form of Chrome's."""
+        event: dict[str, Any] = {"ph": chr(_number(legacy.get(2)) & 0x7F), "ts": time, **where}
+        if 3 in legacy:
+            event["dur"] = 1000 * _signed(legacy[3])
+        if 6 in legacy or 11 in legacy:
+            event["id"] = _number(legacy.get(6, legacy.get(11)))
+        elif 10 in legacy:
+            event["id2"] = {"local": hex(_number(legacy[10]))}
+        if _number(legacy.get(12)):
+            event["bp"] = "e"
+        for number, key in ((18, "pid"), (19, "tid")):
+            if number in legacy:
+                event[key] = _signed(legacy[number])
+        yield event
+
+    def _gpu_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
+        found = _fields(data)
+        values = dict(found)
+        launch = _fields(_bytes(values.get(21)))
+        kernel, constant = sequence.kernels.get(_number(values.get(19)), ("", {}))
+        arguments = constant | self._arguments(sequence, launch, 3)
+        for number, key in ((1, "grid"), (2, "block")):
+            if number in dict(launch):
+                size = dict(_fields(_bytes(dict(launch)[number])))
+                arguments[key] = [_number(size.get(axis)) or 1 for axis in (1, 2, 3)]
+        shared = [arguments.pop(f"shared_mem_{kind}", 0) for kind in ("static", "dynamic")]
+        if any(isinstance(size, int) and size for size in shared):
+            arguments["shared memory"] = sum(size for size in shared if isinstance(size, int))
+        context = _number(values.get(5))
+        arguments = {_KINETO.get(key, key): value for key, value in arguments.items()}
+        arguments = {"device": _number(values.get(11)), "context": context} | arguments
+        arguments["correlation"] = _number(values.get(10))
+        pid = sequence.contexts.get(context, 0)
+        self.gpus.setdefault(pid, kineto.Gpu(pid, device=False))
+        self.host = pid if self.host is None else self.host
+        stage, queue = (sequence.texts.get((_STAGE, _number(values.get(n))), "") for n in (14, 13))
+        name = kernel or sequence.texts.get((_NAME, _number(values.get(20))), "") or _text(values.get(17)) or stage
+        yield {
+            "ph": "X", "ts": time, "dur": _number(values.get(2)), "pid": pid, "name": name, "args": arguments,
+            "tid": queue or f"queue {_number(values.get(3))}", "cat": "kernel" if kernel else "gpu_slice",
+        }  # fmt: skip
+
+    def _named(self, track: _Track) -> Iterator[dict[str, Any]]:
+        """The name of a track, in front of its first event."""
+        self.host = track.pid if self.host is None else self.host
+        if track.named:
+            return
+        track.named = True
+        if track.name and track.tid is not None:
+            yield {"ph": "M", "name": "thread_name", "args": {"name": track.name}, "pid": track.pid, "tid": track.tid}
+        process = self._processes.pop(track.pid, "")
+        if process:
+            yield {"ph": "M", "name": "process_name", "args": {"name": process}, "pid": track.pid}
+
+    def _arguments(self, sequence: _Sequence, found: list[tuple[int, Value]], of: int) -> dict[str, Any]:
+        """Arguments of events (``DebugAnnotation``) or of GPU work (``ExtraComputeArg``)."""
+        table = _ARGUMENT if of == 4 else _KERNEL_ARGUMENT
+        return dict(self._argument(sequence, _bytes(value), table) for number, value in found if number == of)
+
+    def _argument(self, sequence: _Sequence, data: bytes, table: int = _ARGUMENT) -> tuple[str, Any]:
+        found = _fields(data)
+        values = dict(found)
+        name = _text(values.get(10)) or sequence.texts.get((table, _number(values.get(1))), "")
+        value: Any = None
+        for number, raw in found:
+            if table == _KERNEL_ARGUMENT and number == 7:
+                number = 17
+            if number == 2 and table == _ARGUMENT:
+                value = bool(raw)
+            elif number == (4 if table == _ARGUMENT else 3):
+                value = _signed(raw)
+            elif number in (3, 4, 7):
+                value = _number(raw)
+            elif number == 5:
+                value = _double(raw)
+            elif number == 6 or (number == 9 and table == _ARGUMENT):
+                value = _text(raw)
+            elif number == 17:
+                value = sequence.texts.get((_STRING, _number(raw)), "")
+            elif number == 11:
+                value = (value if isinstance(value, dict) else {}) | dict([self._argument(sequence, _bytes(raw))])
+            elif number == 12:
+                value = [*(value if isinstance(value, list) else []), self._argument(sequence, _bytes(raw))[1]]
+        return name, value
 
 
-def _packets(head: bytes) -> list[list[int]]:
-    """The numbers of the fields of the packets at the begin of a file; nothing when it does not begin with packets."""
-    data = memoryview(head)
-    found: list[list[int]] = []
-    at = 0
-    while at < len(data) and data[at] == _PACKET_TAG and len(found) < 256:
+def _as_json(event: dict[str, Any]) -> str:
+    """An event whose times are nanoseconds, as JSON, in which they are microseconds with all decimals."""
+    times = [(key, event.pop(key)) for key in ("ts", "dur") if key in event]
+    exact = (f'"{key}":{"-" if t < 0 else ""}{abs(t) // 1000}.{abs(t) % 1000:03d},' for key, t in times)
+    return "{" + "".join(exact) + json.dumps(event)[1:]
+
+
+# The wire format
+
+
+def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The packets in pieces of a trace. Raises :class:`_Malformed` where there is none."""
+    rest = b""
+    for chunk in chunks:
+        data, at = rest + chunk, 0
+        while at < len(data):
+            if data[at] != 0x0A:
+                raise _Malformed("what follows is no packet")
+            try:
+                size, begin = _varint(data, at + 1)
+            except _Malformed:
+                if len(data) - at > 10:
+                    raise _Malformed("what follows is no packet") from None
+                break
+            if size > _LARGEST:
+                raise _Malformed("a packet is too large")
+            if begin + size > len(data):
+                break
+            yield data[begin : begin + size]
+            at = begin + size
+        rest = data[at:]
+    if rest:
+        raise _Malformed("it is cut off")
+
+
+def _begins(head: bytes) -> bool:
+    """Whether a file that begins like this has packets of a trace."""
+    data, at = head, 0
+    while at < len(data) and data[at] == 0x0A:
         try:
-            size, begin = varint(data, at + 1)
-        except Malformed:
-            break
-        found.append(_numbers(data[begin : begin + size]))
+            size, begin = _varint(data, at + 1)
+            packet = data[begin : begin + size]
+            if packet[:2] in _GROUPS or any(n in _SURE for n, _ in _fields(packet)):
+                return True
+        except _Malformed:
+            return False
         at = begin + size
-    # Fields of these numbers are not what a text has that begins with an empty line.
-    return found if any(_SURE.intersection(numbers) for numbers in found) else []
+    return False
 
 
-def _numbers(packet: memoryview) -> list[int]:
-    """The numbers of the fields of a packet, which may not be whole; nothing when it is none."""
-    numbers = []
-    try:
-        for number, _ in fields(packet):
-            numbers.append(number)
-    except Malformed:
-        # What is cut off is often one long field: a group of packets, compressed.
-        try:
-            tag, _ = varint(packet, 0)
-        except Malformed:
-            return []
-        return [tag >> 3] if tag in (COMPRESSED << 3 | 2, ZSTD_COMPRESSED << 3 | 2) else []
-    return numbers
+def _fields(data: bytes) -> list[tuple[int, Value]]:
+    """The fields of a message: number, and a number or bytes. Raises :class:`_Malformed`."""
+    found: list[tuple[int, Value]] = []
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0 or wire == 2:
+            value, at = (data[at], at + 1) if at < end and data[at] < 0x80 else _varint(data, at)
+            if wire == 0:
+                found.append((number, value))
+                continue
+            size = value
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise _Malformed("damaged")
+        if not 0 < number < 1 << 29 or size > end - at:
+            raise _Malformed("damaged")
+        body = data[at : at + size]
+        found.append((number, body if wire == 2 else int.from_bytes(body, "little")))
+        at += size
+    return found
 
 
-def _inflated(data: memoryview) -> Iterator[bytes]:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value & (1 << 64) - 1, at
+    raise _Malformed("damaged")
+
+
+def _number(value: Value | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _signed(value: Value | None) -> int:
+    number = _number(value)
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _double(value: Value | None) -> float:
+    return float(struct.unpack("<d", struct.pack("<Q", _number(value)))[0])
+
+
+def _bytes(value: Value | None) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def _text(value: Value | None) -> str:
+    return _bytes(value).decode("utf-8", "replace")
+
+
+def _inflated(data: bytes) -> Iterator[bytes]:
     unpacker = zlib.decompressobj()
-    rest: bytes | memoryview = data
+    rest: bytes = data
     while not unpacker.eof:
         chunk = unpacker.decompress(rest, _CHUNK)
         rest = unpacker.unconsumed_tail
         if not chunk and not rest:
-            break
+            raise zlib.error("it is cut off")
         yield chunk
-    if not unpacker.eof:
-        raise zlib.error("it is cut off")
 
 
-def _unzstd(data: memoryview) -> Iterator[bytes]:
-    with zstandard.ZstdDecompressor().stream_reader(bytes(data)) as reader:
+def _unzstd(data: bytes) -> Iterator[bytes]:
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
         while chunk := reader.read(_CHUNK):
             yield chunk
+
+
+PERFETTO = PerfettoImporter()
