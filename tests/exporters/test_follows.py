@@ -21,7 +21,7 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.exporters.perfetto import gauges, launched, projection, spool, sweep, work
 from cutrace.exporters.perfetto.naming import pids
-from cutrace.runbin.words import MEMCPY_KINDS, MEMORY_KINDS
+from cutrace.runbin.labels import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.trace import Trace
 from pftrace import Decoded, decode
 

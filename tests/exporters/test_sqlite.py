@@ -92,6 +92,59 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
     assert {name for name in before if before[name] != after.get(name)} == set()
 
 
+def without_columns(path: Path, table: str, *columns: str) -> None:
+    """Remove columns, as if a version of cutrace that did not know them had written the file."""
+    with closing(sqlite3.connect(path)) as database:
+        for column in columns:
+            database.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
+        database.commit()
+
+
+def test_a_database_of_a_version_with_fewer_columns_opens(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        c.add("counters", time=ORIGIN + 5, value=2.5, name="power", unit="W", series="s", device=3)
+        c.add("host_slices", start=ORIGIN + 1, end=ORIGIN + 2, name="mm", category="op", kind=1, thread=7, external=9)
+        c.add("cuda_events", device_time=4, stream=7, event=5)
+        c.mark("m", 15)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+    without_columns(tmp_path / "a.sqlite", "counters", "series", "device", "unit")
+    without_columns(tmp_path / "a.sqlite", "host_slices", "external", "end", "track")
+    without_columns(tmp_path / "a.sqlite", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "eventId")
+    without_columns(tmp_path / "a.sqlite", "NVTX_EVENTS", "source", "category", "doubleValue")
+    back = cutrace.load(tmp_path / "a.sqlite")
+
+    assert back.imports[0].lost == 0
+    assert back.counters[["value", "series", "device"]].tolist() == [(2.5, 0, 0)]
+    (row,) = back.unknown("host_slices")
+    assert (row["start"], row["end"], row["external"], row["thread"]) == (ORIGIN + 1, 0, 0, 7)
+    assert back.cuda_events[["device_time", "stream", "event"]].tolist() == [(4, 7, 0)]
+    assert len(back.nvtx_marks) == 1
+
+
+def test_a_database_of_a_version_with_more_columns_opens(tmp_path: Path) -> None:
+    with Capture(tmp_path / "run.bin") as c:
+        c.add("counters", time=ORIGIN + 5, value=2.5, name="power")
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
+        database.execute("ALTER TABLE counters ADD COLUMN precision INTEGER DEFAULT 3")
+        database.commit()
+    back = cutrace.load(tmp_path / "a.sqlite")
+
+    assert back.counters["value"].tolist() == [2.5]
+    assert "1 precision of counters left out" in back.imports[0].leftovers()
+
+
+def test_a_value_that_is_no_number_comes_back(tmp_path: Path) -> None:
+    """SQLite has NULL in its place."""
+    with Capture(tmp_path / "run.bin") as c:
+        c.add("counters", time=ORIGIN + 5, value=float("nan"), name="power")
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
+    back = cutrace.load(tmp_path / "a.sqlite")
+
+    assert np.isnan(back.counters["value"]).tolist() == [True]
+    assert back.imports[0].lost == 0
+
+
 def test_threads_with_great_numbers_stay_apart_and_come_back(tmp_path: Path) -> None:
     with Capture(tmp_path / "run.bin") as c:
         c.api("cudaMalloc", 10, 20, thread=0x12345700)

@@ -141,6 +141,22 @@ def test_columns_are_found_by_name_and_may_be_missing(tmp_path: Path) -> None:
     assert trace.functions[1][["domain", "status"]].tolist() == (2, 0)
 
 
+def test_a_table_without_the_column_of_ends_has_unknown_ends(tmp_path: Path) -> None:
+    """A row without a value in a column that is there is lost; a column that is not there is unknown."""
+    row = kernel(-500, 20)
+    del row["end"]
+    path = nsys(
+        tmp_path / "a.sqlite", ["f"],
+        CUPTI_ACTIVITY_KIND_KERNEL=[row],
+        CUPTI_ACTIVITY_KIND_MEMSET=[row | {"end": 30, "bytes": 4}, row | {"end": None, "bytes": 4}],
+    )  # fmt: skip
+    trace = cutrace.load(path)
+
+    assert trace.unknown("kernels")[["start", "end"]].tolist() == [(10**9 - 500, 0)]
+    assert trace.memsets["end"].tolist() == [10**9 + 30]
+    assert account(trace, "CUPTI_ACTIVITY_KIND_MEMSET").lost["no end"].count == 1
+
+
 def test_events_before_the_session_move_all_times_by_whole_seconds(tmp_path: Path) -> None:
     path = nsys(
         tmp_path / "a.sqlite", ["f"],

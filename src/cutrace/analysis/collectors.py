@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 
 from .._native import Keys
+from ..runbin.labels import (
+    COPIES,
+    GPU_SLICES,
+    MEMORY_KINDS,
+    OVERHEADS,
+    RANGE_STYLES,
+    SYNCHRONIZATIONS,
+    UNIFIED_MEMORY,
+    known_label,
+)
 from ..runbin.layout import HOST_SLICE_KINDS
-from ..runbin.words import MEMORY_KINDS, OVERHEADS, SYNCHRONIZATIONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
@@ -41,7 +50,6 @@ from .stats import (
     UnifiedMemoryUse,
 )
 from .sweep import Columns, Stream, Window
-from .words import COPIES, GPU_SLICES, RANGE_STYLES, UNIFIED_MEMORY, word
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
@@ -245,7 +253,7 @@ def _operation(c: Context, rows: Columns) -> tuple[np.ndarray]:
 
 
 def _operations(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> MemoryOperationUse:
-    name = "[CUDA memset]" if key[0] == _FILL else f"[CUDA memcpy {word(COPIES, key[0])}]"
+    name = "[CUDA memset]" if key[0] == _FILL else f"[CUDA memcpy {known_label(COPIES, key[0])}]"
     return MemoryOperationUse(name, time, size)
 
 
@@ -257,8 +265,8 @@ def _copy(c: Context, rows: Columns) -> tuple[np.ndarray, ...]:
 
 def _copies(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> CopyUse:
     kind, source, destination, bits = key
-    memories = word(MEMORY_KINDS, source), word(MEMORY_KINDS, destination)
-    return CopyUse(word(COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
+    memories = known_label(MEMORY_KINDS, source), known_label(MEMORY_KINDS, destination)
+    return CopyUse(known_label(COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
 
 
 def _gpu_slices(c: Context, key: tuple[int, ...], time: Spread) -> GpuSliceUse:
@@ -278,9 +286,9 @@ def _fields(*names: str) -> Callable[[Context, Columns], Sequence[np.ndarray]]:
     return lambda c, rows: [rows[name] for name in names]
 
 
-def _kinds(table: str, field: str, words: dict[int, str]) -> Grouping:
+def _kinds(table: str, field: str, labels: dict[int, str]) -> Grouping:
     """Rows by one field, a number with a word."""
-    return Grouping((table,), _fields(field), lambda c, key, time: Timed(word(words, key[0]), time))
+    return Grouping((table,), _fields(field), lambda c, key, time: Timed(known_label(labels, key[0]), time))
 
 
 class Sliced(Grouped):
@@ -335,7 +343,7 @@ class RangeKernelUses(Sliced):
 
 
 def _range(c: Context, key: tuple[int, ...]) -> tuple[str, str, str]:
-    return c.text(key[0]), c.text(key[1]), word(RANGE_STYLES, key[2])
+    return c.text(key[0]), c.text(key[1]), known_label(RANGE_STYLES, key[2])
 
 
 def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> RangeUse:
@@ -344,7 +352,7 @@ def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected
 
 
 def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> HostUse:
-    return HostUse(c.text(key[0]), time, word(HOST_SLICE_KINDS, key[2]), c.text(key[1]), projected)
+    return HostUse(c.text(key[0]), time, known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1]), projected)
 
 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
@@ -503,7 +511,7 @@ class Memory(Collector):
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[MemoryUse]:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
-            yield MemoryUse(process, device, word(MEMORY_KINDS, memory), *numbers)
+            yield MemoryUse(process, device, known_label(MEMORY_KINDS, memory), *numbers)
 
 
 _RANGES = Grouping(("nvtx_ranges",), _fields("name", "domain", "kind"), _ranges)

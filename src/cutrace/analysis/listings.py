@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..runbin.labels import COPIES, known_label
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from .calls import plain_name
 from .stats import Options
 from .sweep import Stream, Sweep, Window, blocks_by_process
-from .words import COPIES, word
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,8 @@ def _others(window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
             found[number] = ((f"graph {graph}", None) for graph in rows["graph"].tolist())
         else:
             kinds = rows["kind"] if table == "memcpys" else np.full(len(rows), -1)
-            words = {k: f"[CUDA memcpy {word(COPIES, k)}]" if k >= 0 else "[CUDA memset]" for k in set(kinds.tolist())}
-            found[number] = zip([words[k] for k in kinds.tolist()], rows["bytes"].tolist(), strict=True)
+            labels = {
+                k: f"[CUDA memcpy {known_label(COPIES, k)}]" if k >= 0 else "[CUDA memset]" for k in set(kinds.tolist())
+            }
+            found[number] = zip([labels[k] for k in kinds.tolist()], rows["bytes"].tolist(), strict=True)
     return found

@@ -15,6 +15,9 @@ from ..runbin import TABLES, Writer
 from .base import Import
 from .tables import Batch
 
+#: Fields that refer to rows of another table, and that table.
+REFERRED = {"launch": "launches", "function": "functions"}
+
 _NONE = 0xFFFFFFFF
 _LAST = 2**63 - 1
 
@@ -30,12 +33,21 @@ class Rows:
     batch: Batch
     offset: int = 0
     rows: np.ndarray = field(init=False)
+    referred: dict[str, Rows] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rows = np.zeros(self.batch.rows, TABLES[self.table].dtype)
         self._durations = np.zeros(self.batch.rows, np.int64)
         self._reasons: list[str] = []
         self._reason = np.zeros(self.batch.rows, np.uint8)
+
+    def of(self, name: str) -> Rows:
+        """The rows that the field ``name`` (a key of :data:`REFERRED`) refers to, one of each; these rows for ""."""
+        if not name:
+            return self
+        if name not in self.referred:
+            self.referred[name] = Rows(REFERRED[name], self.batch)
+        return self.referred[name]
 
     def reject(self, which: np.ndarray, why: str) -> None:
         """These rows cannot be used."""
@@ -75,10 +87,11 @@ class Rows:
             self.reject(self.batch.columns[column].wrong, f"{column} of a wrong type")
 
     def need(self, *columns: str) -> None:
-        """Values of these columns have to be there too."""
+        """Values of these columns have to be there too, if the table has the column."""
         self.check(*columns)
         for column in columns:
-            self.reject(self.batch.columns[column].null, f"no {column}")
+            if not self.batch.columns[column].missing:
+                self.reject(self.batch.columns[column].null, f"no {column}")
 
     def moment(self, column: str, name: str = "time", until: str = "") -> None:
         """Set the time of an instant; ``until`` is the end of what began then, for the account alone."""
@@ -102,7 +115,7 @@ class Rows:
         self.rows["end"] = np.where(unknown, 0, self._time(end, ~unknown))
         self.reject(~unknown & (ends < starts), "it ends before it starts")
         # What cannot be used has no duration that could be added up.
-        usable = (self._reason == 0) & ~unknown
+        usable = (self._reason == 0) & ~unknown & self.batch.known(start)
         self._durations[usable] = (ends - starts)[usable]
 
     def lasts(self) -> None:
@@ -142,7 +155,8 @@ class Rows:
         values = self.batch[column]
         outside = (values < -self.offset) | (values > _LAST - self.offset)
         self.reject(outside if where is None else outside & where, f"{column} out of range")
-        return np.where(outside, 0, values + np.int64(self.offset)).astype(np.uint64)
+        unknown = outside | self.batch.columns[column].null
+        return np.where(unknown, 0, values + np.int64(self.offset)).astype(np.uint64)
 
 
 def _sum(values: np.ndarray) -> int:

@@ -6,18 +6,21 @@ that nobody here knows is left out by name. :mod:`.nsys_events` says what become
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
 from ..errors import BadCapture
+from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
 from .base import DAMAGED_FILE, Import, Source
-from .building import Interned, Rows, Strings, Texts
+from .building import REFERRED, Interned, Rows, Strings, Texts
 from .tables import Batch, Kind, Tables, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
@@ -28,10 +31,6 @@ _EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 # Times before this (ns before the begin of the session, 73 years) are no times.
 _FLOOR = -(2**61)
-
-#: The bits of a serialized id that name a process, and those that name a thread in it.
-THREAD_BITS = 24
-THREADS = (1 << THREAD_BITS) - 1
 
 
 class NsysSqlite:
@@ -82,12 +81,10 @@ class Target:
     writer: Writer
     strings: Strings
     functions: Strings
-    launches: Interned = field(init=False)
-    calls: Interned = field(init=False)
+    interned: dict[str, Interned] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.launches = Interned(self.writer, "launches")
-        self.calls = Interned(self.writer, "functions")
+        self.interned = {name: Interned(self.writer, table) for name, table in REFERRED.items()}
 
 
 class Reading:
@@ -107,7 +104,7 @@ class Reading:
             self.target(key)
         for name in sorted(names, key=lambda name: (nsys_events.priority(name), name)):
             if name == "NVTX_EVENTS":
-                nsys_nvtx.convert(self)
+                nsys_nvtx.convert_events(self)
             elif mapping := nsys_events.mapping(name, self.tables.names[name]):
                 self._convert(name, mapping)
             else:
@@ -146,9 +143,9 @@ class Reading:
         return self.targets[key]
 
     def _begun(self, key: int) -> Writer:
-        pid, path = self.processes.get(key, (key >> THREAD_BITS & THREADS, ""))
+        pid, path, description = self.processes.get(key, (key >> THREAD_BITS & THREADS, "", ""))
         if self.is_own:
-            return self.out.restored(key, nsys_target.description(self, key), pid)
+            return self.out.restored(key, _object(description), pid)
         info = nsys_target.info(self) | ({"executable": path} if path else {})
         return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
 
@@ -188,25 +185,42 @@ class Reading:
 
     @cached_property
     def _renumbered(self) -> tuple[np.ndarray, np.ndarray]:
-        found = nsys_target.renumbered(self.tables) if self.is_own else {}
+        """Numbers of threads that did not fit into serialized ids, by these ids, as cutrace writes them."""
+        columns: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
+        found = {}
+        for row in rows(self.tables, "THREAD_NUMBERS", columns) if self.is_own else ():
+            match row:
+                case {"globalTid": int(key), "thread": int(thread)} if 0 <= thread < 2**32:
+                    found[key] = thread
         keys = sorted(found)
         return np.array(keys, np.int64), np.array([found[key] for key in keys], np.int64)
 
     @cached_property
-    def processes(self) -> dict[int, tuple[int, str]]:
-        """Process id and name by the serialized id of the process."""
-        found: dict[int, tuple[int, str]] = {}
-        for row in rows(self.tables, "PROCESSES", {"globalPid": "integer", "pid": "integer", "name": "text"}):
+    def processes(self) -> dict[int, tuple[int, str, str]]:
+        """Process id, name and cutrace's description by the serialized id of the process."""
+        found: dict[int, tuple[int, str, str]] = {}
+        columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text", "description": "text"}
+        for row in rows(self.tables, "PROCESSES", columns):
             match row:
-                case {"globalPid": int(key), "pid": pid, "name": name}:
+                case {"globalPid": int(key), "pid": pid, "name": name, "description": description}:
                     number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
-                    found[key >> THREAD_BITS << THREAD_BITS] = number & 0xFFFFFFFF, str(name or "")
+                    key = key >> THREAD_BITS << THREAD_BITS
+                    found[key] = number & 0xFFFFFFFF, str(name or ""), str(description or "")
         return found
+
+    @cached_property
+    def about(self) -> dict[str, str]:
+        """What the file says of its export."""
+        return {
+            name: value
+            for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
+            for name, value in nsys_target.named(self.tables, table).items()
+        }
 
     @cached_property
     def is_own(self) -> bool:
         """Whether cutrace wrote the file."""
-        return nsys_target.product(self.tables) == "cutrace"
+        return self.about.get("EXPORT_PRODUCT_NAME") == "cutrace"
 
     @cached_property
     def offset(self) -> int:
@@ -227,13 +241,11 @@ class Reading:
         return next(iter(self.targets), next(iter(self.processes), 0))
 
     def _convert(self, name: str, mapping: nsys_events.Mapping) -> None:
-        columns = self.tables.names[name]
-        for target, batch, _ in self.batches(name, mapping.columns, mapping.owner(columns)):
-            for how, part in nsys_events.parts(mapping, batch):
-                made = Rows(how.table, part, self.offset)
-                how.fill(self, target, made)
-                self.write(name, target, made)
-        self.leave_columns(name, set(mapping.columns) | {mapping.owner(columns)})
+        owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
+        for target, batch, _ in self.batches(name, mapping.columns, owner):
+            for part, chosen in mapping.parts(batch):
+                self.write(name, target, part.rows(self, target, chosen))
+        self.leave_columns(name, {*mapping.columns, owner})
 
     def leave_columns(self, name: str, used: set[str]) -> None:
         """Name the columns of a table that say something and have no place in a capture."""
@@ -274,6 +286,15 @@ class Reading:
             missing = max((self.tables.count(name) or 0) - read, 1)
             self.out.seen(name, missing)
             self.out.lost(name, missing, why=DAMAGED_FILE)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """JSON text as an object, an empty one for what is none."""
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _beside(path: Path, out: Import) -> None:

@@ -152,9 +152,4 @@ def _whole(reading: Reading, name: str, columns: dict[str, Kind], shrink: Callab
         parts.append(part)
     size = sum(part.rows for part in parts)
     reading.missing(name, size)
-    fields = ("values", "null", "wrong")
-    joined = {
-        column: Column(*(np.concatenate([getattr(part.columns[column], field) for part in parts]) for field in fields))
-        for column in parts[0].columns
-    }
-    return Batch(size, joined)
+    return Batch(size, {name: Column.joined([part.columns[name] for part in parts]) for name in parts[0].columns})

@@ -15,11 +15,11 @@ import numpy as np
 
 from ..runbin import TABLES, Writer
 from .base import Import
+from .building import REFERRED
 
 _TIMES = ("start", "end", "time")
 #: Ids that may be missing because what explained them is damaged.
 _MOST_MISSING = 1 << 20
-_INTERNED = {"launch": "launches", "function": "functions"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Restoring:
 
     def __init__(self, out: Import, processes: Sequence[Described], texts: list[bytes], own: int | None = None) -> None:
         self._out, self.texts, self._own = out, texts, own
-        self._tables = {name: np.zeros(1, TABLES[name].dtype) for name in _INTERNED.values()}
+        self._tables = {name: np.zeros(1, TABLES[name].dtype) for name in REFERRED.values()}
         self._processes = [self._begun(index, process) for index, process in enumerate(processes)]
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Restoring:
     def finish(self) -> None:
         """Write what nothing refers to: it belongs to the trace all the same."""
         first = self._processes[0]
-        for name in _INTERNED.values():
+        for name in REFERRED.values():
             used = np.logical_or.reduce([p.used(name, len(self._tables[name])) for p in self._processes])
             first.number(name, np.flatnonzero(~used[1:]) + 1, self)
         seen = np.logical_or.reduce([p.used("strings", len(self.texts)) for p in self._processes])
@@ -104,7 +104,7 @@ class _Process:
     def __init__(self, writer: Writer, clock_offset: int) -> None:
         self.writer, self._offset = writer, clock_offset
         # By id of the trace, the id of the process; 0 for what has not been needed.
-        self._ids = {name: np.zeros(1, np.uint32) for name in ("strings", *_INTERNED.values())}
+        self._ids = {name: np.zeros(1, np.uint32) for name in ("strings", *REFERRED.values())}
 
     def used(self, name: str, size: int) -> np.ndarray:
         """Which ids of the trace the process has ids for, and 0."""
@@ -119,8 +119,8 @@ class _Process:
         for f in layout.fields:
             if f.type == "string":
                 rows[f.name] = self._texts(rows[f.name], trace.texts)
-            elif f.type in _INTERNED:
-                rows[f.name] = self._interned(_INTERNED[f.type], rows[f.name], trace)
+            elif f.type in REFERRED:
+                rows[f.name] = self._interned(REFERRED[f.type], rows[f.name], trace)
             elif f.name in _TIMES and self._offset:
                 own = (rows[f.name].astype(np.int64) - self._offset).astype(np.uint64)
                 rows[f.name] = np.where(rows[f.name] > 0, own, 0)

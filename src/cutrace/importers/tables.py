@@ -24,11 +24,13 @@ _DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64, "text": ob
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (one of another type)."""
+    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (one of another type).
+    ``missing`` says that the table has no such column."""
 
     values: np.ndarray
     null: np.ndarray
     wrong: np.ndarray
+    missing: bool = False
 
     @classmethod
     def of(cls, values: np.ndarray) -> Column:
@@ -37,9 +39,9 @@ class Column:
         return cls(values, nothing, nothing)
 
     @classmethod
-    def absent(cls, rows: int, kind: Kind) -> Column:
-        """A column that the table does not have: no value anywhere."""
-        return cls(np.full(rows, _EMPTY[kind], _DTYPES[kind]), np.ones(rows, bool), np.zeros(rows, bool))
+    def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> Column:
+        """A column without a value anywhere. Unless ``missing`` is false, the table does not have it."""
+        return cls(np.full(rows, _EMPTY[kind], _DTYPES[kind]), np.ones(rows, bool), np.zeros(rows, bool), missing)
 
     @classmethod
     def mixed(cls, values: Sequence[object], kind: Kind) -> Column:
@@ -54,6 +56,14 @@ class Column:
         array = array.astype(_DTYPES[kind])
         return cls(array, null, ~(right | null))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Column]) -> Column:
+        """The columns of consecutive rows as one."""
+        values, null, wrong = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "null", "wrong")
+        )
+        return cls(values, null, wrong, all(part.missing for part in parts))
+
     @property
     def known(self) -> np.ndarray:
         """Where there is a value of the right type."""
@@ -61,7 +71,7 @@ class Column:
         return right
 
     def select(self, chosen: np.ndarray) -> Column:
-        return Column(self.values[chosen], self.null[chosen], self.wrong[chosen])
+        return Column(self.values[chosen], self.null[chosen], self.wrong[chosen], self.missing)
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def _columns(rows: Sequence[tuple[object, ...]], kinds: Sequence[Kind]) -> list[
 def _column(values: tuple[object, ...], kind: Kind) -> Column:
     if kind in ("integer", "real"):
         if values[0] is None and values.count(None) == len(values):
-            return Column.absent(len(values), kind)
+            return Column.absent(len(values), kind, missing=False)
         array = np.array(values)
         if array.dtype == np.int64:
             return Column.of(array if kind == "integer" else array.astype(np.float64))
@@ -189,6 +189,4 @@ def _column(values: tuple[object, ...], kind: Kind) -> Column:
 
 
 def _joined(parts: Sequence[Column]) -> Column:
-    if len(parts) == 1:
-        return parts[0]
-    return Column(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "null", "wrong")))
+    return parts[0] if len(parts) == 1 else Column.joined(parts)

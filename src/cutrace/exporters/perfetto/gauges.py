@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..._native import Tally
-from ...runbin.words import MEMCPY_KINDS, MEMORY_KINDS, label
+from ...runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from .devices import Devices
 from .gpu import Part
 from .naming import DERIVED, Numbers

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..._native import Submissions, demangle
 from ...analysis.occupancy import UNLIMITED
-from ...runbin.words import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
+from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from ...trace.rows import time_order
 from .devices import volume
 from .naming import Needs, Numbers

@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
-from ...runbin.layout import TABLES as LAYOUT
-from ...runbin.words import (
+from ...runbin.labels import (
     ALLOCATIONS,
     ENVIRONMENT,
     JIT_ENTRIES,
@@ -23,6 +21,8 @@ from ...runbin.words import (
     UNIFIED_MEMORY_KINDS,
     label,
 )
+from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
+from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from .devices import Devices
 from .naming import CUDA, DERIVED, Needs

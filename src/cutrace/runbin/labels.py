@@ -1,4 +1,4 @@
-"""Words for the numbers in CUPTI's records."""
+"""Labels for the numbers in CUPTI's records."""
 
 from __future__ import annotations
 
@@ -30,6 +30,37 @@ CACHE_CONFIGS = {1: "prefer shared memory", 2: "prefer L1", 3: "equal"}
 LAUNCH_TYPES = {1: "cooperative", 2: "cooperative on several devices"}
 
 
-def label(words: dict[int, str], number: int) -> str:
-    """The word for a number; a number that has none is shown as it is."""
-    return words.get(number, str(number))
+RANGE_STYLES = {0: "push/pop", 1: "start/end"}
+GPU_SLICES = {1: "annotation", 2: "NVTX range"}
+
+_PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+
+
+def label(labels: dict[int, str], number: int) -> str:
+    """The label of a number; a number that has none is shown as it is."""
+    return labels.get(number, str(number))
+
+
+def known_label(labels: dict[int, str], number: int) -> str:
+    """The label of a number; "unknown" for 0, "unknown (9)" where there is none."""
+    return labels.get(number) or (f"unknown ({number})" if number else "unknown")
+
+
+def titled(label: str) -> str:
+    """A label with capitals: ``Stream Wait Event``."""
+    return " ".join(word[:1].upper() + word[1:] for word in label.split())
+
+
+def spelled(kind: str) -> str:
+    """A kind of copy in full: ``Host-to-Device`` for ``HtoD``."""
+    return f"{_PLACES[kind[0]]}-to-{_PLACES[kind[-1]]}" if kind[0] in _PLACES else titled(kind)
+
+
+#: Kinds of copies in full.
+COPIES = {number: spelled(kind) for number, kind in MEMCPY_KINDS.items() if number}
+#: Unified memory: what is counted, and whether the value is a number of bytes.
+UNIFIED_MEMORY = {
+    number: (f"migration {spelled(kind.split()[1])}", True) if kind.startswith("migration") else (kind, False)
+    for number, kind in UNIFIED_MEMORY_KINDS.items()
+    if number
+}
