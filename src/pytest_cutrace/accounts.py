@@ -1,4 +1,4 @@
-"""What a session must not be silent about: tests that nothing verified, and golden values that nothing used.
+"""What a session has to report: tests that were not verified, and golden values without a test.
 
 With ``--cutrace=require`` each of these facts is a reason to exit with status 4, without it a note of the footer.
 """
@@ -29,7 +29,7 @@ _STATES = {
 
 
 def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
-    """Why a session with ``require`` is no success, as far as its tests say."""
+    """What the tests of a session lack with which ``require`` fails."""
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
         yield "nothing was gated"
@@ -40,8 +40,8 @@ def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
-    """Whether the folder of golden files is not there, though tests are compared with what it holds. A suite that has
-    limits alone gates something without the folder, which only ``require`` does not believe."""
+    """Whether the folder of golden files is missing although tests are compared with it. A suite that has limits alone
+    needs no folder, except with ``require``."""
     if settings.golden_root.is_dir() or settings.scope == "marked" or settings.update is not None:
         return False
     gated = any(case.state is State.GATED for case in cases)
@@ -66,7 +66,7 @@ def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, colle
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
-        except CutraceError:  # another session's trouble: a test of that module would have failed for it
+        except CutraceError:  # a test of that module has failed for it, if one ran
             continue
         if not (config.rootpath / module.path).exists():
             found += [module.path] if _whole(config) else []

@@ -333,9 +333,9 @@ class Attempt:
                 rows = (row if row.rule == "limit" else replace(row, failed=False) for row in comparison.rows)
                 self.comparison = comparison = replace(comparison, rows=tuple(rows))
         elif expected.entry is None and self.session.wants_golden(self):
-            shown = self.session.shown(expected.path)
+            path = self.session.relative(expected.path)
             self.state = State.MISSING
-            self.reason = f"{shown} has no values of it" if expected.siblings else f"there is no {shown}"
+            self.reason = f"{path} has no values of it" if expected.siblings else f"there is no {path}"
             self._settle()
             return
         if comparison is None:
@@ -414,7 +414,7 @@ class Attempt:
             "notes": (*comparison.notes, *self.notes),
             "duration_s": self.duration_s,
             "runs": len(self.judged) or 1,
-            "golden": self.session.shown(self.expected.path) if known else "",
+            "golden": self.session.relative(self.expected.path) if known else "",
             "worker": self.session.worker,
             "environment": self.environment([metrics]) if metrics.gpus else "",
             "recorded_on": recorded_on(metrics) if metrics.gpus else "",

@@ -82,7 +82,7 @@ class Captures:
         return run
 
     def end(self, run: Run, *, patient: bool) -> None:
-        """The window is over, and so are its regions. What it launched is waited for and cut off."""
+        """End the window and its regions, wait for what it launched, and cut the recording."""
         for region in reversed(run.open):
             self._leave(run, region)
         run.open.clear()
@@ -138,7 +138,7 @@ class Captures:
         return metrics
 
     def release(self, runs: Sequence[Run]) -> None:
-        """These runs are dealt with: their files go, but for the latest ones of this process."""
+        """Remove the files of these runs, except the latest ones of this process."""
         for part in (part for run in runs for part in run.parts):
             if part.own and part.path not in self._earlier:
                 self._earlier.append(part.path)

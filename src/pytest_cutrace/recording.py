@@ -21,9 +21,9 @@ from cutrace.collect.library import Collector, collector, collector_path
 from cutrace.errors import CutraceError
 from cutrace.outputs import unwritable
 
-#: A process that is about to end is given this long to close its file; a later look at the same one is not.
+#: Seconds that a process which is about to end has to close its file. Each process gets them once.
 _GRACE = 1.0
-#: What a process that goes on writes at most this late.
+#: Seconds after which a running process has written its records.
 _FLUSHED = 0.25
 #: What the driver answers before cuInit().
 _NOT_INITIALISED = 3
@@ -104,7 +104,7 @@ class SessionRecording:
         os.environ.update(self._variables)
         self._driver = cuda.driver()
         started = self._used() or cuda.loaded(str(collector_path()))
-        # Loaded but idle, it is asked before and after each test whether it runs; and loading it does nothing else.
+        # The idle library tells before and after each test whether it records. Loading it has no other effect.
         self._native = collector()
         if started:
             self._start()
@@ -123,7 +123,7 @@ class SessionRecording:
             if self._recording() and self._own_file():
                 collector().stop()
         except CutraceError:
-            # What it had to say about tests has been said after each of them.
+            # Its messages about tests were reported after each test.
             pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -144,11 +144,11 @@ class SessionRecording:
             try:
                 self._start()
             except CutraceError:
-                return ""  # it will be told as the reason why tests are not traced
+                return ""  # unseen() names the reason
         return f"an earlier test had changed {', '.join(missing)}: put back" if missing and not paused else ""
 
     def pause(self) -> None:
-        """Let go of CUPTI and of the environment until the next :meth:`ready`, for a test that records itself."""
+        """Release CUPTI and the environment until the next :meth:`ready`, for a test that records itself."""
         if self.refusal:
             return
         self._paused = True

@@ -1,7 +1,7 @@
 """What the user sees of a session: the header, the footer, reports, and the exit status that ``require`` asks for.
 
-It lives where the terminal is: in the controller of pytest-xdist, not in its workers. From other processes cases come
-as text on the reports of teardowns, with what golden files are to say of them.
+It runs in the process that has the terminal: the controller of pytest-xdist, not a worker. Cases of other processes
+come as text on the reports of teardowns, with the changes of golden files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .options import Settings
 #: Variables in which CI systems say the commit, and the name of the job.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
-#: States of which a short footer still tells the reasons.
+#: States whose reasons a short footer lists.
 _REASONS = ((State.UNVERIFIED, "unverified"), (State.UNTRACED, "not traced"))
 
 
@@ -60,7 +60,7 @@ class Reporter:
     # Gathering
 
     def add(self, case: Case) -> None:
-        """A test is over. One that is run again counts once, as it ended."""
+        """Add a test that is over. A test that runs again counts once, with its last attempt."""
         self._cases.pop(case.nodeid, None)
         self._cases[case.nodeid] = case
 
@@ -120,7 +120,7 @@ class Reporter:
                 write_changes(changes)
             elif changes:
                 propose(changes, folder, settings.golden_root)
-                self._proposed = _shown(folder, self._config)
+                self._proposed = _relative(folder, self._config)
         except CutraceError as error:
             self._notes += str(error).splitlines()
             if settings.update is not None:
@@ -129,12 +129,12 @@ class Reporter:
         return True
 
     def _facts(self) -> Iterator[str]:
-        """What this session must not be silent about."""
+        """What the user has to know of this session besides its tests."""
         cases, settings = tuple(self._cases.values()), self._settings
         if settings.require:
             yield from shortcomings(cases)
         if folder_missing(cases, settings):
-            yield f"there is no folder of golden files at {_shown(settings.golden_root, self._config)}"
+            yield f"there is no folder of golden files at {_relative(settings.golden_root, self._config)}"
         if self._ended_well and not self._partly and self._collected:
             ids = gone(cases, settings, self._config, self._collected)
             if ids:
@@ -186,7 +186,7 @@ class Reporter:
         except CutraceError as error:
             self._notes.append(str(error))
         else:
-            self._written.append(_shown(destination, self._config))
+            self._written.append(_relative(destination, self._config))
 
 
 def _commit(root: Path) -> str:
@@ -203,7 +203,7 @@ def _commit(root: Path) -> str:
     return done.stdout.strip()
 
 
-def _shown(path: Path, config: pytest.Config) -> str:
+def _relative(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
 
 

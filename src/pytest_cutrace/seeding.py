@@ -1,4 +1,4 @@
-"""Random generators in a state that follows from what is run, not from what ran before.
+"""Seeds random generators from what is run, so that what ran before does not matter.
 
 Suites draw data types and values while their modules are imported, in fixtures and in tests. What a test does on the
 GPU follows from them, so they have to be the same in each run, in each worker and on each machine.
@@ -129,7 +129,7 @@ _GENERATORS: dict[str, Callable[[int], None]] = {
 
 
 class _Arrivals(MetaPathFinder):
-    """Tells ``then`` of a generator's module when it has been imported."""
+    """Calls ``then`` with the name of a generator's module once that has been imported."""
 
     def __init__(self, then: Callable[[str], None]) -> None:
         self._then = then

@@ -55,7 +55,7 @@ class Session:
             _prepare(settings.directory)
             self.refusal = refusal()
             if _may_control(config):
-                # Its children know by this that they are workers, before pytest-xdist has told them.
+                # By this variable its children know that they are workers, before pytest-xdist says so.
                 os.environ[_CONTROLLER] = str(os.getpid())
             else:
                 self._record()
@@ -67,7 +67,7 @@ class Session:
             raise pytest.UsageError(f"--cutrace=require: nothing can be traced: {self.refusal}")
 
     def configured(self) -> None:
-        """The session is about to begin: now it is known for certain whether this process runs tests."""
+        """Begin the session. pytest-xdist has now settled whether this process runs tests."""
         if self.recording is None and not _controls(self.config):
             os.environ.pop(_CONTROLLER, None)
             self._record()
@@ -94,15 +94,15 @@ class Session:
         return bool(known(self.config).collectonly)
 
     def _new_reporter(self) -> Reporter:
-        """What tells the user about this session, for the process that has the terminal."""
+        """The reporter of this session, for the process that has the terminal."""
         notes = self.recording.notes if self.recording is not None else ()
         words = [f"nothing can be traced: {self.refusal}"] if self.refusal else [self._mode(), *notes]
         return Reporter(self.config, self.settings, "; ".join(words), lambda: self.refusal)
 
     def _mode(self) -> str:
-        golden = self.shown(self.settings.golden_root)
+        golden = self.relative(self.settings.golden_root)
         updated = f" are updated ({_words(self.settings.update)})" if self.settings.update is not None else ""
-        return f"golden files in {golden}{updated}, traces in {self.shown(self.settings.directory)}"
+        return f"golden files in {golden}{updated}, traces in {self.relative(self.settings.directory)}"
 
     def close(self) -> None:
         """End the recording and leave the environment as it was."""
@@ -129,8 +129,8 @@ class Session:
         """Where the artifacts of a test are."""
         return artifact_path(self.settings.directory / "tests", self.nodeid(item))
 
-    def shown(self, path: Path) -> str:
-        """A path as people like to read it."""
+    def relative(self, path: Path) -> str:
+        """A path relative to where pytest was started."""
         return os.path.relpath(path, self.config.invocation_params.dir)
 
     def keeps(self, *, failed: bool) -> bool:

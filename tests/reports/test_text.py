@@ -25,7 +25,7 @@ from cutrace.reports.text import (
     table_lines,
     top,
 )
-from cutrace.reports.values import counts, duration, pair, short, shown, size, title
+from cutrace.reports.values import counts, duration, pair, short, size, title, value_text
 
 
 def changed(metric: str, golden, now, detail: str = "", *, gated: bool = True) -> Row:
@@ -267,7 +267,7 @@ def test_the_tests_with_the_most_kernel_time():
     ],
 )
 def test_values_have_units(name, value, words):
-    assert shown(name, value) == words
+    assert value_text(name, value) == words
 
 
 def test_names_of_metrics_go_without_units():

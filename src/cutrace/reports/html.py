@@ -22,8 +22,8 @@ from ..golden.compare import Row
 from ..golden.model import Stored, Verdict, part_of, plain
 from ..units import printable
 from .model import STATES, Case, Report, State, Style, Timeline
-from .text import changes, names_shortened, said, style_of
-from .values import counts, duration, pair, place, short, shown, title
+from .text import changes, comment, names_shortened, style_of
+from .values import counts, duration, pair, place, short, title, value_text
 
 _FOLDER = Path(__file__).parent
 #: How the page calls the styles of rows.
@@ -89,7 +89,7 @@ def _filters(report: Report) -> Iterator[str]:
 def _entry(number: int, case: Case, several: bool) -> str:
     """A line of the list. ``several``: there are several environments, so the line names this one."""
     where = " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
-    values = [shown(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
+    values = [value_text(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
     drift = ", ".join(_drift(case)) or _reason(case)
     key = _key(case)
@@ -173,11 +173,11 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
             for row in case.rows
             if row.region == region
         ]
-        told = {name for name, _ in compared}
+        known = {name for name, _ in compared}
         alone = [
             (name, _value(name, value, parts.get(name, value)))
             for name, value in values.items()
-            if name not in told and _total(name) not in {*told, *values}
+            if name not in known and _total(name) not in {*known, *values}
         ]
         yield {"region": region, "rows": [row for _, row in sorted(compared + alone, key=lambda pair: place(pair[0]))]}
 
@@ -190,7 +190,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         "now": now,
         "rule": row.rule,
         "verdict": "updated" if updated else row.verdict.value,
-        "detail": names_shortened(row.detail) if updated else said(row),
+        "detail": names_shortened(row.detail) if updated else comment(row),
         "mark": "new" if updated else _MARKS[style_of(row)],
         "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
         "parts": _parts(row.metric, row.now if isinstance(row.now, Mapping) else parts),
@@ -198,7 +198,7 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
 
 
 def _value(name: str, value: object, parts: object) -> dict[str, Any]:
-    return {"name": title(name), "now": shown(name, value), "dull": _empty(value), "parts": _parts(name, parts)}
+    return {"name": title(name), "now": value_text(name, value), "dull": _empty(value), "parts": _parts(name, parts)}
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
@@ -252,7 +252,7 @@ def _timeline(picture: Timeline, styles: _Styles) -> dict[str, Any]:
 
 def _user(value: object) -> str:
     made = plain(value)
-    return shown("", made) if isinstance(made, int | float) else json.dumps(made, ensure_ascii=False)
+    return value_text("", made) if isinstance(made, int | float) else json.dumps(made, ensure_ascii=False)
 
 
 def _link(path: str) -> str:

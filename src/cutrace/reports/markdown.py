@@ -9,7 +9,7 @@ from ..golden.compare import Row
 from ..golden.model import scoped
 from ..units import count_of
 from .model import STATES, Case, Report, State
-from .text import changes, remark, summary, told
+from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
 #: Tests with a table of their own, and reasons that are listed: a job summary has room for 1 MiB.
@@ -57,7 +57,7 @@ def _failure(case: Case) -> Iterator[str]:
     yield from (f"- not verified: {text(problem)}" for problem in case.problems)
     yield from (f"- {text(note)}" for note in case.notes)
     yield ""
-    if rows := told(case.rows):
+    if rows := notable(case.rows):
         yield from table(("metric", "golden", "now", "rule", ""), map(_row, rows))
     if trace := case.artifacts.get("trace.pftrace"):
         yield from (f"Trace: {code(trace)}", "")
@@ -86,8 +86,7 @@ def _changed(words: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[
 def _row(row: Row) -> tuple[str, ...]:
     golden, now = pair(row.metric, row.golden, row.now)
     name = code(scoped(row.region, title(row.metric)))
-    said = text(remark(row))
-    return name, text(golden), f"**{text(now)}**" if row.failed else text(now), text(row.rule), said
+    return name, text(golden), f"**{text(now)}**" if row.failed else text(now), text(row.rule), text(remark(row))
 
 
 def table(

@@ -73,7 +73,7 @@ def failure_lines(case: Case, *, update: str = "pytest --cutrace-update") -> lis
     lines = [(f"cutrace: {', '.join(words) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
     lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
     lines += [(f"  {printable(note)}", "warn") for note in case.notes]
-    lines += [(f"  {line}", style) for line, style in table_lines(told(case.rows))]
+    lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
     if trace := case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin"):
         lines.append((f"  trace     {printable(trace)}", ""))
     lines += [(f"  {line}", "") for line in _remedies(case, update)]
@@ -97,7 +97,7 @@ def _change(row: Row) -> str:
     return f"{name} {golden} -> {now}" + (f" ({detail})" if detail else "")
 
 
-def told(rows: Sequence[Row]) -> list[Row]:
+def notable(rows: Sequence[Row]) -> list[Row]:
     """The rows worth a line: what failed or differs, and the kernel time whatever became of it."""
 
     def worth(row: Row) -> bool:
@@ -149,10 +149,10 @@ def style_of(row: Row) -> str:
 def remark(row: Row) -> str:
     """What there is to say of a row: the verdict, unless the detail of a change says more, and whether it counts."""
     plainly = row.verdict is Verdict.CHANGED and row.detail and row.failed
-    return " ".join(filter(None, ["" if plainly else row.verdict.value, said(row)]))
+    return " ".join(filter(None, ["" if plainly else row.verdict.value, comment(row)]))
 
 
-def said(row: Row) -> str:
+def comment(row: Row) -> str:
     """What there is to say of a row besides its verdict."""
     words = [names_shortened(row.detail)] if row.detail else []
     if not row.gated:

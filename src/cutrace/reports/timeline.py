@@ -1,7 +1,7 @@
 """The picture of a test: what its threads called, what ran on the GPU meanwhile, and the ranges around it.
 
-A picture has a bounded number of slices, so that a page with hundreds of tests opens at once: the longest stay, and
-each run of others between them becomes one slice that says how many they are.
+A picture has a bounded number of slices, so that a page with hundreds of tests opens at once. The longest stay, and
+one slice with their number stands for all others between two of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def timeline(
 ) -> Timeline:
     """The picture of a window, of about ``limit`` slices at most.
 
-    What is in it is what :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks meanwhile.
+    It shows what :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks of the same time.
     """
     found = index(trace)
     processes, work = belonging(found, window)

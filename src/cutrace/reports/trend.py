@@ -12,7 +12,7 @@ from ..units import count_of
 from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
 from .model import Case, Report
-from .values import pair, short, shown
+from .values import pair, short, value_text
 
 _TITLES = dict(
     zip(TOTALS, ("kernel launches", "copies", "synchronising calls", "peak memory", "kernel time"), strict=True)
@@ -87,12 +87,15 @@ def _totals(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
 def _picture(title: str, metric: str, values: Series, names: Sequence[str]) -> str:
     known = [value for value in values if value is not None]
     points = _points(values, _WIDTH, _HEIGHT, 6)
+    titles = (escaped(f"{name}: {value_text(metric, value)}") for name, value in zip(names, values, strict=True))
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escaped(f"{name}: {shown(metric, value)}")}</title></circle>'
-        for (x, y), name, value in zip(points, names, values, strict=True)
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{words}</title></circle>'
+        for (x, y), words in zip(points, titles, strict=True)
     )
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    levels = "".join(f"<span>{escaped(shown(metric, at))}</span>" for at in dict.fromkeys((max(known), min(known))))
+    levels = "".join(
+        f"<span>{escaped(value_text(metric, at))}</span>" for at in dict.fromkeys((max(known), min(known)))
+    )
     first, last = pair(metric, known[0], known[-1])
     change = f"{first} → {last}" if first != last else last
     labels = "".join(f"<span>{escaped(short(mark, 16))}</span>" for mark in (names[0], names[-1]))
@@ -117,11 +120,11 @@ def _spark(name: str, values: Series) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return ""
-    now = escaped(shown(name, known[-1]))
+    now = escaped(value_text(name, known[-1]))
     if min(known) == max(known):
         return now
     points = " ".join(f"{x:.0f},{y:.1f}" for x, y in _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2))
-    words = " → ".join(dict.fromkeys((shown(name, known[0]), shown(name, known[-1]))))
+    words = " → ".join(dict.fromkeys((value_text(name, known[0]), value_text(name, known[-1]))))
     return (
         f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escaped(words)}">'
         f"<title>{escaped(words)}</title>"

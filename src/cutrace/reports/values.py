@@ -37,7 +37,7 @@ def title(name: str) -> str:
     return shortened or name
 
 
-def shown(name: str, value: object, *, exact: bool = False) -> str:
+def value_text(name: str, value: object, *, exact: bool = False) -> str:
     """A value of a metric to read: an interval is its median, counts by name their sum, alternatives are ``1 or 2``, a
     range is ``0 to 3``; ``exact``: all digits."""
     if isinstance(value, Interval):
@@ -45,9 +45,9 @@ def shown(name: str, value: object, *, exact: bool = False) -> str:
     if isinstance(value, Mapping):
         value = _total(value)
     if isinstance(value, tuple) and value:
-        return " or ".join(shown(name, one, exact=exact) for one in value)
+        return " or ".join(value_text(name, one, exact=exact) for one in value)
     if isinstance(value, Span):
-        least, most = (shown(name, edge, exact=exact) for edge in (value.min, value.max))
+        least, most = (value_text(name, edge, exact=exact) for edge in (value.min, value.max))
         return least if least == most else f"{least} to {most}"
     if value is None:
         return NOTHING
@@ -57,7 +57,7 @@ def shown(name: str, value: object, *, exact: bool = False) -> str:
         return "inf" if value > 0 else "-inf" if value < 0 else "NaN"
     unit = unit_of(name)
     if value < 0 and unit:
-        return "-" + shown(name, -value, exact=exact)
+        return "-" + value_text(name, -value, exact=exact)
     if abs(value) >= _HUGE:
         return _power(value, unit)
     if unit == "1" and not exact:
@@ -76,16 +76,16 @@ def shown(name: str, value: object, *, exact: bool = False) -> str:
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
     """Two values to read side by side. Where rounding would make different ones look the same, all digits are shown."""
-    words = shown(name, golden), shown(name, now)
+    words = value_text(name, golden), value_text(name, now)
     if words[0] == words[1] and not isinstance(golden, Interval | Mapping) and golden != now:
-        return shown(name, golden, exact=True), shown(name, now, exact=True)
+        return value_text(name, golden, exact=True), value_text(name, now, exact=True)
     return words
 
 
 def duration(ns: float) -> str:
     """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.23s``."""
     if not math.isfinite(ns) or abs(ns) >= _HUGE:
-        return shown("", ns)
+        return value_text("", ns)
     for at, (scale, unit, digits) in enumerate(_TIMES):
         words = f"{ns / scale:.{digits}f}"
         # Rounding may carry into the next unit: 999.96 us are 1.00ms.
@@ -97,7 +97,7 @@ def duration(ns: float) -> str:
 def size(count: float) -> str:
     """A number of bytes: ``4 B``, ``64 MiB``, ``1.5 GiB``."""
     if not math.isfinite(count) or abs(count) >= _HUGE:
-        return shown("", count)
+        return value_text("", count)
     value, unit = float(count), 0
     while abs(round(value, 1)) >= 1024 and unit < len(_SIZES) - 1:
         value, unit = value / 1024, unit + 1
@@ -119,7 +119,7 @@ def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
         return []
     known = [(printable(text_of(name)), count) for name, count in value.items() if _is_count(count)]
     known.sort(key=lambda item: (-(amount(item[1]) or 0), item[0]))
-    return [(name, shown(metric, count)) for name, count in known]
+    return [(name, value_text(metric, count)) for name, count in known]
 
 
 def _is_count(value: object) -> bool:
