@@ -6,6 +6,8 @@ Needs pyarrow, which ``pip install cutrace[parquet]`` brings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,39 +31,25 @@ class ArrowTables:
     """The tables of a folder or file (see :class:`.tables.Tables`). Raises :class:`CutraceError` without pyarrow."""
 
     def __init__(self, path: Path) -> None:
-        _pyarrow(path)
+        need_pyarrow(path)
         self.damage: dict[str, str] = {}
-        self._readers: dict[str, _Folder | _Stream] = {}
         self.names: dict[str, tuple[str, ...]] = {}
         if path.is_dir():
-            found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-            self._add({file.stem: _Folder(file) for file in found})
+            self._files = {f.stem: _File(f) for f in sorted(path.iterdir()) if f.suffix in SUFFIXES}
         else:
-            streams, damage = _streams(path)
-            self._add(streams)
+            self._files, damage = _streams(path)
             if damage:
                 self.damage["the end of the file"] = damage
+        for name, file in self._files.items():
+            with self._reading(name):
+                self.names[name] = tuple(map(str, file.schema().names))
         if not self.names:
             raise BadCapture(f"{path} has no table that can be read. Export it again.")
 
-    def _add(self, readers: Mapping[str, _Folder | _Stream]) -> None:
-        for name, reader in readers.items():
-            self._add_one(name, reader)
-
-    def _add_one(self, name: str, reader: _Folder | _Stream) -> None:
-        # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
-        try:
-            self.names[name] = tuple(map(str, reader.schema().names))
-            self._readers[name] = reader
-        except Exception as error:
-            self.damage[name] = str(error)
-
     def count(self, table: str) -> int | None:
-        try:
-            return self._readers[table].count()
-        except Exception as error:
-            self.damage.setdefault(table, str(error))
-            return None
+        with self._reading(table):
+            return self._files[table].count()
+        return None
 
     def least(self, table: str, column: str, floor: int) -> int | None:
         found: int | None = None
@@ -95,7 +83,7 @@ class ArrowTables:
             yield Batch(batch.num_rows, found | absent)
 
     def close(self) -> None:
-        self._readers.clear()
+        self._files.clear()
 
     def __enter__(self) -> ArrowTables:
         return self
@@ -104,101 +92,84 @@ class ArrowTables:
         self.close()
 
     def _read(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        try:
-            for batch in self._readers[table].batches(columns):
+        with self._reading(table):
+            for batch in self._files[table].batches(columns):
                 for at in range(0, batch.num_rows, BATCH):
                     yield batch.slice(at, BATCH)
-        except GeneratorExit:
-            raise
+
+    @contextmanager
+    def _reading(self, table: str) -> Iterator[None]:
+        # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
+        try:
+            yield
         except Exception as error:
             self.damage.setdefault(table, str(error))
 
 
-class _Folder:
-    """A table that is a file of its own: Parquet, or Arrow as a stream or as a file."""
+@dataclass(frozen=True)
+class _File:
+    """A table: a Parquet file, an Arrow file, or an Arrow stream that begins at an offset of a file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
+    at: int = 0
 
     def schema(self) -> Any:
-        if self._path.suffix == ".parquet":
+        if self.path.suffix == ".parquet":
             import pyarrow.parquet
 
-            return pyarrow.parquet.read_schema(self._path)
-        with self._path.open("rb") as file:
-            return _opened(file).schema
+            return pyarrow.parquet.read_schema(self.path)
+        with self.path.open("rb") as file:
+            return _opened(file, self.at).schema
 
     def count(self) -> int:
-        if self._path.suffix == ".parquet":
+        if self.path.suffix == ".parquet":
             import pyarrow.parquet
 
-            return int(pyarrow.parquet.read_metadata(self._path).num_rows)
+            return int(pyarrow.parquet.read_metadata(self.path).num_rows)
         return sum(batch.num_rows for batch in self.batches([]))
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        if self._path.suffix == ".parquet":
+        if self.path.suffix == ".parquet":
             import pyarrow.parquet
 
-            with pyarrow.parquet.ParquetFile(self._path) as file:
+            with pyarrow.parquet.ParquetFile(self.path) as file:
                 yield from file.iter_batches(batch_size=BATCH, columns=list(columns))
             return
-        with self._path.open("rb") as file:
-            yield from _batches(_opened(file))
+        with self.path.open("rb") as file:
+            reader = _opened(file, self.at)
+            if hasattr(reader, "num_record_batches"):
+                yield from map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                yield from reader
 
 
-class _Stream:
-    """A table that is one of the streams of a file, from a place in it."""
-
-    def __init__(self, path: Path, at: int, schema: Any, rows: int) -> None:
-        self._path, self._at, self._schema, self._rows = path, at, schema, rows
-
-    def schema(self) -> Any:
-        return self._schema
-
-    def count(self) -> int:
-        return self._rows
-
-    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        import pyarrow.ipc
-
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            yield from pyarrow.ipc.open_stream(file)
-
-
-def _streams(path: Path) -> tuple[dict[str, _Stream], str]:
+def _streams(path: Path) -> tuple[dict[str, _File], str]:
     """The tables of a file with one stream after the other, and what is wrong with its end."""
     import pyarrow.ipc
 
-    found: dict[str, _Stream] = {}
+    found: dict[str, _File] = {}
+    size = path.stat().st_size
     with path.open("rb") as file:
-        size = path.stat().st_size
         while (at := file.tell()) < size:
             try:
                 reader = pyarrow.ipc.open_stream(file)
                 name = (reader.schema.metadata or {}).get(_NAME, b"").decode("utf-8", "replace")
-                rows = sum(batch.num_rows for batch in reader)
+                for _ in reader:
+                    pass
             except Exception as error:
                 return found, str(error)
             if name:
-                found[name] = _Stream(path, at, reader.schema, rows)
+                found[name] = _File(path, at)
     return found, ""
 
 
-def _opened(file: BinaryIO) -> Any:
+def _opened(file: BinaryIO, at: int) -> Any:
     import pyarrow.ipc
 
+    file.seek(at)
     begin = file.read(len(FILE))
-    file.seek(0)
+    file.seek(at)
     return pyarrow.ipc.open_file(file) if begin == FILE else pyarrow.ipc.open_stream(file)
-
-
-def _batches(reader: Any) -> Iterator[Any]:
-    if hasattr(reader, "num_record_batches"):
-        for i in range(reader.num_record_batches):
-            yield reader.get_batch(i)
-    else:
-        yield from reader
 
 
 def _column(array: Any, kind: Kind) -> Column:
@@ -248,8 +219,9 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _pyarrow(path: Path) -> None:
+def need_pyarrow(path: Path) -> None:
+    """Raise :class:`CutraceError` when pyarrow is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise CutraceError(f"reading {path} needs pyarrow: install cutrace[parquet]") from None
+        raise CutraceError(f"reading {path} needs pyarrow: install it with `pip install 'cutrace[parquet]'`") from None
