@@ -17,6 +17,7 @@ import cutrace
 from cutrace import Trace
 from cutrace.importers.timeline import MOST_PROCESSES, Timeline
 from cutrace.runbin import Writer
+from support import cutrace as run
 
 Event = dict[str, Any]
 
@@ -66,8 +67,15 @@ class TestSlices:
     def test_begins_without_end_and_ends_without_begin(self, load: Callable[..., Trace]) -> None:
         trace = load(x(ph="E", ts=1), x(ph="B", name="open", ts=3))
         assert slices(trace) == [("open", 3, None)]
-        (account,) = (a for a in trace.imports[0].accounts if a.lost)
-        assert (account.what, list(account.lost)) == ("E events", ["an end without a begin"])
+        (account,) = (a for a in trace.imports[0].accounts if a.left)
+        assert (account.what, list(account.left)) == ("E events", ["an end without a begin"])
+
+    def test_a_trace_that_begins_in_the_middle_of_a_program_converts_with_status_0(self, tmp_path: Path) -> None:
+        path = tmp_path / "middle.json"
+        path.write_text(json.dumps([x(ph="E", ts=1), x(ph="e", id=1, ts=2), x(ph="X", dur=3)]))
+        done = run("convert", path, "-o", tmp_path / "x.pftrace")
+        assert (done.returncode, "could not be used" in done.stderr) == (0, False)
+        assert "1 E events left out: an end without a begin" in run("info", path).stdout
 
     def test_asynchronous_slices_go_by_id_and_category(self, load: Callable[..., Trace]) -> None:
         trace = load(
@@ -173,6 +181,18 @@ class TestTruncation:
         assert [name for name, *_ in slices(trace)][-2:] == ["2", "3"]
         (account,) = (a for a in trace.imports[0].accounts if a.what == "events")
         assert account.lost
+
+    def test_damage_of_unknown_extent_says_that_it_is_unknown(self, tmp_path: Path) -> None:
+        path = tmp_path / "damaged.json.gz"
+        packed = bytearray(gzip.compress(json.dumps([x(name=f"{i * 7919}") for i in range(50_000)]).encode(), mtime=0))
+        packed[len(packed) // 2 : len(packed) // 2 + 40] = bytes(40)
+        path.write_bytes(packed)
+        trace = cutrace.load(path)
+        assert 1000 < trace.count("host_slices") < 49_000
+        told = " ".join(trace.quality.sentences())
+        assert "the rest of the file: how much that is, is not known" in told
+        assert "how much is missing is not known. Copy or export the file again." in told
+        assert all(a.balanced for a in trace.imports[0].accounts)
 
 
 EVERYTHING: list[Event] = [

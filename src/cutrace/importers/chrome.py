@@ -127,6 +127,9 @@ def read(
         if count:
             out.seen("events", count)
             out.lost("events", count, why=_PROBLEMS[reason])
+    if reader.damaged:
+        out.seen("the rest of the file", 1)
+        out.lost("the rest of the file", 1, why="how much that is, is not known")
     for sentence in reader.complaints:
         out.note(sentence)
 

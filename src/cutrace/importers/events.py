@@ -148,6 +148,8 @@ class EventReader:
         self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
         #: Sentences about what is wrong with the file as a whole.
         self.complaints: list[str] = []
+        #: Whether nothing can be read behind some place of the file.
+        self.damaged = False
 
     def __iter__(self) -> Iterator[list[Events]]:
         scanner = self._scanner
@@ -160,12 +162,16 @@ class EventReader:
                     if scanner.pending >= BATCH:
                         yield self._taken()
         except DAMAGED as error:
-            self.complaints.append(f"The compressed file is damaged: {error}.")
+            self.damaged = True
+            self.complaints.append(
+                f"The compressed file is damaged ({error}): what could be read of it is here, and how much is missing "
+                "is not known. Copy or export the file again."
+            )
         scanner.finish()
         if scanner.ended in _END:
             self.complaints.append(
                 f"The file is cut off: {_END[scanner.ended]}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
-                "All events before are here."
+                "All events before are here; how many are missing is not known."
             )
         if scanner.pending:
             yield self._taken()

@@ -58,7 +58,8 @@ _FATES: dict[Fate, tuple[str, str]] = {
     Fate.BAD_DURATION: ("lost", "the duration is no number"),
     Fate.NEGATIVE: ("lost", "the duration is negative"),
     Fate.RANGE: ("lost", "the time is beyond 64 bits"),
-    Fate.NO_BEGIN: ("lost", "an end without a begin"),
+    # A recording that begins in the middle of a program has such ends.
+    Fate.NO_BEGIN: ("left", "an end without a begin"),
     Fate.FULL: ("lost", "more functions than a capture can tell apart"),
     Fate.NO_VALUES: ("lost", "no value is a number"),
     Fate.PHASE: ("left", "a capture has nothing like this phase"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 from ..errors import BadCapture
@@ -16,15 +17,23 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"<?xml", "is XML. A session of the Visual Profiler only names its data: open the database that nvprof -o wrote"),
     (b"version https://git-lfs", "only stands for a file that Git LFS has: fetch it with `git lfs pull`"),
     (b"PK\x03\x04", "is a ZIP archive: unpack it first"),
+    (b"7z\xbc\xaf\x27\x1c", "is a 7-Zip archive: unpack it first"),
+    (b"Rar!\x1a\x07", "is a RAR archive: unpack it first"),
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\x00", "is compressed with xz: unpack it first"),
     (b"\x04\x22\x4d\x18", "is compressed with LZ4: unpack it first"),
     (b"\xff\xfe", "is text in UTF-16: write it as UTF-8"),
     (b"\xfe\xff", "is text in UTF-16: write it as UTF-8"),
     (b"<", "is a page of HTML: export the trace as JSON"),
+    (
+        b"# tracer:",
+        "is a kernel trace (ftrace, systrace), which says nothing of a GPU program: open it in ui.perfetto.dev",
+    ),
     (b"{", "is JSON, but not of trace events: give it a list of them under the key traceEvents"),
     (b"[", "is JSON, but not of trace events, which are objects with a phase (ph)"),
 )
+# What is in no text: control characters, and bytes that are in no UTF-8.
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\xc0\xc1\xf5-\xff]")
 
 
 class Unsupported:
@@ -44,7 +53,12 @@ def _explanation(source: Source) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
         return f"is compressed with {source.packed}, and empty or damaged: make it again"
-    return next((text for begin, text in _KNOWN if head.startswith(begin)), "")
+    if source.head[257:262] == b"ustar":
+        return "is a TAR archive: unpack it, and name a trace that is in it"
+    known = next((text for begin, text in _KNOWN if head.startswith(begin)), "")
+    if not known and head and not _NO_TEXT.search(head):
+        return "is text and no trace: name a capture, or a trace that docs/importers.md lists"
+    return known
 
 
 def _database(source: Source) -> str:
