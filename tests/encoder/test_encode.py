@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from cutrace._native import Blobs, Program, encode
-from cutrace.exporters.perfetto import schema
-from cutrace.exporters.perfetto.template import CLOSE, OPEN, Column, Delta, Each, Given, Pieces, Template, When
+from cutrace._native import Blobs, Program, encode, encode_pieces
+from cutrace.exporters.perfetto import proto
+from cutrace.exporters.perfetto.proto import CLOSE, OPEN, Column, Delta, Each, Piece, SegmentPiece, Template, When
 
 U64 = st.integers(0, 2**64 - 1)
 SIZES = st.one_of(U64, *(st.integers(0, 2 ** (7 * n)) for n in range(1, 9)))
@@ -20,8 +20,16 @@ SIZES = st.one_of(U64, *(st.integers(0, 2 ** (7 * n)) for n in range(1, 9)))
 
 def parsed(template: Template, rows: int, **columns: Any) -> list[Any]:
     trace = protos.Trace()
-    trace.ParseFromString(template.encode(columns, rows))
+    trace.ParseFromString(encoded(template, rows, columns))
     return list(trace.packet)
+
+
+def encoded(template: Template, rows: int, columns: dict[str, Any]) -> bytes:
+    offsets, pieces = np.array([0, rows], np.uint32), np.zeros(1, np.uint32)
+    out = np.empty(1 << 20, np.uint8)
+    size, done = encode(out, 0, [template.bind(columns)], offsets, pieces, np.zeros(1, np.uint64))
+    assert done == rows
+    return out[:size].tobytes()
 
 
 def packet(**fields: Any) -> Template:
@@ -118,9 +126,9 @@ def test_pieces_make_messages_of_any_length(texts: list[str]) -> None:
     """Lengths of nested messages take one byte or more, as their contents turn out."""
     pieces = Blobs()
     for text in texts:
-        pieces.add(schema.encode("TrackEvent", {"name": text}))
+        pieces.add(proto.encode("TrackEvent", {"name": text}))
     ids = np.arange(len(texts), dtype=np.uint32)[::-1]
-    template = packet(track_event={"type": 1, "pieces": Pieces("ids", "pieces")}, sequence_flags=2)
+    template = packet(track_event={"type": 1, "pieces": Piece("ids", "pieces")}, sequence_flags=2)
     found = parsed(template, len(texts), ids=ids, pieces=pieces)
     assert [p.track_event.name for p in found] == texts[::-1]
     assert all(p.track_event.type == 1 and p.sequence_flags == 2 for p in found)
@@ -137,8 +145,8 @@ def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -
     rows = np.arange(len(flat), dtype=np.uint32)[::-1].copy()
     prefixes = Blobs()
     for i in range(len(times)):
-        prefixes.add(schema.encode("TracePacket", {"trusted_packet_sequence_id": i + 1}))
-    shared = {"timestamp": Delta("time", event=True), "prefix": Given("prefixes")}
+        prefixes.add(proto.encode("TracePacket", {"trusted_packet_sequence_id": i + 1}))
+    shared = {"timestamp": Delta("time", event=True), "prefix": SegmentPiece("prefixes")}
     a = packet(**shared, track_event={"name_iid": Column("row")})
     b = packet(**shared, gpu_render_stage_event={"event_id": Column("row")})
     columns = {"time": flat, "prefixes": prefixes, "row": np.arange(len(flat), dtype=np.uint32)}
@@ -161,6 +169,22 @@ def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -
         clocks[segment] += p.timestamp
         assert clocks[segment] == flat[i]
         assert (p.track_event.name_iid if which[i] == 0 else p.gpu_render_stage_event.event_id) == rows[i]
+
+
+@given(st.lists(st.tuples(U64, st.text(max_size=100)), max_size=20))
+def test_a_piece_for_each_row(rows: list[tuple[int, str]]) -> None:
+    """Pieces that were encoded from columns are fields of a message like any others."""
+    names, pieces = Blobs(), Blobs()
+    pieces.add(b"")
+    for _, name in rows:
+        names.add(proto.encode("TrackEvent", {"name": name}))
+    ids = np.arange(len(rows), dtype=np.uint32)
+    event = Template("TrackEvent", {"name": Piece("ids", "names"), "counter_value": Column("values")})
+    values = np.array([value for value, _ in rows], np.uint64)
+    encode_pieces(pieces, event.bind({"ids": ids, "names": names, "values": values}), len(rows))
+    template = packet(track_event={"piece": Piece("ids", "pieces")})
+    found = [p.track_event for p in parsed(template, len(rows), ids=ids + 1, pieces=pieces)]
+    assert [(e.counter_value & (1 << 64) - 1, e.name) for e in found] == rows
 
 
 class TestRefusals:
@@ -186,7 +210,7 @@ class TestRefusals:
             self.encode({"v": np.zeros(2, np.uint32)}, which=np.array([0, 3], np.uint8))
 
     def test_a_piece_that_is_not_there(self) -> None:
-        template = packet(track_event={"pieces": Pieces("ids", "pieces")})
+        template = packet(track_event={"pieces": Piece("ids", "pieces")})
         with pytest.raises(IndexError, match="no piece"):
             self.encode({"ids": np.zeros(2, np.uint32), "pieces": Blobs()}, template)
 
@@ -199,6 +223,18 @@ class TestRefusals:
     def test_times_that_go_back(self) -> None:
         with pytest.raises(ValueError, match="go back"):
             self.encode({"t": np.array([5, 4], np.uint64)}, packet(timestamp=Delta("t")))
+
+    def test_pieces_of_rows_that_are_not_there_or_of_themselves(self) -> None:
+        pieces = Blobs()
+        with pytest.raises(IndexError, match="no row 2"):
+            encode_pieces(pieces, self.template.bind({"v": np.zeros(2, np.uint32)}), 3)
+        template = packet(track_event={"pieces": Piece("ids", "pieces")})
+        with pytest.raises(ValueError, match="same table"):
+            encode_pieces(pieces, template.bind({"ids": np.zeros(2, np.uint32), "pieces": pieces}), 2)
+        template = packet(sequence=SegmentPiece("prefixes"))
+        with pytest.raises(ValueError, match="segment"):
+            encode_pieces(pieces, template.bind({"prefixes": Blobs()}), 1)
+        assert len(pieces) == 0
 
     @pytest.mark.parametrize("column", [np.zeros((2, 2), np.uint32), np.zeros(2, ">u4"), np.zeros(2, "S3")])
     def test_columns_of_other_kinds(self, column: np.ndarray) -> None:
@@ -221,6 +257,6 @@ def test_a_field_that_perfetto_does_not_have() -> None:
 @given(st.integers(-(2**31), 2**31 - 1), st.text(max_size=20), st.lists(U64, max_size=5))
 def test_constant_messages(number: int, text: str, ids: list[int]) -> None:
     event = {"type": 1, "name": text, "flow_ids": ids, "debug_annotations": [{"name": text, "int_value": number}]}
-    found = protos.TracePacket.FromString(schema.encode("TracePacket", {"track_event": event})).track_event
+    found = protos.TracePacket.FromString(proto.encode("TracePacket", {"track_event": event})).track_event
     assert (found.type, found.name, list(found.flow_ids)) == (1, text, ids)
     assert found.debug_annotations[0].int_value == number

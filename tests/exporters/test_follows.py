@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 import captures
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.exporters.perfetto import gauges, launched, projection, spool, sweep, work
-from cutrace.exporters.perfetto.naming import pids
+from cutrace.exporters.perfetto import export
+from cutrace.exporters.perfetto.derived import counters, launches, projection
+from cutrace.exporters.perfetto.descriptors import pids
+from cutrace.exporters.perfetto.host_tables import Spool
 from cutrace.runbin.labels import MEMCPY_KINDS, MEMORY_KINDS
 from cutrace.trace import Trace
 from pftrace import Decoded, decode
@@ -107,9 +109,9 @@ def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monke
     """The trace, also when everything is done in the smallest pieces."""
     if request.param == "pieces":
         for module, name, value in (
-            (work, "WINDOW_BYTES", 1), (work, "KEPT_BYTES", 1 << 16), (sweep, "WINDOW_BYTES", 1),
-            (sweep, "KEPT_BYTES", 4_000), (launched, "STEP", 1), (projection, "MANY_CALLS", 3),
-            (projection, "MANY_RANGES", 2), (spool, "KEPT_BYTES", 200),
+            (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (export, "HOST_WINDOW", 1),
+            (export, "HOST_KEPT", 4_000), (launches, "STEP", 1), (projection, "MANY_CALLS", 3),
+            (projection, "MANY_RANGES", 2), (Spool, "KEPT_BYTES", 200),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)
     cutrace.convert(capture, tmp_path / "out.pftrace")
@@ -297,8 +299,8 @@ def test_the_examples_have_all_that_is_looked_for(tmp_path: Path) -> None:
 def test_counters_of_many_changes_are_means_and_highest_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = busy(tmp_path / "busy.bin")
     cutrace.convert(path, tmp_path / "exact.pftrace")
-    monkeypatch.setattr(gauges, "EXACT", 10)
-    monkeypatch.setattr(gauges, "BITS", 5)
+    monkeypatch.setattr(counters, "EXACT", 10)
+    monkeypatch.setattr(counters, "BITS", 5)
     cutrace.convert(path, tmp_path / "few.pftrace")
     exact, few = (values_of(decode(tmp_path / f"{name}.pftrace")) for name in ("exact", "few"))
     with cutrace.load(path) as trace:
@@ -330,7 +332,7 @@ def test_counters_of_many_changes_are_means_and_highest_values(tmp_path: Path, m
 
 
 def test_too_many_waits_are_counted_and_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutrace.exporters.perfetto import waits
+    from cutrace.exporters.perfetto.derived import waits
 
     monkeypatch.setattr(waits, "MOST", 10)
     cutrace.convert(busy(tmp_path / "busy.bin"), tmp_path / "out.pftrace")

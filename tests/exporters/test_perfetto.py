@@ -12,7 +12,8 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
-from cutrace.exporters.perfetto import output, sweep, write
+from cutrace.exporters.perfetto import export, write
+from cutrace.exporters.perfetto import packets as packets_module
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
 
@@ -230,9 +231,9 @@ class TestWindows:
                     c.mark("mark", begin)
                 c.flush()
         whole = convert(path)
-        monkeypatch.setattr(sweep, "WINDOW_BYTES", 1)
-        monkeypatch.setattr(sweep, "KEPT_BYTES", 2_000)
-        monkeypatch.setattr(output, "GROUP_SIZE", 200)
+        monkeypatch.setattr(export, "HOST_WINDOW", 1)
+        monkeypatch.setattr(export, "HOST_KEPT", 2_000)
+        monkeypatch.setattr(packets_module, "GROUP_SIZE", 200)
         small = convert(path)
 
         def key(decoded: Decoded) -> list[tuple[object, ...]]:

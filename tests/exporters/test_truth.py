@@ -15,7 +15,7 @@ import pytest
 import captures
 import cutrace
 from cutrace._native import demangle
-from cutrace.exporters.perfetto.naming import pids
+from cutrace.exporters.perfetto.descriptors import pids
 from cutrace.trace import Trace
 from pftrace import Decoded, Slice, decode
 

@@ -235,7 +235,7 @@ def test_ranges_that_all_hold_all_launches_of_one_stream(tmp_path: Path) -> None
 
 
 def test_waits_for_contexts_of_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutrace.exporters.perfetto import waits
+    from cutrace.exporters.perfetto.derived import waits
 
     monkeypatch.setattr(waits, "MOST", 1 << 14)
 

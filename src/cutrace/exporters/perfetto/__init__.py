@@ -1,8 +1,8 @@
 """Perfetto traces: a capture as a GPU compute trace for ui.perfetto.dev. docs/perfetto.md says what becomes of what.
 
-``schema`` knows Perfetto's messages by name and ``template`` turns descriptions of them into native programs;
-``gpu`` and ``tracks`` are those descriptions; ``sweep`` brings the host's slices into order; ``sequence``,
-``naming``, ``devices`` and ``header`` hold what a trace shares; ``output`` is the file.
+``proto`` knows Perfetto's messages by name, ``packets`` the file and its sequences, ``descriptors`` the tracks.
+``gpu_events`` and ``host_tables`` describe what tables become, ``annotations`` and ``flows`` what more their rows have,
+``derived`` what follows from them. ``export`` puts these together, window by window.
 """
 
 from __future__ import annotations

@@ -1,34 +1,52 @@
-"""The way of a whole capture into a Perfetto trace."""
+"""A whole capture as a Perfetto trace, one process after the other: first its GPU work, then the host.
+
+Both are written in windows of time. A window has, of all tables, what begins before a moment. So what follows from
+several tables is known when an event is written, and memory is bounded by the window and not by the capture. Per
+window: read rows, index their styles, derive columns, encode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from ..._native import Submissions
+from ..._native import Lanes, Submissions
 from ...errors import CutraceError
 from ...outputs import unwritable
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ..base import Request
-from . import gpu, styles, tracks, work
-from .archive import Archive
-from .arguments import Arguments
-from .arrows import Arrows
-from .devices import Devices
-from .gauges import CounterTracks, MemoryGauge, WorkGauges
-from .header import Header
-from .launched import Launches
-from .naming import Names, Numbers, ThreadNames, lost_sentences, pids
-from .numbered import Numbered
-from .output import Output
-from .projection import Projection
-from .spool import Spool
-from .sweep import Sweep
-from .waits import Waits
+from ..base import Progress, Request
+from . import gpu_events, host_tables
+from .annotations import Annotations
+from .derived.counters import WorkCounters, memory_counters
+from .derived.launches import LaunchIndex
+from .derived.projection import Projection
+from .derived.waits import CallWaits, Waits
+from .descriptors import DERIVED, THREAD, Descriptors, counter, write_header, write_missing
+from .flows import Flows, needs_slice
+from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, KeyIndex, Lists, StyleIndex
+from .host_tables import (
+    PROJECTED,
+    TEXT,
+    HostChunk,
+    HostEvents,
+    HostTable,
+    HostTracks,
+    Spool,
+    SpoolBlock,
+    Track,
+    end_template,
+    never_ended,
+)
+from .packets import Output
+from .proto import Columns
 
 #: Bytes of freed blocks that may stay with the process.
 KEPT_FREE = 16 << 20
@@ -36,11 +54,25 @@ KEPT_FREE = 16 << 20
 #: Ids of GPU work that are kept for the first correlations of a process: up to here, an id takes three bytes.
 NEAR_IDS = 1 << 21
 
-_HOST_TABLES = tuple(dict.fromkeys(t.name for t in tracks.TABLES if not t.derived_layout))
-_GPU_TABLES = tuple(t.name for t in gpu.TABLES)
+#: Bytes of rows that are read for a window, and that may stay in memory for later ones.
+GPU_WINDOW, GPU_KEPT = 1 << 20, 32 << 20
+HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
+
+#: Chunks in one window at most: the native side numbers them with one byte.
+_CHUNKS = 200
+
+NEVER = (1 << 64) - 1
+
+#: What is moved or left out, for the notices of the trace.
+_SPILLED = "slices that overlap others of their thread, shown on a track of their own"
+_DETACHED = "steps of arrows that lie in no slice, not shown"
+_UNSOUGHT = "synchronizations, too many to look for what they waited for"
+_UNLOOKED = "NVTX ranges on streams, too many to look for the work in them"
+
+_GPU_TABLES = tuple(t.name for t in gpu_events.TABLES)
+_HOST_TABLES = tuple(dict.fromkeys(t.name for t in host_tables.TABLES if not t.derived))
 #: Names of annotations that stand beside arguments of the source.
-_BESIDE = frozenset(name for t in tracks.TABLES if t.text for name in t.arguments)
-_READ_BACK = frozenset((*_GPU_TABLES, *(t.name for t in tracks.TABLES if t.read_back)))
+_RESERVED = frozenset(name for t in host_tables.TABLES if t.text for name in t.arguments)
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -52,130 +84,367 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     compress = request.compress
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
-    packed = bool(compress) or path.suffix.lower() == ".gz"
-    if compress and path.suffix.lower() == ".gz":
+    if compress and path.suffix == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
-    # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones; having
+    # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones. Having
     # freed something larger once, it keeps them.
     np.empty(KEPT_FREE, np.uint8)
     try:
         with Output(path, compress) as output:
-            if request.capture or (request.capture is None and not packed):
+            if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
                 output.capture(trace)  # in front of all else, where it is found at once
-            _Export(trace, output, request).run()
+            _write(trace, output, request)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-class _Export:
-    """One conversion: what its parts share, and their order."""
+def _write(trace: Trace, output: Output, request: Request) -> None:
+    blocks, descriptors = Blocks(trace, request.progress), Descriptors(trace)
+    uuids = write_header(output, descriptors)
+    annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
+    flows = Flows(trace.blocks("flows"))
+    moved = dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0)
+    free_id = 0
+    for process, uuid in enumerate(uuids):
+        rows = sum(info.rows for info in blocks.of(process, *_GPU_TABLES, *_HOST_TABLES))
+        submissions, queues = Submissions(free_id, min(rows, NEAR_IDS)), KeyIndex(*QUEUE_FIELDS)
+        indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
+        events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
+        tracks = HostTracks(output, descriptors, process, uuid)
+        with Spool(PROJECTED) as projected:
+            derived = DerivedWork(trace, blocks, process, queues, projected) if request.derived else None
+            _write_gpu(process, blocks, events, derived)
+            columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
+            host = HostWriter(blocks, columns, tracks, output)
+            pending = [_Pending(blocks.begin(info), info) for info in blocks.of(process, *_HOST_TABLES)]
+            pending += [_Pending(block.first_time, block) for block in projected.blocks]
+            host.write(host_tables.TABLES, pending)
+            host.write(host_tables.OPEN_TABLES, blocks.open(process))
+        if derived:
+            names = [descriptors.devices.queue_name(process, *key) for key in queues.keys]
+            memory = memory_counters(map(blocks.known, blocks.of(process, "allocations")), derived.span)
+            for found in (*derived.counters.values(names), *memory):
+                described = {"name": found.name, "description": found.description}
+                tracks.write_counter(described | {"counter": counter(found.unit, DERIVED)}, found.times, found.values)
+            moved[_UNSOUGHT] += derived.waits.dropped
+            moved[_UNLOOKED] += derived.projection.dropped
+        moved[_SPILLED] += host.spilled
+        moved[_DETACHED] += host.detached
+        free_id = submissions.end
+    write_missing(output, trace, blocks.unknown, moved)
 
-    def __init__(self, trace: Trace, output: Output, request: Request) -> None:
-        self._trace, self._output, self._request, self._progress = trace, output, request, request.progress
-        self._names, self._numbers = Names(), Numbers()
-        self._pids = pids(trace)
-        self._threads = ThreadNames(trace)
-        self._devices = Devices(trace, self._pids)
-        self._unknown = dict.fromkeys(TABLES, 0)
-        self._infos = {name: trace.block_infos(name) for name in (*_GPU_TABLES, *_HOST_TABLES)}
-        self._total = sum(info.rows for infos in self._infos.values() for info in infos)
-        # By table and process, the blocks in rising time.
+
+def _texts(trace: Trace) -> Iterator[int]:
+    """The ids of texts with arguments."""
+    used = np.zeros(len(trace.strings), bool)
+    for name in dict.fromkeys(table.name for table in host_tables.TABLES if table.text):
+        for info in trace.block_infos(name):
+            for rows in trace.block(info):
+                used[rows[TEXT]] = True
+    return iter(np.flatnonzero(used).tolist())
+
+
+class Blocks:
+    """The blocks of the tables that become events. Counts what is read, for progress and for the rows without known
+    times (``unknown``, by table)."""
+
+    def __init__(self, trace: Trace, progress: Progress | None) -> None:
+        self.trace, self._progress = trace, progress
+        self.unknown = dict.fromkeys(TABLES, 0)
+        infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES) for info in trace.block_infos(name)]
+        self._total, self._done = sum(info.rows for info in infos), 0
+        self._read: set[int] = set()  # offsets of blocks
+        self._open: dict[int, list[_Pending]] = {}
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
-        for name, infos in self._infos.items():
-            for info in sorted(infos, key=lambda i: i.first_time):
-                self._blocks.setdefault((name, info.process), []).append(info)
-        self._done = 0
-        self._apart: list[BlockInfo] = []  # blocks with rows that become no event
+        for info in sorted(infos, key=self.begin):
+            self._blocks.setdefault((info.table or "", info.process), []).append(info)
 
-    def run(self) -> None:
-        header = Header(self._trace, self._output, self._pids)
-        uuids = [self._numbers.uuid() for _ in self._trace.processes]
-        header.begin(self._devices, uuids)
-        self._arguments = Arguments(self._trace.strings, self._names, self._used(), _BESIDE)
-        self._arrows = Arrows(self._trace.blocks("flows"))
-        archive = Archive(self._trace, self._output, _READ_BACK, self._arguments)
-        archive.begin()
-        self._spilled, self._detached, self._unsought, self._unlooked, free_id = 0, 0, 0, 0, 0
-        for process in self._trace.processes:
-            rows = sum(info.rows for name in self._infos for info in self._of(name, process.index))
-            submissions = Submissions(free_id, min(rows, NEAR_IDS))
-            self._write(process.index, uuids[process.index], submissions)
-            free_id = submissions.end
-        archive.undrawn()
-        for info in self._apart:
-            unknown = self._trace.block(info)[1]
-            archive.rows(TABLES[info.table or ""], unknown[~tracks.never_ended(info.table or "", unknown)])
-        moved = (self._spilled, self._detached, self._unsought, self._unlooked)
-        lost = lost_sentences(self._trace, self._unknown, *moved)
-        header.finish(list(lost), self._numbers)
+    def of(self, process: int, *tables: str) -> list[BlockInfo]:
+        """The blocks of some tables of a process, those of each table in rising time."""
+        return [info for table in tables for info in self._blocks.get((table, process), [])]
 
-    def _used(self) -> Iterator[int]:
-        """The ids of texts with arguments."""
-        used = np.zeros(len(self._trace.strings), bool)
-        for name in dict.fromkeys(t.name for t in tracks.TABLES if t.text):
-            for info in self._infos[name]:
-                for rows in self._trace.block(info):
-                    used[rows[tracks.TEXT]] = True
-        return iter(np.flatnonzero(used).tolist())
+    def begin(self, info: BlockInfo) -> int:
+        """The first time of a block by its header, on the clock of the trace."""
+        return max(info.first_time + self.trace.processes[info.process].clock_offset, 0)
 
-    def _of(self, name: str, process: int) -> list[BlockInfo]:
-        """The blocks of a table and process in rising time."""
-        return self._blocks.get((name, process), [])
+    def open(self, process: int) -> list[_Pending]:
+        """The blocks read so far that have slices which never ended."""
+        return self._open.get(process, [])
 
-    def _write(self, process: int, uuid: int, submissions: Submissions) -> None:
-        """Write what one process did."""
-        span = self._trace.start, self._trace.end
-        queues, memory = Numbered(*styles.QUEUE_FIELDS), MemoryGauge(*span)
-        derived = self._request.derived
-        launches = Launches(self._trace, process, self._of("api_calls", process) if derived else [])
-        waits = Waits(self._trace if derived else None, process, queues)
-        gauges = WorkGauges(process, self._devices, queues, *span)
-        with Spool(tracks.PROJECTED) as spool:
-            ranges = self._of("nvtx_ranges", process) if derived else []
-            projection = Projection(self._trace, process, ranges, launches, queues, spool)
-            follows = work.Work(queues, launches, projection, waits, gauges) if derived else None
-            self._write_gpu(process, submissions, launches, follows)
-            sweep = Sweep(
-                self._trace, process, self._pids[process], uuid, names=self._names, arguments=self._arguments,
-                arrows=self._arrows, numbers=self._numbers, threads=self._threads, devices=self._devices,
-                submissions=submissions, waits=waits.of_calls(), output=self._output, advance=self._advance,
-                memory=memory if derived else None,
-            )  # fmt: skip
-            sweep.run([info for name in _HOST_TABLES for info in self._of(name, process)], spool.blocks)
-        self._spilled += sweep.spilled
-        self._detached += sweep.detached
-        self._unsought += waits.dropped
-        self._unlooked += projection.dropped
-        counters = CounterTracks(uuid, self._numbers, self._output)
-        gauges.write(counters)
-        memory.write(counters)
+    def known(self, info: BlockInfo) -> np.ndarray:
+        """The rows of a block with known times."""
+        return self.trace.block(info)[0]
 
-    def _write_gpu(self, process: int, submissions: Submissions, launches: Launches, follows: work.Work | None) -> None:
-        names = gpu.GpuNames(self._trace, self._devices, self._names, process)
-        writers = {
-            table.name: gpu.GpuWriter(table, names, submissions, self._numbers, self._output) for table in gpu.TABLES
-        }
-        infos = [info for table in gpu.TABLES for info in self._of(table.name, process)]
-        if follows is None:
-            for info in infos:
-                rows, writer = self._read(info), writers[info.table or ""]
-                if len(rows):
-                    writer.write(writer.whole(rows))
-            return
-        shift = self._trace.processes[process].clock_offset
-        for until, parts in work.windows(infos, writers, self._read, shift, launches.steps):
-            follows.write(until, parts)
+    def read_open(self, info: BlockInfo) -> np.ndarray:
+        """The rows of a block that are slices which never ended."""
+        unknown = self.trace.block(info)[1]
+        still_open: np.ndarray = unknown[never_ended(info.table or "", unknown)]
+        return still_open
 
-    def _read(self, info: BlockInfo) -> np.ndarray:
-        rows, unknown = self._trace.block(info)
-        self._advance(info, len(unknown))
-        return rows
-
-    def _advance(self, info: BlockInfo, unknown: int) -> None:
-        """Note that a block was written, and how many of its rows have no known times."""
-        if unknown and info.table in _READ_BACK:
-            self._apart.append(info)
-        self._unknown[info.table or ""] += unknown
+    def read(self, info: BlockInfo) -> np.ndarray:
+        """The rows of a block with known times, to be written. Counts the block when it is read first."""
+        rows, unknown = self.trace.block(info)
+        if info.offset in self._read:
+            return rows
+        self._read.add(info.offset)
+        still_open = unknown[never_ended(info.table or "", unknown)]
+        if len(still_open):
+            first = int(still_open["start"].min())
+            self._open.setdefault(info.process, []).append(_Pending(first, info))
+        self.unknown[info.table or ""] += len(unknown) - len(still_open)
         self._done += info.rows
         if self._progress:
             self._progress(self._done, self._total)
+        return rows
+
+
+class DerivedWork:
+    """What follows from the GPU work of one process. Projected ranges are put into a spool."""
+
+    def __init__(self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool) -> None:
+        self.span = trace.start, max(trace.start, trace.end)
+        self.launches = LaunchIndex(trace, process, blocks.of(process, "api_calls"))
+        ranges = blocks.of(process, "nvtx_ranges")
+        self.projection = Projection(trace, process, ranges, self.launches, queues, projected)
+        self.waits = Waits(trace, process, queues)
+        self.counters = WorkCounters(queues, self.span)
+
+    def window(self, until: int, parts: Sequence[GpuPart]) -> list[Lists | None]:
+        """Add the work of a window. Returns what the rows of each part waited for, None where that is nothing."""
+        queues = [part.queues for part in parts]
+        self.projection.advance(until)
+        for part, queue in zip(parts, queues, strict=True):
+            self.counters.add(part)
+            if self.launches.known:
+                self.launches.add(part, queue, *self.counters.depth, wanted=self.projection.active)
+        self.projection.settle(until)
+        return self.waits.window(parts, queues)
+
+
+def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
+    """Write the GPU work of a process. Blocks that reach too far ahead, and all blocks where nothing is derived, are
+    taken whole, in the window in which they are read."""
+    live: list[GpuBlock] = []
+    size, kept = 0, 0
+    ordered = sorted(blocks.of(process, *_GPU_TABLES), key=blocks.begin)
+    for number, info in enumerate(ordered, 1):
+        rows = blocks.read(info)
+        if len(rows):
+            live.append(events[info.table or ""].block(rows))
+        size += info.payload_size
+        kept += info.payload_size
+        if size < GPU_WINDOW and number < len(ordered):
+            continue
+        until = blocks.begin(ordered[number]) if number < len(ordered) and kept < GPU_KEPT else NEVER
+        for moment in derived.launches.steps(until) if derived else (NEVER,):
+            parts = [block.before(moment) for block in live if block.written < len(block.rows)]
+            parts = [part for part in parts if len(part)]
+            waits: Sequence[Lists | None] = derived.window(moment, parts) if derived else [None] * len(parts)
+            for part, waited in zip(parts, waits, strict=True):
+                events[part.block.index.table.name].write(part, waited)
+            del parts  # they hold their blocks
+        live = [block for block in live if block.written < len(block.rows)]
+        size, kept = 0, sum(block.rows.nbytes for block in live)
+
+
+@dataclass(frozen=True)
+class HostColumns:
+    """The columns of host tables that follow from more than a row. Without ``waits``, calls waited for nothing."""
+
+    annotations: Annotations
+    flows: Flows
+    submissions: Submissions
+    waits: CallWaits | None
+
+    def of(self, table: HostTable, rows: np.ndarray) -> Columns:
+        """The columns for rows of a table."""
+        if table.text:
+            return self.annotations.columns(rows[TEXT])
+        if table.kind == "flow":
+            return self.flows.columns(rows)
+        if not table.submits:
+            return {}
+        offsets, ids = self.submissions.lists(rows["correlation"])
+        columns: Columns = {"submission_offsets": offsets, "submissions": ids, "correlated": np.diff(offsets)}
+        waited = self.waits.lists(rows["correlation"]) if self.waits else None
+        if waited:
+            columns["wait_offsets"], columns["waits"] = waited
+            columns["correlated"] = np.diff(offsets) | np.diff(waited[0])
+        return columns
+
+
+@dataclass(order=True)
+class _Pending:
+    """A block with rows that begin at ``time`` or later; those that begin before ``written`` were written."""
+
+    time: int
+    source: BlockInfo | SpoolBlock = field(compare=False)
+    written: int = field(compare=False, default=0)
+    order: int = field(default_factory=count().__next__)
+
+
+@dataclass
+class _Live:
+    """A block in memory, as one chunk for each description that takes rows of it. ``next`` is the first moment at which
+    rows begin that were not written."""
+
+    source: BlockInfo | SpoolBlock
+    chunks: list[HostChunk]
+    written: int
+    next: int = 0
+
+
+class _Laid(NamedTuple):
+    """Events as :class:`cutrace._native.Lanes` lays them out: the tracks, each with the events ``offsets[i]`` to
+    ``offsets[i + 1]``; by event its chunk (or ``Lanes.END``), row, time and lane."""
+
+    tracks: list[Track]
+    offsets: np.ndarray
+    which: np.ndarray
+    rows: np.ndarray
+    times: np.ndarray
+    lanes: np.ndarray
+
+    def only(self, kept: np.ndarray) -> _Laid:
+        """The events of a mask, and the tracks that have any."""
+        offsets = np.append(0, np.cumsum(kept))[self.offsets]
+        some = np.diff(offsets) > 0
+        tracks = [track for track, has in zip(self.tracks, some.tolist(), strict=True) if has]
+        offsets = np.append(offsets[:-1][some], offsets[-1]).astype(np.uint32)
+        return _Laid(tracks, offsets, self.which[kept], self.rows[kept], self.times[kept], self.lanes[kept])
+
+
+class HostWriter:
+    """Writes the host's events of one process.
+
+    Slices of a thread come from several tables, lie in blocks in any order, and have to be written as begin and end
+    events that nest. A pass goes over the process in windows of time. It reads the blocks that reach into the window,
+    lets :class:`cutrace._native.Lanes` lay out what begins there, and writes the events of each track on the track's
+    own packet sequence. Blocks that reach far ahead are dropped when there are too many of them, and read again when
+    their time comes.
+
+    ``spilled`` counts the slices of threads that did not nest, ``detached`` the steps of arrows that lie in no slice
+    and are not written.
+    """
+
+    def __init__(self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output) -> None:
+        self._blocks, self._columns, self._tracks, self._output = blocks, columns, tracks, output
+        self._lanes = Lanes()
+        self._events: dict[str, list[HostEvents]] = {}
+        self.spilled, self.detached = 0, 0
+
+    def write(self, tables: Iterable[HostTable], pending: list[_Pending]) -> None:
+        """Write the rows of these blocks."""
+        has_steps = any(block.source.table == "flows" for block in pending)
+        while pending:
+            # Each pass has tracks of its own: those of an earlier pass are in use up to the end of the capture.
+            self._lanes, self._events = Lanes(), {}
+            self._tracks.clear()
+            for table in tables:
+                events = HostEvents(table, self._blocks.trace, self._output.names, self._columns.annotations)
+                self._events.setdefault(table.name, []).append(events)
+            pending = self._pass(pending, has_steps)
+            threads = [track.kind == THREAD for track in self._tracks.tracks]
+            self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
+
+    def _pass(self, pending: list[_Pending], has_steps: bool) -> list[_Pending]:
+        """One pass in rising time. Returns blocks that hold earlier rows than their header says: a capture that lies
+        about its times costs another pass, not a wrong trace."""
+        late: list[_Pending] = []
+        live: list[_Live] = []
+        heapq.heapify(pending)
+        begin = 0
+        while pending or live:
+            size, first = 0, pending[0].time if pending else NEVER
+            while pending and len(live) < _CHUNKS // 2 and (size < HOST_WINDOW or pending[0].time <= first):
+                block = heapq.heappop(pending)
+                size += block.source.payload_size
+                chunks = self._load(block, begin, late)
+                if chunks:
+                    live.append(_Live(block.source, chunks, block.written))
+            until = pending[0].time if pending else NEVER
+            if until <= begin and live:
+                until = begin + 1  # many blocks begin at one moment: it is written in parts
+            self._write_window(live, until, has_steps)
+            live = [block for block in live if block.next != NEVER]
+            live.sort(key=lambda block: block.next)
+            while sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4:
+                dropped = live.pop()
+                heapq.heappush(pending, _Pending(dropped.next, dropped.source, until))
+            begin = until
+        return late
+
+    def _load(self, block: _Pending, begin: int, late: list[_Pending]) -> list[HostChunk]:
+        """Read a block."""
+        source = block.source
+        tables = self._events[source.table or ""]
+        if isinstance(source, SpoolBlock):
+            rows = source.read()
+        else:
+            rows = self._blocks.read_open(source) if tables[0].table.open else self._blocks.read(source)
+        if len(rows) and not block.written and begin:
+            first = int(rows[tables[0].table.layout.start_field].min())
+            if first < begin:
+                late.append(_Pending(first, source))
+                return []
+        chunks: list[HostChunk] = []
+        for events in tables:
+            chosen = events.table.select(rows) if events.table.select else None
+            part = rows if chosen is None or chosen.all() else rows[chosen]
+            if len(part):
+                chunks.append(events.chunk(part, self._columns.of(events.table, part)))
+        return chunks
+
+    def _write_window(self, live: list[_Live], until: int, has_steps: bool) -> None:
+        """Write the events of all blocks before a moment."""
+        chunks: list[HostChunk] = []
+        for block in live:
+            block.next = NEVER
+            for chunk in block.chunks:
+                track_of = self._tracks.of(chunk.events)
+                after = self._lanes.add(
+                    len(chunks), chunk.combinations, chunk.start, chunk.end, block.written, until, track_of
+                )
+                block.next = min(block.next, after)
+                chunks.append(chunk)
+            block.written = until
+        groups, offsets, which, rows, times, lanes = self._lanes.take(until)
+        if not len(times):
+            return
+        laid = _Laid([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)
+        for track, begin in zip(laid.tracks, offsets.tolist(), strict=False):
+            self._tracks.prepare(track, int(times[begin]))
+        if has_steps:
+            kept = _attached(laid, chunks)
+            self.detached += int((~kept).sum())
+            laid = laid.only(kept)
+        by_event: Columns = {"time": laid.times, "bare_prefixes": self._output.bare_prefixes}
+        if laid.lanes.any():
+            edges = zip(laid.tracks, laid.offsets[:-1].tolist(), laid.offsets[1:].tolist(), strict=True)
+            by_event["track"] = np.concatenate(
+                [self._tracks.lane_uuids(track, laid.lanes[begin:end]) for track, begin, end in edges]
+            )
+        streams = [chunk.bind(by_event) for chunk in chunks]
+        streams.append(end_template("track" in by_event).bind(by_event))
+        sequences = [track.sequence for track in laid.tracks]
+        numbers = np.minimum(laid.which, len(chunks))
+        self._output.events(streams, sequences, laid.offsets, laid.times, which=numbers, rows=laid.rows)
+
+
+def _attached(laid: _Laid, chunks: Sequence[HostChunk]) -> np.ndarray:
+    """Which events are no steps of arrows that lie in no slice: viewers have nothing to attach these to. Moves the
+    number
+    of open slices of the tracks."""
+    begins = np.array([chunk.events.table.begins for chunk in chunks] + [False])
+    change = np.where(laid.which == Lanes.END, -1, begins[np.minimum(laid.which, len(chunks))]) * (laid.lanes == 0)
+    depth = np.cumsum(change)
+    before = np.append(0, depth)[laid.offsets]
+    depth += np.repeat([track.open for track in laid.tracks] - before[:-1], np.diff(laid.offsets))
+    for track, opened in zip(laid.tracks, np.diff(before).tolist(), strict=True):
+        track.open += opened
+    kept = np.ones(len(laid.which), bool)
+    for number, chunk in enumerate(chunks):
+        if chunk.events.table.kind == "flow":
+            at = np.flatnonzero(laid.which == number)
+            kept[at] = (depth[at] > 0) | ~needs_slice(chunk.rows)[laid.rows[at]]
+    return kept

@@ -176,6 +176,24 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }
 
+// Appends a piece for each row.
+void encode_pieces(Blobs& blobs, std::pair<const Program*, std::vector<AnyColumn>> stream, std::size_t rows) {
+  for (const AnyColumn& column : stream.second)
+    if (column.blobs == &blobs) throw std::invalid_argument("pieces are not made of pieces of the same table");
+  for (const Op& op : stream.first->ops())
+    if (op.kind == OpKind::kGiven) throw std::invalid_argument("a piece belongs to no segment");
+  const Bound bound(stream.first, std::move(stream.second), rows);
+  if (rows > bound.rows) throw std::out_of_range("no row " + std::to_string(bound.rows));
+  std::vector<std::uint8_t> buffer;
+  Progress progress{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    buffer.resize(std::max(buffer.size(), bound.row_bound + list_bound(bound, row, row)));
+    progress.event = row;
+    const std::uint8_t* const end = bound.encode(buffer.data(), row, progress);
+    blobs.add(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
+  }
+}
+
 }  // namespace
 
 Program::Program(const std::vector<Operation>& ops) {
@@ -227,6 +245,8 @@ void bind_encoder(nb::module_& m) {
         "what a segment has in common, and ``lasts[s]`` (uint64, updated) as the value that differences start from.\n"
         "Begins at ``first_event`` and stops early when the next event might not fit into ``out``.\n"
         "Returns (offset behind the last byte, event to go on from).");
+  m.def("encode_pieces", &encode_pieces, nb::arg("blobs"), nb::arg("stream"), nb::arg("rows"),
+        "Append a piece to ``blobs`` for each row from 0 to ``rows``, which (Program, columns) encodes.");
 }
 
 }  // namespace cutrace

@@ -9,7 +9,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, join
-from cutrace.exporters.perfetto import arrows
+from cutrace.exporters.perfetto import flows
 from pftrace import Step, decode
 
 
@@ -87,7 +87,7 @@ def test_an_end_without_a_begin_has_the_id_of_the_source(tmp_path: Path) -> None
 
 
 def test_of_too_many_arrows_none_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrows, "MOST", 2)
+    monkeypatch.setattr(flows, "MOST", 2)
     with Capture(tmp_path / "run.bin") as c:
         for time in (10, 20, 30):
             step(c, time, "s", id=7)

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor as F
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from cutrace.exporters.perfetto import schema
+from cutrace.exporters.perfetto import proto
 
 _CODINGS = {
     F.TYPE_INT32: "varint", F.TYPE_INT64: "varint", F.TYPE_UINT32: "varint", F.TYPE_UINT64: "varint",
@@ -26,11 +26,11 @@ def descriptor(message: str):
     return found
 
 
-@pytest.mark.parametrize("message", [m for m in schema.MESSAGES if m not in schema.EXTENSIONS])
+@pytest.mark.parametrize("message", [m for m in proto.MESSAGES if m not in proto.EXTENSIONS])
 def test_fields_are_those_of_the_descriptors(message: str) -> None:
     by_name = {f.name: f for f in descriptor(message).fields}
-    for name, known in schema.fields(message).items():
-        if f"{message}.{name}" in schema.EXTENSIONS:
+    for name, known in proto.fields(message).items():
+        if f"{message}.{name}" in proto.EXTENSIONS:
             assert name not in by_name
             continue
         theirs = by_name[name]
@@ -43,9 +43,9 @@ def test_fields_are_those_of_the_descriptors(message: str) -> None:
 
 def test_a_wrong_name_is_named() -> None:
     with pytest.raises(KeyError, match="TrackEvent has no field colour"):
-        schema.encode("TrackEvent", {"colour": 1})
+        proto.encode("TrackEvent", {"colour": 1})
     with pytest.raises(KeyError, match="no message Nothing"):
-        schema.fields("Nothing")
+        proto.fields("Nothing")
 
 
 def test_a_conversion_does_not_need_the_perfetto_package() -> None:

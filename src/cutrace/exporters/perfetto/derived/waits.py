@@ -19,10 +19,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ...runbin.layout import TABLES
-from ...trace import Trace
-from .gpu import Part
-from .numbered import Numbered
+from ....runbin.layout import TABLES
+from ....trace import Trace
+from ..gpu_events import GpuPart, KeyIndex, Lists
 
 #: Rows of ``synchronizations`` and ``cuda_events`` beyond which waits are not looked for: they are kept in memory.
 MOST = 1 << 21
@@ -31,7 +30,6 @@ _EVENT, _STREAM_EVENT, _STREAM, _CONTEXT = 1, 2, 3, 4
 _LOOKED_AT = ("correlation", "event_record", "stream", "event", "context", "type")
 
 # A stream is named by its context and its id, in one number.
-Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 
 
 class _Last:
@@ -126,7 +124,7 @@ class Waits:
     """The waits of one process, read along with the work waited for; none without a trace. ``queues`` numbers its
     streams; ``dropped`` counts the waits that were too many to look for."""
 
-    def __init__(self, trace: Trace | None, process: int, queues: Numbered) -> None:
+    def __init__(self, trace: Trace | None, process: int, queues: KeyIndex) -> None:
         self._queues, self.dropped = queues, 0
         syncs, records = (_rows(trace, table, process) for table in ("synchronizations", "cuda_events"))
         if len(syncs) + len(records) > MOST:
@@ -155,7 +153,7 @@ class Waits:
         self._partial: set[int] = set()  # streams for which it is not looked what waits for their whole context
         self.active = bool(self._host or self._whole or self._waiting)
 
-    def window(self, parts: Sequence[Part], queues: Sequence[np.ndarray]) -> list[Lists | None]:
+    def window(self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]) -> list[Lists | None]:
         """Note the work of a window; for each part what its rows waited for, None where that is nothing."""
         out: list[Lists | None] = [None] * len(parts)
         if not self.active:
@@ -282,7 +280,7 @@ def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     yield from zip(found, np.split(order, np.flatnonzero(np.diff(values[order])) + 1), strict=True)
 
 
-def _work(number: int, part: Part, correlations: np.ndarray, at: np.ndarray) -> _Work:
+def _work(number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray) -> _Work:
     """Work of one stream: some rows of a part."""
     work = correlations[at]
     if (work[1:] < work[:-1]).any():

@@ -10,7 +10,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture
-from cutrace.exporters.perfetto.gpu import GpuWriter, Part
+from cutrace.exporters.perfetto.gpu_events import GpuEvents, GpuPart
 from pftrace import decode
 
 LAUNCHES = 20_000
@@ -103,20 +103,20 @@ def test_memory_does_not_grow_with_each_configuration(many: Path, tmp_path: Path
 
 
 def test_a_sequence_that_begins_later_is_told_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = GpuWriter.write
+    write = GpuEvents.write
 
-    def halves(self: GpuWriter, part: Part, *more: object) -> None:
+    def halves(self: GpuEvents, part: GpuPart, *more: object) -> None:
         # The second half comes first: the other one lies before the clock, and needs a sequence of its own.
         middle = len(part) // 2
-        write(self, Part(part.block, middle, part.end), *more)
-        write(self, Part(part.block, part.begin, middle), *more)
+        write(self, GpuPart(part.block, middle, part.end), *more)
+        write(self, GpuPart(part.block, part.begin, middle), *more)
 
     with Capture(tmp_path / "c.bin") as c:
         c.device()
         launches = [c.launch(f"kernel_{i}", (i + 1, 1, 1)) for i in range(4)]
         for n, i in enumerate((0, 1, 2, 3, 3, 2, 0, 2)):
             c.kernel(launches[i], 100 * n, 100 * n + 50)
-    monkeypatch.setattr(GpuWriter, "write", halves)
+    monkeypatch.setattr(GpuEvents, "write", halves)
     cutrace.convert(c.path, tmp_path / "out.pftrace")
     events = sorted(decode(tmp_path / "out.pftrace").gpu, key=lambda e: e.start)
     found = [(e.kernel.name, e.grid[0], e.args["thread_count"]) for e in events]

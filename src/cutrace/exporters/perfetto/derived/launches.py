@@ -1,7 +1,7 @@
-"""When the work that the GPU reports was launched, and by which thread: the API call with its correlation id.
+"""When the work of the GPU was launched, and by which thread: the API call with its correlation id.
 
-Only the newest calls are remembered (:data:`CALLS`), so memory does not grow with the capture. Work waits for far fewer
-launches on a GPU, whose queues are full after some thousand.
+Only the newest ``2**CALL_BITS`` calls are remembered, so memory does not grow with the capture. Work waits for far
+fewer launches: the queues of a GPU are full after some thousand.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..._native import Calls, Tally
-from ...runbin import BlockInfo
-from ...trace import Trace
-from .gpu import Part
+from ...._native import Calls, Tally
+from ....runbin import BlockInfo
+from ....trace import Trace
+from ..gpu_events import GpuPart
 
 #: The number of calls that are remembered, as a power of two, and how many are read at a time.
 CALL_BITS = 17
 STEP = 1 << 16
 
 
-class Launches:
+class LaunchIndex:
     """The API calls of one process, read along with the work that they launched. ``infos`` are the blocks of
-    ``api_calls``; without any, nothing is known of launches."""
+    ``api_calls`` in rising time; without any, nothing is known of launches."""
 
     def __init__(self, trace: Trace, process: int, infos: list[BlockInfo]) -> None:
         self._trace = trace
         self._shift = trace.processes[process].clock_offset
-        self._unread = deque(sorted(infos, key=lambda info: info.first_time))
+        self._unread = deque(infos)
         self._calls = Calls(CALL_BITS)
         # Of the calls that are remembered: when they began and their threads, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
@@ -38,7 +38,8 @@ class Launches:
         self.known = bool(infos)
 
     def steps(self, until: int) -> Iterator[int]:
-        """Read the calls that begin before a moment. Stops at moments up to which work is to be noted before more calls
+        """Read the calls that begin before a moment. Stops at moments up to which work has to be added before more
+        calls
         are read, the last one at ``until``."""
         read = 0
         while self._unread and self._unread[0].first_time + self._shift < until:
@@ -61,24 +62,24 @@ class Launches:
             self.horizon = max(self.horizon, int(starts.max()))
         return len(rows)
 
-    def note(self, part: Part, queue: np.ndarray, depth: Tally, counters: np.ndarray, *, wanted: bool) -> None:
-        """Note work, with the stream of each row: counter ``counters[stream]`` of a tally is higher by one from the
-        launch of each to its end. With ``wanted`` what each call launched is kept for :meth:`take`."""
+    def add(self, part: GpuPart, queue: np.ndarray, depth: Tally, counters: np.ndarray, *, wanted: bool) -> None:
+        """Add work, with the stream of each row. Counter ``counters[stream]`` of the tally ``depth`` is higher by one
+        from the launch of each row to its end. With ``wanted``, what each call launched is kept for :meth:`take`."""
         rows = part.rows
         self._calls.launch(rows["correlation"], rows["start"], rows["end"], queue, depth, counters, wanted)
 
     @property
     def noted(self) -> int:
-        """How much :meth:`take` gives."""
+        """The number of calls that :meth:`take` returns."""
         return self._calls.noted
 
     def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]:
-        """What was launched by each thread into each stream: (thread, stream, launches, first begins, last ends), with
-        one entry a call."""
+        """What each thread launched into each stream: (thread, stream, launches, first begins, last ends), with one
+        entry a call."""
         return self._calls.take()
 
     def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Which of some stretches of time have a call by their thread in them that is remembered."""
+        """Which of these stretches of time contain a remembered call of their thread."""
         found = np.zeros(len(threads), bool)
         if not self._newest:
             return found

@@ -1,7 +1,7 @@
-"""Arrows whose ids a source gave more than once.
+"""Arrows between slices: ids that no other arrow has, and which steps lie in a slice.
 
-Viewers know one begin for each id: they leave out a second one, and let all ends be those of the first. Sources give
-ids again when an arrow has ended, and files that were merged have the same ones.
+Viewers know one begin for each id: they leave out a second one, and let all ends be those of the first. Sources use an
+id again when its arrow has ended, and files that were merged have the same ids.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...runbin.layout import TABLES
+from .proto import Columns
 
-#: So many arrows are told apart at most; where there are more, all have the ids of the source.
+#: At most so many arrows get ids of their own; where there are more, all have the ids of the source.
 MOST = 1 << 19
 
-#: Where the ids of arrows begin whose own ones are in use.
-_AGAIN = np.uint64(1 << 62)
-_BEGIN = ord("s")
-#: What tells arrows apart.
+#: Where ids begin of arrows whose own id is in use, and of arrows whose id is a text in the source.
+_AGAIN, _TEXT_IDS = np.uint64(1 << 62), np.uint64(1 << 63)
+_BEGIN, _END = ord("s"), ord("f")
+#: The fields that tell arrows apart.
 _ARROW = ("category", "name", "id", "text")
 
 
-class Arrows:
-    """Ids for the steps of arrows, from blocks of ``flows``. A step is of the arrow with its id that began last: in its
-    process, or in any if none did there."""
+class Flows:
+    """Ids for the steps of arrows, from blocks of ``flows``. A step belongs to the arrow with its id that began last:
+    in
+    its process, or in any process if none did there."""
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
@@ -36,14 +38,25 @@ class Arrows:
             self._times = begins["time"]
             self._anywhere, self._within = _Begins(begins, _ARROW), _Begins(begins, ("process", *_ARROW))
 
-    def renamed(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """The ids (uint64) of steps: the given ones, but where another arrow has them."""
+    def columns(self, rows: np.ndarray) -> Columns:
+        """Columns of steps: ``phase``, ``id`` (uint64), ``bind_to_enclosing``."""
+        texts = rows["text"].astype(np.uint64) | _TEXT_IDS
+        ids = self._renamed(rows, np.where(rows["text"] > 0, texts, rows["id"]))
+        return {"phase": rows["phase"], "id": ids, "bind_to_enclosing": rows["flags"] & 1}
+
+    def _renamed(self, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
         if not self._again.any():
             return ids
         before = np.searchsorted(self._times, rows["time"], "right")
         within = self._within.last(rows, before)
         arrow = np.where(within > 0, within, self._anywhere.last(rows, before))
         return np.where(self._again[arrow], arrow.astype(np.uint64) | _AGAIN, ids)
+
+
+def needs_slice(rows: np.ndarray) -> np.ndarray:
+    """Which steps need a slice around them; the end of an arrow may be for the next slice instead."""
+    needs: np.ndarray = (rows["phase"] != _END) | (rows["flags"] & 1 == 1)
+    return needs
 
 
 class _Begins:
@@ -55,7 +68,7 @@ class _Begins:
         self._sorted = np.sort(kind << 32 | np.arange(1, len(begins) + 1))
 
     def last(self, rows: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """The number of the last begin for each row, among so many first ones; 0 for none."""
+        """The number of the last begin for each row, among the first ``before``; 0 for none."""
         hashes = _hashed(rows, self._fields)
         kind = np.minimum(np.searchsorted(self._kinds, hashes), len(self._kinds) - 1)
         latest = kind << 32 | before

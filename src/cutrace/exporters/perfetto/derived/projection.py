@@ -12,15 +12,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ...runbin import BlockInfo
-from ...runbin.layout import TABLES
-from ...trace import Trace
-from ...trace.rows import joined
-from .launched import Launches
-from .numbered import Numbered
-from .spool import Spool
-from .styles import QUEUE_FIELDS
-from .tracks import PROJECTED, never_ended
+from ....runbin import BlockInfo
+from ....runbin.layout import TABLES
+from ....trace import Trace
+from ....trace.rows import joined
+from ..gpu_events import QUEUE_FIELDS, KeyIndex
+from ..host_tables import PROJECTED, Spool, never_ended
+from .launches import LaunchIndex
 
 _RANGE = TABLES["nvtx_ranges"]
 _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and name not in ("start", "end"))
@@ -58,11 +56,11 @@ class Projection:
     spool of :data:`PROJECTED`."""
 
     def __init__(
-        self, trace: Trace, process: int, infos: list[BlockInfo], launches: Launches, queues: Numbered, spool: Spool
+        self, trace: Trace, process: int, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
     ) -> None:
         self._trace, self._launches, self._queues, self._spool = trace, launches, queues, spool
         self._shift = trace.processes[process].clock_offset
-        self._unread = deque(sorted(infos, key=lambda info: info.first_time))
+        self._unread = deque(infos)
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
         self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}

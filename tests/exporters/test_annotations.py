@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cutrace
-from cutrace.exporters.perfetto import arguments
+from cutrace.exporters.perfetto import annotations
 from cutrace.runbin import TABLES, Writer
 from pftrace import decode
 
@@ -59,7 +59,7 @@ def test_a_slice_more_costs_no_second_copy_of_its_shapes(tmp_path: Path) -> None
 
 
 def test_beyond_so_many_they_are_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arguments, "MOST_SHARED", 2)
+    monkeypatch.setattr(annotations, "MOST_SHARED", 2)
     found = converted(tmp_path, [json.dumps({"list": [i], "n": i}) for i in range(5)])
     assert [found[f"s{i}"]["n"] for i in range(5)] == [0, 1, 2, 3, 4]
     assert [found[f"s{i}"]["list"] for i in range(5)] == ["[0]", "[1]", [2], [3], [4]]

@@ -1,0 +1,108 @@
+"""Counters that are derived from records: work and memory over time.
+
+* *launch queue* of a stream: work that was launched and is not finished;
+* *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
+* *memory* of a device, by kind: what was allocated since the capture began and is not released.
+
+Up to :data:`EXACT` changes, all values of the counters of one sort are in the trace. Beyond that, each counter has a
+value for each of up to ``2**BITS`` equal parts of the time: its mean, for memory its highest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...._native import Tally
+from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
+from ..gpu_events import GpuPart, KeyIndex
+
+BITS = 12
+EXACT = 1 << 16
+
+_NONE = (1 << 32) - 1
+
+
+class CounterValues(NamedTuple):
+    """One counter: what it is called, counts, and its values from moments (ns, rising) on."""
+
+    name: str
+    description: str
+    unit: str
+    times: np.ndarray
+    values: np.ndarray
+
+
+class CounterSet:
+    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers beyond as many as a
+    :class:`Tally` holds have no counter."""
+
+    def __init__(self, span: tuple[int, int]) -> None:
+        self._numbers = np.zeros(0, np.uint32)
+        self.tally = Tally(*span, BITS, EXACT)
+
+    def numbers(self, count: int) -> np.ndarray:
+        """By number, the counter of the tally (2**32 - 1: none), for numbers up to a count."""
+        if len(self._numbers) < count:
+            numbers = np.arange(count, dtype=np.uint32)
+            self._numbers = np.where(numbers < Tally.MOST, numbers, np.uint32(_NONE))
+        return self._numbers
+
+    def values(
+        self, names: Sequence[str], description: str, unit: str = "", *, peaks: bool = False
+    ) -> Iterator[CounterValues]:
+        """The counters, with their names by number. ``peaks`` chooses the highest values where not all are shown."""
+        for number, name in enumerate(names[: min(len(self._numbers), Tally.MOST)]):
+            times, values, highest, exact = self.tally.values(number)
+            if not exact and len(times):
+                values = highest if peaks else values
+                # A value holds until the next one.
+                kept = np.append(values[0] != 0, values[1:] != values[:-1])
+                times, values = times[kept], values[kept]
+            if len(times):
+                yield CounterValues(name, description, unit, times, values)
+
+
+class WorkCounters:
+    """The counters of the GPU work of one process. ``queues`` numbers its streams."""
+
+    def __init__(self, queues: KeyIndex, span: tuple[int, int]) -> None:
+        self._queues, self._copies = queues, KeyIndex("device", "kind")
+        self._depth, self._bandwidth = CounterSet(span), CounterSet(span)
+
+    @property
+    def depth(self) -> tuple[Tally, np.ndarray]:
+        """What counts the work that was launched and is not finished, and its counter for each stream."""
+        return self._depth.tally, self._depth.numbers(len(self._queues.keys))
+
+    def add(self, part: GpuPart) -> None:
+        """Add the copies of a part."""
+        if "bandwidth" in part.block.computed:
+            rows, bandwidth = part.rows, part.computed("bandwidth")
+            kinds = self._copies.of(rows)
+            counters = self._bandwidth.numbers(len(self._copies.keys))
+            self._bandwidth.tally.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
+
+    def values(self, queue_names: Sequence[str]) -> Iterator[CounterValues]:
+        """All counters; ``queue_names`` has the names of the streams."""
+        queues = [f"launch queue, {name}" for name in queue_names]
+        yield from self._depth.values(queues, "Work that was launched and is not finished")
+        copies = [f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}" for device, kind in self._copies.keys]
+        yield from self._bandwidth.values(copies, "The sum over the copies that run", "bytes/s")
+
+
+def memory_counters(blocks: Iterable[np.ndarray], span: tuple[int, int]) -> Iterator[CounterValues]:
+    """The memory that a process holds, by device and kind, from the blocks of its ``allocations``."""
+    counters, index, held = CounterSet(span), KeyIndex("device", "memory", "operation"), KeyIndex("device", "memory")
+    for rows in blocks:
+        numbers = index.of(rows)
+        keys = np.array(index.keys, [(name, np.int64) for name in index.fields])
+        names = held.of(keys)
+        counter_of = counters.numbers(len(held.keys))[names]
+        factors = np.select([keys["operation"] == 1, keys["operation"] == 2], [1, -1], 0)
+        counters.tally.add(numbers, counter_of, factors, rows["time"], rows["bytes"])
+    called = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in held.keys]
+    meaning = "Allocated since the capture began, less what was released since"
+    yield from counters.values(called, meaning, "bytes", peaks=True)

@@ -1,0 +1,377 @@
+"""What a trace describes beside its events: clocks, processes, threads, GPUs, queues, tracks, and what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..._native import VERSION
+from ...analysis.occupancy import Occupancy, occupancy
+from ...trace import Trace
+from ...trace.quality import GPU_WORK
+from .packets import BOOTTIME, CLEARED, Interned, Output
+
+REALTIME, MONOTONIC, MONOTONIC_RAW = 1, 3, 5
+#: The sequence of packets about the trace as a whole.
+_SEQUENCE = 1
+_INSTANT = 3
+
+#: Value of InternedGraphicsContext.Api and of GpuApi.
+CUDA = 4
+
+#: The category of events that are no records themselves, but follow from records.
+DERIVED = "cutrace.derived"
+
+#: Kinds of tracks. A track is (kind, key): the key is a thread id, a device, ... as the kind says.
+(
+    THREAD, NVTX_RANGES, SYNCHRONIZATION, OVERHEAD, JIT, UNIFIED, MEMORY, POOLS, DEVICE_STATE, OPEN_RANGES, NAMED,
+    OPEN_SLICES, MOMENTS, COUNTER, GPU_SLICES, PROJECTIONS, READING,
+) = range(17)  # fmt: skip
+
+#: Names of tracks by kind, with the key in place of ``{}``.
+_TRACK_NAMES = {
+    THREAD: "unknown thread",
+    OPEN_RANGES: "NVTX ranges still open at the end, thread {}",
+    OPEN_SLICES: "slices still open at the end, thread {}",
+    SYNCHRONIZATION: "synchronization, context {}",
+    OVERHEAD: "overhead, thread {}",
+    JIT: "JIT, thread {}",
+    UNIFIED: "unified memory",
+    MEMORY: "memory, device {}",
+    POOLS: "memory pools, device {}",
+    DEVICE_STATE: "environment, device {}",
+}
+#: What tracks of a kind show, where their name does not say it all.
+_MEANINGS = {
+    SYNCHRONIZATION: "Waits for the GPU, on the host and between streams",
+    OVERHEAD: "Time that CUPTI and the driver took, e.g. to load kernels and to record",
+    MEMORY: "Allocations and releases",
+    PROJECTIONS: "Ranges, from the first begin to the last end of the work here that was launched in them",
+}
+
+#: Units of Perfetto's counters.
+_UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
+
+#: Kinds of work, with what viewers show as the description of such work. gpu_specifications holds stages and queues
+#: under one range of ids. Stages have the first ones.
+STAGES = {
+    "Kernel": "CUDA kernel",
+    "Memcpy": "copy of memory",
+    "Memset": "fill of memory",
+    "CUDA graph": "CUDA graph, recorded as a whole",
+}
+_COMPUTE, _OTHER = 2, 0
+_FIRST_QUEUE = 16
+
+_ARCHITECTURES = {
+    (5, 0): "Maxwell", (5, 2): "Maxwell", (5, 3): "Maxwell", (6, 0): "Pascal", (6, 1): "Pascal", (6, 2): "Pascal",
+    (7, 0): "Volta", (7, 2): "Volta", (7, 5): "Turing", (8, 0): "Ampere", (8, 6): "Ampere", (8, 7): "Ampere",
+    (8, 9): "Ada Lovelace", (9, 0): "Hopper", (10, 0): "Blackwell", (10, 3): "Blackwell", (11, 0): "Blackwell",
+    (12, 0): "Blackwell", (12, 1): "Blackwell",
+}  # fmt: skip
+
+
+class Devices:
+    """The GPUs, contexts and streams of a trace. A device ordinal, context id or stream id belongs to one process.
+    GPUs, contexts and queues of a Perfetto trace have one numbering for all processes."""
+
+    def __init__(self, trace: Trace, pids: list[int]) -> None:
+        self._trace, self._pids = trace, pids
+        self._rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
+        self._gpus: dict[Any, int] = {}
+        self._taken: set[int] = set()
+        self._free = count()  # indices of GPUs, those taken among them
+        self._gpu_rows: dict[int, np.void] = {}
+        self._contexts: dict[tuple[int, int], int] = {}
+        self._queues: dict[tuple[int, int, int, int], int] = {}
+        self._first_queues: dict[int, tuple[int, int]] = {}  # by process, device and context
+        self._stream_names = {
+            (int(r["process"]), int(r["context"]), int(r["object"])): trace.strings[int(r["name"])]
+            for r in trace.resource_names
+            if r["kind"] == 1
+        }
+        self._several = len({info.process for name in GPU_WORK for info in trace.block_infos(name)}) > 1
+        contexts = {(int(r["process"]), int(r["context"])) for r in trace.contexts}
+        self._context_count = Counter(process for process, _ in contexts)
+        for (process, device), row in sorted(self._rows.items()):
+            self._gpu_rows.setdefault(self.gpu(process, device), row)
+
+    def gpu(self, process: int, device: int) -> int:
+        """The index of a device among the GPUs of the trace: one a physical GPU, as far as the capture says."""
+        row = self._rows.get((process, device))
+        key: Any
+        if row is None:
+            key = ("ordinal", self._trace.processes[process].host, device)
+        elif bytes(row["uuid"]).strip(b"\0"):
+            key = ("uuid", bytes(row["uuid"]))
+        else:
+            key = ("row", self._trace.processes[process].host, device, int(row["name"]), int(row["pci"]))
+        if key not in self._gpus:
+            index = len(self._gpus)
+            if not self._rows:
+                index = device if device not in self._taken else next(i for i in self._free if i not in self._taken)
+            self._gpus[key] = index
+            self._taken.add(index)
+        return self._gpus[key]
+
+    def architecture(self, process: int, device: int) -> str | None:
+        """``sm_90``, None when the capture does not say."""
+        row = self._rows.get((process, device))
+        return f"sm_{row['compute_major']}{row['compute_minor']}" if row is not None and row["compute_major"] else None
+
+    def reserved_shared(self, process: int, device: int) -> int | None:
+        """Shared memory (bytes) that the driver takes of each block."""
+        row = self._rows.get((process, device))
+        return None if row is None else int(row["shared_reserved_per_block"])
+
+    def occupancy(self, process: int, device: int, launches: np.ndarray) -> Occupancy | None:
+        """Theoretical occupancy of launch configurations, None without the facts of the device."""
+        row = self._rows.get((process, device))
+        if row is None:
+            return None
+        return occupancy(
+            threads=volume(launches, "block"),
+            registers=launches["registers"],
+            shared=launches["static_shared"].astype(np.int64) + launches["dynamic_shared"],
+            grid_blocks=volume(launches, "grid"),
+            compute_major=int(row["compute_major"]),
+            multiprocessors=int(row["multiprocessors"]),
+            warp_size=int(row["warp_size"]),
+            max_warps=int(row["max_warps_per_multiprocessor"]),
+            max_blocks=int(row["max_blocks_per_multiprocessor"]),
+            registers_per_multiprocessor=int(row["registers_per_multiprocessor"]),
+            shared_per_multiprocessor=int(row["shared_per_multiprocessor"]),
+            shared_reserved=int(row["shared_reserved_per_block"]),
+        )
+
+    def context(self, process: int, context: int) -> Interned:
+        """A context as interned data."""
+        key = process, context
+        if key not in self._contexts:
+            self._contexts[key] = len(self._contexts) + 1
+        return Interned("graphics_contexts", self._contexts[key], {"pid": self._pids[process], "api": CUDA})
+
+    def queue(self, process: int, device: int, context: int, stream: int) -> Interned:
+        """A stream as interned data."""
+        key = process, device, context, stream
+        if key not in self._queues:
+            self._queues[key] = _FIRST_QUEUE + len(self._queues)
+        name = self.queue_name(*key)
+        if self._several:
+            name = f"{self._trace.processes[process].name} ({self._pids[process]}) {name}"
+        return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
+
+    def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
+        """The name of a stream within its process. Queues with equal names would share a track, so the name has the
+        device and the context when the process uses several. Context 0 stands for an unknown context: it counts as the
+        context that was named first."""
+        given = self._stream_names.get((process, context, stream)) or self._stream_names.get((process, 0, stream))
+        name = f"stream {stream} {given}" if given else f"stream {stream}"
+        first = self._first_queues.setdefault(process, (device, context))
+        if self._context_count[process] > 1 or (device, context) not in (first, (first[0], 0)):
+            where = f"device {device} context {context}" if context else f"device {device}"
+            name = f"{where} {name}"
+        return name
+
+    def stage(self, name: str) -> Interned:
+        """A kind of GPU work as interned data; only kernels count as compute."""
+        category = _COMPUTE if name == "Kernel" else _OTHER
+        number = 1 + list(STAGES).index(name)
+        return Interned("gpu_specifications", number, {"name": name, "description": STAGES[name], "category": category})
+
+    def info(self) -> dict[str, Any] | None:
+        """The ``gpu_info`` of the GPUs with known facts, None when there are none."""
+        if not self._gpu_rows:
+            return None
+        names = [self._trace.strings[int(r["name"])] for r in self._gpu_rows.values()]
+        gpus = [
+            self._describe(row, name if names.count(name) == 1 else f"{name} #{gpu}")
+            for (gpu, row), name in zip(sorted(self._gpu_rows.items()), names, strict=True)
+        ]
+        return {"gpus": gpus}
+
+    def _describe(self, row: np.void, name: str) -> dict[str, Any]:
+        info = self._trace.processes[int(row["process"])].info
+        major, minor = int(row["compute_major"]), int(row["compute_minor"])
+        extra: dict[str, Any] = {
+            "driver_version": info.get("driver_version"),
+            "runtime_version": info.get("runtime_version"),
+            "cupti_version": info.get("cupti_version"),
+            "compute_capability": f"{major}.{minor}" if major else None,
+            "multiprocessors": row["multiprocessors"],
+            "memory_bytes": row["memory"],
+            "memory_bandwidth_kb_per_s": row["memory_bandwidth"],
+            "core_clock_khz": row["core_clock"],
+            "memory_clock_khz": row["memory_clock"],
+            "l2_cache_bytes": row["l2_cache"],
+            "copy_engines": row["copy_engines"],
+            "mig": row["mig"] if row["mig"] else None,
+        }
+        return {
+            "name": name,
+            "vendor": "NVIDIA",
+            "model": self._trace.strings[int(row["name"])],
+            "architecture": _ARCHITECTURES.get((major, minor)),
+            "uuid": bytes(row["uuid"]) if bytes(row["uuid"]).strip(b"\0") else None,
+            "pci_bdf": self._trace.strings[int(row["pci"])] or None,
+            "extra_info": [{"key": k, "value": str(v)} for k, v in extra.items() if v is not None],
+        }
+
+
+def volume(launches: np.ndarray, of: str) -> np.ndarray:
+    """How many blocks the ``grid``, or threads the ``block``, of each launch has."""
+    x, y, z = (launches[f"{of}_{axis}"].astype(np.uint64) for axis in "xyz")
+    return x * y * z
+
+
+class Descriptors:
+    """Descriptions of the processes, threads and tracks of a trace, as ``TrackDescriptor`` has them. ``pids`` has the
+    process id that each process has in the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.pids = trace, pids(trace)
+        self.devices = Devices(trace, self.pids)
+        # The last name given to a thread counts, and NVTX counts more than the operating system.
+        self._threads = {
+            (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])]
+            for row in trace.threads[np.argsort(trace.threads["source"], kind="stable")]
+        }
+
+    def process(self, process: int) -> dict[str, Any]:
+        """The track of a process."""
+        info = self.trace.processes[process]
+        return {
+            "process": {"pid": self.pids[process], "process_name": info.name, "cmdline": list(info.command)},
+        }
+
+    def track(self, process: int, kind: int, key: Any) -> dict[str, Any]:
+        """A track below that of its process."""
+        if kind == THREAD and key:
+            name = self._threads.get((process, key))
+            return {"thread": {"pid": self.pids[process], "tid": key, "thread_name": name}}
+        strings, queue_name = self.trace.strings, self.devices.queue_name
+        if kind == COUNTER:
+            name, series, category, unit, thread, device = key
+            parts = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
+            parts.append(f"device {device}" if device != 0xFFFF else "")
+            counted = counter(strings[unit], strings[category] or "counter")
+            return {"name": ", ".join(filter(None, parts)), "counter": counted}
+        if kind == READING:
+            name, unit, device = key
+            return {"name": f"{name}, device {device}", "counter": counter(unit, DERIVED, "environment")}
+        if kind == PROJECTIONS:
+            domain = strings[key[3]]
+            name = f"NVTX {domain} on" if domain else "NVTX on"
+            return {"name": f"{name} {queue_name(process, *key[:3])}", "description": _MEANINGS[kind]}
+        if kind == GPU_SLICES:
+            return {"name": f"annotations, {queue_name(process, *key)}"}
+        if kind == NVTX_RANGES:
+            return {"name": f"NVTX ranges {strings[key]}" if key else "NVTX ranges"}
+        if kind == NAMED:
+            return {"name": strings[key] or "(unnamed)"}
+        if kind == MOMENTS:
+            return {"name": "moments of the process" if key == 1 else "moments of the trace"}
+        name = _TRACK_NAMES[kind].format(key)
+        if kind in (OVERHEAD, JIT) and not key:
+            name = name.partition(",")[0]  # the thread is not known
+        return {"name": name, "description": _MEANINGS.get(kind)}
+
+
+def counter(unit: str, *categories: str) -> dict[str, Any]:
+    """What the counter of a track counts, and what it belongs to: a ``CounterDescriptor``."""
+    known = {"unit": _UNITS[unit]} if unit in _UNITS else {"unit_name": unit or None}
+    return {"categories": categories, **known}
+
+
+def pids(trace: Trace) -> list[int]:
+    """A process id for each process of the trace. Viewers know processes by this number. A process gets a number that
+    no
+    system gives out when its pid is already taken (by a process on another machine, or because the pid was reused)."""
+    taken: set[int] = set()
+    out = []
+    for process in trace.processes:
+        pid = process.pid
+        if pid in taken or not 0 < pid < 1 << 31:
+            pid = next(p for p in range((1 << 30) + process.index, 1 << 31) if p not in taken)
+        taken.add(pid)
+        out.append(pid)
+    return out
+
+
+def write_header(output: Output, descriptors: Descriptors) -> list[int]:
+    """Write the packets that a reader needs first. Returns the uuid of each process's track."""
+    _packet(output, {"sequence_flags": CLEARED})
+    for clocks in _clocks(descriptors.trace):
+        read = [{"clock_id": clock, "timestamp": int(time)} for clock, time in clocks.items()]
+        _packet(output, {"clock_snapshot": {"clocks": read, "primary_trace_clock": BOOTTIME}})
+    msb, lsb = np.frombuffer(os.urandom(16), np.int64).tolist()
+    _packet(output, {"trace_uuid": {"msb": msb, "lsb": lsb}})
+    info = descriptors.devices.info()
+    if info:
+        _packet(output, {"gpu_info": info})
+    uuids = []
+    for process in descriptors.trace.processes:
+        uuids.append(output.uuid())
+        _packet(output, {"track_descriptor": {"uuid": uuids[-1], **descriptors.process(process.index)}})
+    return uuids
+
+
+def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> None:
+    """Write what is missing or was moved, as attributes of the trace and as instants on a track of their own.
+    ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved."""
+    missing = [(f"{n:,} {what}" if n else what, n) for what, n in _missing(trace, unknown, moved)]
+    attributes: list[dict[str, Any]] = [
+        {"key": "cutrace.version", "string_value": VERSION},
+        {"key": "cutrace.missing", "long_value": len(missing)},
+    ]
+    attributes += [{"key": f"cutrace.missing.{i}", "string_value": text} for i, (text, _) in enumerate(missing)]
+    _packet(output, {"trace_attributes": {"attribute": attributes}})
+    if not missing:
+        return
+    track = output.uuid()
+    _packet(output, {"track_descriptor": {"uuid": track, "name": "cutrace", "description": "what this trace lacks"}})
+    for text, n in missing:
+        event: dict[str, Any] = {
+            "type": _INSTANT,
+            "track_uuid": track,
+            "name": text,
+            "categories": ["cutrace.missing", "error"],
+            "debug_annotations": [{"name": "count", "uint_value": n}] if n else None,
+        }
+        _packet(output, {"timestamp": max(trace.start, 1), "timestamp_clock_id": BOOTTIME, "track_event": event})
+
+
+def _packet(output: Output, values: dict[str, Any]) -> None:
+    output.packet({"trusted_packet_sequence_id": _SEQUENCE, **values})
+
+
+def _clocks(trace: Trace) -> list[dict[int, int]]:
+    """Snapshots of the machine's clocks, as far as they are on the clock of the trace."""
+    here = trace.processes[0].boot_id
+    shifted = [p.index for p in trace.processes if p.clock_offset or p.boot_id != here]
+    rows = trace.clocks[~np.isin(trace.clocks["process"], shifted)]
+    fields = {BOOTTIME: "boottime", MONOTONIC: "monotonic", MONOTONIC_RAW: "monotonic_raw", REALTIME: "realtime"}
+    rows = rows[np.argsort(rows["boottime"], kind="stable")]
+    return [{clock: row[field] for clock, field in fields.items()} for row in rows] or [{BOOTTIME: trace.start}]
+
+
+def _missing(trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """What is missing or was moved, as (sentence, count). A count of 0 is left out of the sentence."""
+    losses: Counter[tuple[str, str]] = Counter()
+    for loss in trace.named_losses:
+        losses[loss.meaning, loss.detail] += loss.count
+    for (meaning, detail), n in losses.items():
+        yield f"{meaning} ({detail})" if detail else meaning, n
+    yield from ((f"{table} without known times, not shown", n) for table, n in unknown.items() if n)
+    for damage in trace.damage:
+        yield f"{damage.reason} at byte {damage.offset} of the capture, {damage.size} bytes", damage.rows
+    for process in trace.processes:
+        notes = process.info.get("notes")
+        for note in notes if isinstance(notes, list) else ():
+            yield str(note), 0
+    yield from ((what, n) for what, n in moved.items() if n)

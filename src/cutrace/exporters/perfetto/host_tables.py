@@ -1,0 +1,686 @@
+"""Events of the host: which tables become slices, instants, counters and arrows, on which tracks, with which arguments.
+
+:data:`TABLES` describes the tables. A :class:`HostEvents` numbers what rows of one table have in common and turns
+blocks of rows into chunks, which are columns for a template. :class:`HostTracks` has the tracks of a process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ..._native import Blobs, Keys, Program
+from ...runbin.labels import (
+    ALLOCATIONS,
+    ENVIRONMENT,
+    JIT_ENTRIES,
+    JIT_OPERATIONS,
+    MEMORY_KINDS,
+    OVERHEADS,
+    POOL_OPERATIONS,
+    POOL_TYPES,
+    SYNCHRONIZATIONS,
+    UNIFIED_MEMORY_KINDS,
+    label,
+)
+from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
+from ...runbin.layout import TABLES as LAYOUT
+from ...trace import Trace
+from . import proto
+from .annotations import Annotations
+from .descriptors import (
+    COUNTER,
+    CUDA,
+    DERIVED,
+    DEVICE_STATE,
+    GPU_SLICES,
+    JIT,
+    MEMORY,
+    MOMENTS,
+    NAMED,
+    NVTX_RANGES,
+    OPEN_RANGES,
+    OPEN_SLICES,
+    OVERHEAD,
+    POOLS,
+    PROJECTIONS,
+    READING,
+    SYNCHRONIZATION,
+    THREAD,
+    UNIFIED,
+    Descriptors,
+)
+from .packets import Interned, InternedNames, InternedRefs, Output, Sequence
+from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
+
+#: The field with the arguments that a source gave, a JSON object's text.
+TEXT = "arguments"
+
+#: Whole numbers up to here are the same as integers and as floats.
+_EXACT = float(1 << 53)
+
+#: An NVTX range as one stream saw it: fields of the range, and of the stream. It is derived: no capture has this table.
+PROJECTED = Table(
+    "projected",
+    1,
+    "NVTX ranges projected onto the streams that their work ran on.",
+    (
+        Field("start", "u64", "ns", "begin of the first work"),
+        Field("end", "u64", "ns", "end of the last work"),
+        *(
+            field
+            for field in LAYOUT["nvtx_ranges"].fields
+            if field.name in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type")
+        ),
+        STREAM,
+        CONTEXT,
+        DEVICE,
+    ),
+)
+
+
+class Style(NamedTuple):
+    """What events of one style share: their name, categories, arguments, and other fields of the ``TrackEvent``.
+    Arguments that are 0 or None are left out."""
+
+    name: str
+    categories: tuple[str, ...]
+    arguments: Mapping[str, int | str | None] = {}
+    fields: Mapping[str, Any] = {}
+
+
+#: Describes the style of a row.
+Describe = Callable[[Trace, np.void], Style]
+#: Reads a value out of a row.
+Read = Callable[[Trace, np.void], "int | str | None"]
+
+
+@dataclass(frozen=True)
+class HostTable:
+    """How a table becomes events on tracks.
+
+    ``track`` is the kind of track. Its key is the value of ``track_fields``: 0 without any, a tuple of several, behind
+    ``track_key`` if there is one. ``style_fields`` are the fields that ``describe`` looks at; counters have no style.
+    ``arguments`` are fields that become a debug annotation each, left out where they are 0; with ``text``, those of
+    :data:`TEXT` stand beside them. ``select`` chooses the rows that this description is for. ``value`` gives the value
+    of a counter for each row. Rows of an ``open`` table are slices that never ended. ``layout`` has the fields of
+    derived rows.
+    """
+
+    name: str
+    track: int
+    track_fields: tuple[str, ...] = ()
+    style_fields: tuple[str, ...] = ()
+    describe: Describe | None = None
+    arguments: tuple[str, ...] = ()
+    kind: Literal["", "counter", "flow"] = ""
+    track_key: tuple[Hashable, ...] = ()
+    select: Callable[[np.ndarray], np.ndarray] | None = None
+    value: Callable[[np.ndarray], np.ndarray] | None = None
+    text: bool = False
+    payload: bool = False
+    submits: bool = False
+    open: bool = False
+    derived: Table | None = None
+
+    @property
+    def layout(self) -> Table:
+        """The fields of the rows."""
+        return self.derived or LAYOUT[self.name]
+
+    @property
+    def begins(self) -> bool:
+        """Whether each row has an end, which is an event too."""
+        return "end" in self.layout.offsets and not self.open
+
+
+def number_of(name: str, mask: int = -1) -> Read:
+    """The number in a field."""
+    return lambda trace, row: int(row[name]) & mask
+
+
+def text_of(name: str, otherwise: str | Read | None = None) -> Read:
+    """The string of a field, or something else where it is empty."""
+    other = otherwise if callable(otherwise) else lambda trace, row: otherwise
+    return lambda trace, row: trace.strings[int(row[name])] or other(trace, row)
+
+
+def label_of(name: str, labels: dict[int, str]) -> Read:
+    """The label of a number; of a number without one, the number."""
+    return lambda trace, row: label(labels, int(row[name]))
+
+
+def label_or(name: str, labels: dict[int, str], otherwise: str | None = None) -> Read:
+    """The label of a number; of a number without one, something else."""
+    return lambda trace, row: labels.get(int(row[name]), otherwise)
+
+
+def styled(title: str, *names: Read, category: str | Read, **arguments: Read) -> Describe:
+    """A description: ``title`` with the values of ``names`` in its gaps, a category, arguments."""
+
+    def describe(trace: Trace, row: np.void) -> Style:
+        of = category if isinstance(category, str) else str(category(trace, row))
+        found = {name: read(trace, row) for name, read in arguments.items()}
+        return Style(title.format(*(read(trace, row) for read in names)), (of,), found)
+
+    return describe
+
+
+def _api_call(trace: Trace, row: np.void) -> Style:
+    function = trace.functions[int(row["function"])]
+    name = trace.strings[int(function["name"])] if row["function"] else "(unknown call)"
+    category = {1: "cuda_driver", 2: "cuda_runtime"}.get(int(function["domain"]), "cuda")
+    return Style(name, (category,), {"return_value": int(function["status"])}, {"gpu_api": CUDA})
+
+
+def _nvtx(trace: Trace, row: np.void) -> Style:
+    domain = trace.strings[int(row["domain"])]
+    categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
+    category = int(row["category"])
+    found = trace.category_names.get((int(row["process"]), int(row["domain"]), category)) if category else None
+    named = None if found is None else trace.strings[found]
+    arguments = {
+        "domain": domain or None,
+        "category": category,
+        "category_name": named,
+        "color": f"#{int(row['color']):08X}" if row["color"] else None,
+    }
+    return Style(trace.strings[int(row["name"])], (*categories, named) if named else categories, arguments)
+
+
+def _nvtx_mark(trace: Trace, row: np.void) -> Style:
+    style = _nvtx(trace, row)
+    return style._replace(categories=("cutrace",)) if row["source"] else style
+
+
+def _projected(trace: Trace, row: np.void) -> Style:
+    style = _nvtx(trace, row)
+    return style._replace(categories=(DERIVED, *style.categories))
+
+
+def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0) -> HostTable:
+    """The counter that an ``environment`` row of one kind gives: bits of ``values`` in a unit, times a factor."""
+
+    def value(rows: np.ndarray) -> np.ndarray:
+        numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+        return numbers * factor
+
+    return HostTable(
+        "environment", READING, ("device",), kind="counter", track_key=(name, unit),
+        select=lambda rows: rows["kind"] == kind, value=value,
+    )  # fmt: skip
+
+
+_NVTX_FIELDS = ("name", "domain", "category", "color", "process")
+_UNNAMED = text_of("name", "(unnamed)")
+
+# What the descriptions of a table with several have in common.
+_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True)
+_CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
+_SLICE = HostTable(
+    "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
+    styled("{}", _UNNAMED, category=text_of("category", label_or("kind", HOST_SLICE_KINDS, "other"))),
+    ("external",), text=True,
+)  # fmt: skip
+_INSTANT = HostTable(
+    "instants", THREAD, ("thread",), ("name", "category"),
+    styled("{}", _UNNAMED, category=text_of("category", "instant")),
+    text=True,
+)  # fmt: skip
+_STREAM_SLICE_KINDS = {1: "gpu_user_annotation", 2: "nvtx"}
+
+TABLES: tuple[HostTable, ...] = (
+    HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
+    replace(_RANGE, select=lambda r: r["kind"] == 0),
+    replace(_CROSSING, track=NVTX_RANGES, track_fields=("domain",), select=lambda r: r["kind"] != 0),
+    HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True),
+    HostTable(
+        "synchronizations", SYNCHRONIZATION, ("context",), ("type", "context", "status", "flags"),
+        styled(
+            "synchronize {}", label_of("type", SYNCHRONIZATIONS), category="cuda_synchronization",
+            type=label_of("type", SYNCHRONIZATIONS), context=number_of("context"), status=number_of("status"),
+            flags=number_of("flags"),
+        ),
+        ("correlation", "stream", "event", "event_record"),
+    ),
+    HostTable(
+        "overheads", OVERHEAD, ("thread",), ("kind",),
+        styled("{}", label_of("kind", OVERHEADS), category="overhead", kind=number_of("kind")),
+        ("correlation",),
+    ),
+    HostTable(
+        "jit", JIT, ("thread",), ("operation", "entry", "device", "cache_path"),
+        styled(
+            "JIT {} ({})", label_of("operation", JIT_OPERATIONS), label_of("entry", JIT_ENTRIES), category="jit",
+            operation=label_of("operation", JIT_OPERATIONS), entry=label_of("entry", JIT_ENTRIES),
+            device=number_of("device"), cache_path=text_of("cache_path"),
+        ),
+        ("correlation", "cache_size"),
+    ),
+    HostTable(
+        "unified_memory", UNIFIED, (), ("kind", "source_device", "destination_device", "flags"),
+        styled(
+            "{}", label_of("kind", UNIFIED_MEMORY_KINDS), category="unified_memory", kind=number_of("kind"),
+            source_device=number_of("source_device"), destination_device=number_of("destination_device"),
+            flags=number_of("flags"),
+        ),
+        ("value", "address", "stream"),
+    ),
+    HostTable(
+        "allocations", MEMORY, ("device",),
+        ("operation", "memory", "device", "context", "flags", "pool_type", "source"),
+        styled(
+            "{} {} memory", label_of("operation", ALLOCATIONS), label_of("memory", MEMORY_KINDS), category="memory",
+            device=number_of("device"), context=number_of("context"), asynchronous=number_of("flags", mask=1),
+            pool_type=label_or("pool_type", POOL_TYPES), source=text_of("source"),
+        ),
+        ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
+    ),
+    HostTable(
+        "memory_pools", POOLS, ("device",), ("operation", "pool_type", "device"),
+        styled(
+            "pool {}", label_of("operation", POOL_OPERATIONS), category="memory",
+            pool_type=label_or("pool_type", POOL_TYPES), device=number_of("device"),
+        ),
+        ("address", "size", "used", "release_threshold", "minimum", "correlation"),
+    ),
+    HostTable(
+        "environment", DEVICE_STATE, ("device",), ("kind", "device", "flags"),
+        styled(
+            "{}", label_of("kind", ENVIRONMENT), category="environment", kind=label_of("kind", ENVIRONMENT),
+            device=number_of("device"), flags=number_of("flags"),
+        ),
+        ("values",),
+    ),
+    _reading(1, "SM clock", "Hz", 0, 16, 1e6),
+    _reading(1, "memory clock", "Hz", 16, 16, 1e6),
+    _reading(2, "temperature", "°C", 0, 32),
+    _reading(3, "power", "W", 0, 32, 1e-3),
+    _reading(3, "power limit", "W", 32, 32, 1e-3),
+    _reading(4, "fan", "%", 0, 32),
+    HostTable(
+        PROJECTED.name, PROJECTIONS, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected, ("thread",),
+        payload=True, derived=PROJECTED,
+    ),
+    replace(_SLICE, select=lambda r: r["track"] == 0),
+    replace(
+        _SLICE, track=NAMED, track_fields=("track",), arguments=("external", "thread"),
+        select=lambda r: r["track"] != 0,
+    ),
+    replace(_INSTANT, select=lambda r: (r["track"] == 0) & (r["scope"] == 0)),
+    replace(
+        _INSTANT, track=NAMED, track_fields=("track",), arguments=("thread",), select=lambda r: r["track"] != 0
+    ),
+    replace(
+        _INSTANT, track=MOMENTS, track_fields=("scope",), arguments=("thread",),
+        select=lambda r: (r["track"] == 0) & (r["scope"] != 0),
+    ),
+    HostTable(
+        "counters", COUNTER, ("name", "series", "category", "unit", "thread", "device"), kind="counter",
+        value=lambda rows: rows["value"],
+    ),
+    HostTable(
+        "gpu_slices", GPU_SLICES, ("device", "context", "stream"), ("name", "category", "kind"),
+        styled("{}", _UNNAMED, category=text_of("category", label_or("kind", _STREAM_SLICE_KINDS, "gpu_slice"))),
+        ("correlation",), text=True,
+    ),
+    HostTable(
+        "flows", THREAD, ("thread",), ("name", "category"),
+        styled("{}", text_of("name", "flow"), category=text_of("category", "flow")), kind="flow",
+    ),
+)  # fmt: skip
+
+#: Slices that never ended are on tracks of their own: elsewhere, ends of others would end them.
+OPEN_TABLES = (
+    replace(_CROSSING, track=OPEN_RANGES, open=True),
+    replace(_SLICE, track=OPEN_SLICES, open=True),
+)
+
+
+def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
+    """Which rows without known times are slices that never ended: these are events."""
+    if name not in (table.name for table in OPEN_TABLES):
+        return np.zeros(len(unknown), bool)
+    begun: np.ndarray = (unknown["start"] > 0) & (unknown["end"] == 0)
+    return begun
+
+
+SLICE_BEGIN, SLICE_END, INSTANT, COUNTER_VALUE = 1, 2, 3, 4
+
+#: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
+_PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
+
+#: Arguments that viewers are to show as addresses.
+_POINTERS = frozenset(("address", "pool"))
+
+
+def _packet(event: dict[str, Any]) -> Template:
+    """A packet of a track's sequence around a ``TrackEvent``."""
+    # What differs from packet to packet stands together, behind what does not: so it compresses best.
+    prefix = SegmentPiece("bare_prefixes")
+    return Template(
+        "Trace", {"packet": {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}}
+    )
+
+
+def _track(lanes: bool) -> dict[str, Any]:
+    """The field that says which track. Where no slice was moved to another lane, it is the default of the sequence."""
+    return {"track_uuid": Column("track", omit=0, event=True)} if lanes else {}
+
+
+@cache
+def end_template(lanes: bool) -> Template:
+    """The end of a slice, of whatever table."""
+    return _packet({"type": SLICE_END, **_track(lanes)})
+
+
+@cache
+def counter_template(whole: bool) -> Template:
+    """A value of a counter: a ``whole`` number takes half the room."""
+    return _packet({"type": COUNTER_VALUE, "counter_value" if whole else "double_counter_value": Column("value")})
+
+
+def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
+    """Whether all values are whole numbers, and then as integers."""
+    if values.dtype.kind != "f":
+        return True, values.astype(np.int64)
+    # There is no integer for -0.0.
+    zero = (values == 0) & np.signbit(values)
+    whole = bool(np.all((np.abs(values) <= _EXACT) & (np.rint(values) == values) & ~zero))
+    return whole, values.astype(np.int64) if whole else values
+
+
+class HostEvents:
+    """One description of a table, with what its rows have in common.
+
+    A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
+    (``tracks``, as kind and key), to the constant part of their event (``pieces``) and to what that refers to
+    (``refs``).
+    """
+
+    def __init__(self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations) -> None:
+        self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
+        self.pieces = Blobs()
+        self.tracks: list[tuple[int, Hashable]] = []
+        self.refs: list[list[Interned]] = []
+        self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
+        self._keys = Keys(len(self._fields) + table.text)
+        self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
+        self._common = InternedRefs(names)
+        self._templates: dict[tuple[bool, bool, bool], Template] = {}
+        # Naming the arguments tells the common part what the templates refer to, before the first row.
+        self.template(payload=table.payload, waits=False, lanes=False)
+
+    def template(self, *, payload: bool, waits: bool, lanes: bool) -> Template:
+        """The template for rows of which some have payloads, waited for work, or are on another lane than the first."""
+        key = payload, waits, lanes
+        if key not in self._templates:
+            self._templates[key] = self._describe(*key)
+        return self._templates[key]
+
+    def chunk(self, rows: np.ndarray, derived: Columns) -> HostChunk:
+        """Rows, ready to be laid out and encoded. ``derived`` are the columns that follow from more than the rows: of
+        arguments, of steps of arrows, of submitted work and waits."""
+        table = self.table
+        columns: Columns = {**{name: rows[name] for name in table.arguments}, **derived}
+        keys = [rows[f] for f in self._fields]
+        if table.text:
+            keys.append(np.asarray(derived["shared"]))
+        combinations, new = self._keys.ids(keys)
+        shared = keys[-1][new].tolist() if table.text else [0] * len(new)
+        for row, one in zip(rows[new], shared, strict=True):
+            self._combine(row, one)
+        columns |= {"combination": combinations, "pieces": self.pieces}
+        if table.payload and rows["payload_type"].any():
+            columns |= _payload_columns(rows)
+        whole = False
+        if table.value:
+            whole, columns["value"] = counter_values(table.value(rows))
+        return HostChunk(self, rows, combinations, columns, whole)
+
+    def _combine(self, row: np.void, shared: int) -> None:
+        table = self.table
+        key = (*(row[f].item() for f in table.style_fields), shared)
+        if key not in self._styles:
+            self._styles[key] = self._style(row, shared)
+        piece, refs = self._styles[key]
+        self.pieces.add(piece)
+        self.refs.append(refs)
+        of = (*table.track_key, *(int(row[f]) for f in table.track_fields))
+        self.tracks.append((table.track, of[0] if len(of) == 1 else of or 0))
+
+    def _style(self, row: np.void, shared: int) -> tuple[bytes, list[Interned]]:
+        """The constant part of the event of rows, and what it refers to."""
+        if not self.table.describe:
+            return b"", []
+        style, refs = self.table.describe(self._trace, row), InternedRefs(self._names)
+        event = {
+            "name_iid": refs.name("event_names", style.name),
+            "category_iids": [refs.name("event_categories", category) for category in style.categories],
+            "debug_annotations": [*refs.annotations(style.arguments), *self._annotations.shared(shared, refs)],
+            **style.fields,
+        }
+        return proto.encode("TrackEvent", event), [*self._common, *refs]
+
+    def _describe(self, payload: bool, waits: bool, lanes: bool) -> Template:
+        table = self.table
+        annotations: list[Any] = []
+        for name in table.arguments:
+            iid = self._common.name("debug_annotation_names", name)
+            kind = "pointer_value" if name in _POINTERS else "uint_value"
+            annotations.append(When(name, {"name_iid": iid, kind: Column(name)}))
+        if payload:
+            iid = self._common.name("debug_annotation_names", "payload")
+            for column, kind in _PAYLOADS.items():
+                annotations.append(When(f"is_{column}", {"name_iid": iid, kind: Column(column)}))
+        event: dict[str, Any] = {
+            "type": SLICE_BEGIN if "end" in table.layout.offsets else INSTANT,
+            **_track(lanes),
+            "pieces": Piece("combination", "pieces"),
+            "debug_annotations": annotations,
+        }
+        if table.kind == "flow":
+            # A step of an arrow is no event of its own: viewers attach it to a slice around it, or to the next one.
+            bind = Column("bind_to_enclosing", omit=0)
+            event["type"] = None
+            event["legacy_event"] = {"phase": Column("phase"), "unscoped_id": Column("id"), "bind_to_enclosing": bind}
+        if table.text:
+            event["text"] = Piece("text", "texts")
+        if table.submits:
+            ids = {"render_stage_submission_event_ids": Each("submission_offsets", "submissions")}
+            if waits:
+                ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
+            event["gpu_correlation"] = When("correlated", ids)
+        return _packet(event)
+
+
+@dataclass
+class HostChunk:
+    """Some rows of a table, each with the number of its combination, and the columns for their template."""
+
+    events: HostEvents
+    rows: np.ndarray
+    combinations: np.ndarray
+    columns: Columns
+    whole: bool  # of a counter, whether all values are whole numbers
+
+    @property
+    def start(self) -> np.ndarray:
+        return self.rows[self.events.table.layout.start_field or ""]
+
+    @property
+    def end(self) -> np.ndarray | None:
+        return self.rows["end"] if self.events.table.begins else None
+
+    def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
+        """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
+        if self.events.table.kind == "counter":
+            return counter_template(self.whole).bind(self.columns | by_event)
+        payload, waits = "is_unsigned" in self.columns, "waits" in self.columns
+        template = self.events.template(payload=payload, waits=waits, lanes="track" in by_event)
+        return template.bind(self.columns | by_event)
+
+
+def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """NVTX payloads by the type of value they become, and which rows have one of that type."""
+    kind, bits = rows["payload_type"], np.ascontiguousarray(rows["payload"])
+    low = bits.astype(np.uint32)
+    with np.errstate(invalid="ignore"):  # a payload may be a signalling NaN, and is looked at as all types
+        single = low.view(np.float32).astype(np.float64)
+    return {
+        "is_unsigned": np.isin(kind, (1, 4)),
+        "is_signed": np.isin(kind, (2, 5)),
+        "is_float": np.isin(kind, (3, 6)),
+        "unsigned": np.where(kind == 4, low, bits),
+        "signed": np.where(kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)),
+        "float": np.where(kind == 6, single, bits.view(np.float64)),
+    }
+
+
+@dataclass
+class Track:
+    """A track of the trace: the group of slices that Lanes keeps nested, with its packet sequence."""
+
+    uuid: int
+    kind: int
+    sequence: Sequence
+    descriptor: dict[str, Any]
+    waiting: list[Interned] = field(default_factory=list)  # to be sent before the next event
+    lanes: list[int] = field(default_factory=list)  # uuids of the tracks for what does not nest, from lane 1 on
+    open: int = 0  # slices on lane 0 that have not ended so far; only counted where there are arrows
+
+
+class HostTracks:
+    """The tracks below that of one process, which has the uuid ``parent``, by number."""
+
+    def __init__(self, output: Output, descriptors: Descriptors, process: int, parent: int) -> None:
+        self._output, self._descriptors, self._process, self._parent = output, descriptors, process, parent
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the tracks: what follows is on new ones."""
+        self.tracks: list[Track] = []
+        self._numbers: dict[tuple[int, Hashable], int] = {}
+        self._of_events: dict[HostEvents, np.ndarray] = {}
+
+    def of(self, events: HostEvents) -> np.ndarray:
+        """The number of the track of each combination. Tracks that were not there are made; their sequences will be
+        sent what new combinations refer to."""
+        known = self._of_events.get(events, np.zeros(0, np.uint32))
+        if len(known) < len(events.tracks):
+            new = [self._number(*track) for track in events.tracks[len(known) :]]
+            for number, refs in zip(new, events.refs[len(known) :], strict=True):
+                self.tracks[number].waiting += refs
+            known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
+        return known
+
+    def prepare(self, track: Track, time: int) -> None:
+        """Open the sequence of a track when this is its first event, and send it what its next events refer to."""
+        if track.sequence.time < 0:
+            track.sequence.anchor(time)
+            track.sequence.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
+        if track.waiting:
+            track.sequence.intern(track.waiting)
+            track.waiting.clear()
+
+    def lane_uuids(self, track: Track, lanes: np.ndarray) -> np.ndarray:
+        """The track of each event by its lane, 0 for the default track of its sequence."""
+        while len(track.lanes) < lanes.max(initial=0):
+            # A track for slices that do not nest: below a thread's track, beside any other.
+            parent = track.uuid if "thread" in track.descriptor else self._parent
+            name = track.descriptor.get("name", "overlapping slices")
+            track.lanes.append(self._output.uuid())
+            descriptor = {"uuid": track.lanes[-1], "parent_uuid": parent, "name": name}
+            track.sequence.packet({"track_descriptor": descriptor})
+        uuids: np.ndarray = np.array([0, *track.lanes], np.uint64)[lanes]
+        return uuids
+
+    def write_counter(self, descriptor: Mapping[str, Any], times: np.ndarray, values: np.ndarray) -> None:
+        """Write one counter that is there as a whole: its values from moments (ns, rising) on."""
+        track = self._new(COUNTER, {"parent_uuid": self._parent, **descriptor})
+        self.prepare(track, int(times[0]))
+        whole, values = counter_values(values)
+        columns: Columns = {"time": times, "value": values, "bare_prefixes": self._output.bare_prefixes}
+        offsets = np.array([0, len(times)], np.uint32)
+        self._output.events([counter_template(whole).bind(columns)], [track.sequence], offsets, times)
+
+    def _number(self, kind: int, key: Hashable) -> int:
+        known = self._numbers.get((kind, key))
+        if known is None:
+            known = self._numbers[kind, key] = len(self.tracks)
+            descriptor = self._descriptors.track(self._process, kind, key)
+            if "thread" not in descriptor:
+                descriptor = {"parent_uuid": self._parent, **descriptor}
+            self.tracks.append(self._new(kind, descriptor))
+        return known
+
+    def _new(self, kind: int, descriptor: dict[str, Any]) -> Track:
+        uuid = self._output.uuid()
+        return Track(uuid, kind, self._output.sequence({"track_event_defaults": {"track_uuid": uuid}}), descriptor)
+
+
+@dataclass(frozen=True)
+class SpoolBlock:
+    """Some rows of a spool: in memory, or at an offset in its file. It has the names of a capture's block."""
+
+    spool: Spool
+    first_time: int
+    payload_size: int
+    kept: np.ndarray | None
+    offset: int
+
+    @property
+    def table(self) -> str:
+        return self.spool.table.name
+
+    def read(self) -> np.ndarray:
+        """The rows."""
+        return self.spool.read(self) if self.kept is None else self.kept
+
+
+class Spool:
+    """Rows of a table that are made in one pass and written in another, in blocks: in memory as long as they are few,
+    else in an unnamed file. Leaving the ``with`` block gives up the rows."""
+
+    #: Bytes of rows that are kept in memory.
+    KEPT_BYTES = 8 << 20
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.blocks: list[SpoolBlock] = []
+        self._kept = self._end = 0
+        self._file: Any = None
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, rows: np.ndarray) -> None:
+        """Append a block; its rows must not be changed any more."""
+        if not len(rows):
+            return
+        first = int(rows[self.table.start_field].min())
+        keep = self._kept + rows.nbytes <= self.KEPT_BYTES
+        self.blocks.append(SpoolBlock(self, first, rows.nbytes, rows if keep else None, self._end))
+        if keep:
+            self._kept += rows.nbytes
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the spool)
+        self._file.seek(self._end)
+        self._file.write(rows.data)
+        self._end += rows.nbytes
+
+    def read(self, block: SpoolBlock) -> np.ndarray:
+        """The rows of a block that are in the file."""
+        self._file.seek(block.offset)
+        return np.frombuffer(self._file.read(block.payload_size), self.table.dtype)

@@ -1,0 +1,263 @@
+"""Packets and where they go: the file, packet sequences, interned data.
+
+Times on a sequence are differences to the packet before (an incremental clock, scoped to the sequence). They cost two
+or three bytes where a full timestamp costs eight. A clock snapshot says where the differences begin.
+
+An interned id means something only within a packet sequence. Here each id is given out once for the whole trace, so
+that an encoded piece of an event fits every sequence that has been sent its entries.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ..._native import Blobs, Program, encode
+from ...embedding import pieces
+from ...outputs import create
+from ...trace import Trace
+from ..base import Compression
+from . import proto
+
+BOOTTIME = 6
+INCREMENTAL = 64  # the first of the clock ids that belong to a sequence
+
+CLEARED, NEEDS_STATE = 1, 2
+
+#: Bytes of packets that are written, and compressed, together.
+GROUP_SIZE = 4 << 20
+
+#: The field that holds the text of an interned entry, where it is not ``name``.
+_TEXT = {"debug_annotation_string_values": "str"}
+
+
+@dataclass(frozen=True)
+class Interned:
+    """One entry of interned data: the field of InternedData, and the entry itself with its ``iid``."""
+
+    field: str
+    iid: int
+    values: dict[str, Any]
+
+
+class InternedNames:
+    """Interned ids of names, by field of InternedData."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, dict[str, int]] = {}
+
+    def entry(self, field: str, name: str) -> Interned:
+        """The entry of a name, with a new id if it was not there."""
+        ids = self._ids.setdefault(field, {})
+        return Interned(field, ids.setdefault(name, len(ids) + 1), {_TEXT.get(field, "name"): name})
+
+
+class InternedRefs(list[Interned]):
+    """The interned entries that an event refers to, gathered while its constant part is described."""
+
+    def __init__(self, names: InternedNames) -> None:
+        super().__init__()
+        self._names = names
+
+    def name(self, field: str, name: str) -> int:
+        """The id of a name."""
+        return self.add(self._names.entry(field, name))
+
+    def add(self, entry: Interned) -> int:
+        """The id of an entry that was made elsewhere."""
+        self.append(entry)
+        return entry.iid
+
+    def annotations(self, values: Mapping[str, int | str | None]) -> list[dict[str, Any]]:
+        """Debug annotations, without those that are None or 0."""
+        return [self._argument("debug_annotation_names", n, v) for n, v in values.items() if v is not None and v != 0]
+
+    def compute_args(self, values: Mapping[str, int | str | None]) -> list[dict[str, Any]]:
+        """Arguments of a kernel or a launch, without those that are None."""
+        return [self._argument("compute_arg_names", n, v) for n, v in values.items() if v is not None]
+
+    def _argument(self, field: str, name: str, value: int | str) -> dict[str, Any]:
+        iid = self.name(field, name)
+        if isinstance(value, str):
+            return {"name_iid": iid, "string_value_iid": self.name("debug_annotation_string_values", value)}
+        return {"name_iid": iid, "uint_value" if value >= 0 else "int_value": value}
+
+
+class Output:
+    """Writes packets to ``path``, and gives out what must not repeat in a trace: sequences, uuids of tracks, ids of
+    interned ``names``. A path that ends with .gz is compressed as a whole. Leaving the ``with`` block by an exception
+    removes the file."""
+
+    def __init__(self, path: Path, compress: Compression) -> None:
+        self._path = path
+        self._wrap = _wrapper(compress)
+        self._group = np.empty(GROUP_SIZE, np.uint8)
+        self._used = 0
+        self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
+        self.names = InternedNames()
+        # What the packets of each sequence share, by the number of the sequence here. NEEDS_STATE makes a reader skip
+        # a packet when packets before it were lost. No packet of a file is lost on its own, and each id has one meaning
+        # in the whole trace, so host events use the bare prefixes: the flag would be a tenth of such an event.
+        self.prefixes, self.bare_prefixes = Blobs(), Blobs()
+        self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
+        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
+
+    def uuid(self) -> int:
+        """A uuid for a track."""
+        self._uuids += 1
+        return self._uuids
+
+    def sequence(self, defaults: Mapping[str, Any] | None = None) -> Sequence:
+        """A new sequence, with ``trace_packet_defaults`` beside its clock."""
+        self._sequences += 1
+        fields = {"trusted_packet_sequence_id": self._sequences}
+        self.bare_prefixes.add(proto.encode("TracePacket", fields))
+        piece = self.prefixes.add(proto.encode("TracePacket", fields | {"sequence_flags": NEEDS_STATE}))
+        return Sequence(self, self._sequences, piece, defaults or {})
+
+    def packet(self, values: Mapping[str, Any]) -> None:
+        """Write one packet from values by field name (see :func:`proto.encode`)."""
+        self._bytes(proto.encode("Trace", {"packet": values}))
+
+    def capture(self, trace: Trace) -> None:
+        """Write the capture behind a trace, in packets that viewers skip. They are compressed as they are."""
+        self.flush()
+        for piece in pieces(trace):
+            packet = {"trusted_packet_sequence_id": 1, "cutrace_capture": piece}
+            self._write(proto.encode("Trace", {"packet": packet}))
+
+    def events(
+        self,
+        streams: Ordered[tuple[Program, Ordered[np.ndarray | Blobs]]],
+        sequences: Ordered[Sequence],
+        offsets: np.ndarray,
+        times: np.ndarray | None = None,
+        *,
+        which: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+    ) -> None:
+        """Encode events in segments, and move the clock of each segment's sequence to its last event.
+
+        Segment s has the events ``offsets[s]`` to ``offsets[s + 1]`` on ``sequences[s]``; no segment is empty.
+        ``times`` has the time of each event, None for packets without one; ``which`` has its stream and ``rows`` its
+        row (see ``cutrace._native.encode``).
+        """
+        prefixes = np.array([s.piece for s in sequences], np.uint32)
+        clocks = np.array([s.time for s in sequences], np.uint64)
+        if times is not None:
+            for sequence, last in zip(sequences, times[offsets[1:] - 1].tolist(), strict=True):
+                sequence.time = last
+        event, stop = int(offsets[0]), int(offsets[-1])
+        while event < stop:
+            before = event
+            self._used, event = encode(self._group, self._used, streams, offsets, prefixes, clocks, event, which, rows)
+            if event < stop:
+                if self._used:
+                    self.flush()
+                elif event == before:
+                    self._group = np.empty(2 * len(self._group), np.uint8)  # one event larger than a group
+
+    def flush(self) -> None:
+        """Write the packets gathered so far."""
+        if self._used:
+            self._write(self._wrap(self._group[: self._used].data))
+            self._used = 0
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.flush()
+            if self._file is not self._raw:
+                self._file.close()
+        except OSError:
+            kind = OSError
+            raise
+        finally:
+            self._raw.close()
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
+
+    def _bytes(self, data: bytes) -> None:
+        if self._used + len(data) > len(self._group):
+            self.flush()
+        if len(data) > len(self._group):
+            self._write(self._wrap(memoryview(data)))
+            return
+        self._group[self._used : self._used + len(data)] = np.frombuffer(data, np.uint8)
+        self._used += len(data)
+
+    def _write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        while len(view):
+            view = view[self._file.write(view) :]
+
+
+class Sequence:
+    """One packet sequence, made by :meth:`Output.sequence`.
+
+    ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened). ``anchored`` is the latest snapshot:
+    snapshots of a clock must not go back, while the packets behind one may lie ahead of the next. ``piece`` is the
+    number of what its packets share in the prefixes of the output.
+    """
+
+    def __init__(self, output: Output, number: int, piece: int, defaults: Mapping[str, Any]) -> None:
+        self._output, self._number, self.piece, self._defaults = output, number, piece, defaults
+        self.time = self.anchored = -1
+        self._sent: set[tuple[str, int]] = set()
+
+    def packet(self, values: Mapping[str, Any]) -> None:
+        """Write a packet that does not need the clock."""
+        self._output.packet({"trusted_packet_sequence_id": self._number, **values})
+
+    def anchor(self, time: int) -> None:
+        """Set the clock to a moment that is not before :attr:`anchored`; the first one opens the sequence."""
+        assert time >= self.anchored, "snapshots of one clock do not go back"
+        if self.time < 0:
+            defaults = {"timestamp_clock_id": INCREMENTAL, **self._defaults}
+            self.packet({"sequence_flags": CLEARED, "trace_packet_defaults": defaults})
+        self.time = self.anchored = time
+        clocks = [
+            {"clock_id": BOOTTIME, "timestamp": time},
+            {"clock_id": INCREMENTAL, "timestamp": time, "is_incremental": True},
+        ]
+        self.packet({"clock_snapshot": {"clocks": clocks}})
+
+    def intern(self, entries: Iterable[Interned]) -> None:
+        """Send the entries that this sequence has not seen."""
+        data: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries:
+            if (entry.field, entry.iid) not in self._sent:
+                self._sent.add((entry.field, entry.iid))
+                data.setdefault(entry.field, []).append({"iid": entry.iid, **entry.values})
+        if data:
+            self.packet({"sequence_flags": NEEDS_STATE, "interned_data": data})
+
+
+def _wrapper(compress: Compression) -> Callable[[memoryview], bytes | memoryview]:
+    """What becomes of a group of packets: itself, or one packet that holds it compressed."""
+    if compress == "zstd":
+        import zstandard
+
+        # The constant bytes between two numbers of a packet are often no more than four, and similar packets are mostly
+        # near. Looking at few, recent places for short matches saves a third of the time and up to a tenth of the size
+        # against the settings of the level.
+        settings = zstandard.ZstdCompressionParameters.from_level(
+            3, min_match=4, hash_log=15, chain_log=8, window_log=19
+        )
+        compressor = zstandard.ZstdCompressor(compression_params=settings)
+        return lambda group: proto.encode("Trace", {"packet": {"zstd_compressed_packets": compressor.compress(group)}})
+    if compress == "deflate":
+        return lambda group: proto.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})
+    return lambda group: group

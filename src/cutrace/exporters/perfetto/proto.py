@@ -1,0 +1,367 @@
+"""Perfetto's messages: fields by name, constant messages, and templates that take values from columns.
+
+:data:`MESSAGES` lists the fields that the exporter writes, as Perfetto's .proto files have them. A test compares the
+table with the descriptors of the ``perfetto`` package. Converting does not need that package: loading it takes as long
+as converting half a million events.
+
+:func:`encode` writes a message from values. A :class:`Template` is a message of which some values come from columns;
+it is compiled into a native program::
+
+    Template("Trace", {"packet": {"timestamp": Delta("time"), "sequence_flags": 2}})
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._native import Blobs, Program
+
+#: How the value of a field is coded.
+VARINT, FIXED64, BYTES, MESSAGE = "varint", "fixed64", "bytes", "message"
+
+_WIRE_TYPES = {VARINT: 0, FIXED64: 1, BYTES: 2, MESSAGE: 2}
+
+#: By message, its fields: number, name, and the coding or, for a nested message, the name of that. ``double`` is a
+#: fixed64 that holds a floating-point number.
+MESSAGES: dict[str, str] = {
+    "Trace": "1 packet TracePacket",
+    "TracePacket": """
+        6 clock_snapshot ClockSnapshot, 8 timestamp varint, 10 trusted_packet_sequence_id varint,
+        11 track_event TrackEvent, 12 interned_data InternedData, 13 sequence_flags varint,
+        50 compressed_packets bytes, 53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
+        59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
+        126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
+        50164 cutrace_capture bytes""",
+    "TracePacketDefaults": "11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint",
+    # The trace as a whole.
+    "ClockSnapshot": "1 clocks ClockSnapshot.Clock, 2 primary_trace_clock varint",
+    "ClockSnapshot.Clock": "1 clock_id varint, 2 timestamp varint, 3 is_incremental varint",
+    "TraceUuid": "1 msb varint, 2 lsb varint",
+    "TraceAttributes": "1 attribute TraceAttributes.Attribute",
+    "TraceAttributes.Attribute": "1 key bytes, 2 long_value varint, 3 string_value bytes",
+    "GpuInfo": "1 gpus GpuInfo.Gpu",
+    "GpuInfo.Gpu": """
+        1 name bytes, 2 vendor bytes, 3 model bytes, 4 architecture bytes, 5 uuid bytes,
+        6 extra_info GpuInfo.Gpu.KeyValue, 7 pci_bdf bytes""",
+    "GpuInfo.Gpu.KeyValue": "1 key bytes, 2 value bytes",
+    # Work on the GPU.
+    "GpuRenderStageEvent": """
+        1 event_id varint, 2 duration varint, 5 context varint, 10 submission_id varint, 11 gpu_id varint,
+        13 hw_queue_iid varint, 14 stage_iid varint, 18 event_wait_ids varint, 19 kernel_iid varint,
+        20 name_iid varint, 21 launch GpuRenderStageEvent.ComputeKernelLaunch""",
+    "GpuRenderStageEvent.ComputeKernelLaunch": """
+        1 grid_size GpuRenderStageEvent.Dim3, 2 workgroup_size GpuRenderStageEvent.Dim3,
+        3 args GpuRenderStageEvent.ExtraComputeArg""",
+    "GpuRenderStageEvent.Dim3": "1 x varint, 2 y varint, 3 z varint",
+    "GpuRenderStageEvent.ExtraComputeArg": """
+        1 name_iid varint, 3 int_value varint, 4 uint_value varint, 5 double_value double,
+        7 string_value_iid varint""",
+    # Tracks and what is on them.
+    "TrackDescriptor": """
+        1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
+        8 counter CounterDescriptor, 14 description bytes""",
+    "ProcessDescriptor": "1 pid varint, 2 cmdline bytes, 6 process_name bytes",
+    "ThreadDescriptor": "1 pid varint, 2 tid varint, 5 thread_name bytes",
+    "CounterDescriptor": "2 categories bytes, 3 unit varint, 6 unit_name bytes",
+    "TrackEventDefaults": "11 track_uuid varint",
+    "TrackEvent": """
+        3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
+        9 type varint, 10 name_iid varint, 11 track_uuid varint, 22 categories bytes, 23 name bytes,
+        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64,
+        3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
+    "TrackEvent.LegacyEvent": "2 phase varint, 6 unscoped_id varint, 12 bind_to_enclosing varint",
+    "DebugAnnotation": """
+        1 name_iid varint, 2 bool_value varint, 3 uint_value varint, 4 int_value varint, 5 double_value double,
+        6 string_value bytes, 7 pointer_value varint, 10 name bytes, 11 dict_entries DebugAnnotation,
+        12 array_values DebugAnnotation, 17 string_value_iid varint""",
+    "GpuCorrelation": "1 render_stage_submission_event_ids varint, 2 render_stage_wait_event_ids varint",
+    # Interned data.
+    "InternedData": """
+        1 event_categories EventCategory, 2 event_names EventName, 3 debug_annotation_names DebugAnnotationName,
+        23 graphics_contexts InternedGraphicsContext, 24 gpu_specifications InternedGpuRenderStageSpecification,
+        29 debug_annotation_string_values InternedString, 1000 compute_kernels InternedComputeKernel,
+        1001 compute_arg_names InternedComputeArgName""",
+    "EventCategory": "1 iid varint, 2 name bytes",
+    "EventName": "1 iid varint, 2 name bytes",
+    "DebugAnnotationName": "1 iid varint, 2 name bytes",
+    "InternedString": "1 iid varint, 2 str bytes",
+    "InternedGraphicsContext": "1 iid varint, 2 pid varint, 3 api varint",
+    "InternedGpuRenderStageSpecification": "1 iid varint, 2 name bytes, 3 description bytes, 4 category varint",
+    "InternedComputeKernel": """
+        1 iid varint, 2 name bytes, 3 demangled_name bytes, 4 arch bytes, 5 args GpuRenderStageEvent.ExtraComputeArg""",
+    "InternedComputeArgName": "1 iid varint, 2 name bytes",
+}
+
+#: Fields and messages that the perfetto package does not carry: those of gpu/gpu_interned_data.proto and
+#: gpu/gpu_track_event.proto, which extend the two public messages, and the capture, which viewers skip.
+EXTENSIONS = frozenset(
+    (
+        "InternedData.compute_kernels",
+        "InternedData.compute_arg_names",
+        "TrackEvent.gpu_correlation",
+        "TrackEvent.gpu_api",
+        "GpuCorrelation",
+        "InternedComputeKernel",
+        "InternedComputeArgName",
+        "TracePacket.cutrace_capture",
+    )
+)
+
+_SHORT = [bytes((i,)) for i in range(0x80)]
+
+
+def varint(value: int) -> bytes:
+    """A number as varint; a negative number as its 64-bit two's complement."""
+    if 0 <= value < 0x80:
+        return _SHORT[value]
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """One field: its number, how its value is coded, and for a nested message the name of that message."""
+
+    number: int
+    coding: str
+    message: str = ""
+    is_float: bool = False
+    tag: bytes = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tag", varint(self.number << 3 | _WIRE_TYPES[self.coding]))
+
+
+@cache
+def fields(message: str) -> Mapping[str, FieldType]:
+    """The fields of a message (``TracePacket``, ``GpuRenderStageEvent.Dim3``) by name."""
+    try:
+        described = MESSAGES[message]
+    except KeyError:
+        raise KeyError(f"there is no message {message}") from None
+    out = {}
+    for one in described.split(","):
+        number, name, kind = one.split()
+        if kind in MESSAGES:
+            out[name] = FieldType(int(number), MESSAGE, kind)
+        elif kind == "double":
+            out[name] = FieldType(int(number), FIXED64, is_float=True)
+        else:
+            out[name] = FieldType(int(number), kind)
+    return out
+
+
+def field(message: str, name: str) -> FieldType:
+    """One field of a message. Raises KeyError, which names both, when there is none."""
+    try:
+        return fields(message)[name]
+    except KeyError:
+        raise KeyError(f"{message} has no field {name}") from None
+
+
+def encode(message: str, values: Mapping[str, Any]) -> bytes:
+    """Encode a message from values by field name: numbers, text, bytes, mappings for nested messages, lists for
+    repeated fields. Fields that are None are left out."""
+    out = bytearray()
+    for name, value in values.items():
+        kind = field(message, name)
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if item is not None:
+                out += kind.tag
+                out += _coded(kind, item)
+    return bytes(out)
+
+
+def _coded(kind: FieldType, value: Any) -> bytes:
+    if kind.coding == MESSAGE:
+        body = encode(kind.message, value)
+        return varint(len(body)) + body
+    if kind.coding == BYTES:
+        body = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
+        return varint(len(body)) + body
+    if kind.coding == FIXED64:
+        return struct.pack("<d", value) if kind.is_float else struct.pack("<Q", value & (1 << 64) - 1)
+    return varint(int(value))
+
+
+Columns = dict[str, "np.ndarray | Blobs"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """The value of a column. The field is left out where the column holds ``omit``. With ``event`` the column has an
+    entry for each event instead of each row."""
+
+    name: str
+    omit: int | None = None
+    event: bool = False
+
+
+@dataclass(frozen=True)
+class Delta:
+    """The difference to the previous value of this kind in the segment, whichever template wrote it. ``event`` as for
+    :class:`Column`."""
+
+    name: str
+    event: bool = False
+
+
+@dataclass(frozen=True)
+class Each:
+    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``."""
+
+    offsets: str
+    values: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Encoded fields out of the :class:`Blobs` given as ``table``, by the id in column ``ids``. The key that it stands
+    under means nothing: a piece carries its own field numbers."""
+
+    ids: str
+    table: str
+
+
+@dataclass(frozen=True)
+class SegmentPiece:
+    """Encoded fields that all events of a segment share: the piece of the segment out of the :class:`Blobs` bound under
+    this name. The key that it stands under means nothing."""
+
+    table: str
+
+
+@dataclass(frozen=True)
+class When:
+    """A value that is left out, whole, where a column is ``unless``."""
+
+    column: str
+    value: Any
+    unless: int = 0
+
+
+# The operations of native programs.
+RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, MEMBER = range(11)
+_PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
+_TAG_SIZE = 8  # bytes that an operation can have for its tag
+_OF_CODING = {VARINT: VARINTS, FIXED64: FIXED64S}
+
+
+class _Op(NamedTuple):
+    """One operation, as :class:`cutrace._native.Program` takes it."""
+
+    kind: int
+    tag: bytes = b""
+    column: int = 0
+    column2: int = 0
+    optional: bool = False
+    event: bool = False
+    omit: int = 0
+    skip: int = 0
+    raw: bytes = b""
+
+
+class Template:
+    """A description, compiled. A description is a mapping like the one that :func:`encode` takes, in which a value may
+    also be one of the classes above. ``columns`` are the names that :meth:`bind` needs."""
+
+    def __init__(self, message: str, description: Mapping[str, Any]) -> None:
+        self._ops: list[_Op] = []
+        self._barrier = -1  # the operation before this one stays as it is, because a condition counts it
+        self.columns: list[str] = []
+        self._compile(message, description)
+        self.program = Program(self._ops)
+
+    def bind(self, columns: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
+        """The program with its columns, as native functions take them."""
+        return self.program, [columns[name] for name in self.columns]
+
+    def _column(self, name: str) -> int:
+        if name not in self.columns:
+            self.columns.append(name)
+        return self.columns.index(name)
+
+    def _add(self, op: _Op) -> None:
+        last = self._ops[-1] if self._ops and self._barrier != len(self._ops) else None
+        if last and last.kind == RAW:
+            if op.kind == RAW:
+                op = op._replace(raw=self._ops.pop().raw + op.raw)
+            elif op.kind in _PREFIXED and not op.optional and len(last.raw) + len(op.tag) <= _TAG_SIZE:
+                # Constant bytes in front of an operation become part of its tag.
+                op = op._replace(tag=self._ops.pop().raw + op.tag)
+        self._ops.append(op)
+
+    def _compile(self, message: str, description: Mapping[str, Any]) -> None:
+        for name, value in description.items():
+            for item in value if isinstance(value, list | tuple) else (value,):
+                self._field(message, name, item)
+
+    def _field(self, message: str, name: str, value: Any) -> None:
+        if isinstance(value, Piece):
+            self._add(_Op(BLOB, column=self._column(value.ids), column2=self._column(value.table)))
+            return
+        if isinstance(value, SegmentPiece):
+            self._add(_Op(GIVEN, column=self._column(value.table)))
+            return
+        if isinstance(value, When):
+            at = len(self._ops)
+            self._add(_Op(UNLESS, column=self._column(value.column), optional=True, omit=value.unless & (1 << 64) - 1))
+            self._field(message, name, value.value)
+            self._close_condition(at)
+            return
+        kind = field(message, name)
+        if isinstance(value, Column):
+            omit = (value.omit or 0) & (1 << 64) - 1
+            code, column = _OF_CODING[kind.coding], self._column(value.name)
+            self._add(_Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit))
+        elif isinstance(value, Delta):
+            self._add(_Op(DELTA, kind.tag, self._column(value.name), event=value.event))
+        elif isinstance(value, Each):
+            self._add(_Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values)))
+        elif isinstance(value, Mapping) and _has_gaps(value.values()):
+            at = len(self._ops)
+            self._add(_Op(OPEN, kind.tag))
+            self._compile(kind.message, value)
+            self._add(_Op(CLOSE))
+            self._join_member(at)
+        elif value is not None:
+            self._add(_Op(RAW, raw=encode(message, {name: value})))
+
+    def _join_member(self, at: int) -> None:
+        """Make a nested message that ends with its only gap, a number, one operation: most arguments are such."""
+        inside = self._ops[at:]
+        if [op.kind for op in inside] != [OPEN, VARINTS, CLOSE] or inside[1].optional:
+            return
+        outer, inner = inside[0].tag, inside[1]
+        if len(outer) + 1 + len(inner.tag) <= _TAG_SIZE:
+            self._ops[at:] = [inner._replace(kind=MEMBER, tag=outer + b"\0" + inner.tag, skip=len(outer))]
+
+    def _close_condition(self, at: int) -> None:
+        """End what the condition at ``at`` is about. A single operation on its column takes the condition itself."""
+        unless, inside = self._ops[at], self._ops[at + 1 :]
+        if len(inside) == 1 and inside[0].kind == MEMBER and inside[0].column == unless.column and not inside[0].event:
+            self._ops[at:] = [inside[0]._replace(optional=True, omit=unless.omit)]
+            return
+        self._ops[at] = unless._replace(skip=len(inside))
+        self._barrier = len(self._ops)
+
+
+def _has_gaps(values: Iterable[Any]) -> bool:
+    return any(
+        isinstance(v, Column | Delta | Each | Piece | SegmentPiece | When)
+        or (isinstance(v, Mapping) and _has_gaps(v.values()))
+        or (isinstance(v, list | tuple) and _has_gaps(v))
+        for v in values
+    )
