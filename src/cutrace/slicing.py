@@ -109,7 +109,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     """What conditions mean in this trace, and sentences that say so. Raises :class:`CutraceError` when they name
     something that is not in it."""
     c, told = conditions, []
-    start, end = (None if text is None else _time(trace, text) for text in (c.start, c.end))
+    start, end = (None if text is None else moment(trace, text) for text in (c.start, c.end))
     window(trace, start, end)
     if start is not None or end is not None:
         told.append(f"from {_moment(trace, start, 'its begin')} to {_moment(trace, end, 'its end')}")
@@ -136,7 +136,8 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
 # Times
 
 
-def _time(trace: Trace, text: str) -> int:
+def moment(trace: Trace, text: str) -> int:
+    """The time (ns) that a text names: ``1.5s`` after the begin of the trace, or ``@N`` as tables show it."""
     if not text.startswith("@"):
         return trace.start + parse_duration(text)
     if not text[1:].isascii() or not text[1:].isdigit():

@@ -96,6 +96,34 @@ def test_copies_have_a_bandwidth(capture):
     assert row["bandwidth"] == 4096 * 1e9 / 2_000
 
 
+def test_copies_by_time_have_a_bandwidth(capture):
+    (row,) = table(capture, "cuda_gpu_mem_time_sum")
+    assert row["bandwidth"] == 4096 * 1e9 / 2_000
+
+
+def test_host_slices_are_sorted_by_the_time_outside_inner_ones(tmp_path):
+    def slice_(name, start, end, thread=5, **fields):
+        c.add("host_slices", start=ORIGIN + start, end=ORIGIN + end, name=name, thread=thread, kind=1, **fields)
+
+    with Capture(tmp_path / "a.bin") as c:
+        slice_("module", 0, 1_000)
+        slice_("forward", 0, 900)
+        slice_("mm", 100, 700)
+        slice_("kernel launch", 200, 300)
+        slice_("mm", 950, 980)
+        slice_("module", 400, 500, thread=6)
+        slice_("async", 100, 200, track="7")
+    rows = table(tmp_path / "a.bin", "host_sum")
+    assert [(r["name"], r["self"], r["total"]) for r in rows] == [
+        ("mm", 530, 630),
+        ("forward", 300, 900),
+        ("module", 170, 1_100),
+        ("async", 100, 100),
+        ("kernel launch", 100, 100),
+    ]
+    assert [r["share"] for r in rows] == [pytest.approx(r["self"] / 1_200) for r in rows]
+
+
 def test_ranges_are_named_with_their_domain_and_have_their_work(capture):
     (row,) = table(capture, "nvtx_sum")
     assert (row["range"], row["total"]) == ("d:step", 365)

@@ -1,4 +1,4 @@
-"""Busy time of a GPU: the union of its kernels, in stretches of bounded size."""
+"""Busy time of a GPU: the union of its work, in stretches of bounded size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cutrace
+from captures import ORIGIN, Capture
 from cutrace.analysis import summary
+from cutrace.analysis.stats import collect
 from cutrace.analysis.summary import summarize, union
 from cutrace.runbin import Writer
 from support import rows, small_capture
@@ -40,6 +42,20 @@ def test_busy_time_does_not_depend_on_the_windows(tmp_path, monkeypatch, window)
         assert gpu.busy_ns == len(covered)
         assert gpu.kernel_ns == int((kernels["end"] - kernels["start"]).sum())
         assert gpu.kernels == len(kernels)
+
+
+def test_busy_and_compute_mean_what_they_mean_in_the_reports(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        c.device()
+        c.kernel(c.launch("gemm"), 100, 200)
+        c.kernel(c.launch("ncclDevKernel_AllReduce"), 150, 400, stream=8)
+        c.memcpy(500, 600, 64)
+        c.add("memsets", start=ORIGIN + 590, end=ORIGIN + 700, bytes=1)
+        c.add("graph_launches", start=ORIGIN + 1000, end=ORIGIN + 1100)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        (gpu,) = summarize(trace).gpus
+        (use,) = collect(trace, ["gpus"]).gpus
+    assert (gpu.busy_ns, gpu.compute_ns) == (use.busy, use.compute) == (600, 200)
 
 
 def test_a_gpu_that_the_capture_does_not_describe_is_counted_too(tmp_path):

@@ -32,6 +32,7 @@ def test_json_has_the_figures_of_the_capture(tmp_path):
             "kernels": 2,
             "kernel_ns": 250,
             "busy_ns": 200,
+            "compute_ns": 200,
             "utilization": 0.8,
         }
     ]
@@ -88,7 +89,7 @@ def test_a_terminal_of_80_columns_shows_each_gpu_in_one_line(tmp_path):
     shown = os.read(control, 1 << 16).decode().splitlines()
     os.close(control)
     (gpu,) = (line.split() for line in shown if "H200" in line)
-    assert gpu == ["NVIDIA", "H200", "GPU-01010101", "2", "250", "ns", "200", "ns", "80.0%"]
+    assert gpu == ["NVIDIA", "H200", "GPU-01010101", "2", "250", "ns", "200", "ns", "200", "ns", "80.0%"]
 
 
 def test_a_file_gets_lines_that_are_not_wrapped(tmp_path):

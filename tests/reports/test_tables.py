@@ -35,7 +35,7 @@ def text(form: str, table: Table = TABLE, **options) -> str:
         (1_500, "ns", "1.5us"),
         (1_500, "change", "+1.5us"),
         (-1_500, "change", "-1.5us"),
-        (12_000_000_345, "moment", "12.000000345 s"),
+        (12_000_000_345, "moment", "@12000000345"),
         (2048, "bytes", "2 KiB"),
         (1e9, "bytes/s", "953.7 MiB/s"),
         (12_345, "", "12,345"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import Keys
+from .._native import InnerTimes, Keys
 from ..runbin.labels import (
     COPIES,
     GPU_SLICES,
@@ -27,7 +27,7 @@ from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
 from .calls import plain_name
 from .distribution import Distributions, Spread
-from .gpu import Gpus, GpuUse, Streams, StreamUse, communicates
+from .gpu import Gpus, GpuUse, Streams, StreamUse, communicating
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import (
@@ -99,9 +99,7 @@ class Context:
     @cached_property
     def communicating(self) -> np.ndarray:
         """By launch configuration, whether its kernel communicates."""
-        strings, which = np.unique(self.trace.launches["name"], return_inverse=True)
-        found: np.ndarray = np.array([communicates(self.text(i)) for i in strings.tolist()], bool)[which.reshape(-1)]
-        return found
+        return communicating(self.trace)
 
 
 class Collector(ABC):
@@ -311,7 +309,11 @@ class Sliced(Grouped):
         super().count(group, rows)
         at = self._projects(rows)
         slices = (rows["thread"], rows["start"], rows["end"], group)
-        self.projection.add(*(slices if at.all() else (column[at] for column in slices)))
+        self.spend(*(slices if at.all() else (column[at] for column in slices)))
+
+    def spend(self, *slices: np.ndarray) -> None:
+        """Take in slices on one thread: their thread, begin, end and group."""
+        self.projection.add(*slices)
 
     def launch(self, window: Window) -> None:
         self.projection.launch(window.work)
@@ -351,8 +353,33 @@ def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected
     return RangeUse(name, time, domain, style, projected)
 
 
-def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> HostUse:
-    return HostUse(c.text(key[0]), time, known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1]), projected)
+class Host(Sliced):
+    """Slices that importers found, with the time that each spends outside the slices directly inside it."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, Grouping(("host_slices",), _fields("name", "category", "kind"), _host), _on_thread)
+        self._inner = InnerTimes()
+
+    def spend(self, *slices: np.ndarray) -> None:
+        super().spend(*slices)
+        self._inner.add(*slices)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
+        self._inner.finish()
+        return super().end(process, streams)
+
+    def more(self, group: int) -> tuple[Any, ...]:
+        return (*super().more(group), self._inside[group] if group < len(self._inside) else 0)
+
+    @cached_property
+    def _inside(self) -> list[int]:
+        times: list[int] = self._inner.times().tolist()
+        return times
+
+
+def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> HostUse:
+    kind, category = known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1])
+    return HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
 
 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
@@ -515,7 +542,6 @@ class Memory(Collector):
 
 
 _RANGES = Grouping(("nvtx_ranges",), _fields("name", "domain", "kind"), _ranges)
-_HOST = Grouping(("host_slices",), _fields("name", "category", "kind"), _host)
 
 _GROUPINGS = {
     "kernels": Grouping(
@@ -549,7 +575,7 @@ COLLECTORS: dict[str, Callable[[Context], Collector]] = {
     **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
     "ranges": partial(Sliced, grouping=_RANGES, projects=_on_one_thread),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES, projects=_on_one_thread),
-    "host": partial(Sliced, grouping=_HOST, projects=_on_thread),
+    "host": Host,
     "streams": StreamUses,
     "gpus": GpuUses,
     "launches": Launches,

@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from .._native import GpuTimes, StreamTimes
+from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from .distribution import NOTHING, Distributions, Spread
 from .sweep import Stream, Window
@@ -115,6 +116,13 @@ def communicates(name: str) -> bool:
     """Whether a kernel of this (mangled or plain) name moves data between GPUs: those of NCCL and NVSHMEM, and the
     all-reduce kernels of vLLM and PyTorch's symmetric memory."""
     return _COMMUNICATION.search(name) is not None
+
+
+def communicating(trace: Trace) -> np.ndarray:
+    """By launch configuration, whether its kernel communicates."""
+    strings, which = np.unique(trace.launches["name"], return_inverse=True)
+    found: np.ndarray = np.array([communicates(trace.strings[i]) for i in strings.tolist()], bool)[which.reshape(-1)]
+    return found
 
 
 @dataclass(frozen=True)

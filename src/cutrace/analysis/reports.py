@@ -34,7 +34,8 @@ class Field:
 class Report:
     """A report: ``parts`` are the fields of :class:`.stats.Stats` that it shows, ``rows`` what its rows are about.
     ``usual`` says that it is shown without being asked for. With ``spread``, the spread of each row in some ``unit``
-    stands before the other columns, and the rows with the largest totals come first."""
+    stands before the other columns, and the rows with the largest ``weight``, the total unless given, come first. Their
+    share is that of the weight."""
 
     name: str
     title: str
@@ -44,6 +45,7 @@ class Report:
     usual: bool = True
     spread: Callable[[Any], Spread] | None = None
     unit: Unit = "ns"
+    weight: Callable[[Any], int] | None = None
     listing: bool = False
 
     def table(self, view: View) -> Table:
@@ -53,11 +55,12 @@ class Report:
         found = ((use, tuple(field.cell(view, use) for field in self.fields)) for use in self.rows(view))
         rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in found)
         if self.spread:
-            listed = [(self.spread(use), cells) for use, cells in found]
-            listed.sort(key=lambda row: (-row[0].total, -row[0].count, row[1]))
-            whole = sum(spread.total for spread, _ in listed)
-            rows = ((_share(s.total, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
-                    for s, cells in listed)  # fmt: skip
+            listed = [(self.weight(use) if self.weight else self.spread(use).total, self.spread(use), cells)
+                      for use, cells in found]  # fmt: skip
+            listed.sort(key=lambda row: (-row[0], -row[1].count, row[2]))
+            whole = sum(weight for weight, _, _ in listed)
+            rows = ((_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
+                    for weight, s, cells in listed)  # fmt: skip
         return Table(self.name, self.title, columns, rows if self.listing else list(rows), self.listing)
 
 
@@ -179,9 +182,10 @@ def _summed(
     spread: str = "time",
     unit: Unit = "ns",
     usual: bool = True,
+    weight: Callable[[Any], int] | None = None,
 ) -> Report:
     """A report of the spreads of one part."""
-    return Report(name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit)
+    return Report(name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight)
 
 
 def _size(size: tuple[int, int, int]) -> str:
@@ -371,7 +375,10 @@ REPORTS: dict[str, Report] = {
             lambda view: sorted(view.stats.executions, key=lambda x: (-x.total.total, x.api, x.kernel)),
             (_count("count", "time.count"), *_executions(), _text("api"), _text("kernel")), usual=False,
         ),
-        _summed("cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations", _text("name")),
+        _summed(
+            "cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations",
+            _field("bandwidth", "bytes/s", _bandwidth), _text("name"),
+        ),
         _summed(
             "cuda_gpu_mem_size_sum", "Copies and fills by size", "memory_operations", _text("name"),
             spread="bytes", unit="bytes",
@@ -406,8 +413,9 @@ REPORTS: dict[str, Report] = {
             _text("range", _range), _text("kernel"), usual=False,
         ),
         _summed(
-            "host_sum", "Operators and other slices of the host", "host", _ns("GPU time", "projected.gpu_ns"),
-            _text("kind"), _text("name"), where=lambda h: not _of_system(h),
+            "host_sum", "Operators and other slices of the host", "host", _ns("self", "self_ns"),
+            _ns("GPU time", "projected.gpu_ns"), _text("kind"), _text("name"), where=lambda h: not _of_system(h),
+            weight=attrgetter("self_ns"),
         ),
         _summed("osrt_sum", "Calls of the operating system", "host", _text("name"), where=_of_system),
         _summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", _text("kind"), _text("name")),

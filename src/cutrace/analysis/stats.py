@@ -123,11 +123,13 @@ class RangeKernels:
 
 @dataclass(frozen=True)
 class HostUse(Timed):
-    """Slices of the host that an importer found, of one name: ``kind`` is a word of ``HOST_SLICE_KINDS``."""
+    """Slices of the host that an importer found, of one name: ``kind`` is a word of ``HOST_SLICE_KINDS``. ``self_ns``
+    is their time less that of the slices directly inside them, on the same thread."""
 
     kind: str
     category: str
     projected: Projected
+    self_ns: int
 
 
 @dataclass(frozen=True)

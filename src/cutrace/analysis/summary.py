@@ -15,21 +15,21 @@ import numpy as np
 
 from ..runbin.layout import TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
+from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
+from .gpu import communicating
 
 # Blocks of kernels looked at together: some 16 MiB of rows.
 _WINDOW_BLOCKS = 16
-
-#: What keeps a GPU busy. Whole graphs stand for their kernels where only graphs were recorded.
-_BUSY = ("kernels", "graph_launches")
 
 
 @dataclass
 class Gpu:
     """One GPU, by UUID, over all processes that used it.
 
-    ``busy_ns`` is the time in which at least one kernel ran, ``utilization`` its share of the capture's span,
-    ``kernel_ns`` the sum of the times of its kernels, which overlap where streams do.
+    ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` that in which kernels that do not communicate or
+    whole graphs did, as :mod:`.gpu` says; ``utilization`` is the share of the busy time in the capture's span.
+    ``kernel_ns`` adds the times of kernels, and of whole graphs, which overlap where streams do.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Gpu:
     kernels: int = 0
     kernel_ns: int = 0
     busy_ns: int = 0
+    compute_ns: int = 0
     utilization: float = 0.0
 
 
@@ -85,22 +86,36 @@ def summarize(trace: Trace) -> Summary:
 
 def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     gpus, number = _devices(trace)
+    computing = ~communicating(trace)
     for window in _windows(trace):
+        # The intervals of each GPU, all and those of computation.
         busy: dict[int, list[np.ndarray]] = {}
-        for table in _BUSY:
+        compute: dict[int, list[np.ndarray]] = {}
+        for table in GPU_WORK:
             for rows in trace.blocks(table, *window):
                 for index, mine in _by_gpu(rows, number, gpus):
                     here = mine[(mine["start"] >= window[0]) & (mine["start"] < window[1])]
-                    gpus[index].kernels += len(here) if table == "kernels" else 0
-                    gpus[index].kernel_ns += int((here["end"] - here["start"]).sum())
-                    cut = np.stack([np.maximum(mine["start"], window[0]), np.minimum(mine["end"], window[1])])
-                    busy.setdefault(index, []).append(cut[:, cut[0] < cut[1]])
+                    if table in ("kernels", "graph_launches"):
+                        gpus[index].kernels += len(here) if table == "kernels" else 0
+                        gpus[index].kernel_ns += int((here["end"] - here["start"]).sum())
+                        computes = computing.take(mine["launch"]) if table == "kernels" else slice(None)
+                        compute.setdefault(index, []).append(_cut(mine[computes], window))
+                    busy.setdefault(index, []).append(_cut(mine, window))
         for index, intervals in busy.items():
             gpus[index].busy_ns += union(np.concatenate(intervals, axis=1))
+        for index, intervals in compute.items():
+            gpus[index].compute_ns += union(np.concatenate(intervals, axis=1))
     span = trace.end - trace.start
     for gpu in gpus:
         gpu.utilization = gpu.busy_ns / span if span else 0.0
     return tuple(gpus)
+
+
+def _cut(rows: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+    """The intervals of rows within a window: array (2, n) of starts and ends."""
+    cut = np.stack([np.maximum(rows["start"], window[0]), np.minimum(rows["end"], window[1])])
+    inside: np.ndarray = cut[:, cut[0] < cut[1]]
+    return inside
 
 
 def union(intervals: np.ndarray) -> int:
@@ -148,7 +163,7 @@ def _by_gpu(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu
 
 def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
     """Stretches of time that cover the GPU work, each with about the same number of blocks in it."""
-    infos = [info for table in _BUSY for info in trace.block_infos(table) if info.first_time]
+    infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
     if not infos:
         return
     shift = [p.clock_offset for p in trace.processes]

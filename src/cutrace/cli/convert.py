@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from ..outputs import size_of
-from ..units import format_size, parse_duration, printable
+from ..units import format_size, printable
 
 
 @click.command(short_help="Turn captures into a trace for ui.perfetto.dev.")
@@ -25,8 +25,8 @@ from ..units import format_size, parse_duration, printable
     required=True,
     help="Trace to write; its ending says the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).",
 )
-@click.option("--start", metavar="TIME", help="Leave out what ends before this time after the begin, e.g. 1.5s, 200ms.")
-@click.option("--end", metavar="TIME", help="Leave out what starts at this time after the begin, or later.")
+@click.option("--start", metavar="TIME", help="Leave out what ends before: 1.5s after the begin, or @ and nanoseconds.")
+@click.option("--end", metavar="TIME", help="Leave out what starts at this time or later.")
 @click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets; Perfetto reads both."
 )
@@ -61,21 +61,21 @@ def convert(
     What is no capture is imported: traces of torch.profiler, Nsight Systems and others. Ends with status 1 when parts
     of such a file could not be used.
 
-    Times are a number with a unit (s, ms, us, ns, m; seconds without one) from the first record of the capture.
+    Times are a number with a unit (s, ms, us, ns, m; seconds without one) from the first record of the capture, or @
+    and nanoseconds, as the tables of `cutrace stats` show them.
     """
-    first = None if start is None else parse_duration(start)
-    last = None if end is None else parse_duration(end)
-    if first is not None and last is not None and last <= first:
-        raise click.UsageError("--end is not after --start")
-
     from ..conversion import check_destination, write
     from ..exporters.base import Request
     from ..loading import opened
+    from ..slicing import moment
     from ..trace import Trace
     from ..trace.selection import Selection, window
 
     def select(trace: Trace) -> Selection | None:
-        return window(trace, *(None if time is None else trace.start + time for time in (first, last)))
+        first, last = (None if text is None else moment(trace, text) for text in (start, end))
+        if first is not None and last is not None and last <= first:
+            raise click.UsageError("--end is not after --start")
+        return window(trace, first, last)
 
     check_destination(output, sources)
     with opened(sources, redacted=redact, select=select) as trace:

@@ -68,6 +68,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
                 "kernels": g.kernels,
                 "kernel_ns": g.kernel_ns,
                 "busy_ns": g.busy_ns,
+                "compute_ns": g.compute_ns,
                 "utilization": round(g.utilization, 6),
             }
             for g in summary.gpus
@@ -162,9 +163,9 @@ def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
 def _gpus(summary: Summary) -> Table:
     from rich.markup import escape
 
-    table = _table("GPU", "UUID", "kernels", "kernel time", "busy", "utilisation", left=2)
+    table = _table("GPU", "UUID", "kernels", "kernel time", "compute", "busy", "utilisation", left=2)
     for g in summary.gpus:
-        times = (format_duration(g.kernel_ns), format_duration(g.busy_ns))
+        times = map(format_duration, (g.kernel_ns, g.compute_ns, g.busy_ns))
         # As much of the UUID as tells GPUs apart; --json has all of it.
         table.add_row(escape(printable(g.name)), g.uuid[:_SHORT_UUID], f"{g.kernels:,}", *times, _share(g.utilization))
     return table

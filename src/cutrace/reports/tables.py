@@ -66,7 +66,7 @@ def cell(value: Cell, column: Column) -> str:
     if column.unit == "change":
         return f"{'+' * (value > 0)}{duration(value)}"
     if column.unit == "moment":
-        return f"{int(value) // 10**9}.{int(value) % 10**9:09} s"
+        return f"@{int(value)}"  # as --start takes it
     if column.unit == "bytes":
         return size(value)
     if column.unit == "bytes/s":

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input(data, size);
   const std::size_t shift = input.below(16), times = 1 + input.below(64);
   const std::string piece = input.text(SIZE_MAX);
-  // Long enough for the part that takes three stretches at once, and of the exact size.
+  // Of the exact size, so that a read beyond the end is seen.
   const std::size_t bytes = piece.size() * times;
   const std::unique_ptr<unsigned char[]> memory(new unsigned char[shift + bytes]);
   for (std::size_t i = 0; i < times; ++i) std::memcpy(memory.get() + shift + i * piece.size(), piece.data(), piece.size());
