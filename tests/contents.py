@@ -43,7 +43,7 @@ def opens_alike(capture: Path, file: Path, *, format: str, nothing_left: bool = 
 def _process(process: Any) -> tuple[Any, ...]:
     # A key that says nothing is as good as none.
     info = {key: value for key, value in process.info.items() if key not in ABOUT_THE_FILE and value not in ("", [])}
-    return process.pid, process.name, process.host, process.boot_id, process.command, process.clock_offset, info
+    return process.pid, process.name, process.host, process.boot_id, process.command, info
 
 
 def _rows(trace: Trace, name: str, rows: np.ndarray) -> Counter[tuple[Any, ...]]:

@@ -100,7 +100,7 @@ def test_a_full_folder_for_temporary_files_is_named(long, tmp_path, monkeypatch)
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cutrace.runbin.writer.create", full)
+    monkeypatch.setattr("cutrace.trace.writing._Process.rows", full)
     with pytest.raises(cutrace.CutraceError, match=r"temporary files in .*: No space left on device. Set TMPDIR"):
         cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
 
@@ -134,3 +134,27 @@ def test_several_captures_open_as_one_trace(tmp_path):
         assert len(trace.kernels) == 2
     with pytest.raises(cutrace.CutraceError, match="no capture"):
         cutrace.load([])
+
+
+# Outputs
+
+
+def test_what_a_link_leads_to_is_replaced(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "old.json").write_text("{}")
+    for link, target in (("old.json", "old.json"), ("new.json", "new.json")):
+        (tmp_path / link).symlink_to(tmp_path / "disk" / target)
+        cutrace.convert(capture, tmp_path / link)
+        assert (tmp_path / link).is_symlink()
+        assert b"saxpy" in (tmp_path / "disk" / target).read_bytes()
+
+
+def test_endings_count_in_upper_case_too(tmp_path):
+    capture = small_capture(tmp_path / "a.bin")
+    for name in ("A.PFTRACE", "A.Json.GZ", "Kernels.CSV"):
+        cutrace.convert(capture, tmp_path / name)
+    assert b"saxpy" in gzip.decompress((tmp_path / "A.Json.GZ").read_bytes())
+    assert b"saxpy" in (tmp_path / "Kernels.CSV").read_bytes()
+    with cutrace.load(tmp_path / "A.PFTRACE") as trace:
+        assert len(trace.kernels) == 2

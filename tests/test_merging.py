@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cutrace
 from captures import ORIGIN, Capture, join, training_steps
+from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.merging import merge
 from cutrace.runbin.redaction import redact
@@ -55,7 +58,7 @@ def test_machines_are_aligned_by_their_wall_clocks(tmp_path):
     paths = [rank(tmp_path / f"{n}.bin", n, up=up * SECOND) for n, up in enumerate((1000, 5, 10**6))]
     found = merge(paths, tmp_path / "all.bin")
     with load(tmp_path / "all.bin") as trace:
-        assert [p.clock_offset for p in trace.processes] == [0, 0, 0]
+        assert [p.alignment.offset for p in trace.processes] == [0, 0, 0]
         for number in range(3):
             assert starts(trace, number) == [s - WALL + 1000 * SECOND + number * 1000 for s in STEPS]
         assert trace.quality.lossless
@@ -215,6 +218,7 @@ def test_the_description_says_where_a_rank_came_from(tmp_path):
         info = trace.processes[1].info
         assert info["merged"] == {
             "source": "1.bin", "rank": "1", "offset": -100 * SECOND, "drift": 0.0, "at": 200 * SECOND, "error": 200,
+            "stepped": False,
         }  # fmt: skip
         assert (info["boot_id"], info["clock_of"]) == ("boot 1", "boot 0")
         assert info["started"] == 100 * SECOND - 5
@@ -291,3 +295,34 @@ def test_a_real_capture_merged_alone_is_itself(tmp_path, name):
     with load(tmp_path / "all.bin") as merged, load(path) as original:
         assert contents(merged) == contents(original)
         assert merged.quality == original.quality
+
+
+def test_an_archive_holds_traces_of_any_size(tmp_path, monkeypatch):
+    def huge(trace: Trace, path: Path, request: Any) -> None:
+        path.touch()
+        os.truncate(path, 9 << 30)
+
+    monkeypatch.setattr("cutrace.merging.convert", huge)
+    monkeypatch.setattr("tarfile.copyfileobj", lambda *_, **__: None)
+    merge([rank(tmp_path / "0.bin", 0, up=SECOND)], tmp_path / "all.tar")
+    assert b"9663676416" in (tmp_path / "all.tar").read_bytes()
+
+
+def test_conversion_of_several_aligns_them_as_a_merge_does(tmp_path):
+    paths = [rank(tmp_path / "0.bin", 0, up=1000 * SECOND), rank(tmp_path / "1.bin", 1, up=50 * SECOND, drift=40e-6)]
+    merge(paths, tmp_path / "merged.bin")
+    convert(paths, tmp_path / "converted.bin")
+    with load(tmp_path / "merged.bin") as merged, load(tmp_path / "converted.bin") as converted:
+        assert starts(merged, 1) == starts(converted, 1)
+        assert (merged.start, merged.end) == (converted.start, converted.end)
+        assert merged.clocks["boottime"].tolist() == converted.clocks["boottime"].tolist()
+
+
+def test_blocks_are_found_by_the_times_of_the_trace(tmp_path):
+    paths = [rank(tmp_path / "0.bin", 0, up=1000 * SECOND), rank(tmp_path / "1.bin", 1, up=50 * SECOND, drift=40e-6)]
+    with cutrace.load(paths) as trace:
+        for info in trace.block_infos("kernels"):
+            rows, _ = trace.block(info)
+            assert (info.first_time, info.last_time) == (rows["start"].min(), rows["end"].max())
+        last = starts(trace, 1)[-1]
+        assert [rows["start"].max() for rows in trace.blocks("kernels", last, last + 1)].count(last) == 1

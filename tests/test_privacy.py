@@ -11,7 +11,12 @@ import pytest
 
 import cutrace
 from captures import training_steps
+from cutrace.runbin import TABLES, Reader, Writer
+from cutrace.runbin.blocks import pack_header
+from cutrace.runbin.layout import schema
+from cutrace.runbin.redaction import redact
 from support import cutrace as run
+from support import rows
 
 PROGRAM = "import nvtx\nwith nvtx.annotate('step of /home/alice/model'): pass"
 
@@ -111,3 +116,54 @@ def test_a_redacted_trace_holds_no_command_line(tmp_path: Path) -> None:
         word = trace.processes[0].command[-1].encode()
     assert word in (tmp_path / "a.pftrace").read_bytes()
     assert word not in (tmp_path / "b.pftrace").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["bin", "pftrace", "json", "json.gz", "sqlite", "parquet", "csv"])
+def test_every_output_is_its_owners_alone(tmp_path: Path, ending: str) -> None:
+    capture = training_steps(tmp_path / "run.bin", steps=1)
+    output = tmp_path / f"kernels.{ending}"
+    cutrace.convert(capture, output)
+    assert mode(output) == (0o700 if output.is_dir() else 0o600)
+
+
+def test_outputs_follow_the_umask_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTRACE_UMASK", "1")
+    os.umask(0o027)
+    capture = training_steps(tmp_path / "run.bin", steps=1)
+    for ending in ("bin", "json", "parquet"):
+        cutrace.convert(capture, tmp_path / f"a.{ending}")
+    assert mode(tmp_path / "a.bin") == mode(tmp_path / "a.json") == 0o640
+    assert mode(tmp_path / "a.parquet") == 0o750
+    assert {mode(path) for path in (tmp_path / "a.parquet").glob("*.parquet")} == {0o640}
+
+
+def test_a_redacted_capture_has_no_tables_of_newer_versions(tmp_path: Path) -> None:
+    """Nobody knows whether what they hold is harmless."""
+    path = training_steps(tmp_path / "run.bin", steps=1)
+    with Reader(path) as reader:
+        block = reader.blocks[-1]
+    secret = b"/home/alice/secret".ljust(24)
+    header = pack_header(
+        4000, row_size=24, rows=1, payload=secret, pid=block.pid, sequence=block.sequence + 1, instance=block.instance
+    )
+    with path.open("ab") as file:
+        file.write(header + secret)
+    redact(path, tmp_path / "red.bin")
+    assert b"alice" not in (tmp_path / "red.bin").read_bytes()
+    with cutrace.load(path) as whole, cutrace.load(tmp_path / "red.bin") as redacted:
+        assert len(whole.kernels) == len(redacted.kernels) > 0
+
+
+def test_a_redacted_capture_has_no_fields_of_newer_versions(tmp_path: Path) -> None:
+    path = tmp_path / "new.bin"
+    layouts = schema()
+    layouts["nvtx_marks"]["fields"].append(["path", "bytes16", layouts["nvtx_marks"]["row_size"], 1])
+    layouts["nvtx_marks"]["row_size"] += 16
+    with Writer(path, pid=1) as writer:
+        writer.process({"tables": layouts})
+        row = rows("nvtx_marks", 1, time=5, thread=1).tobytes() + b"/home/alice/x   "
+        writer._block(TABLES["nvtx_marks"].number, row, rows=1, row_size=len(row), first=5, last=5)
+    redact(path, tmp_path / "red.bin")
+    assert b"alice" not in (tmp_path / "red.bin").read_bytes()
+    with cutrace.load(tmp_path / "red.bin") as redacted:
+        assert redacted.nvtx_marks["time"].tolist() == [5]

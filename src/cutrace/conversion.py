@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import plugins
@@ -12,7 +10,7 @@ from .embedding import CARRIERS
 from .errors import CutraceError
 from .exporters.base import Compression, Progress, Request
 from .loading import StrPath, listed, opened
-from .outputs import check_output, unwritable
+from .outputs import check_output, replacing
 from .trace import Trace
 from .trace.selection import window
 
@@ -57,7 +55,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
     exporter = plugins.exporter(destination)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
-    with _replaced(destination) as temporary:
+    with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 
 
@@ -68,22 +66,3 @@ def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> Non
     for source in map(Path, sources):
         if source.exists() and destination.exists() and source.samefile(destination):
             raise CutraceError(f"{destination} is the capture itself: choose another name")
-
-
-@contextmanager
-def _replaced(destination: Path) -> Iterator[Path]:
-    """A name to write to that becomes ``destination`` in one step if all goes well, and vanishes if not."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
-            # The same name, since its ending says how to write.
-            temporary = Path(folder, destination.name)
-            try:
-                yield temporary
-            except CutraceError as error:
-                raise CutraceError(str(error).replace(str(temporary), str(destination))) from None
-            if destination.is_dir():
-                # A folder is not replaced in one step: the old one goes into the temporary folder first.
-                destination.rename(Path(folder, f"{destination.name}.old"))
-            temporary.replace(destination)
-    except OSError as error:
-        raise unwritable(destination, error) from None

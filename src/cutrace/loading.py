@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .errors import CutraceError
-from .outputs import append, scratch, unwritable
+from .outputs import concatenate, scratch, unwritable
 from .runbin.blocks import MAGIC
+from .runbin.reader import Reader
 from .trace import Trace
 from .trace import load as load_capture
 from .trace.selection import Selection
@@ -111,7 +112,7 @@ def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
             capture = _prepared(paths[0], redacted, files)
         else:
             capture = files.enter_context(scratch()) / "whole.bin"
-            _join(paths, redacted, capture)
+            join(paths, capture, redacted=redacted)
         return load_capture(capture, files.pop_all())
 
 
@@ -126,16 +127,19 @@ def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
     return copy
 
 
-def _join(paths: list[Path], redacted: bool, whole: Path) -> None:
-    """Write several captures behind each other: the result is a capture."""
+def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[list[tuple[int, int]]]:
+    """Write several captures, or files that are imported, behind each other: the result is a capture. Returns for each
+    file the recordings in it in their order: the instance and the pid of each process."""
+    recordings = []
     with whole.open("wb") as target:
         for path in paths:
             with ExitStack() as files:
                 capture = _prepared(path, redacted, files)
                 # Each must be a capture of its own: in the joined file one that is not would be a damaged stretch.
-                load_capture(capture).close()
+                with Reader(capture) as reader:
+                    recordings.append(reader.recordings)
                 try:
-                    with capture.open("rb") as part:
-                        append(part.fileno(), target.fileno())
+                    concatenate([capture], target)
                 except OSError as error:
                     raise unwritable(whole, error) from None
+    return recordings

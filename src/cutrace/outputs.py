@@ -1,13 +1,17 @@
-"""Writing whole files: whether a place can be written to, before work is done for it, and copies inside the kernel."""
+"""Writing whole files: a place is checked before work is done for it, and a file is there whole or not at all.
+
+All that cutrace writes about programs gets its mode here: 0600, or what the umask allows with ``CUTRACE_UMASK=1``.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import CutraceError
 
@@ -59,6 +63,43 @@ def write_text(path: Path, text: str) -> None:
         raise unwritable(path, error) from None
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write a file or folder to, in a private folder beside ``path``. It becomes ``path`` in one step if all
+    goes well, and vanishes if not. Where ``path`` is a link, what it leads to is replaced.
+
+    Raises :class:`CutraceError` when the place cannot be written; errors name ``path``.
+    """
+    try:
+        target = path.resolve() if path.is_symlink() else path
+        with tempfile.TemporaryDirectory(prefix=f".{target.name[:100]}.", dir=target.parent) as folder:
+            # The ending of the name says how to write, in upper or lower case.
+            temporary = Path(folder, path.name.lower())
+            try:
+                yield temporary
+            except CutraceError as error:
+                error.args = (str(error).replace(str(temporary), str(path)),)
+                raise
+            _set_modes(temporary, Path(folder, f"{path.name}.mode"))
+            if target.is_dir():
+                # A folder is not replaced in one step: the old one goes into the temporary folder first.
+                target.rename(Path(folder, f"{path.name}.old"))
+            temporary.replace(target)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def _set_modes(written: Path, probe: Path) -> None:
+    """Give files mode 0600 and folders 0700; what the umask allows with ``CUTRACE_UMASK=1``."""
+    mode = 0o600
+    if os.environ.get("CUTRACE_UMASK") == "1":
+        # Only the kernel tells the umask without changing it for all threads.
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        mode = probe.stat().st_mode & 0o666
+    for path in (written, *written.rglob("*")):
+        path.chmod(mode | (mode & 0o444) >> 2 if path.is_dir() else mode)
+
+
 def unwritable(path: Path, error: OSError) -> Unwritable:
     """What to raise when the system refuses to write ``path``."""
     return Unwritable(path, error.strerror)
@@ -92,6 +133,14 @@ def no_room(reason: str | None) -> CutraceError:
 def size_of(path: Path) -> int:
     """The size of a file, or of the files in a folder, in bytes."""
     return sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
+
+
+def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
+    """Append files to an open one: captures behind each other are a capture."""
+    whole.flush()
+    for path in parts:
+        with path.open("rb") as part:
+            append(part.fileno(), whole.fileno())
 
 
 def append(source: int, target: int) -> None:

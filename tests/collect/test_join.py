@@ -75,7 +75,7 @@ def test_a_failure_leaves_the_parts_and_no_partial_output(tmp_path, monkeypatch)
     def full(source, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(joining, "append", full)
+    monkeypatch.setattr(joining, "concatenate", full)
     with pytest.raises(CutraceError, match="No space left"):
         join(parts, tmp_path / "out" / "run.bin", moving=True)
     assert all(p.exists() for p in parts)
@@ -87,7 +87,7 @@ def test_bytes_are_sent_where_the_kernel_cannot_copy_ranges(tmp_path, monkeypatc
     def refused(*arguments):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(joining.os, "copy_file_range", refused)
+    monkeypatch.setattr(os, "copy_file_range", refused)
     parts = [part(tmp_path, 1, 1), part(tmp_path, 2, 2)]
     join(parts, tmp_path / "run.bin", moving=True)
     assert pids(tmp_path / "run.bin") == [1, 2]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cutrace.trace
+from captures import Capture
 from cutrace.errors import CutraceError
 from cutrace.runbin import TABLES, Writer
 
@@ -144,7 +145,7 @@ def test_processes_of_other_machines_are_aligned_through_realtime(tmp_path):
     trace = cutrace.trace.load(concatenated(tmp_path / "ab.bin", tmp_path / "a.bin", tmp_path / "b.bin"))
     # b's clock shows 400 when a's shows 1100, so its 500 is a's 1200.
     assert trace.kernels["start"].tolist() == [500, 1200]
-    assert [p.clock_offset for p in trace.processes] == [0, 700]
+    assert [p.alignment.offset for p in trace.processes] == [0, 700]
     assert trace.end == 1300
 
 
@@ -247,3 +248,14 @@ def test_a_closed_trace_keeps_what_was_read_and_says_that_it_is_closed(tmp_path)
     assert trace.kernels is kernels
     with pytest.raises(CutraceError, match="is closed"):
         _ = trace.api_calls
+
+
+def test_early_starts_do_not_depend_on_the_order_of_files(tmp_path):
+    for name, pid, at in (("a", 1, 1_000), ("b", 2, 900_000)):
+        with Capture(tmp_path / f"{name}.bin", pid=pid) as c:
+            c.kernel(c.launch("k"), at, at + 10, correlation=7)
+            c.api("cudaLaunchKernel", at + 3, at + 5, correlation=7)
+    for order in ("ab", "ba"):
+        with cutrace.load([tmp_path / f"{name}.bin" for name in order]) as trace:
+            early = trace.early_starts["kernels"]
+            assert (early.checked, early.count, early.largest_ns) == (2, 2, 3)

@@ -166,7 +166,6 @@ def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
     infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
     if not infos:
         return
-    shift = [p.clock_offset for p in trace.processes]
-    begins = sorted(max(info.first_time + shift[info.process], 0) for info in infos)
+    begins = sorted(info.first_time for info in infos)
     edges = sorted({*begins[::_WINDOW_BLOCKS], trace.end + 1})
     yield from pairwise(edges)

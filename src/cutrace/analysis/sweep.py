@@ -158,8 +158,7 @@ class Sweep:
         self, trace: Trace, process: int, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True
     ) -> None:
         self._infos, self._joins = infos, joins
-        self._shift = trace.processes[process].clock_offset
-        self._readers = {name: InOrder(trace, name, blocks, self._shift) for name, blocks in infos.items()}
+        self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
         self._calls = LatestCalls(_REMEMBERED_BITS)
         self._stream_keys = Keys(3)
         self.streams: list[Stream] = []
@@ -175,9 +174,7 @@ class Sweep:
 
     def _edges(self) -> list[int]:
         """Where windows end: at the begins of blocks, so that each window has about as many rows."""
-        infos = sorted(
-            (max(info.first_time + self._shift, 0), info.rows) for infos in self._infos.values() for info in infos
-        )
+        infos = sorted((info.first_time, info.rows) for infos in self._infos.values() for info in infos)
         edges: list[int] = []
         rows = 0
         for time, more in infos:
@@ -231,10 +228,10 @@ def blocks_by_process(trace: Trace, tables: Sequence[str]) -> list[dict[str, lis
 class InOrder:
     """The rows of one table in the order in which they begin, of the blocks of one process."""
 
-    def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo], shift: int = 0) -> None:
+    def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo]) -> None:
         self._trace, self._table = trace, TABLES[table]
         self._order = count()
-        self._waiting = [_Waiting(max(info.first_time + shift, 0), next(self._order), info) for info in infos]
+        self._waiting = [_Waiting(info.first_time, next(self._order), info) for info in infos]
         heapq.heapify(self._waiting)
         self._live: list[_Live] = []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ..outputs import create, size_of, unwritable
+from ..outputs import replacing, size_of
 from ..units import format_size, printable
 
 
@@ -33,15 +33,11 @@ def put(pieces: Iterable[str], output: Path | None) -> None:
             # Python would complain once more when it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    temporary = output.with_name(f".{output.name[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        with os.fdopen(create(temporary), "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            file.writelines(pieces)
-        temporary.replace(output)
-    except OSError as error:
-        raise unwritable(output, error) from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        replacing(output) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        file.writelines(pieces)
 
 
 def terminal_width() -> int | None:

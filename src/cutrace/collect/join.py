@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CutraceError
-from ..outputs import append, check_output, unwritable
+from ..outputs import check_output, concatenate, replacing, unwritable
 
 _CAPTURE = ".bin"
 _HEADER_SIZE = 64
@@ -153,7 +153,7 @@ def started(path: Path) -> int:
 
 
 def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False) -> None:
-    """Make ``output`` (mode 0600) out of ``parts``, in the order of their start, replacing it in one step; ``redacted``
+    """Make ``output`` out of ``parts``, in the order of their start, replacing it in one step; ``redacted``
     as :func:`cutrace.runbin.redaction.redact` says.
 
     With ``moving`` the parts are used up: a single one is renamed. Without it they are only read, as far as
@@ -170,27 +170,12 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = 
         for part in parts if moving else ():
             part.unlink(missing_ok=True)
         return
-    try:
+    with replacing(output) as temporary:
         if moving and len(parts) == 1:
-            parts[0].chmod(0o600)
-            parts[0].replace(output)
-            return
-        # mkstemp: mode 0600, and a name that no other recording into the same file has.
-        fd, temporary = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
-        try:
-            for part in sorted(parts, key=lambda p: (started(p), p.name)):
-                with part.open("rb") as source:
-                    append(source.fileno(), fd)
-            os.close(fd)
-            fd = -1
-            Path(temporary).replace(output)
-        except BaseException:
-            if fd >= 0:
-                os.close(fd)
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise unwritable(output, error) from None
+            parts[0].replace(temporary)
+        else:
+            with temporary.open("wb") as file:
+                concatenate(sorted(parts, key=lambda p: (started(p), p.name)), file)
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)

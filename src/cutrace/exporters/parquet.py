@@ -194,7 +194,6 @@ def _write_processes(trace: Trace, folder: Path) -> None:
         "host": [_text(p.host) for p in trace.processes],
         "boot_id": [_text(p.boot_id) for p in trace.processes],
         "command": pa.array([[_text(word) for word in p.command] for p in trace.processes], pa.list_(pa.string())),
-        "clock_offset": pa.array([p.clock_offset for p in trace.processes], pa.int64()),
         "description": [json.dumps(p.info) for p in trace.processes],
     }
     table = pa.table(columns).replace_schema_metadata(_metadata("processes", doc))

@@ -263,9 +263,7 @@ def _utc(ns: int) -> str:
 
 
 def _description(process: Process) -> dict[str, object]:
-    # A process whose times were shifted is on the clock of the first one now, which has another boot.
-    left = ("tables", "boot_id") if process.clock_offset else ("tables",)
-    return {key: value for key, value in process.info.items() if key not in left}
+    return {key: value for key, value in process.info.items() if key != "tables"}
 
 
 def _listed(values: np.ndarray) -> list[object]:
@@ -382,12 +380,6 @@ def _id_parts(database: Database, rows: np.ndarray) -> dict[str, Values]:
     return {"hwId": keys >> 56 & 0xFF, "vmId": keys >> 48 & 0xFF, "processId": keys >> THREAD_BITS & THREADS}
 
 
-def _clocks(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    # Times of the database are all on the clock of the first process.
-    offsets = np.array([process.clock_offset for process in database.trace.processes], np.int64)
-    return {"boottime": rows["boottime"].astype(np.int64) + offsets[rows["process"]]}
-
-
 _MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
     nsys.KERNELS: _kernels,
     nsys.MEMCPYS: _copies,
@@ -402,7 +394,6 @@ _MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
     nsys.DEVICES: _devices,
     nsys.CONTEXTS: _id_parts,
     nsys.STREAMS: _id_parts,
-    nsys.own("clocks"): _clocks,
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Literal, Protocol, cast
 import numpy as np
 
 from ..errors import BadCapture
-from ..outputs import append
+from ..outputs import concatenate
 from ..runbin import LOSS_REASONS, TABLES, Writer
 
 #: How much of a file (bytes, unpacked) is looked at to find its format.
@@ -225,10 +225,9 @@ class Import:
             # Not opened for appending: the kernel does not copy into such files.
             with paths[0].open("r+b") as whole:
                 whole.seek(0, os.SEEK_END)
-                for path in paths[1:]:
-                    with path.open("rb") as part:
-                        append(part.fileno(), whole.fileno())
-                    path.unlink()
+                concatenate(paths[1:], whole)
+            for path in paths[1:]:
+                path.unlink()
         return paths[0]
 
     def discard(self) -> None:

@@ -150,7 +150,10 @@ class _Folder:
         try:
             table = parquet.read_table(path, page_checksum_verification=True)
             version = (table.schema.metadata or {}).get(b"cutrace.schema", b"?").decode("utf-8", "replace")
-            columns = table.select(["description", "pid", "clock_offset"]).to_pydict()
+            columns = table.select(["description", "pid"]).to_pydict()
+            # Files of earlier versions: what was added to the times of each process.
+            shifted = "clock_offset" in table.column_names
+            offsets = table.column("clock_offset").to_pylist() if shifted else [0] * len(table)
         except _damaged() as error:
             raise BadCapture(f"cannot read {path}: {error}. Convert the capture again.") from None
         if version != _SCHEMA:
@@ -159,7 +162,7 @@ class _Folder:
                 "install the version of cutrace that wrote it, or a newer one."
             )
         found = []
-        for index, (description, pid, offset) in enumerate(zip(*columns.values(), strict=True)):
+        for index, (description, pid, offset) in enumerate(zip(*columns.values(), offsets, strict=True)):
             number = pid if type(pid) is int and 0 <= pid < 1 << 32 else 0
             shift = offset if type(offset) is int and abs(offset) < 1 << 62 else 0
             found.append(_Process(self._out.restored(index, _object(description), number), shift))

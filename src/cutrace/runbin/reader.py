@@ -181,6 +181,13 @@ class Reader:
             self._note(Damage(0, 0, f"{missing[p]} blocks of process {p} are missing"))
 
     @property
+    def recordings(self) -> list[tuple[int, int]]:
+        """The instance and the pid of each process, which no other recording has."""
+        first = np.unique(self.process_of, return_index=True)[1]
+        pairs: list[tuple[int, int]] = self.headers[["instance", "pid"]][first].tolist()
+        return pairs
+
+    @property
     def damage(self) -> tuple[Damage, ...]:
         """What could not be used so far; a damaged payload is found when it is read."""
         return tuple(self._damage)
@@ -216,6 +223,11 @@ class Reader:
     def table(self, index: int) -> Table:
         """The table that a block with this index holds rows of; KeyError for a block without rows of a table."""
         return _BY_NUMBER[int(self.headers["kind"][index])]
+
+    @staticmethod
+    def table_of(kind: int) -> Table | None:
+        """The table whose rows blocks of a kind hold, None for other blocks and tables of newer versions."""
+        return _BY_NUMBER.get(kind)
 
     def indices(self, kind: int) -> np.ndarray:
         """Indices of the blocks of one kind, in the order of the file."""
@@ -290,19 +302,24 @@ class Reader:
     def _note(self, what: Damage) -> None:
         self._damage[what] = None
 
-    def _merge_process(self, index: int) -> None:
+    def description(self, index: int) -> dict[str, Any] | None:
+        """What a process block says; None when it is damaged."""
         data = self.payload(index)
         if data is None:
-            return
+            return None
         info = (_described_before if len(data) <= _REMEMBERED else _described)(data)
+        if info is None:
+            self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
+        return info
+
+    def _merge_process(self, index: int) -> None:
+        info = self.description(index)
         if info is not None:
             process = self.processes[int(self.process_of[index])]
             if "tables" in info:  # a file of the process begins here: the end of the one before it is not its own
                 process.pop("ended", None)
                 self._beginnings.add(index)
             process.update((key, value) for key, value in info.items() if _sound(key, value))
-        else:
-            self._note(Damage(int(self.offsets[index]), len(data), "process block that is not a JSON object"))
 
     def _layouts_of(self, info: dict[str, Any]) -> dict[str, Layout]:
         """The layouts that a process declares; this version's own where its process block was lost."""

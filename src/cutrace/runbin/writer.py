@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..outputs import create, unwritable
 from .blocks import pack_header, padded
-from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, schema
+from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
 
 #: Rows are written in blocks of about this many bytes.
 BLOCK_BYTES = 1 << 20
@@ -21,9 +22,10 @@ BLOCK_BYTES = 1 << 20
 class Writer:
     """Writes one process of a capture to ``path``.
 
-    The file has a temporary name until :meth:`close` renames it; leaving a ``with`` block by an exception
-    removes it. ``info`` is the process description (docs/run-bin.md lists the keys); ``pid``, ``host`` and
-    ``command`` are the ones most callers give. Raises :class:`CutraceError` when the file cannot be written.
+    The file has a temporary name until :meth:`close` renames it; leaving a ``with`` block by an exception removes it.
+    With ``file``, an open file of the caller, blocks are appended to that. ``info`` is the process description
+    (docs/run-bin.md lists the keys); ``pid``, ``host`` and ``command`` are the ones most callers give. Raises
+    :class:`CutraceError` when the file cannot be written.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Writer:
         instance: int | None = None,
         host: str = "",
         command: list[str] | None = None,
+        file: BinaryIO | None = None,
         **info: Any,
     ) -> None:
         self.path = Path(path)
@@ -46,8 +49,9 @@ class Writer:
         self._new_strings: list[tuple[int, bytes]] = []
         self._launch_ids: dict[tuple[int, ...], int] = {}
         self._function_ids: dict[tuple[int, ...], int] = {}
+        self._owned = file is None
         try:
-            self._file = os.fdopen(create(self._part), "wb")
+            self._file: BinaryIO = os.fdopen(create(self._part), "wb") if file is None else file
         except OSError as error:
             raise unwritable(self.path, error) from None
         self.process(
@@ -94,7 +98,7 @@ class Writer:
         step = max(1, BLOCK_BYTES // layout.row_size)
         for at in range(0, len(rows), step):
             part = rows[at : at + step]
-            first, last = _span(part, layout.start_field, layout.end_field)
+            first, last = span(part, layout)
             payload = part.view(np.uint8).data
             self._block(layout.number, payload, rows=len(part), row_size=layout.row_size, first=first, last=last)
 
@@ -104,6 +108,8 @@ class Writer:
         self._write_strings()
         if in_order:
             self.process({"ended": self._last})
+        if not self._owned:
+            return
         try:
             self._file.close()
             self._part.replace(self.path)
@@ -112,9 +118,10 @@ class Writer:
             raise unwritable(self.path, error) from None
 
     def discard(self) -> None:
-        """Drop what was written."""
-        self._file.close()
-        self._part.unlink(missing_ok=True)
+        """Drop what was written; a file of the caller is left as it is."""
+        if self._owned:
+            self._file.close()
+            self._part.unlink(missing_ok=True)
 
     def __enter__(self) -> Writer:
         return self
@@ -144,8 +151,7 @@ class Writer:
                 size += 8 + len(self._new_strings[taken][1])
                 taken += 1
             part, self._new_strings = self._new_strings[:taken], self._new_strings[taken:]
-            pairs = np.array([(number, len(data)) for number, data in part], "<u4")
-            self._block(STRINGS_BLOCK, pairs.tobytes() + b"".join(data for _, data in part), rows=len(part))
+            self._block(STRINGS_BLOCK, pack_strings(part), rows=len(part))
 
     def _block(
         self, kind: int, payload: bytes | memoryview, *, rows: int, row_size: int = 0, first: int = 0, last: int = 0
@@ -164,8 +170,15 @@ class Writer:
         self._last = max(self._last, last)
 
 
-def _span(rows: np.ndarray, start: str | None, end: str | None) -> tuple[int, int]:
+def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
+    """The payload of a strings block: the id and the length of each text, then the texts."""
+    pairs = np.array([(number, len(text)) for number, text in texts], "<u4")
+    return pairs.tobytes() + b"".join(text for _, text in texts)
+
+
+def span(rows: np.ndarray, table: Table) -> tuple[int, int]:
     """Smallest known start and largest known end of the rows, 0 for unknown."""
+    start, end = table.start_field, table.end_field
     if start is None or end is None or not len(rows):
         return 0, 0
     known = rows[start][rows[start] > 0]

@@ -6,9 +6,12 @@ lead of one over the other places a machine's BOOTTIME on the wall clock, and tw
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+
+from .rows import TIMES, copied
 
 # A wall clock is slewed by half a millisecond a second at most: what looks steeper is no drift.
 _STEEPEST = 500e-6
@@ -19,6 +22,8 @@ _LEAST_READING = 1_000
 _FEWEST = 3
 #: A wall clock that was set while it was read (ns).
 STEP = 1_000_000
+# Clocks of machines lie no 146 years (ns) apart: snapshots that say so are wrong.
+_FARTHEST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,17 @@ def lead(snapshots: np.ndarray) -> Lead | None:
 class Alignment:
     """What to add to one machine's BOOTTIME so that it is another's: ``offset`` ns, and ``drift`` ns for each ns since
     ``at``. ``error`` (ns) is what the reading of the clocks leaves open; None where nothing is known. How far the wall
-    clocks of the machines are apart is in no snapshot."""
+    clocks of the machines are apart is in no snapshot. ``stepped`` when the machine's wall clock was set meanwhile."""
 
     offset: int = 0
     drift: float = 0.0
     at: int = 0
     error: int | None = 0
+    stepped: bool = False
 
     def moved(self, times: np.ndarray) -> np.ndarray:
         """Times (ns, unsigned) on the other clock. Those that are not known stay as they are."""
-        if not self.offset and not self.drift:
+        if not self.moves:
             return times
         known = (times > 0) & (times < np.uint64(1 << 63))
         signed = times.astype(np.int64)
@@ -79,9 +85,28 @@ class Alignment:
             shift = self.offset + np.rint((signed - self.at).astype(np.float64) * self.drift).astype(np.int64)
         return np.where(known, (signed + shift).astype(np.uint64), times)
 
+    def moved_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of any table with their times on the other clock; themselves where nothing moves."""
+        names = [name for name in TIMES if name in (rows.dtype.names or ())]
+        if not names or not self.moves:
+            return rows
+        moved = copied(rows)
+        for name in names:
+            moved[name] = self.moved(rows[name])
+        return moved
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes any time."""
+        return bool(self.offset or self.drift)
+
     def moment(self, time: int) -> int:
         """One time on the other clock."""
         return time + self.offset + round((time - self.at) * self.drift)
+
+
+#: The alignment of the reference with itself.
+NOWHERE = Alignment()
 
 
 def aligned(own: Lead, reference: Lead) -> Alignment:
@@ -89,4 +114,39 @@ def aligned(own: Lead, reference: Lead) -> Alignment:
     apart = own.at + own.ns - reference.at - reference.ns
     correction = round(-reference.drift * apart / (1 + reference.drift))
     drift = (own.drift - reference.drift) / (1 + reference.drift)
-    return Alignment(own.ns - reference.ns + correction, drift, own.at, own.error + reference.error)
+    return Alignment(own.ns - reference.ns + correction, drift, own.at, own.error + reference.error, own.stepped)
+
+
+def alignments(snapshots: Mapping[str, np.ndarray], begins: Mapping[str, int]) -> tuple[str, dict[str, Alignment]]:
+    """The boot that all times are to count from, and for each boot how its times become that one's.
+
+    ``snapshots`` has rows of ``clocks`` for each boot, in the order of the file, and ``begins`` the first time (ns) of
+    boots with records. The first boot is the reference, unless another one's records would then lie before its zero. A
+    boot without snapshots is put where the reference begins.
+    """
+    leads = {boot: lead(rows) for boot, rows in snapshots.items()}
+    reference = next(iter(leads))
+    found = _toward(reference, leads, begins)
+    if any(found[boot].moment(first) <= 0 for boot, first in begins.items()):
+        booted = {boot: known.ns for boot, known in leads.items() if known is not None}
+        if booted:
+            reference = min(booted, key=lambda boot: booted[boot])
+            found = _toward(reference, leads, begins)
+    return reference, found
+
+
+def _toward(reference: str, leads: Mapping[str, Lead | None], begins: Mapping[str, int]) -> dict[str, Alignment]:
+    target = leads[reference]
+
+    def one(boot: str) -> Alignment:
+        own = leads[boot]
+        if boot == reference:
+            return Alignment()
+        if own is not None and target is not None:
+            found = aligned(own, target)
+            if abs(found.offset) < _FARTHEST:
+                return found
+        offset = begins.get(reference, 0) - begins.get(boot, 0)
+        return Alignment(offset if abs(offset) < _FARTHEST else 0, error=None)
+
+    return {boot: one(boot) for boot in leads}

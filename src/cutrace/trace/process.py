@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-import numpy as np
-
-# Clocks of machines lie no 146 years (ns) apart: snapshots that say so are wrong, and not to be calculated with.
-_FARTHEST = 1 << 62
+from .alignment import NOWHERE, Alignment
 
 
 @dataclass(frozen=True)
@@ -18,8 +14,8 @@ class Process:
     """One recorded process.
 
     ``index`` is what the ``process`` field of rows holds. ``info`` is the whole process description of the file
-    (docs/run-bin.md lists its keys). ``clock_offset`` (ns) was added to the times of its rows, so that all
-    processes of the trace share the clock of the first one; it is 0 for processes of the same boot.
+    (docs/run-bin.md lists its keys). ``alignment`` moved the times of its rows, so that all processes of the trace
+    share one clock; ``info["clock_of"]`` then names that clock. It moves nothing where the processes share a boot.
     """
 
     index: int
@@ -29,7 +25,7 @@ class Process:
     boot_id: str
     command: tuple[str, ...]
     info: dict[str, Any] = field(repr=False)
-    clock_offset: int = 0
+    alignment: Alignment = NOWHERE
 
     @property
     def complete(self) -> bool:
@@ -44,8 +40,9 @@ class Process:
         return int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else 100
 
 
-def describe(index: int, pid: int, info: dict[str, Any], clock_offset: int) -> Process:
-    """A process from its description in the file, of which no key is certain to be there or of its type."""
+def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str) -> Process:
+    """A process from its description in the file, of which no key is certain to be there or of its type. ``clock`` is
+    the boot that the times of the trace count from."""
     command = info.get("command")
     words = tuple(str(word) for word in command) if isinstance(command, list) else ()
     executable = info.get("executable")
@@ -61,8 +58,8 @@ def describe(index: int, pid: int, info: dict[str, Any], clock_offset: int) -> P
         host=str(info.get("host", "")),
         boot_id=str(info.get("boot_id", "")),
         command=words,
-        info=info,
-        clock_offset=clock_offset,
+        info=info | {"clock_of": clock} if alignment != NOWHERE else info,
+        alignment=alignment,
     )
 
 
@@ -70,28 +67,3 @@ def clock_of(info: dict[str, Any]) -> str:
     """Which boot of which machine the clock of a process's times counts from, by its description: its own, or that of
     the capture it was merged into."""
     return str(info.get("clock_of") or info.get("boot_id", ""))
-
-
-def clock_offsets(infos: Sequence[dict[str, Any]], clocks: Sequence[np.ndarray]) -> list[int]:
-    """What to add to each process's BOOTTIME (ns) so that it is the first process's.
-
-    Processes of one boot of one machine share the clock as it is. Others are aligned through REALTIME, by the
-    median of their clock snapshots (``clocks``: rows of that table for each process); one without snapshots stays
-    as it is.
-    """
-
-    def lead(rows: np.ndarray) -> int | None:
-        if not len(rows):
-            return None
-        leads = rows["realtime"].astype(np.int64) - rows["boottime"].astype(np.int64)
-        # The leads themselves have too many digits for a float.
-        return int(leads[0]) + int(np.median(leads - leads[0]))
-
-    reference = lead(clocks[0]) if clocks else None
-    offsets = []
-    for info, rows in zip(infos, clocks, strict=True):
-        same = clock_of(info) == clock_of(infos[0])
-        own = None if same else lead(rows)
-        offset = 0 if own is None or reference is None else own - reference
-        offsets.append(offset if abs(offset) < _FARTHEST else 0)
-    return offsets

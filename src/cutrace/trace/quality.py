@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..runbin.blocks import Damage
+from ..runbin.blocks import BlockInfo, Damage
 
 if TYPE_CHECKING:
     from .process import Process
@@ -97,55 +97,54 @@ class Quality:
 def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     """Compare the start of all GPU work with the start of its API call, table by table.
 
-    Streams over the blocks with bounded memory: launches are remembered in a ring by correlation id, so a row whose
-    launch is more than a million launches away in the file is not checked.
+    Streams over the blocks of one process after the other with bounded memory: launches are remembered in a ring by
+    correlation id, so a row whose launch is more than a million launches away is not checked.
     """
+    calls = _by_process(trace, "api_calls")
     out = {}
     for table in GPU_WORK:
-        infos = trace.block_infos(table)
-        if not infos:
-            continue
         checked = count = largest = 0
-        launches = _Launches(trace)
-        for info, rows in zip(infos, trace.blocks(table), strict=True):
-            launches.read_until(info.last_time)
-            lead = launches.lead(rows)
-            checked += len(lead)
-            early = lead[lead > 0]
-            count += len(early)
-            largest = max(largest, int(early.max())) if len(early) else largest
+        for process, infos in _by_process(trace, table).items():
+            launches = _Launches(trace, calls.get(process, []))
+            for info in sorted(infos, key=lambda info: info.last_time):
+                launches.read_until(info.last_time)
+                lead = launches.lead(trace.block(info)[0])
+                early = lead[lead > 0]
+                checked, count = checked + len(lead), count + len(early)
+                largest = max(largest, int(early.max(initial=0)))
         if checked:
             out[table] = EarlyStart(checked, count, largest)
     return out
 
 
-class _Launches:
-    """The start of recent API calls by correlation id."""
+def _by_process(trace: Trace, table: str) -> dict[int, list[BlockInfo]]:
+    infos: dict[int, list[BlockInfo]] = {}
+    for info in trace.block_infos(table):
+        infos.setdefault(info.process, []).append(info)
+    return infos
 
-    def __init__(self, trace: Trace) -> None:
-        self._infos = iter(trace.block_infos("api_calls"))
-        self._blocks = trace.blocks("api_calls")
-        self._next = next(self._infos, None)
-        self._key = np.zeros(_REMEMBERED, np.uint64)
-        self._start = np.zeros(_REMEMBERED, np.uint64)
+
+class _Launches:
+    """The start of recent API calls of a process by correlation id."""
+
+    def __init__(self, trace: Trace, infos: list[BlockInfo]) -> None:
+        self._trace = trace
+        self._unread = sorted(infos, key=lambda info: -info.first_time)
+        size = min(_REMEMBERED, 1 << sum(info.rows for info in infos).bit_length())
+        self._mask = np.uint32(size - 1)
+        self._correlation, self._start = np.zeros(size, np.uint32), np.zeros(size, np.uint64)
 
     def read_until(self, time: int) -> None:
-        while self._next is not None and self._next.first_time <= time:
-            rows = next(self._blocks)
-            slot = rows["correlation"] & np.uint32(_REMEMBERED - 1)
+        while self._unread and self._unread[-1].first_time <= time:
+            rows = self._trace.block(self._unread.pop())[0]
+            slot = rows["correlation"] & self._mask
             # Runtime calls come around the driver calls they make under the same id: the later, outer one stays.
-            self._key[slot] = _key(rows)
+            self._correlation[slot] = rows["correlation"]
             self._start[slot] = rows["start"]
-            self._next = next(self._infos, None)
 
     def lead(self, rows: np.ndarray) -> np.ndarray:
         """How far (ns, signed) each row whose launch is remembered starts before it."""
-        slot = rows["correlation"] & np.uint32(_REMEMBERED - 1)
-        known = self._key[slot] == _key(rows)
+        slot = rows["correlation"] & self._mask
+        known = (self._correlation[slot] == rows["correlation"]) & (rows["correlation"] != 0)
         lead: np.ndarray = self._start[slot[known]].astype(np.int64) - rows["start"][known].astype(np.int64)
         return lead
-
-
-def _key(rows: np.ndarray) -> np.ndarray:
-    key: np.ndarray = (rows["process"].astype(np.uint64) + np.uint64(1)) << np.uint64(32) | rows["correlation"]
-    return key

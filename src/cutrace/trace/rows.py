@@ -11,12 +11,8 @@ from ..runbin.layout import Table
 #: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
 LATEST = np.uint64((1 << 63) - 1)
 
-
-def shifted(times: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Times of headers on the clock of the trace, in signed integers: those beyond the latest as the latest."""
-    latest = np.int64(LATEST) - np.maximum(shift, 0)
-    moved: np.ndarray = np.minimum(times, latest.astype(np.uint64)).astype(np.int64) + shift
-    return moved
+#: Fields that hold a time on the BOOTTIME clock.
+TIMES = ("start", "end", "time", "boottime")
 
 
 def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:

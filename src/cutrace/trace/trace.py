@@ -12,7 +12,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -25,11 +25,12 @@ from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
+from .alignment import Alignment, alignments
 from .ids import IdMap
 from .imported import Imported, imported
-from .process import Process, clock_of, clock_offsets, describe
+from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
-from .rows import apart, by_value, copied, joined, shifted, unknown_times
+from .rows import LATEST, TIMES, apart, by_value, copied, joined, unknown_times
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -184,9 +185,13 @@ class Trace:
             yield self._split(index)[0]
 
     def block_infos(self, name: str, start: int | None = None, end: int | None = None) -> list[BlockInfo]:
-        """What the headers of the blocks that :meth:`blocks` yields say, in the same order. Their times are on the
-        clock of the process that wrote them."""
-        return [self._reader.block(i) for i in self._within(name, start, end).tolist()]
+        """What the headers of the blocks that :meth:`blocks` yields say, in the same order, with times of the trace."""
+        indices = self._within(name, start, end)
+        infos = [self._reader.block(i) for i in indices.tolist()]
+        if not self._moves:
+            return infos
+        times = (each[indices].clip(0).tolist() for each in self._block_times)
+        return [replace(i, first_time=a, last_time=b) for i, a, b in zip(infos, *times, strict=True)]
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         """The rows of one block of :meth:`block_infos`: those with known times, and the others."""
@@ -205,7 +210,7 @@ class Trace:
         infos = self._reader.processes
         first = np.unique(self._reader.process_of, return_index=True)[1].tolist()
         return tuple(
-            describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._clock_offsets[p])
+            describe(p, int(self._reader.headers["pid"][first[p]]), infos[p], self._alignments[p], self.clock)
             for p in range(len(infos))
         )
 
@@ -315,9 +320,7 @@ class Trace:
         indices = self._indices(name)
         if (start is None and end is None) or not len(indices) or TABLES[name].start_field is None:
             return indices
-        headers = self._reader.headers[indices]
-        shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[indices]]
-        first, last = (shifted(headers[f], shift) for f in ("first_time", "last_time"))
+        first, last = (times[indices] for times in self._block_times)
         inside = np.ones(len(indices), bool)
         if start is not None:
             inside &= last >= start
@@ -388,12 +391,9 @@ class Trace:
                 resolver = self._map(f.type, process)
                 if not resolver.keeps(ids):
                     changes[f.name] = resolver.apply(ids)
-        shift = self._clock_offsets[process]
-        if shift:
-            for f in table.fields:
-                if f.name in ("start", "end", "time"):
-                    times = rows[f.name]
-                    changes[f.name] = np.where(times > 0, (times.astype(np.int64) + shift).astype(np.uint64), 0)
+        alignment = self._alignments[process]
+        if alignment.moves:
+            changes |= {name: alignment.moved(rows[name]) for name in TIMES if name in table.offsets}
         if changes:
             rows = copied(rows)
             for name, values in changes.items():
@@ -452,24 +452,63 @@ class Trace:
         return _Interned(unique, [IdMap.build(local[c], to[c]) for c in chosen])
 
     @cached_property
-    def _clock_offsets(self) -> list[int]:
-        infos = self._reader.processes
-        if len({clock_of(info) for info in infos}) <= 1:
-            return [0] * len(infos)
-        snapshots: list[list[np.ndarray]] = [[] for _ in infos]
+    def _clocks(self) -> tuple[str, list[Alignment]]:
+        """The boot that times count from, and how the times of each process become that one's."""
+        reader = self._reader
+        boots = [clock_of(info) for info in reader.processes]
+        if len(set(boots)) <= 1:
+            return boots[0] if boots else "", [Alignment()] * len(boots)
+        snapshots: dict[str, list[np.ndarray]] = {boot: [] for boot in boots}
         for index in self._indices("clocks").tolist():
-            snapshots[int(self._reader.process_of[index])].append(self._reader.read(index))
-        return clock_offsets(infos, [joined(TABLES["clocks"], rows) for rows in snapshots])
+            snapshots[boots[int(reader.process_of[index])]].append(reader.read(index))
+        timed = self._timed & (reader.headers["first_time"] > 0)
+        begins: dict[str, int] = {}
+        for process, first in zip(
+            reader.process_of[timed].tolist(), reader.headers["first_time"][timed].tolist(), strict=True
+        ):
+            begins[boots[process]] = min(begins.get(boots[process], first), first)
+        rows = {boot: joined(TABLES["clocks"], parts) for boot, parts in snapshots.items()}
+        clock, found = alignments(rows, begins)
+        return clock, [found[boot] for boot in boots]
+
+    @property
+    def clock(self) -> str:
+        """The boot of the machine whose BOOTTIME the times of the trace are."""
+        return self._clocks[0]
+
+    @property
+    def _alignments(self) -> list[Alignment]:
+        return self._clocks[1]
+
+    @cached_property
+    def _moves(self) -> bool:
+        return any(alignment.moves for alignment in self._alignments)
+
+    @cached_property
+    def _timed(self) -> np.ndarray:
+        """Which blocks hold rows with times."""
+        return np.isin(self._reader.headers["kind"], [t.number for t in TABLES.values() if t.start_field])
+
+    @cached_property
+    def _block_times(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first and last time of each block, as signed integers; times beyond the latest are the latest."""
+        headers, process_of = self._reader.headers, self._reader.process_of
+        both = [np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")]
+        if self._moves:
+            of_process = by_value(process_of, range(len(self._alignments)))
+            for times in both:
+                known = times < LATEST >> np.uint64(1)  # moving the others could pass the latest
+                for alignment, at in zip(self._alignments, of_process, strict=True):
+                    times[at] = np.where(known[at], alignment.moved(times[at]), LATEST)
+        first, last = (times.view(np.int64) for times in both)
+        return first, last
 
     @cached_property
     def _span(self) -> tuple[int, int]:
-        timed = [t.number for t in TABLES.values() if t.start_field]
-        headers = self._reader.headers
-        chosen = np.isin(headers["kind"], timed) & (headers["first_time"] > 0)
+        chosen = self._timed & (self._reader.headers["first_time"] > 0)
         if not chosen.any():
             return 0, 0
-        shift = np.array(self._clock_offsets, np.int64)[self._reader.process_of[chosen]]
-        first, last = (shifted(headers[f][chosen], shift) for f in ("first_time", "last_time"))
+        first, last = (times[chosen] for times in self._block_times)
         start = max(int(first.min()), 0)
         return start, max(int(last.max()), start)
 

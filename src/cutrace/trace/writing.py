@@ -6,8 +6,6 @@ are written when the first row needs them and numbered anew: what nothing refers
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..outputs import append, check_output, unwritable
+from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import LOSS_REASONS, TABLES, Table
 from ..runbin.writer import Writer
@@ -27,7 +25,6 @@ from .trace import Trace
 Progress = Callable[[int, int], None]
 
 _UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
-_TIMES = ("start", "end", "time")
 
 
 def write(
@@ -41,7 +38,7 @@ def write(
     """Write the part of a trace that ``selection`` wants (None: all of it) to the capture ``path``, in one step.
 
     Every process that is wanted is in it with its description, to which ``notes`` are added, and its facts; its times
-    are on its own clock, as in the original. What could not be read of the original is among the losses of the new one.
+    are those of the trace. What could not be read of the original is among the losses of the new one.
     Returns how many rows are events, not facts. Raises :class:`CutraceError` when the file cannot be written.
     """
     check_output(path)
@@ -52,30 +49,19 @@ def write(
         infos[info.process].append(info)
     wanted = [p for p in trace.processes if selection.processes is None or p.index in selection.processes]
     total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-            whole = Path(folder, "0.bin")
-            for number, process in enumerate(wanted):
-                one = Path(folder, f"{number}.bin")
-                with _Process(trace, process, one, notes) as out:
-                    for info in infos[process.index]:
-                        rows = part.block(info)
-                        out.rows(TABLES[info.table or ""], rows)
-                        events += 0 if info.table in FACTS else len(rows)
-                        done += 1
-                        if progress is not None:
-                            progress(done, total)
-                    if number == len(wanted) - 1:
-                        # Known only when everything was read.
-                        out.damage()
-                if number:
-                    with one.open("rb") as source, whole.open("r+b") as target:
-                        target.seek(0, os.SEEK_END)
-                        append(source.fileno(), target.fileno())
-                    one.unlink()
-            whole.replace(path)
-    except OSError as error:
-        raise unwritable(path, error) from None
+    with replacing(path) as temporary, temporary.open("wb") as whole:
+        for process in wanted:
+            with _Process(trace, Writer(path, file=whole, **_description(process, notes))) as out:
+                for info in infos[process.index]:
+                    rows = part.block(info)
+                    out.rows(TABLES[info.table or ""], rows)
+                    events += 0 if info.table in FACTS else len(rows)
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
+                if process is wanted[-1]:
+                    # Known only when everything was read.
+                    out.damage()
     return events
 
 
@@ -90,9 +76,8 @@ def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
 class _Process:
     """Writes the rows of one process with ids of its own."""
 
-    def __init__(self, trace: Trace, process: Process, path: Path, notes: tuple[str, ...]) -> None:
-        self._trace, self._process = trace, process
-        self._writer = Writer(path, **_description(process, notes))
+    def __init__(self, trace: Trace, writer: Writer) -> None:
+        self._trace, self._writer = trace, writer
         # By id of the trace; 0 for what has not been needed yet.
         self._strings = np.zeros(len(trace.strings), np.uint32)
         self._launches = np.zeros(len(trace.launches), np.uint32)
@@ -123,9 +108,6 @@ class _Process:
                 changes[f.name] = self._interned("functions", self._functions, rows[f.name])
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
-            elif f.name in _TIMES and self._process.clock_offset:
-                own = (rows[f.name].astype(np.int64) - self._process.clock_offset).astype(np.uint64)
-                changes[f.name] = np.where(rows[f.name] > 0, own, 0)
         changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
         if changes and not rows.flags.writeable:
             rows = copied(rows)

@@ -19,7 +19,7 @@ _CUDA = ("kernels", "memcpys", "memsets", "api_calls", "synchronizations", "devi
 
 def offset_of(trace: Trace) -> int:
     """What an import added to the times of the file (ns); 0 where processes differ in that."""
-    told = {process.info.get("time_offset_ns", 0) for process in trace.processes if not process.clock_offset}
+    told = {process.info.get("time_offset_ns", 0) for process in trace.processes if not process.alignment.moves}
     offset = told.pop() if len(told) == 1 else 0
     return offset if isinstance(offset, int) and abs(offset) < 2**62 else 0
 

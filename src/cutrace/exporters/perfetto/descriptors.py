@@ -353,7 +353,7 @@ def _packet(output: Output, values: dict[str, Any]) -> None:
 def _clocks(trace: Trace) -> list[dict[int, int]]:
     """Snapshots of the machine's clocks, as far as they are on the clock of the trace."""
     here = trace.processes[0].boot_id
-    shifted = [p.index for p in trace.processes if p.clock_offset or p.boot_id != here]
+    shifted = [p.index for p in trace.processes if p.alignment.moves or p.boot_id != here]
     rows = trace.clocks[~np.isin(trace.clocks["process"], shifted)]
     fields = {BOOTTIME: "boottime", MONOTONIC: "monotonic", MONOTONIC_RAW: "monotonic_raw", REALTIME: "realtime"}
     rows = rows[np.argsort(rows["boottime"], kind="stable")]

@@ -116,7 +116,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             _write_gpu(process, blocks, events, derived)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
             host = HostWriter(blocks, columns, tracks, output)
-            pending = [_Pending(blocks.begin(info), info) for info in blocks.of(process, *_HOST_TABLES)]
+            pending = [_Pending(info.first_time, info) for info in blocks.of(process, *_HOST_TABLES)]
             pending += [_Pending(block.first_time, block) for block in projected.blocks]
             host.write(host_tables.TABLES, pending)
             host.write(host_tables.OPEN_TABLES, blocks.open(process))
@@ -156,16 +156,12 @@ class Blocks:
         self._read: set[int] = set()  # offsets of blocks
         self._open: dict[int, list[_Pending]] = {}
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
-        for info in sorted(infos, key=self.begin):
+        for info in sorted(infos, key=lambda info: info.first_time):
             self._blocks.setdefault((info.table or "", info.process), []).append(info)
 
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
         """The blocks of some tables of a process, those of each table in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
-
-    def begin(self, info: BlockInfo) -> int:
-        """The first time of a block by its header, on the clock of the trace."""
-        return max(info.first_time + self.trace.processes[info.process].clock_offset, 0)
 
     def open(self, process: int) -> list[_Pending]:
         """The blocks read so far that have slices which never ended."""
@@ -226,7 +222,7 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
     taken whole, in the window in which they are read."""
     live: list[GpuBlock] = []
     size, kept = 0, 0
-    ordered = sorted(blocks.of(process, *_GPU_TABLES), key=blocks.begin)
+    ordered = sorted(blocks.of(process, *_GPU_TABLES), key=lambda info: info.first_time)
     for number, info in enumerate(ordered, 1):
         rows = blocks.read(info)
         if len(rows):
@@ -235,7 +231,7 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
         kept += info.payload_size
         if size < GPU_WINDOW and number < len(ordered):
             continue
-        until = blocks.begin(ordered[number]) if number < len(ordered) and kept < GPU_KEPT else NEVER
+        until = ordered[number].first_time if number < len(ordered) and kept < GPU_KEPT else NEVER
         for moment in derived.launches.steps(until) if derived else (NEVER,):
             parts = [block.before(moment) for block in live if block.written < len(block.rows)]
             parts = [part for part in parts if len(part)]

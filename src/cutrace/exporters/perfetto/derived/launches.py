@@ -27,7 +27,6 @@ class LaunchIndex:
 
     def __init__(self, trace: Trace, process: int, infos: list[BlockInfo]) -> None:
         self._trace = trace
-        self._shift = trace.processes[process].clock_offset
         self._unread = deque(infos)
         self._calls = Calls(CALL_BITS)
         # Of the calls that are remembered: when they began and their threads, by block.
@@ -42,9 +41,9 @@ class LaunchIndex:
         calls
         are read, the last one at ``until``."""
         read = 0
-        while self._unread and self._unread[0].first_time + self._shift < until:
+        while self._unread and self._unread[0].first_time < until:
             if read > STEP:
-                yield self._unread[0].first_time + self._shift
+                yield self._unread[0].first_time
                 read = 0
             read += self._read(self._unread.popleft())
         yield until

@@ -59,7 +59,6 @@ class Projection:
         self, trace: Trace, process: int, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
     ) -> None:
         self._trace, self._launches, self._queues, self._spool = trace, launches, queues, spool
-        self._shift = trace.processes[process].clock_offset
         self._unread = deque(infos)
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
@@ -78,7 +77,7 @@ class Projection:
     def advance(self, until: int) -> None:
         """Read the ranges that begin before a moment."""
         read = [self._ranges]
-        while self._unread and self._unread[0].first_time + self._shift < until:
+        while self._unread and self._unread[0].first_time < until:
             known, unknown = self._trace.block(self._unread.popleft())
             still_open = unknown[never_ended(_RANGE.name, unknown)]
             if len(still_open):

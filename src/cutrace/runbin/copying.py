@@ -1,0 +1,61 @@
+"""Copying the blocks of a capture, in this version's layout, with changes to what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .blocks import pack_header, padded
+from .layout import PROCESS_BLOCK, STRINGS_BLOCK, Table, schema
+from .reader import Reader
+from .writer import pack_strings, span
+
+
+class Changes:
+    """Changes nothing. A subclass says what to change; ``process`` is the index of a process in the file."""
+
+    def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
+        """The keys of a process block. Those of a block that begins a file have ``tables``."""
+        return info
+
+    def text(self, text: bytes) -> bytes:
+        """A text of a strings block."""
+        return text
+
+    def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
+        """As many rows of a table as ``rows``, which are read-only."""
+        return rows
+
+
+def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) -> None:
+    """Write blocks (indices) of a capture to a file.
+
+    Damaged blocks and tables that this version does not know are left out. The numbers of the others show the gap.
+    """
+    for index in blocks:
+        header, process = reader.headers[index], int(reader.process_of[index])
+        kind, count, row_size, first, last = int(header["kind"]), int(header["rows"]), 0, 0, 0
+        payload: bytes | None = None
+        if kind == PROCESS_BLOCK:
+            info = reader.description(index)
+            if info is not None:
+                info = changes.description(process, info | ({"tables": schema()} if "tables" in info else {}))
+                payload = json.dumps(info).encode()
+        elif kind == STRINGS_BLOCK:
+            strings = reader.strings(index)
+            if strings is not None:
+                payload = pack_strings([(number, changes.text(text)) for number, text in strings])
+        elif (table := reader.table_of(kind)) is not None:
+            rows = changes.rows(process, table, reader.read(index))
+            if len(rows) == count:
+                payload, row_size = rows.tobytes(), table.row_size
+                first, last = span(rows, table)
+        if payload is not None:
+            head = pack_header(
+                kind, row_size=row_size, rows=count, payload=payload, pid=int(header["pid"]),
+                sequence=int(header["sequence"]), instance=int(header["instance"]), first_time=first, last_time=last,
+            )  # fmt: skip
+            to.write(head + payload + bytes(padded(len(payload)) - len(payload)))
