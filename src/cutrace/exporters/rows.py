@@ -26,3 +26,19 @@ def pieces(trace: Trace, name: str) -> Iterator[Piece]:
         return
     for info in trace.block_infos(name):
         yield Piece(*trace.block(info))
+
+
+def payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """NVTX payloads by the type of value they become, and which rows have one of that type."""
+    kind, bits = rows["payload_type"], np.ascontiguousarray(rows["payload"])
+    low = bits.astype(np.uint32)
+    with np.errstate(invalid="ignore"):  # a payload may be a signalling NaN, and is looked at as all types
+        single = low.view(np.float32).astype(np.float64)
+    return {
+        "is_unsigned": np.isin(kind, (1, 4)),
+        "is_signed": np.isin(kind, (2, 5)),
+        "is_float": np.isin(kind, (3, 6)),
+        "unsigned": np.where(kind == 4, low, bits),
+        "signed": np.where(kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)),
+        "float": np.where(kind == 6, single, bits.view(np.float64)),
+    }

@@ -45,7 +45,7 @@ _CALL = (*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))
 _WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
 _TOTALS = ("Total Allocated", "Total Reserved")
 _NVTX = (
-    *keys("category", "color", "payload", "payload type", "range id", "depth", "source"),
+    *keys("category", "color", "payload", "payload bits", "payload type", "range id", "depth", "source"),
     *keys("domain", want=Want.TEXT),
 )  # fmt: skip
 
@@ -565,7 +565,9 @@ class Kineto:
         rows = np.zeros(int(kept.sum()), TABLES[table].dtype)
         rows["name"], rows["thread"], rows["domain"] = events.names[kept], thread, events.ids("domain")[kept]
         rows["category"], rows["color"] = _u32(events.integers("category"))[kept], _u32(events.integers("color"))[kept]
-        rows["payload"] = events.integers("payload").astype(np.uint64)[kept]
+        # What is no signed integer has its bits beside it.
+        bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
+        rows["payload"] = bits.astype(np.uint64)[kept]
         rows["payload_type"] = events.integers("payload type").astype(np.uint8)[kept]
         self._timeline.leave_arguments(events, np.where(kept, Fate.KEPT, Fate.PHASE))
         return rows, process

@@ -51,6 +51,18 @@ def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
     return unknown if unknown.any() else None
 
 
+#: Tables with rows that can have a begin and no end.
+OPEN_TABLES = ("nvtx_ranges", "host_slices")
+
+
+def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
+    """Which rows of a table begin and never end: all events after their begin touch them."""
+    if name not in OPEN_TABLES:
+        return np.zeros(len(rows), bool)
+    begun: np.ndarray = (rows["end"] == 0) & (rows["start"] > 0) & (rows["start"] <= LATEST)
+    return begun
+
+
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows with known times, and the others."""
     return (rows, rows[:0]) if unknown is None else (chosen(rows, ~unknown), chosen(rows, unknown))

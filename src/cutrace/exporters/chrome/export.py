@@ -1,4 +1,4 @@
-"""The way of a whole trace into a file of trace events, block by block."""
+"""Writing a trace as a file of trace events, block by block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -15,15 +15,12 @@ from ...errors import CutraceError
 from ...outputs import unwritable
 from ...runbin import TABLES
 from ...trace import Trace
+from ...trace.rows import never_ended
 from ..base import Request
-from .arguments import Arguments, dumped
-from .gpu import GpuLines
-from .host import HostLines
-from .ids import Ties
-from .lines import Names, quoted
-from .other import OtherLines
-from .places import WAITS, Places
-from .top import behind, devices_and_more, offset_of
+from .gpu import GpuEvents
+from .host import HostEvents
+from .metadata import devices_and_streams, keys_before, keys_behind, processes_and_threads
+from .shared import Shared
 
 #: gzip's level: the next ones take much longer for little.
 _LEVEL = 5
@@ -31,8 +28,8 @@ _LEVEL = 5
 _GPU = ("kernels", "memcpys", "memsets", "synchronizations", "graph_launches", "gpu_slices")
 _HOST = (
     "api_calls", "nvtx_ranges", "nvtx_marks", "host_slices", "instants", "counters", "flows", "overheads",
+    "allocations", "memory_pools", "unified_memory", "jit",
 )  # fmt: skip
-_OTHER = ("allocations", "memory_pools", "unified_memory", "jit")
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
@@ -59,14 +56,10 @@ class _Export:
 
     def __init__(self, trace: Trace, file: BinaryIO, request: Request) -> None:
         self._trace, self._file, self._request = trace, file, request
-        self._places, self._names, self._arguments = Places(trace), Names(trace.strings), Arguments(trace.strings)
-        offset = offset_of(trace)
-        shared = (trace, self._places, Ties(trace), self._names, self._arguments, offset)
-        gpu, host, other = GpuLines(*shared), HostLines(*shared), OtherLines(self._places, offset)
+        self._shared = Shared.of(trace)
+        gpu, host = GpuEvents(self._shared), HostEvents(self._shared)
         self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
-            name: getattr(lines, name)
-            for lines, names in ((gpu, _GPU), (host, _HOST), (other, _OTHER))
-            for name in names
+            name: getattr(events, name) for events, names in ((gpu, _GPU), (host, _HOST)) for name in names
         }
         self._empty = True
         self._total = sum(trace.count(name) for name in self._lines)
@@ -76,13 +69,14 @@ class _Export:
         self._file.write(b"{\n")
         if self._request.capture:
             self._write_capture()
-        self._file.write(devices_and_more(self._trace, self._places) + b'"traceEvents": [')
-        self._write(b"".join(self._of_processes()))
+        about = self._trace, self._shared.pid_tid
+        self._file.write(keys_before(*about) + b'"traceEvents": [')
+        self._write(b"".join(processes_and_threads(*about)))
         for name, line in self._lines.items():
             for rows in self._rows(name):
                 self._write(line(rows))
-        self._write(b"".join(self._of_devices()))
-        self._file.write(b"\n]" + behind(self._trace, self._unwritten()) + b"\n}\n")
+        self._write(b"".join(devices_and_streams(*about)))
+        self._file.write(b"\n]" + keys_behind(self._trace, self._unsupported()) + b"\n}\n")
 
     def _write_capture(self) -> None:
         """The capture behind the trace, in the first key: a reader finds it at once."""
@@ -103,7 +97,7 @@ class _Export:
         for info in self._trace.block_infos(name):
             rows, unknown = self._trace.block(info)
             self._done += len(rows) + len(unknown)
-            rows = np.append(rows, unknown[_never_ended(name, unknown)]) if len(unknown) else rows
+            rows = np.append(rows, unknown[never_ended(name, unknown)]) if len(unknown) else rows
             if self._request.progress:
                 self._request.progress(self._done, self._total)
             if name == "host_slices":
@@ -124,73 +118,7 @@ class _Export:
         if rest:
             yield np.concatenate(rest)
 
-    # Names
-
-    def _of_processes(self) -> Iterator[bytes]:
-        threads: dict[int, list[tuple[int, int]]] = {}
-        for process_index, thread, text in self._trace.threads[["process", "thread", "name"]].tolist():
-            threads.setdefault(process_index, []).append((thread, text))
-        for process in self._trace.processes:
-            where = self._places.where(process.index)
-            # The name of a process whose id is a text is that text, unless it has another one.
-            if "source_pid" not in process.info or process.info.get("name") not in (process.info["source_pid"], ""):
-                yield _metadata("process_name", where, {"name": process.name})
-            for told in _list(process.info.get("metadata_events")):
-                if isinstance(told, dict) and isinstance(told.get("name"), str):
-                    tid = told.get("tid")
-                    ids = where if tid is None else where + b',"tid":' + dumped(tid).encode()
-                    yield _metadata(told["name"], ids, told.get("args"))
-            made_up = _dict(process.info.get("source_threads"))
-            for thread, text in threads.get(process.index, ()):
-                # The name of a thread whose id is a text is that text, unless it has another one.
-                if made_up.get(str(thread)) != self._trace.strings[text]:
-                    yield _metadata(
-                        "thread_name", self._places.where(process.index, thread), {"name": self._trace.strings[text]}
-                    )
-
-    def _of_devices(self) -> Iterator[bytes]:
-        names = {
-            (int(r["process"]), int(r["object"])): self._trace.strings[r["name"]]
-            for r in self._trace.resource_names
-            if r["kind"] == 1
-        }
-        for process, device in dict.fromkeys((p, d) for p, d, _ in self._places.streams):
-            where = b',"pid":%d' % self._places.device(process, device)
-            of = f" of {self._trace.processes[process].name}" if len(self._trace.processes) > 1 else ""
-            yield _metadata("process_name", where, {"name": f"GPU {device}{of}"})
-            yield _metadata("process_labels", where, {"labels": f"GPU {device}"})
-            yield _metadata(
-                "process_sort_index", where, {"sort_index": 5_000_000 + self._places.device(process, device)}
-            )
-        for process, device, thread in self._places.streams:
-            where = b',"pid":%d,"tid":%d' % (self._places.device(process, device), thread)
-            stream, wait = (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
-            yield _metadata("thread_name", where, {"name": names.get((process, stream), f"stream {stream}") + wait})
-            yield _metadata("thread_sort_index", where, {"sort_index": stream})
-
-    def _unwritten(self) -> dict[str, int]:
+    def _unsupported(self) -> dict[str, int]:
         """Rows of tables that have no events here."""
         timed = [name for name, table in TABLES.items() if table.number < 48 and name not in self._lines]
         return {name: count for name in timed if (count := self._trace.count(name)) and name != "external_correlations"}
-
-
-def _never_ended(name: str, rows: np.ndarray) -> np.ndarray:
-    if name not in ("host_slices", "nvtx_ranges"):
-        return np.zeros(len(rows), bool)
-    return np.asarray(((rows["flags"] & 1) > 0) & (rows["start"] > 0) & (rows["end"] == 0))
-
-
-def _metadata(name: str, where: bytes, arguments: Any) -> bytes:
-    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (
-        quoted(name),
-        where,
-        dumped(arguments or {}).encode("utf-8", "replace"),
-    )
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -1,20 +1,20 @@
-"""Lines of what the host did: calls, NVTX, slices, instants, counters, arrows."""
+"""Lines of what the host did: calls, NVTX, slices, instants, counters, arrows, and memory."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs
-from ...trace import Trace
+from ...runbin.labels import ALLOCATIONS, JIT_OPERATIONS, POOL_OPERATIONS, UNIFIED_MEMORY_KINDS
+from ...trace.rows import LATEST
 from ...trace_events import HOST_CATEGORIES, OVERHEADS, OWN
-from .arguments import Arguments, dumped
-from .ids import Ties
-from .lines import Line, Names, Pieces, quoted
-from .places import Places
+from ..rows import payload_columns
+from .lines import Column, Line, Pieces, dumped, members, quoted
+from .shared import Shared
 
 _CALL = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
@@ -25,7 +25,9 @@ _CALL = Line(
 _SAID = (
     '"args":{<if domain>"domain":<blob domain>,<end><if category>"category":<int category>,<end>'
     '<if color>"color":<int color>,<end>'
-    '<if payload_type>"payload":<int payload>,"payload type":<int payload_type>,<end>'
+    '<if payload_type><if is_unsigned>"payload":<int unsigned>,<end><if is_signed>"payload":<int signed>,<end>'
+    '<if is_float>"payload":<real float>,<end><if inexact>"payload bits":<int bits>,<end>'
+    '"payload type":<int payload_type>,<end>'
 )
 _PUSHED = Line(
     ',\n{"ph":"X","cat":"nvtx","name":<blob name><blob where>,"ts":<us start><if ended>,"dur":<us duration><end>,'
@@ -69,91 +71,118 @@ _OVERHEAD = Line(
     '<if correlation>,"args":{"correlation":<int correlation>}<end>}'
 )
 
+_ALLOCATION = Line(
+    ',\n{"ph":"i","s":"p","cat":"allocation","name":<blob name><blob where>,"ts":<us time>,"args":{'
+    '"address":<int address>,"bytes":<int bytes>,"device":<int device>,"context":<int context>,'
+    '"correlation":<int correlation>,"memory":<int memory>}}'
+)
+_POOL = Line(
+    ',\n{"ph":"i","s":"p","cat":"memory_pool","name":<blob name><blob where>,"ts":<us time>,'
+    '"args":{"address":<int address>,"size":<int size>,"used":<int used>,"device":<int device>,'
+    '"correlation":<int correlation>}}'
+)
+_UNIFIED = Line(
+    ',\n{"ph":"i","s":"p","cat":"unified_memory","name":<blob name><blob where>,"ts":<us start>,"args":{'
+    '"duration (us)":<us duration>,"value":<int value>,"address":<int address>,"source":<int source_device>,'
+    '"destination":<int destination_device>,"flags":<int flags>}}'
+)
+_JIT = Line(
+    ',\n{"ph":"i","s":"t","cat":"jit","name":<blob name><blob where>,"ts":<us start>,'
+    '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,'
+    '"device":<int device>}}'
+)
+#: By table, what its events are called, and the labels of what they say.
+_MEMORY = {
+    "allocations": ("allocation", ALLOCATIONS, ""),
+    "memory_pools": ("memory pool", POOL_OPERATIONS, "memory pool "),
+    "unified_memory": ("unified memory", UNIFIED_MEMORY_KINDS, ""),
+    "jit": ("JIT", JIT_OPERATIONS, ""),
+}
+
 _NO_DEVICE = 0xFFFF
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
 
 
-class HostLines:
+class HostEvents:
     """Lines of rows of the tables of the host."""
 
-    def __init__(
-        self, trace: Trace, places: Places, ties: Ties, names: Names, arguments: Arguments, offset: int
-    ) -> None:
-        self._trace, self._places, self._ties, self._names, self._arguments = trace, places, ties, names, arguments
-        self._offset, self._ranges = offset, 0
+    def __init__(self, shared: Shared) -> None:
+        self._shared, self._trace, self._ranges = shared, shared.trace, 0
+        strings = shared.trace.strings
         # A domain's id is the piece's, so that 0 means none.
-        self._domain_names = Pieces(1, lambda domain: quoted(trace.strings[domain]) if domain else b"")
-        self._domain_names.ids(np.zeros(1, np.int64))
+        self._domain_names = Pieces(1, lambda domain: quoted(strings[domain]) if domain else b"")
+        self._domain_names(np.zeros(1, np.int64))
         self._domains = Pieces(1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"')
-        self._calls = Pieces(1, lambda name: quoted(trace.strings[name] if name else "(unknown call)"))
+        self._calls = Pieces(1, lambda name: quoted(strings[name] if name else "(unknown call)"))
         self._categories = Pieces(2, self._category)
         self._counter_names = Pieces(2, self._counter_name)
         self._counter_own = Pieces(4, self._counter_told)
-        self._series = Pieces(1, lambda text: quoted(trace.strings[text] if text else "value"))
+        self._series = Pieces(1, lambda text: quoted(strings[text] if text else "value"))
         self._phases = Pieces(1, lambda phase: bytes([phase]))
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
         self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
+        self._memory_names = {name: Pieces(1, _memory_name(*labels)) for name, labels in _MEMORY.items()}
 
     def api_calls(self, rows: np.ndarray) -> bytes:
         functions = self._trace.functions[rows["function"]]
         return _CALL.write(
-            self._span(rows)
-            | {
-                "category": self._domains.ids(functions["domain"]), "name": self._calls.ids(functions["name"]),
-                "where": self._places.host.ids(rows["process"], rows["thread"]), "external": self._ties.externals(rows),
-                "cbid": functions["callback"], "correlation": rows["correlation"], "status": functions["status"],
-                "starts": self._ties.starts_work(rows), "arrow": self._ties.arrows(rows),
-            },
-            len(rows), category=self._domains.blobs, name=self._calls.blobs, where=self._places.host.blobs,
-        )  # fmt: skip
+            rows,
+            **self._shared.span(rows),
+            category=self._domains(functions["domain"]),
+            name=self._calls(functions["name"]),
+            where=self._shared.thread(rows),
+            external=self._shared.correlations.externals(rows),
+            cbid=functions["callback"],
+            status=functions["status"],
+            starts=self._shared.correlations.starts_work(rows),
+            arrow=self._shared.correlations.keys(rows),
+        )
 
     def nvtx_ranges(self, rows: np.ndarray) -> bytes:
-        pushed = rows["kind"] == 0
-        return self._nvtx_pushed(rows[pushed]) + self._nvtx_started(rows[~pushed])
-
-    def _nvtx_pushed(self, rows: np.ndarray) -> bytes:
-        columns = self._said(rows) | self._span(rows) | {"depth": rows["depth"]}
-        return _PUSHED.write(columns, len(rows), **self._said_blobs())
-
-    def _nvtx_started(self, rows: np.ndarray) -> bytes:
         """Ranges that threads start and end for one another overlap, so they are asynchronous slices."""
+        started = rows["kind"] != 0
+        pushed, rows = rows[~started], rows[started]
+        lines = _PUSHED.write(pushed, **self._nvtx(pushed), **self._shared.span(pushed))
         numbers = np.arange(self._ranges, self._ranges + len(rows))
         self._ranges += len(rows)
-        columns = self._said(rows) | self._span(rows) | {
-            "range_id": rows["range_id"].astype(np.int64), "stop": self._at(rows["end"]), "number": numbers,
-            "end_where": self._places.host.ids(rows["process"], rows["end_thread"]),
-        }  # fmt: skip
-        return _STARTED.write(columns, len(rows), end_where=self._places.host.blobs, **self._said_blobs())
+        return lines + _STARTED.write(
+            rows,
+            **self._nvtx(rows),
+            **self._shared.span(rows),
+            range_id=rows["range_id"].astype(np.int64),
+            stop=self._shared.at(rows["end"]),
+            number=numbers,
+            end_where=self._shared.pid_tid.host(rows["process"], rows["end_thread"]),
+        )
 
     def nvtx_marks(self, rows: np.ndarray) -> bytes:
-        columns = self._said(rows) | {"time": self._at(rows["time"]), "source": rows["source"]}
-        return _MARK.write(columns, len(rows), **self._said_blobs())
+        return _MARK.write(rows, **self._nvtx(rows), time=self._shared.at(rows["time"]))
 
-    def _said(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def _nvtx(self, rows: np.ndarray) -> dict[str, Column]:
         """What ranges and marks of NVTX have."""
-        columns = {name: rows[name] for name in ("category", "color", "payload_type")}
-        return columns | {
-            "name": self._names.ids(rows["name"]), "where": self._places.host.ids(rows["process"], rows["thread"]),
-            "domain": self._domain_names.ids(rows["domain"]), "payload": rows["payload"].astype(np.int64),
+        payload = payload_columns(rows)
+        number = np.where(payload["is_signed"], payload["signed"], payload["unsigned"].view(np.int64))
+        bits = np.ascontiguousarray(rows["payload"]).view(np.int64)
+        # What a reader of signed integers would not get back.
+        inexact = payload["is_float"] | (number != bits) | (payload["is_unsigned"] & (number < 0))
+        known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
+        return payload | {
+            "is_signed": payload["is_signed"] | ~known, "inexact": inexact, "bits": bits,
+            "name": self._shared.names(rows["name"]), "where": self._shared.thread(rows),
+            "domain": self._domain_names(rows["domain"]),
         }  # fmt: skip
-
-    def _said_blobs(self) -> dict[str, Blobs]:
-        return {"name": self._names.blobs, "where": self._places.host.blobs, "domain": self._domain_names.blobs}
 
     def host_slices(self, rows: np.ndarray) -> bytes:
         apart = (rows["flags"] & 2) > 0
         return self._complete(rows[~apart]) + self._begins_and_ends(rows[apart])
 
     def _complete(self, rows: np.ndarray) -> bytes:
-        ids = self._arguments.ids(rows["arguments"])
-        external = rows["external"]
-        columns = self._described(rows, ids) | self._span(rows) | {
-            "external": external, "inside": 2 * ids + (external > 0),
-            "args": self._arguments.there(ids) | (external > 0),
-        }  # fmt: skip
-        return _SLICE.write(columns, len(rows), **self._described_blobs())
+        ids, external = self._shared.arguments.ids(rows["arguments"]), rows["external"] > 0
+        columns = self._described(rows, ids, external)
+        columns["args"] = np.asarray(columns["args"]) | external
+        return _SLICE.write(rows, **columns, **self._shared.span(rows))
 
     def _begins_and_ends(self, rows: np.ndarray) -> bytes:
         """Slices as two events, in an order that puts them together again, whoever reads them."""
@@ -162,7 +191,7 @@ class HostLines:
         ended = rows["end"] > 0
         which = np.append(np.arange(len(rows)), np.flatnonzero(ended))
         begin = np.append(np.ones(len(rows), bool), np.zeros(int(ended.sum()), bool))
-        start, end = rows["start"][which], np.where(ended, rows["end"], 1 << 63)[which]
+        start, end = rows["start"][which], np.where(ended, rows["end"], LATEST + np.uint64(1))[which]
         length = end - start
         time = np.where(begin, start, end)
         # At one moment: first what ends there, the last begun first; then what begins, the longest first; then what
@@ -174,109 +203,104 @@ class HostLines:
         order = np.lexsort((~begin, place, np.where(empty, 0, inner), step, time))
         which, begin, time = which[order], begin[order], time[order]
         rows = rows[which]
-        ids = self._arguments.ids(rows["arguments"])
-        asynchronous, older = rows["kind"] == 5, self._arguments.phases(ids) == ord("S")
+        ids = self._shared.arguments.ids(rows["arguments"])
+        asynchronous, older = rows["kind"] == 5, self._shared.arguments.phases(ids) == ord("S")
         style = np.where(asynchronous, np.where(older, 2, 1), 0)
         letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])[style, begin.astype(np.int64)]
-        columns = self._described(rows, ids) | {
-            "phase": self._phases.ids(letters), "time": self._at(time), "begin": begin, "end": ~begin, "of_end": ids,
-            "track": rows["track"] > 0, "id": self._tracks.ids(rows["track"]), "inside": 2 * ids,
-            "args": self._arguments.there(ids),
-        }  # fmt: skip
         return _BEGIN.write(
-            columns,
-            len(rows),
-            **self._described_blobs(),
-            phase=self._phases.blobs,
-            id=self._tracks.blobs,
-            of_end=self._arguments.of_end,
+            rows,
+            **self._described(rows, ids),
+            phase=self._phases(letters),
+            time=self._shared.at(time),
+            begin=begin,
+            end=~begin,
+            track=rows["track"] > 0,
+            id=self._tracks(rows["track"]),
         )
 
     def instants(self, rows: np.ndarray) -> bytes:
-        ids = self._arguments.ids(rows["arguments"])
-        tracked = rows["track"] > 0
-        told = self._arguments.phases(ids)
-        letters = np.where(told > 0, told, np.where(tracked, ord("n"), ord("i")))
-        columns = self._described(rows, ids) | {
-            "phase": self._phases.ids(letters), "scoped": ~tracked, "scope": self._scopes.ids(rows["scope"]),
-            "time": self._at(rows["time"]), "track": tracked, "id": self._tracks.ids(rows["track"]), "inside": 2 * ids,
-            "args": self._arguments.there(ids),
-        }  # fmt: skip
+        ids, tracked = self._shared.arguments.ids(rows["arguments"]), rows["track"] > 0
+        phases = self._shared.arguments.phases(ids)
         return _INSTANT.write(
-            columns,
-            len(rows),
-            **self._described_blobs(),
-            phase=self._phases.blobs,
-            scope=self._scopes.blobs,
-            id=self._tracks.blobs,
+            rows,
+            **self._described(rows, ids),
+            phase=self._phases(np.where(phases > 0, phases, np.where(tracked, ord("n"), ord("i")))),
+            scoped=~tracked,
+            scope=self._scopes(rows["scope"]),
+            time=self._shared.at(rows["time"]),
+            track=tracked,
+            id=self._tracks(rows["track"]),
         )
 
     def counters(self, rows: np.ndarray) -> bytes:
         """Values of one counter at one moment are one event."""
         first = _event_of_counter(rows)
         last = np.append(first[1:], True)
-        columns = {
-            "first": first, "last": last, "more": ~last, "category": rows["category"] > 0,
-            "cat": self._names.ids(rows["category"]), "name": self._counter_names.ids(rows["name"], rows["device"]),
-            "where": self._places.host.ids(rows["process"], rows["thread"]), "time": self._at(rows["time"]),
-            "series": self._series.ids(rows["series"]), "value": rows["value"],
-            "own": self._counter_own.ids(rows["name"], rows["device"], rows["unit"], rows["series"] == 0),
-        }  # fmt: skip
         return _COUNTER.write(
-            columns, len(rows), own=self._counter_own.blobs, cat=self._names.blobs,
-            name=self._counter_names.blobs, where=self._places.host.blobs,
-            series=self._series.blobs,
-        )  # fmt: skip
+            rows,
+            first=first,
+            last=last,
+            more=~last,
+            cat=self._shared.names(rows["category"]),
+            name=self._counter_names(rows["name"], rows["device"]),
+            where=self._shared.thread(rows),
+            time=self._shared.at(rows["time"]),
+            series=self._series(rows["series"]),
+            own=self._counter_own(rows["name"], rows["device"], rows["unit"], rows["series"] == 0),
+        )
 
     def flows(self, rows: np.ndarray) -> bytes:
-        columns = {
-            "phase": self._phases.ids(rows["phase"]), "enclosing": rows["flags"] & 1, "numbered": rows["text"] == 0,
-            "id": rows["id"], "text": rows["text"], "id_text": self._names.ids(rows["text"]),
-            "category": rows["category"], "cat": self._names.ids(rows["category"]),
-            "name": self._names.ids(rows["name"]),
-            "where": self._places.host.ids(rows["process"], rows["thread"]), "time": self._at(rows["time"]),
-        }  # fmt: skip
         return _FLOW.write(
-            columns, len(rows), phase=self._phases.blobs, id_text=self._names.blobs, cat=self._names.blobs,
-            name=self._names.blobs, where=self._places.host.blobs,
-        )  # fmt: skip
+            rows,
+            phase=self._phases(rows["phase"]),
+            enclosing=rows["flags"] & 1,
+            numbered=rows["text"] == 0,
+            id_text=self._shared.names(rows["text"]),
+            cat=self._shared.names(rows["category"]),
+            name=self._shared.names(rows["name"]),
+            where=self._shared.thread(rows),
+            time=self._shared.at(rows["time"]),
+        )
 
     def overheads(self, rows: np.ndarray) -> bytes:
-        columns = self._span(rows) | {
-            "name": self._overheads.ids(rows["kind"]), "correlation": rows["correlation"],
-            "where": self._places.overheads.ids(rows["process"], rows["thread"]),
-        }  # fmt: skip
-        return _OVERHEAD.write(columns, len(rows), name=self._overheads.blobs, where=self._places.overheads.blobs)
+        where = self._shared.pid_tid.overheads(rows["process"], rows["thread"])
+        return _OVERHEAD.write(rows, **self._shared.span(rows), name=self._overheads(rows["kind"]), where=where)
+
+    # Memory and the like: what has a duration is no slice here, since it overlaps what is on its thread.
+
+    def allocations(self, rows: np.ndarray) -> bytes:
+        return self._memory(_ALLOCATION, "allocations", rows, rows["operation"])
+
+    def memory_pools(self, rows: np.ndarray) -> bytes:
+        return self._memory(_POOL, "memory_pools", rows, rows["operation"])
+
+    def unified_memory(self, rows: np.ndarray) -> bytes:
+        return self._memory(_UNIFIED, "unified_memory", rows, rows["kind"])
+
+    def jit(self, rows: np.ndarray) -> bytes:
+        return self._memory(_JIT, "jit", rows, rows["operation"], rows["thread"])
+
+    def _memory(
+        self, line: Line, table: str, rows: np.ndarray, labels: np.ndarray, thread: np.ndarray | None = None
+    ) -> bytes:
+        threads = np.zeros(len(rows), np.int64) if thread is None else thread
+        times = (
+            {"time": self._shared.at(rows["time"])} if "time" in (rows.dtype.names or ()) else self._shared.span(rows)
+        )
+        where = self._shared.pid_tid.host(rows["process"], threads)
+        return line.write(rows, **times, where=where, name=self._memory_names[table](labels))
 
     # Columns and pieces
 
-    def _at(self, times: np.ndarray) -> np.ndarray:
-        return times.astype(np.int64) - self._offset
-
-    def _span(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        ended = rows["end"] > 0
-        return {
-            "start": self._at(rows["start"]),
-            "duration": np.where(ended, rows["end"] - rows["start"], 0),
-            "ended": ended,
-        }
-
-    def _described(self, rows: np.ndarray, ids: np.ndarray) -> dict[str, np.ndarray]:
+    def _described(self, rows: np.ndarray, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
         """What slices and moments have."""
         kinds = rows["kind"] if "kind" in (rows.dtype.names or ()) else np.zeros(len(rows), np.uint8)
-        return {
+        return self._shared.arguments.columns(ids, behind) | {
             "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
-            "cat": self._categories.ids(rows["category"], kinds),
-            "name": self._names.ids(rows["name"]),
-            "where": self._places.host.ids(rows["process"], rows["thread"]),
-            "beside": ids,
+            "cat": self._categories(rows["category"], kinds),
+            "name": self._shared.names(rows["name"]),
+            "where": self._shared.thread(rows),
         }
-
-    def _described_blobs(self) -> dict[str, Blobs]:
-        return {
-            "cat": self._categories.blobs, "name": self._names.blobs, "where": self._places.host.blobs,
-            "beside": self._arguments.beside, "inside": self._arguments.inside,
-        }  # fmt: skip
 
     def _category(self, category: int, kind: int) -> bytes:
         return quoted(self._trace.strings[category] if category else HOST_CATEGORIES.get(kind, ""))
@@ -292,18 +316,18 @@ class HostLines:
             told["unit"] = self._trace.strings[unit]
         if device != _NO_DEVICE:
             told |= {"device": device, "name": self._trace.strings[name]}
-        return b"," + dumped({OWN: told})[1:-1].encode("utf-8", "replace") if told else b""
+        return members({OWN: told} if told else {})
 
     def _track(self, track: int) -> bytes:
         """The id of an asynchronous track as its key: a number, a text, or the object that says whose id it is."""
         text = self._trace.strings[track]
-        if text.startswith("{"):
-            return (
-                b',"id2":' + dumped(value).encode()
-                if isinstance(value := _json(text), dict)
-                else b',"id":' + quoted(text)
-            )
+        if text.startswith("{") and isinstance(value := _json(text), dict):
+            return b',"id2":' + dumped(value)
         return b',"id":' + (text.encode() if _NUMBER.fullmatch(text) else quoted(text))
+
+
+def _memory_name(what: str, labels: dict[int, str], prefix: str) -> Callable[[int], bytes]:
+    return lambda number: quoted(prefix + labels[number] if number and number in labels else f"{what} {number}")
 
 
 def _json(text: str) -> Any:

@@ -1,16 +1,21 @@
-"""Templates of lines of JSON, run natively once a row."""
+"""Lines of JSON: templates that run natively once a row, and pieces of text that are made once."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..._native import Blobs, JsonRows, Keys
 from ...trace.strings import StringTable
+from ...trace_events import OWN, WRAP
+
+#: A column of a line: numbers, or ids and the pieces that they stand for.
+Column = np.ndarray | tuple[np.ndarray, Blobs]
 
 _KINDS = {"": 0, "int": 1, "us": 2, "real": 3, "blob": 4, "if": 5}
 _PLACE = re.compile(r"<(int|us|real|blob|if|end) ?(\w*)>")
@@ -21,10 +26,31 @@ def quoted(text: str) -> bytes:
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")
 
 
+def dumped(value: Any) -> bytes:
+    """A value as JSON; what has no number in JSON becomes text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        plain = json.loads(json.dumps(value), parse_constant=str)
+        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def members(values: dict[str, Any]) -> bytes:
+    """The members of an object, with a comma before them; empty without any."""
+    return b"," + dumped(values)[1:-1] if values else b""
+
+
+def own(**fields: int) -> bytes:
+    """cutrace's own argument with the fields that are not 0, with a comma before it; empty if all are."""
+    told = {name: value for name, value in fields.items() if value}
+    return members({OWN: told} if told else {})
+
+
 class Line:
     """A line with places for columns: ``<int stream>`` is the number in the column ``stream``, ``<us start>`` one of
-    nanoseconds as microseconds, ``<real value>`` a double, ``<blob name>`` the piece of the table ``name`` whose id is
-    in the column ``name``. What stands between ``<if flags>`` and ``<end>`` is left out where that column is 0.
+    nanoseconds as microseconds, ``<real value>`` a double, ``<blob name>`` the piece whose id is in the column
+    ``name``. What stands between ``<if flags>`` and ``<end>`` is left out where that column is 0.
     """
 
     def __init__(self, template: str) -> None:
@@ -55,30 +81,114 @@ class Line:
                 part[3] = len(self._columns) + self._blobs.index(part[3])
         self._rows = JsonRows([tuple(part) for part in parts])
 
-    def write(self, columns: dict[str, np.ndarray], rows: int, **blobs: Blobs) -> bytes:
-        """The lines of all rows."""
-        given = [columns[name] for name in self._columns]
-        return self._rows.write([*given, *(blobs[name] for name in self._blobs)], rows)
+    def write(self, rows: np.ndarray, **columns: Column) -> bytes:
+        """The lines of all rows. A column that is not given is the field of the rows with its name."""
+        numbers: list[np.ndarray] = []
+        blobs: dict[str, Blobs] = {}
+        for name in self._columns:
+            column = columns[name] if name in columns else rows[name]
+            if isinstance(column, tuple):
+                column, blobs[name] = column
+            numbers.append(column)
+        return self._rows.write([*numbers, *(blobs[name] for name in self._blobs)], len(rows))
 
 
 class Pieces:
     """JSON for tuples of numbers, each made once by ``make``."""
 
     def __init__(self, width: int, make: Callable[..., bytes]) -> None:
-        self.blobs = Blobs()
-        self._keys, self._make = Keys(width), make
+        self._blobs, self._keys, self._make = Blobs(), Keys(width), make
 
-    def ids(self, *columns: np.ndarray) -> np.ndarray:
-        """The ids of the pieces, in :attr:`blobs`, of rows of columns."""
+    def __call__(self, *columns: np.ndarray) -> tuple[np.ndarray, Blobs]:
+        """A column with the pieces of rows of columns of numbers."""
         wide = [np.ascontiguousarray(column).astype(np.int64) for column in columns]
         ids, first = self._keys.ids(wide)
         for row in first.tolist():
-            self.blobs.add(self._make(*(int(column[row]) for column in wide)))
-        return ids
+            self._blobs.add(self._make(*(int(column[row]) for column in wide)))
+        return ids, self._blobs
 
 
-class Names(Pieces):
-    """Texts of a trace as JSON, by their ids."""
+# Arguments of imported events
+
+
+class _NotJson(Exception):
+    """NaN and the like, which Python reads."""
+
+
+def _refuse(word: str) -> Any:
+    raise _NotJson(word)
+
+
+@dataclass(frozen=True)
+class ArgumentParts:
+    """Pieces of JSON of one text of arguments, each with a comma before it or empty: ``beside`` is keys of the event,
+    ``inside`` the arguments, ``of_end`` those of the event that ends a slice. ``phase`` is how the event was written.
+    """
+
+    beside: bytes = b""
+    inside: bytes = b""
+    of_end: bytes = b""
+    phase: str = ""
+    empty: bool = False
+
+
+def split(text: str) -> ArgumentParts:
+    """A text of arguments apart. What is no JSON object becomes an argument ``arguments``."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError, _NotJson):
+        value = None
+    if not isinstance(value, dict):
+        return ArgumentParts(inside=b',"arguments":' + quoted(text))
+    wrap = value.get(WRAP)
+    if not isinstance(wrap, dict):
+        inner = text.strip()[1:-1].strip()
+        return ArgumentParts(inside=b"," + inner.encode("utf-8", "replace") if inner else b"", empty=not inner)
+    del value[WRAP]
+    end, phase = wrap.pop("end", None), wrap.pop("ph", "")
+    return ArgumentParts(
+        beside=members(wrap),
+        inside=members(value),
+        of_end=b',"args":' + dumped(end) if end is not None else b"",
+        phase=phase if isinstance(phase, str) else "",
+    )
+
+
+class EventArguments:
+    """The parts of all texts of arguments that were asked for, as columns of lines."""
 
     def __init__(self, strings: StringTable) -> None:
-        super().__init__(1, lambda text: quoted(strings[text]))
+        self._strings = strings
+        self._known = np.full(len(strings), -1, np.int64)
+        self._there, self._phases = bytearray(), bytearray()
+        self._beside, self._inside, self._of_end = Blobs(), Blobs(), Blobs()
+        self._known[0] = self._add(ArgumentParts())
+
+    def ids(self, texts: np.ndarray) -> np.ndarray:
+        """Ids of the parts of texts (ids)."""
+        for text in np.unique(texts[self._known[texts] < 0]).tolist():
+            self._known[text] = self._add(split(self._strings[text]))
+        ids: np.ndarray = self._known[texts]
+        return ids
+
+    def columns(self, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
+        """The columns of parts: ``args`` is whether there is an object of arguments, and ``behind`` where something
+        stands in it in front of ``inside``."""
+        return {
+            "beside": (ids, self._beside), "inside": (2 * ids + behind, self._inside), "of_end": (ids, self._of_end),
+            "args": np.frombuffer(self._there, np.uint8).copy()[ids] > 0,
+        }  # fmt: skip
+
+    def phases(self, ids: np.ndarray) -> np.ndarray:
+        """How events were written (ASCII), 0 where that is not told."""
+        return np.asarray(np.frombuffer(self._phases, np.uint8).copy()[ids])
+
+    def _add(self, parts: ArgumentParts) -> int:
+        self._beside.add(parts.beside)
+        # Twice the id is the piece that comes first in an object, one more the piece that comes behind something else.
+        self._inside.add(parts.inside[1:])
+        self._inside.add(parts.inside)
+        self._of_end.add(parts.of_end)
+        self._there.append(bool(parts.inside) or parts.empty)
+        self._phases.append(ord(parts.phase) if len(parts.phase) == 1 and parts.phase.isascii() else 0)
+        return len(self._there) - 1

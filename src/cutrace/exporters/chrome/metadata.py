@@ -1,0 +1,157 @@
+"""What stands beside the events: devices, clocks, names, and what another tool had written there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...runbin.layout import TABLES
+from ...trace import Trace
+from ...trace_events import DEVICE_PROPERTIES, OWN
+from .lines import dumped, quoted
+from .shared import WAITS, PidTid, as_dict, offset_of
+
+#: Tables of CUDA: a trace that has any of them is one of a GPU.
+_CUDA = ("kernels", "memcpys", "memsets", "api_calls", "synchronizations", "devices", "graph_launches")
+
+
+def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
+    """The keys before the events."""
+    values = metadata(trace)
+    if any(trace.count(name) for name in _CUDA):
+        values = {"schemaVersion": 1, "deviceProperties": _devices(trace)} | values | _versions(trace)
+    base = _base_time(trace)
+    if base is not None and ("schemaVersion" in values or "baseTimeNanoseconds" in values):
+        values["baseTimeNanoseconds"] = base
+    if len(trace.processes) > 1 and "schemaVersion" in values:
+        values[OWN] = {"gpus": _gpus(trace, pid_tid)}
+    return b"".join(b"%s: %s,\n" % (quoted(key), dumped(value)) for key, value in values.items())
+
+
+def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
+    """What is missing, behind the events."""
+    sentences = [*trace.quality.sentences()]
+    sentences += [
+        f"{count:,} rows of {name} are not in this file: it has no events for them"
+        for name, count in unsupported.items()
+    ]
+    return b",\n" + quoted(f"{OWN}_missing") + b": " + dumped(sentences) if sentences else b""
+
+
+def metadata(trace: Trace) -> dict[str, Any]:
+    """What an imported file had beside its events."""
+    out: dict[str, Any] = {}
+    for process in trace.processes:
+        for key, value in as_dict(process.info.get("trace_metadata")).items():
+            if key not in ("traceEvents", OWN, f"{OWN}_missing"):
+                out.setdefault(str(key), value)
+    return out
+
+
+def _devices(trace: Trace) -> list[dict[str, Any]]:
+    """Devices in Kineto's words, and what it has none for as cutrace's own."""
+    out: dict[int, dict[str, Any]] = {}
+    own = [
+        f.name
+        for f in TABLES["devices"].fields
+        if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()
+    ]
+    for row in trace.devices:
+        told: dict[str, Any] = {"id": int(row["device"]), "name": trace.strings[row["name"]]}
+        told |= {key: int(row[f]) for key, f in DEVICE_PROPERTIES.items() if row[f] or f == "compute_minor"}
+        more: dict[str, Any] = {name: int(row[name]) for name in own if row[name]}
+        if row["pci"]:
+            more["pci"] = trace.strings[row["pci"]]
+        if row["uuid"].tobytes().strip(b"\0"):
+            more["uuid"] = row["uuid"].tobytes().hex()
+        out.setdefault(told["id"], told | ({OWN: more} if more else {}))
+    return list(out.values())
+
+
+def _versions(trace: Trace) -> dict[str, Any]:
+    info = next((p.info for p in trace.processes if "cupti_version" in p.info or "driver_version" in p.info), {})
+    keys = {
+        "cuda_driver_version": "driver_version",
+        "cuda_runtime_version": "runtime_version",
+        "cupti_version": "cupti_version",
+    }
+    return {key: info[name] for key, name in keys.items() if isinstance(info.get(name), int)}
+
+
+def _base_time(trace: Trace) -> int | None:
+    """The wall clock (ns since 1970) at the moment 0 of the file."""
+    known = trace.clocks[trace.clocks["realtime"] > 0]
+    if not len(known):
+        return None
+    return int(known["realtime"][0]) - (int(known["boottime"][0]) - offset_of(trace))
+
+
+def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
+    """Which process the process ids of devices and of overheads belong to, for those that are not the first's."""
+    found: dict[tuple[int, int], None] = {}
+    for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices", "contexts", "devices"):
+        for rows in trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]:
+            found |= dict.fromkeys(_pairs(rows))
+    gpus: list[dict[str, Any]] = [
+        {"pid": pid_tid.device(process, device), "process": pid_tid.pid(process), "device": device}
+        for process, device in sorted(found)
+        if process
+    ]
+    return gpus + [{"pid": pid_tid.overhead(p.index), "process": pid_tid.pid(p.index)} for p in trace.processes[1:]]
+
+
+def _pairs(rows: np.ndarray) -> list[tuple[int, int]]:
+    keys = np.unique(rows["process"].astype(np.int64) << 16 | rows["device"])
+    return [(key >> 16, key & 0xFFFF) for key in keys.tolist()]
+
+
+# Names
+
+
+def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
+    """Events that name processes and threads."""
+    threads: dict[int, list[tuple[int, int]]] = {}
+    for process_index, thread, text in trace.threads[["process", "thread", "name"]].tolist():
+        threads.setdefault(process_index, []).append((thread, text))
+    for process in trace.processes:
+        where = pid_tid.where(process.index)
+        # The name of a process whose id is a text is that text, unless it has another one.
+        if "source_pid" not in process.info or process.info.get("name") not in (process.info["source_pid"], ""):
+            yield _named("process_name", where, {"name": process.name})
+        others = process.info.get("metadata_events")
+        for other in others if isinstance(others, list) else ():
+            if isinstance(other, dict) and isinstance(other.get("name"), str):
+                tid = other.get("tid")
+                ids = where if tid is None else where + b',"tid":' + dumped(tid)
+                yield _named(other["name"], ids, other.get("args"))
+        made_up = as_dict(process.info.get("source_threads"))
+        for thread, text in threads.get(process.index, ()):
+            # The name of a thread whose id is a text is that text, unless it has another one.
+            name = trace.strings[text]
+            if made_up.get(str(thread)) != name:
+                yield _named("thread_name", pid_tid.where(process.index, thread), {"name": name})
+
+
+def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
+    """Events that name the devices and streams of all GPU work that was written."""
+    names = {
+        (int(r["process"]), int(r["object"])): trace.strings[r["name"]] for r in trace.resource_names if r["kind"] == 1
+    }
+    for process, device in dict.fromkeys((p, d) for p, d, _ in pid_tid.streams):
+        pid = pid_tid.device(process, device)
+        where = b',"pid":%d' % pid
+        of = f" of {trace.processes[process].name}" if len(trace.processes) > 1 else ""
+        yield _named("process_name", where, {"name": f"GPU {device}{of}"})
+        yield _named("process_labels", where, {"labels": f"GPU {device}"})
+        yield _named("process_sort_index", where, {"sort_index": 5_000_000 + pid})
+    for process, device, thread in pid_tid.streams:
+        where = b',"pid":%d,"tid":%d' % (pid_tid.device(process, device), thread)
+        stream, wait = (thread - WAITS, " (sync)") if thread >= WAITS - 1 else (thread, "")
+        yield _named("thread_name", where, {"name": names.get((process, stream), f"stream {stream}") + wait})
+        yield _named("thread_sort_index", where, {"sort_index": stream})
+
+
+def _named(name: str, where: bytes, arguments: Any) -> bytes:
+    return b',\n{"ph":"M","name":%s%s,"args":%s}' % (quoted(name), where, dumped(arguments or {}))

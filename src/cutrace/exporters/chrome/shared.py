@@ -1,0 +1,163 @@
+"""What all events need: process and thread ids, links by correlation id, and times of the file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...trace import Trace
+from ...trace_events import EXTERNAL_KIND
+from .lines import Column, EventArguments, Pieces, quoted
+
+#: Devices of further processes: their process ids begin here, with this many for each process.
+_DEVICES, _DEVICES_A_PROCESS = 0x40000000, 0x10000
+_OVERHEADS = 0x38000000
+#: Threads of waits: their ids begin here.
+WAITS = 1_000_000
+#: Process ids of processes that share theirs with another one of the trace.
+_DOUBLES = 0x30000000
+#: Tables with GPU work that a call started.
+_STARTED = ("kernels", "memcpys", "memsets")
+
+
+class PidTid:
+    """Process and thread ids of events: pieces ``"pid":…,"tid":…``.
+
+    Work on the host has its own. Work on a GPU has the device as process and the stream as thread, as torch.profiler
+    writes it; waits for a stream lie beside its work, as they overlap it, and what the profiler cost is of process -1.
+    Where a trace has several processes, the devices and the overheads of all but the first get numbers that no process
+    has.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._ids: list[Any] = []
+        taken: set[Any] = set()
+        for process in trace.processes:
+            pid = process.info.get("source_pid", process.pid)
+            if pid is not None and (not isinstance(pid, int | str) or pid in taken):
+                pid = _DOUBLES + process.index
+            taken.add(pid)
+            self._ids.append(pid)
+        self._threads = [as_dict(process.info.get("source_threads")) for process in trace.processes]
+        #: Process, device and stream of all GPU work that was written.
+        self.streams: list[tuple[int, int, int]] = []
+        self.host = Pieces(2, self.where)
+        self.gpu = Pieces(3, self._gpu)
+        self.overheads = Pieces(2, self._overhead)
+
+    def pid(self, process: int) -> Any:
+        """The process id that is written for a process: a number, a text or None."""
+        return self._ids[process]
+
+    def tid(self, process: int, thread: int) -> Any:
+        """The thread id that is written for a thread."""
+        return self._threads[process].get(str(thread), thread)
+
+    def device(self, process: int, device: int) -> int:
+        """The process id of a device."""
+        return device if process == 0 else _DEVICES + process * _DEVICES_A_PROCESS + device
+
+    def overhead(self, process: int) -> int:
+        """The process id of what the profiler cost a process."""
+        return -1 if process == 0 else _OVERHEADS + process
+
+    def where(self, process: int, thread: int | None = None) -> bytes:
+        """The ids of a process, or of a thread, as JSON, with a comma before."""
+        ids = {"pid": self.pid(process), "tid": None if thread is None else self.tid(process, thread)}
+        plain = {key: quoted(i) if isinstance(i, str) else json.dumps(i).encode() for key, i in ids.items()}
+        return b"".join(b',"%s":%s' % (key.encode(), plain[key]) for key in ids if ids[key] is not None)
+
+    def _gpu(self, process: int, device: int, thread: int) -> bytes:
+        self.streams.append((process, device, thread))
+        return b',"pid":%d,"tid":%d' % (self.device(process, device), thread)
+
+    def _overhead(self, process: int, thread: int) -> bytes:
+        tid = self.tid(process, thread)
+        return b',"pid":%d,"tid":%d' % (self.overhead(process), tid if isinstance(tid, int) else thread)
+
+
+class CorrelationIndex:
+    """External ids by correlation id, and the calls that started GPU work. Keys are a process and a correlation id as
+    one number."""
+
+    def __init__(self, trace: Trace) -> None:
+        keys = [np.unique(self.keys(rows)) for name in _STARTED for rows in trace.blocks(name)]
+        self._started = np.unique(np.concatenate(keys)) if keys else np.zeros(0, np.uint64)
+        externals = [rows[rows["kind"] == EXTERNAL_KIND] for rows in trace.blocks("external_correlations")]
+        keys = [self.keys(rows) for rows in externals]
+        self._keys, at = np.unique(np.concatenate(keys) if keys else np.zeros(0, np.uint64), return_index=True)
+        self._externals = np.concatenate([rows["external"] for rows in externals])[at] if keys else self._keys
+
+    def externals(self, rows: np.ndarray) -> np.ndarray:
+        """The External id of each row, 0 where there is none."""
+        found, at = find(self._keys, self.keys(rows))
+        out = np.zeros(len(rows), np.uint64)
+        out[found] = self._externals[at[found]]
+        return out
+
+    def starts_work(self, calls: np.ndarray) -> np.ndarray:
+        """Which API calls started GPU work."""
+        return find(self._started, self.keys(calls))[0] & (calls["correlation"] > 0)
+
+    @staticmethod
+    def keys(rows: np.ndarray) -> np.ndarray:
+        """The keys of rows, which are also the ids of arrows from calls to work."""
+        return np.asarray(rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"].astype(np.uint64))
+
+
+def find(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the wanted keys are among keys (rising), and where."""
+    if not len(keys):
+        return np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.asarray(keys[at] == wanted), at
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the writers of all tables use. ``offset`` (ns) was added to the times of the file by an import."""
+
+    trace: Trace
+    pid_tid: PidTid
+    correlations: CorrelationIndex
+    names: Pieces
+    arguments: EventArguments
+    offset: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> Shared:
+        strings = trace.strings
+        names = Pieces(1, lambda text: quoted(strings[text]))
+        return cls(trace, PidTid(trace), CorrelationIndex(trace), names, EventArguments(strings), offset_of(trace))
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        """Times (ns) as the file has them."""
+        return times.astype(np.int64) - self.offset
+
+    def span(self, rows: np.ndarray) -> dict[str, Column]:
+        """When rows begin, how long they take, and whether they ended."""
+        ended = rows["end"] > 0
+        return {
+            "start": self.at(rows["start"]),
+            "duration": np.where(ended, rows["end"] - rows["start"], 0),
+            "ended": ended,
+        }
+
+    def thread(self, rows: np.ndarray) -> Column:
+        """Where events of threads are shown."""
+        return self.pid_tid.host(rows["process"], rows["thread"])
+
+
+def offset_of(trace: Trace) -> int:
+    """What an import added to the times of the file (ns); 0 where processes differ in that."""
+    offsets = {process.info.get("time_offset_ns", 0) for process in trace.processes if not process.alignment.moves}
+    offset = offsets.pop() if len(offsets) == 1 else 0
+    return offset if isinstance(offset, int) and abs(offset) < 2**62 else 0
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """A value of a process description, of which nothing is certain; empty when it is no object."""
+    return value if isinstance(value, dict) else {}
