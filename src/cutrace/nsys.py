@@ -38,9 +38,9 @@ CONVERSIONS = {
     "memory": "nsys counts kinds of memory from 0 (pageable) and has 7 for the unknown kind",
     "less": "nsys counts from 0, CUPTI from 1",
     "thousand": "Hz for kHz, bytes for KB",
-    "wait": "the kind of a wait; nsys may contradict the ids of the row",
     "override": "counts before the column that was read into the same field",
     "uuid": "16 bytes",
+    "bytes": "bytes",
     "-": "only nsys has it: NULL, and left out by the importer",
 }
 _SQL_TYPES = {"text": "TEXT", "uuid": "TEXT", "real": "REAL"}
@@ -163,7 +163,7 @@ SYNCHRONIZATIONS = declare(
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "synchronizations",
     _TIMES + "deviceId contextId=context streamId=stream:id correlationId=correlation " + _PROCESS +
-    "syncType=type:wait eventId=event:id eventSyncId=event_record:id returnValue=status",
+    "syncType eventId=event:id eventSyncId=event_record:id returnValue=status",
 )  # fmt: skip
 CUDA_EVENTS = declare(
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT",

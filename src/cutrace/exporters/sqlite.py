@@ -385,6 +385,7 @@ _MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
     nsys.MEMCPYS: _copies,
     nsys.MIGRATIONS: _migrations,
     nsys.API_CALLS: _calls,
+    nsys.SYNCHRONIZATIONS: lambda database, rows: {"syncType": rows["type"]},
     nsys.NVTX_RANGES: _ranges,
     nsys.NVTX_MARKS: _marks,
     nsys.NVTX_CATEGORIES: _categories,

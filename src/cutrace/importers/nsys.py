@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,9 +18,10 @@ from ..errors import BadCapture
 from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .base import DAMAGED_FILE, Import, Source
-from .building import REFERRED, Interned, Rows, Strings, Texts
-from .tables import Batch, Kind, Tables, rows
+from .base import Import, Source
+from .building import Strings, Texts
+from .reading import Mapping, Reading, Target
+from .tables import Batch, Kind, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
@@ -45,7 +45,7 @@ class NsysSqlite:
     def read(self, source: Source, out: Import) -> None:
         with SqliteTables(source.path) as tables:
             _beside(source.path, out)
-            Reading(tables, out, source.path).read()
+            NsysReading(tables, out, source.path).read()
 
 
 class NsysArrow:
@@ -62,7 +62,7 @@ class NsysArrow:
 
     def read(self, source: Source, out: Import) -> None:
         with ArrowTables(source.path) as tables:
-            Reading(tables, out, source.path).read()
+            NsysReading(tables, out, source.path).read()
 
 
 SQLITE, ARROW = NsysSqlite(), NsysArrow()
@@ -73,27 +73,10 @@ def is_export(names: set[str]) -> bool:
     return bool(names & _SIGNS) or ("StringIds" in names and bool(names & _EVENTS))
 
 
-@dataclass
-class Target:
-    """A process that is written: its strings, launch configurations and functions."""
-
-    key: int
-    writer: Writer
-    strings: Strings
-    functions: Strings
-    interned: dict[str, Interned] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.interned = {name: Interned(self.writer, table) for name, table in REFERRED.items()}
-
-
-class Reading:
+class NsysReading(Reading):
     """One export on its way into a capture."""
 
-    def __init__(self, tables: Tables, out: Import, path: Path) -> None:
-        self.tables, self.out, self._path = tables, out, path
-        self.targets: dict[int, Target] = {}
-        self._kept = 0
+    redundant = nsys_events.REDUNDANT
 
     def read(self) -> None:
         """Convert all tables. Raises :class:`BadCapture` when no event could be used."""
@@ -112,8 +95,8 @@ class Reading:
         nsys_target.finish(self)
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
-        if not self._kept and not self.is_own:
-            raise BadCapture(f"{self._path} has no event that can be used. Export it again, with all tables.")
+        if not self.rows_kept and not self.is_own:
+            raise BadCapture(f"{self.path} has no event that can be used. Export it again, with all tables.")
 
     def batches(self, name: str, columns: dict[str, Kind], owner: str) -> Iterator[tuple[Target, Batch, np.ndarray]]:
         """The rows of a table, those of each process apart, and where in the table they are. ``owner`` is the column
@@ -131,7 +114,7 @@ class Reading:
                 chosen = ids == key
                 whole = len(keys) == 1
                 yield self.target(key), batch if whole else batch.select(chosen), places if whole else places[chosen]
-        self._missing(name, read)
+        self.missing(name, read)
 
     def target(self, key: int) -> Target:
         """The process that a serialized id stands for."""
@@ -148,25 +131,6 @@ class Reading:
             return self.out.restored(key, _object(description), pid)
         info = nsys_target.info(self) | ({"executable": path} if path else {})
         return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
-
-    def write(self, what: str, target: Target, made: Rows) -> None:
-        """Write rows, and account for them."""
-        usable = made.settle(self.out, what)
-        self._kept += len(usable)
-        if len(usable):
-            target.writer.rows(made.table, usable)
-
-    @cached_property
-    def texts(self) -> Texts:
-        """The texts that all tables refer to by number."""
-        found: dict[int, str] = {}
-        for batch in self._lookup("StringIds", {"id": "integer", "value": "text"}):
-            good = batch.known("id") & batch.known("value")
-            found.update(zip(batch["id"][good].tolist(), batch["value"][good].tolist(), strict=True))
-            self.out.seen("StringIds", batch.rows)
-            self.out.kept("StringIds", int(np.count_nonzero(good)))
-            self.out.lost("StringIds", int(np.count_nonzero(~good)), why="no number or no text")
-        return Texts.of(found)
 
     @cached_property
     def function_names(self) -> Texts:
@@ -240,20 +204,12 @@ class Reading:
         """The process of rows that do not say which: the first with events."""
         return next(iter(self.targets), next(iter(self.processes), 0))
 
-    def _convert(self, name: str, mapping: nsys_events.Mapping) -> None:
+    def _convert(self, name: str, mapping: Mapping) -> None:
         owner = "globalTid" if "globalTid" in self.tables.names[name] else "globalPid"
         for target, batch, _ in self.batches(name, mapping.columns, owner):
             for part, chosen in mapping.parts(batch):
                 self.write(name, target, part.rows(self, target, chosen))
         self.leave_columns(name, {*mapping.columns, owner})
-
-    def leave_columns(self, name: str, used: set[str]) -> None:
-        """Name the columns of a table that say something and have no place in a capture."""
-        unused = [c for c in self.tables.names[name] if c not in used and c not in nsys_events.REDUNDANT]
-        for column, count in self.tables.filled(name, unused).items():
-            if count:
-                self.out.seen(f"{column} of {name}", count)
-                self.out.left(f"{column} of {name}", count)
 
     def _leave(self, name: str) -> None:
         """Count a table that has no place in a capture, with the time that its rows took."""
@@ -270,22 +226,11 @@ class Reading:
                 read += batch.rows
                 self.out.seen(what, batch.rows, duration)
                 self.out.left(what, batch.rows, duration, why)
-            self._missing(name, read)
+            self.missing(name, read)
         else:
             count = self.tables.count(name)
             self.out.seen(what, count or 0)
             self.out.left(what, count or 0, why=why)
-
-    def _lookup(self, name: str, columns: dict[str, Kind]) -> Iterator[Batch]:
-        return self.tables.batches(name, columns) if name in self.tables.names else iter(())
-
-    def _missing(self, name: str, read: int) -> None:
-        """Count the rows of a table that ended too early."""
-        if name in self.tables.damage:
-            # A table that cannot be counted lacks one row at least.
-            missing = max((self.tables.count(name) or 0) - read, 1)
-            self.out.seen(name, missing)
-            self.out.lost(name, missing, why=DAMAGED_FILE)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,15 +17,13 @@ import numpy as np
 from .. import nsys
 from ..nsys import NOTHING, Column, SqlTable, declare
 from ..runbin import TABLES
-from .building import Rows, arguments, distinct, text_ids
-from .nsys_target import device_ordinals, kinds
-from .tables import Batch, Kind, rows
+from .building import Rows, arguments, distinct
+from .nsys_target import device_ordinals
+from .reading import Fill, Mapping, Target
+from .tables import Kind, rows
 
 if TYPE_CHECKING:
-    from .nsys import Reading, Target
-
-#: Sets the fields that :mod:`cutrace.nsys` does not declare, when the others are set.
-Fill = Callable[["Reading", "Target", Rows], None]
+    from .nsys import NsysReading
 
 #: Columns that repeat what others say, or mean nothing outside nsys.
 REDUNDANT = frozenset(
@@ -37,104 +34,6 @@ REDUNDANT = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Mapping:
-    """How rows of a table become rows of a capture: the table, and what sets the fields that are not declared. Rows
-    that ``apart`` chooses go the way of ``other``."""
-
-    table: SqlTable
-    fill: Fill | None = None
-    priority: int = 1
-    other: Mapping | None = None
-    apart: Callable[[Batch], np.ndarray] | None = None
-
-    @property
-    def columns(self) -> dict[str, Kind]:
-        """The columns that are read."""
-        return kinds(self.table) | (self.other.columns if self.other else {})
-
-    def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
-        """The rows by what becomes of them."""
-        chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
-        if self.other and chosen.any():
-            yield self.other, batch.select(chosen)
-            batch = batch.select(~chosen)
-        if batch.rows or not chosen.any():
-            yield self, batch
-
-    def rows(self, reading: Reading, target: Target, batch: Batch) -> Rows:
-        """The rows of a capture for those of a batch."""
-        made = Rows(self.table.table, batch, reading.offset)
-        convert(reading, target, made, self.table)
-        if self.fill:
-            self.fill(reading, target, made)
-        for of, referred in made.referred.items():
-            made.adopt(referred)
-            made.rows[of] = target.interned[of].ids(referred.rows)
-        return made
-
-
-def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
-    """Set the fields of rows as the columns of a table are declared."""
-    made.need(*(c.name for c in table.columns if c.required))
-    times = {c.field: c.name for c in table.columns if c.field and c.conversion in ("time", "open")}
-    if "end" in times:
-        made.span(times["start"], times["end"], open_ended=any(c.conversion == "open" for c in table.columns))
-    else:
-        for field, name in times.items():
-            made.moment(name, field)
-    for column in table.columns:
-        if column.field:
-            _set(reading, target, made.of(column.of), column)
-    if table.name == table.table:
-        made.lasts()
-
-
-def _set(reading: Reading, target: Target, made: Rows, column: Column) -> None:
-    """Set the field of one column."""
-    batch, field = made.batch, column.field
-    values, known = batch[column.name], batch.known(column.name)
-    match column.conversion:
-        case "time" | "process":
-            return
-        case "open":
-            made.rows["flags"] = batch.columns[column.name].null
-            return
-        case "text":
-            made.rows[field] = text_ids(target.writer, values)
-            return
-        case "string":
-            made.rows[field] = target.strings[values]
-            return
-        case "function":
-            made.rows[field] = target.functions[values]
-            return
-        case "thread":
-            made.rows[field] = reading.thread_numbers(values)
-            return
-    made.check(column.name)
-    match column.conversion:
-        case "bits" | "color":
-            made.rows[field] = values.astype(np.uint32)
-        case "memory":
-            made.set(field, np.where(known & (values != 7), values + 1, 0))
-        case "less":
-            made.set(field, np.where(known, values + 1, 0))
-        case "id":
-            nothing = (values == -1) | (values == NOTHING)
-            made.set(field, values if reading.is_own else np.where(nothing, 0, values))
-        case "wait":
-            made.set(field, _wait_types(batch))
-        case "override":
-            made.set(field, np.where(known, values, made.rows[field]))
-        case "real":
-            # SQLite writes NaN as NULL.
-            source = batch.columns[column.name]
-            made.set(field, values if source.missing else np.where(source.null, np.nan, values))
-        case _:
-            made.set(field, values)
-
-
 def without_version(name: str) -> str:
     """The name of a function without the version that CUPTI puts behind it."""
     return re.sub(r"_v\d+$", "", name)
@@ -143,7 +42,7 @@ def without_version(name: str) -> str:
 # Fields that are not declared
 
 
-def _kernels(reading: Reading, target: Target, made: Rows) -> None:
+def _kernels(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, launch = made.batch, made.of("launch")
     names = np.where(batch.known("mangledName"), batch["mangledName"], batch["demangledName"])
     names = np.where(batch.known("mangledName") | batch.known("demangledName"), names, batch["shortName"])
@@ -154,7 +53,7 @@ def _kernels(reading: Reading, target: Target, made: Rows) -> None:
     launch.rows["carveout"] = np.where(asked, percent, 255)
 
 
-def _copies(reading: Reading, target: Target, made: Rows) -> None:
+def _copies(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     for name, column in (("source_device", "srcDeviceId"), ("destination_device", "dstDeviceId")):
         made.rows[name] = np.where(batch.known(column), made.rows[name], made.rows["device"])
@@ -162,7 +61,7 @@ def _copies(reading: Reading, target: Target, made: Rows) -> None:
     made.set("peer_context", np.where(batch["copyKind"] == 10, peer, 0))
 
 
-def _migrations(reading: Reading, target: Target, made: Rows) -> None:
+def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     kinds = batch["copyKind"]
     made.rows["kind"] = np.select([kinds == kind for kind in nsys.MIGRATION_KINDS], list(nsys.MIGRATION_KINDS.values()))
@@ -172,9 +71,11 @@ def _migrations(reading: Reading, target: Target, made: Rows) -> None:
         made.set(name, np.where(batch.known(column), batch[column], place))
 
 
-def _wait_types(batch: Batch) -> np.ndarray:
-    """Kinds of waits. Which ids CUPTI gives depends on the kind, and some versions of nsys number the kinds in another
-    way: then the ids say which it is."""
+def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
+    """Which ids CUPTI gives depends on the kind of the wait, and some versions of nsys number the kinds in another way:
+    then the ids say which it is."""
+    batch = made.batch
+    made.check("syncType")
     of_stream = batch.known("streamId") & (batch["streamId"] & NOTHING != NOTHING)
     of_event = batch.known("eventId") & (batch["eventId"] & NOTHING != NOTHING)
     kind, both = batch["syncType"], batch.known("streamId") & batch.known("eventId")
@@ -182,10 +83,10 @@ def _wait_types(batch: Batch) -> np.ndarray:
         [kind == 1, kind == 2, kind == 3], [of_event, of_event, of_stream & ~of_event], ~of_stream & ~of_event
     )
     by_ids = np.select([of_stream & of_event, of_event, of_stream], [2, 1, 3], 4)
-    return np.where(both & ~fits, by_ids, kind)
+    made.set("type", np.where(both & ~fits, by_ids, kind))
 
 
-def _calls(reading: Reading, target: Target, made: Rows) -> None:
+def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, function = made.batch, made.of("function").rows
     made.check("nameId")
     # Classes 0 and 1 are the runtime and the driver; of others only the name tells.
@@ -199,29 +100,29 @@ def _calls(reading: Reading, target: Target, made: Rows) -> None:
 
 
 def _gpu_slices(name: str) -> Fill:
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
+    def fill(reading: NsysReading, target: Target, made: Rows) -> None:
         made.rows["name"] = target.writer.string(name)
 
     return fill
 
 
-def _allocations(reading: Reading, target: Target, made: Rows) -> None:
+def _allocations(reading: NsysReading, target: Target, made: Rows) -> None:
     made.check("localMemoryPoolAddress")
     local, imported = (made.batch[f"{which}MemoryPoolAddress"] for which in ("local", "imported"))
     made.rows["pool_type"] = np.select([local != 0, imported != 0], [1, 2])
     made.rows["pool"] = np.where(local != 0, local, imported).astype(np.uint64)
 
 
-def _cpu_faults(reading: Reading, target: Target, made: Rows) -> None:
+def _cpu_faults(reading: NsysReading, target: Target, made: Rows) -> None:
     made.rows["end"], made.rows["kind"], made.rows["value"] = made.rows["start"], 3, 1
     made.rows["source_device"] = NOTHING
 
 
-def _gpu_faults(reading: Reading, target: Target, made: Rows) -> None:
+def _gpu_faults(reading: NsysReading, target: Target, made: Rows) -> None:
     made.rows["destination_device"], made.rows["kind"] = made.rows["source_device"], 4
 
 
-def _overheads(reading: Reading, target: Target, made: Rows) -> None:
+def _overheads(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     made.check("overheadType", "overheadKind")
     kinds = nsys.overhead_kinds(batch["overheadType"])
@@ -245,7 +146,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     more = [c for c in columns if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used]
     table = SqlTable(name, table.table, table.columns + tuple(map(Column, more)))
 
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
+    def fill(reading: NsysReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer
         named = made.rows["category"]
         made.rows["category"], made.rows["kind"] = np.where(named != 0, named, writer.string(category)), kind
@@ -256,7 +157,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     return Mapping(table, fill)
 
 
-def _argument(reading: Reading, known: np.ndarray, values: np.ndarray, column: str) -> list[object]:
+def _argument(reading: NsysReading, known: np.ndarray, values: np.ndarray, column: str) -> list[object]:
     """The values of an argument; texts for the numbers of texts."""
     of_texts = column in ("srcFile", "funcName", "varName", "kernelName")
     pairs = zip(known.tolist(), values.tolist(), strict=True)
@@ -290,7 +191,7 @@ def _heading(name: str) -> tuple[str, int]:
 
 
 def _metrics(table: str, category: str) -> Fill:
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
+    def fill(reading: NsysReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer
         made.rows["category"] = writer.string(category)
         names = _metric_names(reading, table)
@@ -308,7 +209,7 @@ def _metrics(table: str, category: str) -> Fill:
     return fill
 
 
-def _metric_names(reading: Reading, table: str) -> dict[tuple[object, object], str]:
+def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
     columns: dict[str, Kind] = {"typeId": "integer", "metricId": "integer", "metricName": "text"}
     found: dict[tuple[object, object], str] = {}
     for row in rows(reading.tables, table, columns):
@@ -317,7 +218,7 @@ def _metric_names(reading: Reading, table: str) -> dict[tuple[object, object], s
     return found
 
 
-def _network(reading: Reading, target: Target, made: Rows) -> None:
+def _network(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, writer = made.batch, target.writer
     made.rows["category"], made.rows["device"] = writer.string("network"), 0xFFFF
     columns: dict[str, Kind] = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text"}
@@ -331,11 +232,11 @@ def _network(reading: Reading, target: Target, made: Rows) -> None:
     ]
 
 
-def _diagnostics(reading: Reading, target: Target, made: Rows) -> None:
+def _diagnostics(reading: NsysReading, target: Target, made: Rows) -> None:
     made.rows["category"], made.rows["scope"] = target.writer.string("diagnostic"), 1
 
 
-def _generic(reading: Reading, target: Target, made: Rows) -> None:
+def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, writer = made.batch, target.writer
     columns: dict[str, Kind] = {"typeId": "integer", "nameId": "integer"}
     types = {r["typeId"]: r["nameId"] for r in rows(reading.tables, "GENERIC_EVENT_TYPES", columns)}
@@ -376,7 +277,7 @@ _MAPPINGS = {
             apart=lambda batch: np.isin(batch["copyKind"], list(nsys.MIGRATION_KINDS)),
         ),
         Mapping(nsys.MEMSETS),
-        Mapping(nsys.SYNCHRONIZATIONS),
+        Mapping(nsys.SYNCHRONIZATIONS, _waits),
         Mapping(nsys.CUDA_EVENTS),
         Mapping(nsys.GRAPH_LAUNCHES),
         Mapping(nsys.JIT),

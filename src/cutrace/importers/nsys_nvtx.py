@@ -11,12 +11,11 @@ import numpy as np
 from .. import nsys
 from ..runbin import TABLES
 from .building import Rows
-from .nsys_events import convert
-from .nsys_target import kinds
+from .reading import Target, convert, kinds
 from .tables import Batch
 
 if TYPE_CHECKING:
-    from .nsys import Reading, Target
+    from .nsys import NsysReading
 
 _TABLE = nsys.NVTX_RANGES.name
 _COLUMNS = kinds(nsys.NVTX_RANGES)
@@ -39,7 +38,7 @@ class _Named:
         return target.writer.string(name)
 
 
-def convert_events(reading: Reading) -> None:
+def convert_events(reading: NsysReading) -> None:
     """Write the NVTX events of an export."""
     named = _look(reading)
     for target, batch, places in reading.batches(_TABLE, _COLUMNS, "globalTid"):
@@ -61,7 +60,7 @@ def convert_events(reading: Reading) -> None:
     reading.leave_columns(_TABLE, {*_COLUMNS, "globalTid"})
 
 
-def _look(reading: Reading) -> _Named:
+def _look(reading: NsysReading) -> _Named:
     named = _Named()
     ranges: list[tuple[np.ndarray, ...]] = []
     read = 0
@@ -106,7 +105,7 @@ def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndar
     return result
 
 
-def _ranges(reading: Reading, target: Target, batch: Batch, named: _Named, depths: np.ndarray) -> Rows:
+def _ranges(reading: NsysReading, target: Target, batch: Batch, named: _Named, depths: np.ndarray) -> Rows:
     made = Rows("nvtx_ranges", batch, reading.offset)
     convert(reading, target, made, nsys.NVTX_RANGES)
     _describe(target, made, named)
@@ -140,7 +139,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
         rows["payload"][where] = values.view(f"u{values.dtype.itemsize}")
 
 
-def _write_names(reading: Reading, target: Target, batch: Batch, named: _Named) -> None:
+def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Named) -> None:
     """Write the names of categories and threads. Ranges and marks have those of domains themselves."""
     writer, types = target.writer, batch["eventType"]
     texts = zip(batch["text"].tolist(), batch["textId"].tolist(), strict=True)

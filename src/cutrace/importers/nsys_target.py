@@ -12,10 +12,11 @@ import numpy as np
 from .. import nsys
 from ..nsys import SqlTable
 from ..runbin import TABLES, Writer
+from .reading import Target, kinds
 from .tables import Kind, Tables, rows
 
 if TYPE_CHECKING:
-    from .nsys import Reading, Target
+    from .nsys import NsysReading
 
 #: The tables that are read here, and those that others look names up in.
 READ = frozenset(
@@ -37,15 +38,8 @@ READ = frozenset(
     }
 )
 
-_KINDS: dict[str, Kind] = {"text": "text", "uuid": "text", "real": "real"}
 
-
-def kinds(table: SqlTable) -> dict[str, Kind]:
-    """The columns of a table that are read, and what as."""
-    return {c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used}
-
-
-def describe(reading: Reading) -> None:
+def describe(reading: NsysReading) -> None:
     """Account for the tables that only say what other tables mean."""
     for name in sorted(READ - {"StringIds"}):
         if name in reading.tables.names:
@@ -54,14 +48,14 @@ def describe(reading: Reading) -> None:
             reading.out.kept(name, count)
 
 
-def info(reading: Reading) -> dict[str, Any]:
+def info(reading: NsysReading) -> dict[str, Any]:
     """More of a process description."""
     product = " ".join(filter(None, map(reading.about.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION"))))
     host = named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")
     return {"host": host} | ({"producer": product} if product else {})
 
 
-def clock(reading: Reading, writer: Writer) -> None:
+def clock(reading: NsysReading, writer: Writer) -> None:
     """Write at which wall-clock time the session began, where the file says so."""
     if reading.is_own:
         return  # it has the clocks themselves
@@ -82,7 +76,7 @@ def clock(reading: Reading, writer: Writer) -> None:
     writer.rows("clocks", row)
 
 
-def finish(reading: Reading) -> None:
+def finish(reading: NsysReading) -> None:
     """Write what is known of the processes that have events."""
     for thread in _rows(reading, nsys.THREAD_NAMES):
         match thread:
@@ -115,7 +109,7 @@ def named(tables: Tables, table: str) -> dict[str, str]:
     return {name: value for name, value in found if isinstance(name, str) and isinstance(value, str)}
 
 
-def _rows(reading: Reading, table: SqlTable) -> Iterator[dict[str, object]]:
+def _rows(reading: NsysReading, table: SqlTable) -> Iterator[dict[str, object]]:
     return rows(reading.tables, table.name, kinds(table))
 
 
@@ -131,7 +125,7 @@ def _numbers(table: SqlTable, row: dict[str, object], **defaults: int) -> np.nda
     return made
 
 
-def _devices(reading: Reading) -> None:
+def _devices(reading: NsysReading) -> None:
     ordinals = device_ordinals(reading.tables)
     # Of a damaged table the one reading may give more rows than the other.
     ids = (row["uuid"] for row in rows(reading.tables, nsys.DEVICES.name, {"uuid": "bytes"}))
@@ -162,7 +156,7 @@ def _devices(reading: Reading) -> None:
             target.writer.rows("devices", row)
 
 
-def _visible(reading: Reading) -> dict[int, dict[int, int]]:
+def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
     """By process id the GPUs that the process saw, by their numbers, and what CUDA numbered them in it."""
     found: dict[int, dict[int, int]] = {}
     columns: dict[str, Kind] = {"gpuId": "integer", "cudaId": "integer", "pid": "integer"}
@@ -173,7 +167,7 @@ def _visible(reading: Reading) -> dict[int, dict[int, int]]:
     return found
 
 
-def _owner(reading: Reading, row: dict[str, object]) -> Target | None:
+def _owner(reading: NsysReading, row: dict[str, object]) -> Target | None:
     """The process with events that a row with parts of a serialized id is about."""
     hardware, machine, pid = (_fitting(row[name], 24) for name in ("hwId", "vmId", "processId"))
     key = hardware << 56 | machine << 48 | pid << nsys.THREAD_BITS

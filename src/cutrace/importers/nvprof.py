@@ -9,19 +9,19 @@ rows each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import BadCapture
-from ..runbin import TABLES, Writer
+from ..runbin import TABLES
 from . import nvprof_markers
-from .base import DAMAGED_FILE, Import, Source
-from .building import Interned, Rows, Strings, Texts
-from .nvprof_records import MAPPINGS, ORDER, REDUNDANT, ROW, WHY, Mapping, ids
-from .tables import Batch, Kind, rows
+from .base import Import, Source
+from .building import Strings
+from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
+from .reading import Mapping, Reading, Target
+from .tables import Batch, Kind, Tables, rows
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -43,29 +43,20 @@ class Nvprof:
 
     def read(self, source: Source, out: Import) -> None:
         with SqliteTables(source.path) as tables:
-            Reading(tables, out, source.path).read()
+            NvprofReading(tables, out, source.path).read()
 
 
 NVPROF = Nvprof()
 
 
-@dataclass
-class Target:
-    """A process that is written: its strings, launch configurations and functions."""
-
-    writer: Writer
-    strings: Strings
-    launches: Interned
-    calls: Interned
-
-
-class Reading:
+class NvprofReading(Reading):
     """One database on its way into a capture."""
 
-    def __init__(self, tables: SqliteTables, out: Import, path: Path) -> None:
-        self.tables, self.out, self._path = tables, out, path
-        self.targets: dict[int, Target] = {}
-        self._kept = 0
+    string_table = ("StringTable", ROW)
+    redundant = REDUNDANT
+
+    def __init__(self, tables: Tables, out: Import, path: Path) -> None:
+        super().__init__(tables, out, path)
         self._clocked = False
         # When the kernel of a correlation id began: counters that were read around it have no time of their own.
         self.kernels: list[tuple[np.ndarray, np.ndarray]] = []
@@ -73,8 +64,7 @@ class Reading:
 
     def read(self) -> None:
         """Convert all tables. Raises :class:`BadCapture` when no record could be used."""
-        names = sorted(self.tables.names, key=lambda name: (ORDER.get(name.removeprefix(_PREFIX), 1), name))
-        for name in names:
+        for name in sorted(self.tables.names, key=_priority):
             kind = name.removeprefix(_PREFIX)
             if kind in MAPPINGS:
                 self._convert(name, MAPPINGS[kind])
@@ -87,21 +77,8 @@ class Reading:
         self._names()
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
-        if not self._kept:
-            raise BadCapture(f"{self._path} has no record that can be used. Look at it with nvprof --import-profile.")
-
-    @cached_property
-    def texts(self) -> Texts:
-        """The texts that all tables refer to by number."""
-        found: dict[int, str] = {}
-        if "StringTable" in self.tables.names:
-            for batch in self.tables.batches("StringTable", {ROW: "integer", "value": "text"}):
-                good = batch.known(ROW) & batch.known("value")
-                found.update(zip(batch[ROW][good].tolist(), batch["value"][good].tolist(), strict=True))
-                self.out.seen("StringTable", batch.rows)
-                self.out.kept("StringTable", int(np.count_nonzero(good)))
-                self.out.lost("StringTable", int(np.count_nonzero(~good)), why="no number or no text")
-        return Texts.of(found)
+        if not self.rows_kept:
+            raise BadCapture(f"{self.path} has no record that can be used. Look at it with nvprof --import-profile.")
 
     def target(self, pid: int | None = None) -> Target:
         """A process, or the first one for records that do not say whose they are."""
@@ -109,34 +86,20 @@ class Reading:
             pid = next(iter(self.targets), 0)
         if pid not in self.targets:
             writer = self.out.process(pid, pid=pid, name=self._process_names.get(pid, ""), time_offset_ns=0)
-            launches, calls = Interned(writer, "launches"), Interned(writer, "functions")
-            self.targets[pid] = Target(writer, Strings(writer, self.texts), launches, calls)
+            strings = Strings(writer, self.texts)
+            self.targets[pid] = Target(pid, writer, strings, strings)
         return self.targets[pid]
-
-    def write(self, what: str, target: Target, made: Rows) -> None:
-        """Write rows, and account for them."""
-        self.add(target, made.table, made.settle(self.out, what))
 
     def add(self, target: Target, table: str, made: np.ndarray) -> None:
         """Write rows that are accounted for."""
-        self._kept += len(made)
-        if not len(made):
-            return
-        target.writer.rows(table, made)
+        super().add(target, table, made)
         start = TABLES[table].start_field
-        if start and not self._clocked and int(made[start].max()) > _EPOCH:
+        if len(made) and start and not self._clocked and int(made[start].max()) > _EPOCH:
             self._clocked = True
             row = np.zeros(1, TABLES["clocks"].dtype)
             for name in ("boottime", "monotonic", "monotonic_raw", "realtime"):
                 row[name] = made[start].max()
             target.writer.rows("clocks", row)
-
-    def missing(self, name: str, read: int) -> None:
-        """Count the rows of a table that ended too early."""
-        if name in self.tables.damage:
-            missing = max((self.tables.count(name) or 0) - read, 1)
-            self.out.seen(name, missing)
-            self.out.lost(name, missing, why=DAMAGED_FILE)
 
     @cached_property
     def counts_kernels(self) -> bool:
@@ -154,14 +117,6 @@ class Reading:
         at = np.minimum(np.searchsorted(known[order], correlations), len(order) - 1)
         return np.where(known[order][at] == correlations, starts[order][at], 0)
 
-    def leave_columns(self, name: str, used: set[str]) -> None:
-        """Name the columns of a table that say something and have no place in a capture."""
-        unused = [c for c in self.tables.names[name] if c not in used and c not in REDUNDANT]
-        for column, count in self.tables.filled(name, unused).items():
-            if count:
-                self.out.seen(f"{column} of {name}", count)
-                self.out.left(f"{column} of {name}", count)
-
     def _convert(self, name: str, mapping: Mapping) -> None:
         read = 0
         owner = next((c for c in ("processId", "cuProcessId") if c in self.tables.names[name]), "")
@@ -170,9 +125,7 @@ class Reading:
             read += batch.rows
             for pid, part in _by_process(batch, owner):
                 target = self.target(pid)
-                made = Rows(mapping.table, part)
-                mapping.fill(self, target, made)
-                self.write(name, target, made)
+                self.write(name, target, mapping.rows(self, target, part))
         self.missing(name, read)
         self.leave_columns(name, set(wanted))
 
@@ -218,6 +171,12 @@ class Reading:
         unread = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
         self.out.seen(what, max(unread, 0))
         self.out.lost(what, max(unread, 0), why="no kind or no name")
+
+
+def _priority(name: str) -> tuple[int, str]:
+    """Calls say which processes there are; what speaks of kernels comes after them."""
+    mapping = MAPPINGS.get(name.removeprefix(_PREFIX))
+    return mapping.priority if mapping else 1, name
 
 
 def _by_process(batch: Batch, owner: str) -> Iterator[tuple[int | None, Batch]]:

@@ -13,7 +13,7 @@ from .nvprof_records import ids
 from .tables import Batch, Column, Kind
 
 if TYPE_CHECKING:
-    from .nvprof import Reading
+    from .nvprof import NvprofReading
 
 _INSTANT, _BEGIN, _END = 1, 2, 4  # CUpti_ActivityFlag of markers
 _THREAD = 2  # CUpti_ActivityObjectKind
@@ -31,7 +31,7 @@ _DATA: dict[str, Kind] = {
 }  # fmt: skip
 
 
-def convert(reading: Reading, name: str) -> None:
+def convert(reading: NvprofReading, name: str) -> None:
     """Write the marks and ranges of the table of markers."""
     batch = _whole(reading, name, _COLUMNS, _with_threads)
     data = _whole(reading, f"{name}_DATA", _DATA, _with_bits)
@@ -60,7 +60,7 @@ def convert(reading: Reading, name: str) -> None:
     reading.out.lost(f"{name}_DATA", data.rows - used, why="of no mark or range")
 
 
-def _marks(reading: Reading, name: str, batch: Batch, data: Batch) -> None:
+def _marks(reading: NvprofReading, name: str, batch: Batch, data: Batch) -> None:
     for pid, part in _by_process(batch):
         made = Rows("nvtx_marks", part)
         made.moment("timestamp")
@@ -69,7 +69,13 @@ def _marks(reading: Reading, name: str, batch: Batch, data: Batch) -> None:
 
 
 def _ranges(
-    reading: Reading, name: str, batch: Batch, begins: np.ndarray, end: np.ndarray, matched: np.ndarray, data: Batch
+    reading: NvprofReading,
+    name: str,
+    batch: Batch,
+    begins: np.ndarray,
+    end: np.ndarray,
+    matched: np.ndarray,
+    data: Batch,
 ) -> None:
     whole = batch.select(begins)
     finish = np.where(matched, batch["timestamp"][end] if batch.rows else 0, 0)
@@ -103,7 +109,7 @@ def _ranges(
         reading.out.lost(name, closed - good, why="the end of a range that cannot be used")
 
 
-def _describe(reading: Reading, pid: int, made: Rows, data: Batch) -> None:
+def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None:
     """Set what marks and ranges share."""
     batch, rows, target = made.batch, made.rows, reading.target(pid)
     made.need("id")
@@ -143,7 +149,7 @@ def _with_bits(batch: Batch) -> None:
     batch.columns["bits"] = Column.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
 
 
-def _whole(reading: Reading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
+def _whole(reading: NvprofReading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
     """All rows of a table, as numbers; of one that is not there, none."""
     parts = [Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})]
     shrink(parts[0])

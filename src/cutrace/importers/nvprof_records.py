@@ -6,35 +6,22 @@ Functions are numbers, which :mod:`.callback_names` knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..nsys import NOTHING, declare
 from . import callback_names
 from .building import Rows, arguments
-from .tables import Kind
+from .reading import Fill, Mapping, Target
 
 if TYPE_CHECKING:
-    from .nvprof import Reading, Target
+    from .nvprof import NvprofReading
 
 #: The column with the number of a row.
 ROW = "_id_"
 
 _THREADS = 0xFFFFFFFF
-_NOTHING = 0xFFFFFFFF  # what CUPTI writes for an id that there is not
-
-Fill = Callable[["Reading", "Target", Rows], None]
-
-
-@dataclass(frozen=True)
-class Mapping:
-    """How rows of a table become rows of the table ``table`` of a capture."""
-
-    table: str
-    columns: dict[str, Kind]
-    fill: Fill
 
 
 def ids(blobs: np.ndarray) -> np.ndarray:
@@ -42,89 +29,58 @@ def ids(blobs: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(blob[:12].ljust(12, b"\0") for blob in blobs.tolist()), "<u4").reshape(-1, 3)
 
 
-def _integers(*names: str) -> dict[str, Kind]:
-    return dict.fromkeys(names, "integer")
+# Columns that many tables share, written as :mod:`cutrace.nsys` describes.
+_TIMES = "start=start:time! end=end:time! "
+_MOMENT = "timestamp=time:time! "
+_WORK = _TIMES + "correlationId=correlation streamId=stream contextId=context deviceId=device "
+_COPY = _WORK + "bytes=bytes copyKind=kind srcKind=source_memory dstKind=destination_memory flags "
+_CALL = _TIMES + (
+    "correlationId=correlation cbid=function.callback! threadId! processId returnValue=function.status:bits"
+)
+_KERNEL = _WORK + """
+    name=launch.name:string gridX=launch.grid_x gridY=launch.grid_y gridZ=launch.grid_z blockX=launch.block_x
+    blockY=launch.block_y blockZ=launch.block_z registersPerThread=launch.registers
+    staticSharedMemory=launch.static_shared dynamicSharedMemory=launch.dynamic_shared
+    sharedMemoryExecuted=launch.shared_executed localMemoryPerThread=launch.local_per_thread
+    localMemoryTotal=launch.local_total launchType=launch.launch_type isSharedMemoryCarveoutRequested
+    sharedMemoryCarveoutRequested cacheConfig:bytes
+"""  # fmt: skip
+_DEVICE = """
+    id=device globalMemorySize=memory globalMemoryBandwidth=memory_bandwidth computeCapabilityMajor=compute_major
+    computeCapabilityMinor=compute_minor numMultiprocessors=multiprocessors coreClockRate=core_clock
+    l2CacheSize=l2_cache numThreadsPerWarp=warp_size maxThreadsPerBlock=max_threads_per_block
+    maxWarpsPerMultiprocessor=max_warps_per_multiprocessor maxBlocksPerMultiprocessor=max_blocks_per_multiprocessor
+    maxRegistersPerMultiprocessor=registers_per_multiprocessor maxRegistersPerBlock=registers_per_block
+    maxSharedMemoryPerMultiprocessor=shared_per_multiprocessor maxSharedMemoryPerBlock=shared_per_block
+    numMemcpyEngines=copy_engines name=name:string uuid:bytes
+"""
 
 
-def _taken(table: str, taken: dict[str, str], *, timed: bool = True) -> Mapping:
-    """A table of which each field is a column."""
-
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
-        if timed:
-            made.span()
-        made.take(**taken)
-
-    return Mapping(table, _integers(*(("start", "end") if timed else ()), *taken.values()), fill)
-
-
-_WORK = {"correlation": "correlationId", "stream": "streamId", "context": "contextId", "device": "deviceId"}
-_COPY = _WORK | {
-    "bytes": "bytes", "kind": "copyKind", "source_memory": "srcKind", "destination_memory": "dstKind"
-}  # fmt: skip
-_LAUNCH = {
-    "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ",
-    "block_x": "blockX", "block_y": "blockY", "block_z": "blockZ",
-    "registers": "registersPerThread", "static_shared": "staticSharedMemory", "dynamic_shared": "dynamicSharedMemory",
-    "shared_executed": "sharedMemoryExecuted", "local_per_thread": "localMemoryPerThread",
-    "local_total": "localMemoryTotal", "launch_type": "launchType",
-}  # fmt: skip
-_DEVICE = {
-    "device": "id", "memory": "globalMemorySize", "memory_bandwidth": "globalMemoryBandwidth",
-    "compute_major": "computeCapabilityMajor", "compute_minor": "computeCapabilityMinor",
-    "multiprocessors": "numMultiprocessors", "core_clock": "coreClockRate", "l2_cache": "l2CacheSize",
-    "warp_size": "numThreadsPerWarp", "max_threads_per_block": "maxThreadsPerBlock",
-    "max_warps_per_multiprocessor": "maxWarpsPerMultiprocessor",
-    "max_blocks_per_multiprocessor": "maxBlocksPerMultiprocessor",
-    "registers_per_multiprocessor": "maxRegistersPerMultiprocessor", "registers_per_block": "maxRegistersPerBlock",
-    "shared_per_multiprocessor": "maxSharedMemoryPerMultiprocessor", "shared_per_block": "maxSharedMemoryPerBlock",
-    "copy_engines": "numMemcpyEngines",
-}  # fmt: skip
-
-
-def _kernels(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(**_WORK)
-    batch = made.batch
-    launch = Rows("launches", batch)
-    launch.take(**_LAUNCH)
+def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
+    batch, launch = made.batch, made.of("launch")
     launch.check("name", "cacheConfig")
-    launch.rows["name"] = target.strings[batch["name"]]
     asked = batch["isSharedMemoryCarveoutRequested"] != 0
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
     # A byte: what was asked for below, what was used above.
     cache = np.array([blob[0] if blob else 0 for blob in batch["cacheConfig"].tolist()], np.uint8)
     launch.rows["cache_requested"], launch.rows["cache_executed"] = cache & 15, cache >> 4
-    made.adopt(launch)
-    made.rows["launch"] = target.launches.ids(launch.rows)
     if reading.counts_kernels:
         reading.kernels.append((batch["correlationId"], made.rows["start"].copy()))
 
 
-def _copies(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(**_COPY)
+def _copies(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.rows["source_device"] = made.rows["destination_device"] = made.rows["device"]
-    _asynchronous(made)
+    _asynchronous(reading, target, made)
 
 
-def _peer_copies(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(**_COPY, source_device="srcDeviceId", destination_device="dstDeviceId")
+def _peer_copies(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
     own = batch["srcContextId"] == batch["contextId"]
     made.set("peer_context", np.where(own, batch["dstContextId"], batch["srcContextId"]))
-    _asynchronous(made)
+    _asynchronous(reading, target, made)
 
 
-def _memsets(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(**_WORK, bytes="bytes", memory="memoryKind")
-    made.check("value")
-    made.rows["value"] = made.batch["value"].astype(np.uint32)
-    _asynchronous(made)
-
-
-def _asynchronous(made: Rows) -> None:
+def _asynchronous(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.check("flags")
     made.rows["flags"] = made.batch["flags"] & 1
 
@@ -132,59 +88,32 @@ def _asynchronous(made: Rows) -> None:
 def _calls(domain: int, names: dict[int, str]) -> Fill:
     kind = "runtime" if domain == 2 else "driver"
 
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
-        made.span()
-        made.take(correlation="correlationId")
-        made.need("cbid", "threadId")
-        made.check("returnValue")
-        batch = made.batch
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
+        batch, function = made.batch, made.of("function").rows
         made.rows["thread"] = batch["threadId"] & _THREADS
         for pid in np.unique(batch["processId"]).tolist():
             wide = batch["threadId"][(batch["threadId"] > _THREADS) & (batch["processId"] == pid)]
             reading.wide_threads.setdefault(pid & 0xFFFFFFFF, set()).update(np.unique(wide).tolist())
-        function = Rows("functions", batch)
-        function.set("callback", batch["cbid"])
-        function.rows["status"], function.rows["domain"] = batch["returnValue"].astype(np.uint32), domain
         numbers, inverse = np.unique(batch["cbid"], return_inverse=True)
         texts = [target.writer.string(names.get(n) or f"{kind} function {n}") for n in numbers.tolist()]
-        function.rows["name"] = np.array(texts)[inverse.reshape(-1)]
-        made.adopt(function)
-        made.rows["function"] = target.calls.ids(function.rows)
+        function["name"], function["domain"] = np.array(texts)[inverse.reshape(-1)], domain
 
     return fill
 
 
-def _synchronizations(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(correlation="correlationId", context="contextId", type="type")
-    for name, column in (("stream", "streamId"), ("event", "cudaEventId")):
-        made.check(column)
-        number = made.batch[column] & _NOTHING
-        made.set(name, np.where(number == _NOTHING, 0, number))
-
-
-def _overheads(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(kind="overheadKind")
+def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
     of_thread = made.batch["objectKind"] == 2
     made.rows["thread"] = np.where(of_thread, ids(made.batch["objectId"])[:, 1], 0)
 
 
-def _unified_memory(reading: Reading, target: Target, made: Rows) -> None:
-    made.span()
-    made.take(
-        value="value", address="address", stream="streamId", kind="counterKind", source_device="srcId",
-        destination_device="dstId", flags="flags",
-    )  # fmt: skip
+def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
     # Faults of the processor are moments.
     made.rows["end"] = np.where((made.rows["end"] == 0), made.rows["start"], made.rows["end"])
 
 
-def _allocations(reading: Reading, target: Target, made: Rows) -> None:
+def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.moment("start", until="end")
-    made.take(address="address", bytes="bytes", memory="memoryKind", device="deviceId", context="contextId")
     made.rows["operation"] = 1
-    made.rows["source"] = target.strings[made.batch["name"]]
     # The same row says when it was given back, if it was.
     freed = (made.batch["end"] > 0) & made.usable
     released = made.rows[freed]
@@ -192,15 +121,12 @@ def _allocations(reading: Reading, target: Target, made: Rows) -> None:
     reading.add(target, "allocations", released)
 
 
-def _environment(reading: Reading, target: Target, made: Rows) -> None:
-    made.moment("timestamp")
-    made.take(device="deviceId", kind="environmentKind")
-    made.need("data")
+def _environment(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch = made.batch
     data = b"".join(blob[:20].ljust(20, b"\0") for blob in batch["data"].tolist())
     words = np.frombuffer(data, "<u4").reshape(-1, 5).astype(np.uint64)
     low, high = words & np.uint64(0xFFFF), words << np.uint64(16)
-    high &= np.uint64(_NOTHING)
+    high &= np.uint64(NOTHING)
     speed = low[:, 0] | high[:, 1] | (low[:, 2] | high[:, 3]) << np.uint64(32)
     power = words[:, 0] | words[:, 1] << np.uint64(32)
     kind = batch["environmentKind"]
@@ -209,27 +135,14 @@ def _environment(reading: Reading, target: Target, made: Rows) -> None:
     made.reject((kind < 1) | (kind > 4), "an unknown kind")
 
 
-def _devices(reading: Reading, target: Target, made: Rows) -> None:
-    made.take(**_DEVICE)
+def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
     batch, fields = made.batch, made.rows
-    fields["name"] = target.strings[batch["name"]]
     fields["max_threads_per_multiprocessor"] = fields["max_warps_per_multiprocessor"] * fields["warp_size"]
     uuids = [blob[:16].ljust(16, b"\0") for blob in batch["uuid"].tolist()]
     fields["uuid"] = np.array([np.void(uuid) for uuid in uuids], "V16")
 
 
-def _streams(reading: Reading, target: Target, made: Rows) -> None:
-    made.take(stream="streamId", context="contextId", type="flag")
-    made.rows["priority"] = made.batch["priority"].astype(np.uint32).view(np.int32)
-
-
-def _functions(reading: Reading, target: Target, made: Rows) -> None:
-    made.take(device_function="id", module="moduleId", index="functionIndex", context="contextId")
-    made.rows["name"] = target.strings[made.batch["name"]]
-
-
-def _preemptions(reading: Reading, target: Target, made: Rows) -> None:
-    made.moment("timestamp")
+def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.rows["name"], made.rows["scope"] = target.writer.string("preemption"), 1
     told = {name: made.batch[name].tolist() for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")}
     made.rows["arguments"] = arguments(target.writer, told, made.batch.rows)
@@ -246,11 +159,8 @@ _TOLD_TEXTS = ("srcFile", "funcName", "varName", "kernelName")
 
 
 def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
-        made.span()
-        made.need("eventKind")
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer
-        made.take(external="externalId")
         made.rows["category"] = writer.string(category)
         known = batch["eventKind"].clip(0, len(kinds) + 1)
         texts = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
@@ -260,21 +170,17 @@ def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
         told |= {name: [reading.texts[v] or None for v in batch[name].tolist()] for name in _TOLD_TEXTS}
         made.rows["arguments"] = arguments(writer, told, batch.rows)
 
-    columns = ("start", "end", "eventKind", "threadId", "cuThreadId", "externalId", *_TOLD_NUMBERS, *_TOLD_TEXTS)
-    return Mapping("host_slices", _integers(*columns), fill)
+    columns = ("eventKind!", "threadId", "cuThreadId", "externalId=external", *_TOLD_NUMBERS, *_TOLD_TEXTS)
+    return Mapping(declare("", "host_slices", _TIMES + " ".join(columns)), fill)
 
 
 def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
     """Counts and metrics. Those without a time were read around a kernel: they are told at its begin."""
     metric = noun == "metric"
 
-    def fill(reading: Reading, target: Target, made: Rows) -> None:
-        made.need("id", "value")
+    def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer
-        if timed:
-            made.moment("timestamp")
-            made.take(device="deviceId")
-        else:
+        if not timed:
             made.rows["time"] = reading.kernel_starts(batch["correlationId"])
             made.reject(made.rows["time"] == 0, "its kernel is not there")
             made.rows["device"] = 0xFFFF
@@ -285,9 +191,9 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
         if per_instance:
             made.rows["series"] = [writer.string(f"instance {number}") for number in batch["instance"].tolist()]
 
-    time = ("timestamp", "deviceId") if timed else ("correlationId",)
-    columns = _integers("id", *time, *(("instance",) if per_instance else ()))
-    return Mapping("counters", columns | {"value": "bytes" if metric else "integer"}, fill)
+    columns = f"id! value{':bytes' * metric}! {'instance ' * per_instance}"
+    columns += _MOMENT + "deviceId=device" if timed else "correlationId"
+    return Mapping(declare("", "counters", columns), fill, 1 if timed else 2)
 
 
 def _numbers(blobs: np.ndarray) -> np.ndarray:
@@ -299,76 +205,58 @@ def _numbers(blobs: np.ndarray) -> np.ndarray:
     return np.where(whole < 1 << 52, whole.astype(np.float64), floating)
 
 
-_KERNELS = Mapping(
-    "kernels",
-    _integers("start", "end", "name", "isSharedMemoryCarveoutRequested", "sharedMemoryCarveoutRequested")
-    | _integers(*_WORK.values(), *_LAUNCH.values())
-    | {"cacheConfig": "bytes"},
-    _kernels,
-)
-_CALL = _integers("start", "end", "cbid", "correlationId", "processId", "threadId", "returnValue")
-_COPIED = _integers("start", "end", "flags", *_COPY.values())
+def _mapping(table: str, columns: str, fill: Fill | None = None, priority: int = 1) -> Mapping:
+    return Mapping(declare("", table, columns), fill, priority)
+
+
+_KERNELS = _mapping("kernels", _KERNEL, _kernels)
 _ACC = _constructs("OpenACC", _OPENACC)
+#: By kind of record. Those with a lower priority are read earlier.
 MAPPINGS: dict[str, Mapping] = {
-    "RUNTIME": Mapping("api_calls", _CALL, _calls(2, callback_names.RUNTIME)),
-    "DRIVER": Mapping("api_calls", _CALL, _calls(1, callback_names.DRIVER)),
+    "RUNTIME": _mapping("api_calls", _CALL, _calls(2, callback_names.RUNTIME), 0),
+    "DRIVER": _mapping("api_calls", _CALL, _calls(1, callback_names.DRIVER), 0),
     "KERNEL": _KERNELS,
     "CONCURRENT_KERNEL": _KERNELS,
     "CDP_KERNEL": _KERNELS,
-    "MEMCPY": Mapping("memcpys", _COPIED, _copies),
-    "MEMCPY2": Mapping(
+    "MEMCPY": _mapping("memcpys", _COPY, _copies),
+    "MEMCPY2": _mapping(
         "memcpys",
-        _COPIED | _integers("srcDeviceId", "dstDeviceId", "srcContextId", "dstContextId"),
+        _COPY + "srcDeviceId=source_device dstDeviceId=destination_device srcContextId dstContextId",
         _peer_copies,
     ),
-    "MEMSET": Mapping(
-        "memsets", _integers("start", "end", *_WORK.values(), "bytes", "memoryKind", "value", "flags"), _memsets
-    ),
-    "SYNCHRONIZATION": Mapping(
+    "MEMSET": _mapping("memsets", _WORK + "bytes=bytes memoryKind=memory value=value:bits flags", _asynchronous),
+    "SYNCHRONIZATION": _mapping(
         "synchronizations",
-        _integers("start", "end", "correlationId", "contextId", "type", "streamId", "cudaEventId"),
-        _synchronizations,
+        _TIMES + "correlationId=correlation contextId=context type=type streamId=stream:id cudaEventId=event:id",
     ),
-    "CUDA_EVENT": _taken(
-        "cuda_events",
-        {"correlation": "correlationId", "stream": "streamId", "context": "contextId", "event": "eventId"},
-        timed=False,
-    ),
-    "OVERHEAD": Mapping(
-        "overheads", _integers("start", "end", "overheadKind", "objectKind") | {"objectId": "bytes"}, _overheads
-    ),
-    "UNIFIED_MEMORY_COUNTER": Mapping(
+    "CUDA_EVENT": _mapping("cuda_events", "correlationId=correlation streamId=stream contextId=context eventId=event"),
+    "OVERHEAD": _mapping("overheads", _TIMES + "overheadKind=kind objectKind objectId:bytes", _overheads),
+    "UNIFIED_MEMORY_COUNTER": _mapping(
         "unified_memory",
-        _integers("start", "end", "value", "address", "streamId", "counterKind", "srcId", "dstId", "flags"),
+        _TIMES + "value=value address=address streamId=stream counterKind=kind srcId=source_device "
+        "dstId=destination_device flags=flags",
         _unified_memory,
     ),
-    "MEMORY": Mapping(
+    "MEMORY": _mapping(
         "allocations",
-        _integers("start", "end", "address", "bytes", "memoryKind", "deviceId", "contextId", "name"),
+        "start end address=address bytes=bytes memoryKind=memory deviceId=device contextId=context name=source:string",
         _allocations,
     ),
-    "ENVIRONMENT": Mapping(
-        "environment", _integers("timestamp", "deviceId", "environmentKind") | {"data": "bytes"}, _environment
+    "ENVIRONMENT": _mapping("environment", _MOMENT + "deviceId=device environmentKind=kind data:bytes!", _environment),
+    "EXTERNAL_CORRELATION": _mapping(
+        "external_correlations", "externalId=external correlationId=correlation externalKind=kind"
     ),
-    "EXTERNAL_CORRELATION": _taken(
-        "external_correlations",
-        {"external": "externalId", "correlation": "correlationId", "kind": "externalKind"},
-        timed=False,
+    "DEVICE": _mapping("devices", _DEVICE, _devices),
+    "CONTEXT": _mapping(
+        "contexts", "contextId=context deviceId=device computeApiKind=compute_api nullStreamId=null_stream"
     ),
-    "DEVICE": Mapping("devices", _integers(*_DEVICE.values(), "name") | {"uuid": "bytes"}, _devices),
-    "CONTEXT": _taken(
-        "contexts",
-        {"context": "contextId", "device": "deviceId", "compute_api": "computeApiKind", "null_stream": "nullStreamId"},
-        timed=False,
+    "STREAM": _mapping("streams", "streamId=stream contextId=context flag=type priority=priority:bits"),
+    "MODULE": _mapping("modules", "id=module cubinSize=size contextId=context"),
+    "FUNCTION": _mapping(
+        "device_functions",
+        "id=device_function moduleId=module functionIndex=index contextId=context name=name:string",
     ),
-    "STREAM": Mapping("streams", _integers("streamId", "contextId", "flag", "priority"), _streams),
-    "MODULE": _taken("modules", {"module": "id", "size": "cubinSize", "context": "contextId"}, timed=False),
-    "FUNCTION": Mapping(
-        "device_functions", _integers("id", "moduleId", "functionIndex", "contextId", "name"), _functions
-    ),
-    "PREEMPTION": Mapping(
-        "instants", _integers("timestamp", "preemptionKind", "gridId", "blockX", "blockY", "blockZ"), _preemptions
-    ),
+    "PREEMPTION": _mapping("instants", _MOMENT + "preemptionKind gridId blockX blockY blockZ", _preemptions),
     "OPENACC_DATA": _ACC,
     "OPENACC_LAUNCH": _ACC,
     "OPENACC_OTHER": _ACC,
@@ -382,9 +270,6 @@ MAPPINGS: dict[str, Mapping] = {
     "INSTANTANEOUS_METRIC": _counters("metric", timed=True, per_instance=False),
     "INSTANTANEOUS_METRIC_INSTANCE": _counters("metric", timed=True, per_instance=True),
 }
-
-#: Calls say which processes there are; what speaks of kernels comes after them.
-ORDER = {"RUNTIME": 0, "DRIVER": 0} | dict.fromkeys(("EVENT", "EVENT_INSTANCE", "METRIC", "METRIC_INSTANCE"), 2)
 
 #: Columns that repeat what others say, or mean nothing outside the file.
 REDUNDANT = frozenset({ROW, "version", "processId", "cuProcessId", "cubin", "completed"})

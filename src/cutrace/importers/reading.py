@@ -1,0 +1,208 @@
+"""Files of tables on their way into a capture: what importers of Nsight Systems and of nvprof share.
+
+A :class:`Mapping` says what becomes of a table: its columns are declared as :mod:`cutrace.nsys` describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..nsys import NOTHING, Column, SqlTable
+from ..runbin import Writer
+from .base import DAMAGED_FILE, Import
+from .building import REFERRED, Interned, Rows, Strings, Texts, text_ids
+from .tables import Batch, Kind, Tables
+
+#: Sets the fields that are not declared, when the others are set. Gets the reading, the process and the rows.
+Fill = Callable[[Any, "Target", Rows], None]
+
+_KINDS: dict[str, Kind] = {"text": "text", "uuid": "text", "real": "real", "bytes": "bytes"}
+
+
+def kinds(table: SqlTable) -> dict[str, Kind]:
+    """The columns of a table that are read, and what as."""
+    return {c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used}
+
+
+@dataclass
+class Target:
+    """A process that is written: its strings, launch configurations and functions."""
+
+    key: int
+    writer: Writer
+    strings: Strings
+    functions: Strings
+    interned: dict[str, Interned] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.interned = {name: Interned(self.writer, table) for name, table in REFERRED.items()}
+
+
+class Reading:
+    """One file on its way into a capture."""
+
+    #: The table of texts and the column of their ids.
+    string_table: ClassVar[tuple[str, str]] = ("StringIds", "id")
+    #: Columns that repeat what others say, or mean nothing outside the file.
+    redundant: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, tables: Tables, out: Import, path: Path) -> None:
+        self.tables, self.out, self.path = tables, out, path
+        self.targets: dict[int, Target] = {}
+        self.rows_kept = 0
+
+    @cached_property
+    def offset(self) -> int:
+        """What is added to all times (ns)."""
+        return 0
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether cutrace wrote the file."""
+        return False
+
+    def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
+        """The numbers of the threads that ids stand for."""
+        return ids
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The texts that all tables refer to by number."""
+        name, number = self.string_table
+        found: dict[int, str] = {}
+        columns: dict[str, Kind] = {number: "integer", "value": "text"}
+        for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
+            good = batch.known(number) & batch.known("value")
+            found.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
+            self.out.seen(name, batch.rows)
+            self.out.kept(name, int(np.count_nonzero(good)))
+            self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
+        return Texts.of(found)
+
+    def write(self, what: str, target: Target, made: Rows) -> None:
+        """Write rows, and account for them."""
+        self.add(target, made.table, made.settle(self.out, what))
+
+    def add(self, target: Target, table: str, rows: np.ndarray) -> None:
+        """Write rows that are accounted for."""
+        self.rows_kept += len(rows)
+        if len(rows):
+            target.writer.rows(table, rows)
+
+    def missing(self, name: str, read: int) -> None:
+        """Count the rows of a table that ended too early."""
+        if name in self.tables.damage:
+            # A table that cannot be counted lacks one row at least.
+            missing = max((self.tables.count(name) or 0) - read, 1)
+            self.out.seen(name, missing)
+            self.out.lost(name, missing, why=DAMAGED_FILE)
+
+    def leave_columns(self, name: str, used: set[str]) -> None:
+        """Name the columns of a table that say something and have no place in a capture."""
+        unused = [c for c in self.tables.names[name] if c not in used and c not in self.redundant]
+        for column, count in self.tables.filled(name, unused).items():
+            if count:
+                self.out.seen(f"{column} of {name}", count)
+                self.out.left(f"{column} of {name}", count)
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """How rows of a table become rows of a capture: the table, and what sets the fields that are not declared. Rows
+    that ``apart`` chooses go the way of ``other``."""
+
+    table: SqlTable
+    fill: Fill | None = None
+    priority: int = 1
+    other: Mapping | None = None
+    apart: Callable[[Batch], np.ndarray] | None = None
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        """The columns that are read."""
+        return kinds(self.table) | (self.other.columns if self.other else {})
+
+    def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
+        """The rows by what becomes of them."""
+        chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
+        if self.other and chosen.any():
+            yield self.other, batch.select(chosen)
+            batch = batch.select(~chosen)
+        if batch.rows or not chosen.any():
+            yield self, batch
+
+    def rows(self, reading: Reading, target: Target, batch: Batch) -> Rows:
+        """The rows of a capture for those of a batch."""
+        made = Rows(self.table.table, batch, reading.offset)
+        convert(reading, target, made, self.table)
+        if self.fill:
+            self.fill(reading, target, made)
+        for of, referred in made.referred.items():
+            made.adopt(referred)
+            made.rows[of] = target.interned[of].ids(referred.rows)
+        return made
+
+
+def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
+    """Set the fields of rows as the columns of a table are declared."""
+    times = {c.field: c.name for c in table.columns if c.field and c.conversion in ("time", "open")}
+    if "end" in times:
+        made.span(times["start"], times["end"], open_ended=any(c.conversion == "open" for c in table.columns))
+    else:
+        for field, name in times.items():
+            made.moment(name, field)
+    made.need(*(c.name for c in table.columns if c.required))
+    for column in table.columns:
+        if column.field:
+            _set(reading, target, made.of(column.of), column)
+    if table.name == table.table:
+        made.lasts()
+
+
+def _set(reading: Reading, target: Target, made: Rows, column: Column) -> None:
+    """Set the field of one column."""
+    batch, field = made.batch, column.field
+    values, known = batch[column.name], batch.known(column.name)
+    match column.conversion:
+        case "time" | "process":
+            return
+        case "open":
+            made.rows["flags"] = batch.columns[column.name].null
+            return
+        case "text":
+            made.rows[field] = text_ids(target.writer, values)
+            return
+        case "string":
+            made.rows[field] = target.strings[values]
+            return
+        case "function":
+            made.rows[field] = target.functions[values]
+            return
+        case "thread":
+            made.rows[field] = reading.thread_numbers(values)
+            return
+    made.check(column.name)
+    match column.conversion:
+        case "bits" | "color":
+            made.rows[field] = values.astype(np.uint32)
+        case "memory":
+            made.set(field, np.where(known & (values != 7), values + 1, 0))
+        case "less":
+            made.set(field, np.where(known, values + 1, 0))
+        case "id":
+            nothing = (values == -1) | (values == NOTHING)
+            made.set(field, values if reading.is_own else np.where(nothing, 0, values))
+        case "override":
+            made.set(field, np.where(known, values, made.rows[field]))
+        case "real":
+            # SQLite writes NaN as NULL.
+            source = batch.columns[column.name]
+            made.set(field, values if source.missing else np.where(source.null, np.nan, values))
+        case _:
+            made.set(field, values)
