@@ -18,12 +18,11 @@ import numpy as np
 from .._native import demangle
 from ..errors import CutraceError
 from ..outputs import create, unwritable
-from ..runbin.layout import TABLES, Field, Table
+from ..runbin.layout import REFERRED, TABLES, Field, Table
 from ..trace import Trace
 from .base import Request
 from .rows import pieces
 
-_REFERRED = {"launch": "launches", "function": "functions"}
 #: What needs quotes.
 _SPECIAL = frozenset(',"\r\n')
 _LINES = 1 << 14
@@ -40,10 +39,10 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         with os.fdopen(create(path), "wb") as raw, _packed(raw, path) as file:
             columns = _Columns(trace, table)
             file.write(columns.header())
-            for piece in pieces(trace, table.name):
-                for at in range(0, len(piece.rows), _LINES):
-                    file.write(columns.lines(piece.rows[at : at + _LINES]))
-                done += len(piece.rows) + len(piece.unknown)
+            for rows, unknown in pieces(trace, table.name):
+                for at in range(0, len(rows), _LINES):
+                    file.write(columns.lines(rows[at : at + _LINES]))
+                done += len(rows) + len(unknown)
                 if request.progress:
                     request.progress(min(done, total), total)
     except OSError as error:
@@ -63,7 +62,7 @@ class _Columns:
         """The first line."""
         names: list[str] = []
         for field in self._table.fields:
-            referred = _REFERRED.get(field.type) if field.name != "id" else None
+            referred = REFERRED.get(field.type) if field.name != "id" else None
             names += [f.name for f in TABLES[referred].fields if f.name != "id"] if referred else [field.name]
         return (",".join(names) + "\r\n").encode()
 
@@ -78,8 +77,8 @@ class _Columns:
         numbers = values.tolist()
         if field.type == "string":
             return self._looked_up(field, numbers, self._text)
-        if field.type in _REFERRED and field.name != "id":
-            return self._looked_up(field, numbers, lambda number: self._referred(_REFERRED[field.type], number))
+        if field.type in REFERRED and field.name != "id":
+            return self._looked_up(field, numbers, lambda number: self._referred(REFERRED[field.type], number))
         return cast(list[Any], numbers)
 
     def _looked_up(self, field: Field, numbers: list[int], text: Callable[[int], str]) -> list[str]:

@@ -50,10 +50,10 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         done = 0
         for name in [*names, "losses"]:
             with _TableFiles(trace, TABLES[name], path) as files:
-                for piece in pieces(trace, name):
-                    files.known.add(piece.rows)
-                    files.unknown.add(piece.unknown)
-                    done += len(piece.rows) + len(piece.unknown)
+                for rows, unknown in pieces(trace, name):
+                    files.known.add(rows)
+                    files.unknown.add(unknown)
+                    done += len(rows) + len(unknown)
                     if request.progress:
                         request.progress(min(done, total), total)
                 if name == "losses":

@@ -24,9 +24,8 @@ from ..embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ..errors import CutraceError
 from ..nsys import THREAD_BITS, THREADS, Column, SqlTable
 from ..outputs import unwritable
-from ..runbin.layout import TABLES
+from ..runbin.layout import REFERRED, TABLES
 from ..trace import Process, Trace
-from ..trace.arrow import REFERRED
 from .base import Request
 from .rows import pieces
 
@@ -72,7 +71,7 @@ class Database:
         self._describe()
         for name in names:
             for piece in pieces(self.trace, name):
-                for rows in (piece.rows, piece.unknown):
+                for rows in piece:
                     for table, part in _tables(name, rows):
                         self.insert(table, part)
                     done += len(rows)

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..runbin import TABLES, Writer
+from ..runbin.layout import REFERRED
 from .base import Import
 from .tables import Batch
-
-#: Fields that refer to rows of another table, and that table.
-REFERRED = {"launch": "launches", "function": "functions"}
 
 _NONE = 0xFFFFFFFF
 _LAST = 2**63 - 1

@@ -16,9 +16,8 @@ import numpy as np
 
 from ..errors import BadCapture
 from ..runbin import TABLES, Writer
-from ..runbin.layout import TYPES, Field
+from ..runbin.layout import REFERRED, TYPES, Field
 from .base import Import, Source
-from .building import REFERRED
 from .tables_arrow import need_pyarrow
 
 _PROCESSES = "processes.parquet"

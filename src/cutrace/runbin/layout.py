@@ -38,6 +38,8 @@ TYPES: dict[str, tuple[int, str, str]] = {
 }
 
 REFERENCES = frozenset({"string", "launch", "function"})
+#: The types of fields that refer to rows of another table, and that table.
+REFERRED = {"launch": "launches", "function": "functions"}
 
 
 @dataclass(frozen=True)

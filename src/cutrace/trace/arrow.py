@@ -10,7 +10,7 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..runbin.layout import TABLES, TYPES, Field
+from ..runbin.layout import REFERRED, TABLES, TYPES, Field
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 #: Units of quantities, which are to be calculated with: signed integers.
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
-#: The types of fields that refer to rows of another table, and that table.
-REFERRED = {"launch": "launches", "function": "functions"}
 
 
 def package(name: str, extra: str, what: str) -> ModuleType:
