@@ -7,14 +7,15 @@ since equal copies would compress as no recording does. Each gap between two mom
 random factor (normal around 1, deviation 5 %, seeded), one for all tables, so what nests still nests; in the captures,
 durations of one kernel differ by some 3 %. All else repeats as in a program that does the same thing over and over.
 
-Each round converts in a fresh process that is pinned to one core. ``seconds`` is the whole of ``import cutrace`` and
-``cutrace.convert()`` in it, with everything they load, the reading and the writing; what it takes to start and end the
-interpreter is only in ``process_seconds``. Both are medians of the rounds, as are ``user_seconds`` and
-``system_seconds``, the processor time that the process spent in programs and in the kernel. Files are read from and
-written to the page cache, in the folder that TMPDIR names. One round before the others is not counted. A
-virtual machine may have to ask its host for memory that was not in use, which can take as long as the conversion and
-shows in ``system_seconds``: ``seconds_all`` has every round.
+Each round converts in a fresh process that is pinned to one core, or to ``--cores``. ``seconds`` is the whole of
+``import cutrace`` and ``cutrace.convert()`` in it, with everything they load, the reading and the writing; what it
+takes to start and end the interpreter is only in ``process_seconds``. Both are medians of the rounds, as are
+``user_seconds`` and ``system_seconds``, the processor time that the process spent in programs and in the kernel. Files
+are read from and written to the page cache, in the folder that TMPDIR names. One round before the others is not
+counted. A virtual machine may have to ask its host for memory that was not in use, which can take as long as the
+conversion and shows in ``system_seconds``: ``seconds_all`` has every round.
 
+The traces do not carry the capture (``--no-capture``), but for ``with_capture``, which is the default of ``convert``.
 ``records_only`` is the same with ``--no-derived``: without what is no record but follows from them.
 
 ``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
@@ -44,10 +45,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Runs in a process of its own: convert, then say how long it took and how much memory it had at most.
 CHILD = """
 import json, resource, sys, time
-source, destination, compress, derived = sys.argv[1:5]
+source, destination, compress, derived, capture = sys.argv[1:6]
 begin = time.perf_counter()
 import cutrace
-cutrace.convert(source, destination, compress=compress or None, derived=bool(derived))
+cutrace.convert(source, destination, compress=compress or None, derived=bool(derived), capture=bool(capture))
 seconds = time.perf_counter() - begin
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -170,20 +171,37 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
     return total
 
 
-def convert(source: Path, destination: Path, compress: str = "", *, derived: bool = True) -> dict[str, Any]:
-    """Convert in a fresh process on one core."""
-    core = max(os.sched_getaffinity(0))
+def convert(
+    source: Path,
+    destination: Path,
+    compress: str = "",
+    *,
+    derived: bool = True,
+    capture: bool = False,
+    cores: int = 1,
+) -> dict[str, Any]:
+    """Convert in a fresh process on so many cores."""
+    used = sorted(os.sched_getaffinity(0))[-cores:]
     # Modules that are installed lie there compiled; those of a checkout are compiled by the first conversion.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(source), str(destination), compress, "1" if derived else ""],
+        [
+            sys.executable,
+            "-c",
+            CHILD,
+            str(source),
+            str(destination),
+            compress,
+            "1" if derived else "",
+            "1" if capture else "",
+        ],
         capture_output=True,
         text=True,
         check=True,
         env=environment,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        preexec_fn=lambda: os.sched_setaffinity(0, used),
     )
     seconds = time.perf_counter() - begin
     result: dict[str, Any] = json.loads(done.stdout)
@@ -258,7 +276,7 @@ def through_protobuf(source: Path, target: Path, rows: int) -> float:
     return done / (time.perf_counter() - begin)
 
 
-def hardware() -> dict[str, Any]:
+def hardware(cores: int = 1) -> dict[str, Any]:
     """The machine, without names of its own."""
     facts = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
     model = next((value.strip() for key, _, value in facts if key.strip() == "model name"), platform.machine())
@@ -267,7 +285,7 @@ def hardware() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": os.cpu_count(),
-        "cores_used": 1,
+        "cores_used": cores,
         "memory_gib": round(memory / (1 << 30), 1),
         "virtual_machine": virtual,
         "python": platform.python_version(),
@@ -279,7 +297,12 @@ def add_result(path: Path, result: dict[str, Any]) -> None:
     """Put a result into a file of results, in the place of an older one of the same capture and size."""
     results = json.loads(path.read_text()) if path.exists() else []
     same = ("benchmark", "capture", "events")
-    results = [r for r in results if any(r[key] != result[key] for key in same)] + [result]
+
+    def other(old: dict[str, Any]) -> bool:
+        cores = (r.get("hardware", {}).get("cores_used") for r in (old, result))
+        return any(old[key] != result[key] for key in same) or len(set(cores)) > 1
+
+    results = [r for r in results if other(r)] + [result]
     path.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -288,6 +311,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000, help="rows to convert (10000000)")
     parser.add_argument("--capture", type=Path, help="the capture to tile (the largest of tests/data)")
     parser.add_argument("--rounds", type=int, default=5, help="conversions, of which the median counts (5)")
+    parser.add_argument("--cores", type=int, default=1, help="cores to convert on (1)")
     parser.add_argument("--sample", type=int, default=20_000, help="rows written through protobuf (20000)")
     parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
     args = parser.parse_args()
@@ -297,12 +321,13 @@ def main() -> None:
         source = folder / "tiled.bin"
         events = tile(capture, source, args.events)
         os.sync()  # the system would write the capture to the disk while it is converted
-        plain, records = [], []
+        plain, carrying, records = [], [], []
         for _ in range(args.rounds + 1):
-            plain.append(convert(source, folder / "plain.pftrace"))
-            records.append(convert(source, folder / "records.pftrace", derived=False))
-        plain, records = plain[1:], records[1:]
-        packed = convert(source, folder / "packed.pftrace", "zstd")
+            plain.append(convert(source, folder / "plain.pftrace", cores=args.cores))
+            carrying.append(convert(source, folder / "carrying.pftrace", capture=True, cores=args.cores))
+            records.append(convert(source, folder / "records.pftrace", derived=False, cores=args.cores))
+        plain, carrying, records = plain[1:], carrying[1:], records[1:]
+        packed = convert(source, folder / "packed.pftrace", "zstd", cores=args.cores)
         protobuf = through_protobuf(capture, folder / "protobuf.pftrace", args.sample)
 
         def median(what: str, rounds: list[dict[str, Any]] = plain) -> float:
@@ -319,6 +344,13 @@ def main() -> None:
             "process_seconds": round(median("process_seconds"), 3),
             "user_seconds": round(median("user_seconds"), 3),
             "system_seconds": round(median("system_seconds"), 3),
+            "with_capture": {
+                "events_per_second": round(events / median("seconds", carrying)),
+                "user_seconds": round(median("user_seconds", carrying), 3),
+                "system_seconds": round(median("system_seconds", carrying), 3),
+                "peak_rss_mib": round(max(p["peak_rss_mib"] for p in carrying), 1),
+                "bytes_per_event": round(carrying[0]["bytes"] / events, 2),
+            },
             "records_only": {
                 "events_per_second": round(events / median("seconds", records)),
                 "user_seconds": round(median("user_seconds", records), 3),
@@ -332,7 +364,7 @@ def main() -> None:
             "peak_rss_mib_compressed": round(packed["peak_rss_mib"], 1),
             "protobuf_events_per_second": round(protobuf),
             "ratio_to_protobuf": round(events / median("seconds") / protobuf, 1),
-            "hardware": hardware(),
+            "hardware": hardware(args.cores),
         }
     print(json.dumps(result))
     if args.out:

@@ -15,6 +15,7 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -57,15 +58,23 @@ class File(Protocol):
 
 def pieces(trace: Trace) -> Iterator[bytes]:
     """The file behind a trace, in pieces. Memory does not grow with it."""
+    return (make() for make in makers(trace))
+
+
+def makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
+    """What makes the pieces, in their order. Several may run at once, in any threads."""
+    offset = 0
+    for data in trace.contents(PIECE_SIZE):
+        yield partial(_piece, data, offset, trace.size)
+        offset += len(data)
+
+
+def _piece(data: bytes, offset: int, size: int) -> bytes:
     # Many rows repeat a near one with few changes: short matches, looked for in few recent places, find most of that.
     settings = zstandard.ZstdCompressionParameters.from_level(
         3, min_match=4, hash_log=15, chain_log=8, window_log=19, write_checksum=True
     )
-    compressor = zstandard.ZstdCompressor(compression_params=settings)
-    offset = 0
-    for data in trace.contents(PIECE_SIZE):
-        yield _HEADER.pack(offset, trace.size) + compressor.compress(data)
-        offset += len(data)
+    return _HEADER.pack(offset, size) + zstandard.ZstdCompressor(compression_params=settings).compress(data)
 
 
 def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> bool:

@@ -211,12 +211,15 @@ def test_what_fails_is_marked_in_a_diff(tmp_path):
 
 def test_times_of_tables_can_be_given_to_start_and_end(tmp_path):
     path = training_steps(tmp_path / "a.bin", steps=3)
-    shown = [line.split()[0] for line in stats(path, "--report", "cuda_gpu_trace", "--limit", 0).splitlines()]
-    starts = [cell for cell in shown if cell.startswith("@")]
-    for verb, window in (("slice", (starts[2], starts[5])), ("convert", (starts[2], starts[5]))):
-        done = cutrace(verb, path, "-o", tmp_path / f"{verb}.bin", "--start", window[0], "--end", window[1])
+
+    def starts(trace):
+        shown = cutrace("stats", trace, "--report", "cuda_gpu_trace", "--limit", 0).stdout
+        return [line.split()[0] for line in shown.splitlines() if line.lstrip().startswith("@")]
+
+    all_starts = starts(path)
+    for verb in ("slice", "convert"):
+        target = tmp_path / f"{verb}.bin"
+        done = cutrace(verb, path, "-o", target, "--start", all_starts[2], "--end", all_starts[5])
         assert done.returncode == 0, done.stderr
-        left = cutrace("stats", tmp_path / f"{verb}.bin", "--report", "cuda_gpu_trace", "--limit", 0).stdout
-        kept = [line.split()[0] for line in left.splitlines() if line.startswith("@")]
-        assert starts[2:5] == [start for start in kept if start >= starts[2]]
-        assert starts[5] not in kept
+        kept = starts(target)
+        assert [start for start in kept if start >= all_starts[2]] == all_starts[2:5]

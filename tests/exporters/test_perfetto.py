@@ -12,8 +12,7 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
-from cutrace.exporters.perfetto import export, write
-from cutrace.exporters.perfetto import packets as packets_module
+from cutrace.exporters.perfetto import export, pipeline, write
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
 
@@ -233,7 +232,7 @@ class TestWindows:
         whole = convert(path)
         monkeypatch.setattr(export, "HOST_WINDOW", 1)
         monkeypatch.setattr(export, "HOST_KEPT", 2_000)
-        monkeypatch.setattr(packets_module, "GROUP_SIZE", 200)
+        monkeypatch.setattr(pipeline, "GROUP_SIZE", 200)
         small = convert(path)
 
         def key(decoded: Decoded) -> list[tuple[object, ...]]:

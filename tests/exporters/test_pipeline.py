@@ -7,10 +7,12 @@ import threading
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
+import cutrace
 from cutrace._native import Blobs, Program, encode
 from cutrace.exporters.perfetto import pipeline
 from cutrace.exporters.perfetto.pipeline import PacketFile
@@ -103,6 +105,35 @@ def test_a_packet_larger_than_a_group_is_whole(tmp_path: Path) -> None:
         with PacketFile(path, workers=workers) as file:
             batch.write(file)
         assert path.read_bytes() == batch.encoded()
+
+
+@pytest.mark.parametrize("compress", [None, "zstd"])
+def test_a_trace_does_not_depend_on_the_number_of_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Literal["zstd"] | None
+) -> None:
+    capture = Path(__file__).parents[1] / "data" / "torch_step.bin"
+    monkeypatch.setattr(pipeline, "_FEW_EVENTS", 16)
+    monkeypatch.setattr(os, "urandom", lambda count: b"\5" * count)
+    written = set()
+    for cores in WORKERS:
+        monkeypatch.setattr(pipeline, "available_cores", lambda cores=cores: cores)
+        path = tmp_path / f"{cores}.pftrace"
+        cutrace.convert(capture, path, compress=compress, capture=True)
+        written.add(path.read_bytes())
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_packets_made_by_a_function_stand_alone_in_their_place(tmp_path: Path, wrapped: bool) -> None:
+    for workers in WORKERS:
+        path = tmp_path / f"{workers}.pftrace"
+        with PacketFile(path, (lambda group: b"(" + group + b")") if wrapped else None, workers) as file:
+            file.put(b"a")
+            for number in range(20):
+                file.put_made(lambda number=number: b"%d;" % number)  # type: ignore[misc]
+            file.put(b"b")
+        alone = b"".join(b"%d;" % number for number in range(20))
+        assert path.read_bytes() == (b"(a)" + alone + b"(b)" if wrapped else b"a" + alone + b"b")
 
 
 @pytest.mark.parametrize("workers", WORKERS)

@@ -189,8 +189,8 @@ class Reader:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What could not be used so far; a damaged payload is found when it is read."""
-        return tuple(self._damage)
+        """What could not be used so far, in the order of the file; a damaged payload is found when it is read."""
+        return tuple(sorted(self._damage, key=lambda damage: damage.offset))
 
     @property
     def blocks(self) -> tuple[BlockInfo, ...]:

@@ -8,7 +8,7 @@ window: read rows, index their styles, derive columns, encode.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -46,6 +46,7 @@ from .host_tables import (
     never_ended,
 )
 from .packets import Output
+from .pipeline import PacketFile
 from .proto import Columns
 
 #: Bytes of freed blocks that may stay with the process.
@@ -113,7 +114,9 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         tracks = HostTracks(output, descriptors, process, uuid)
         with Spool(PROJECTED) as projected:
             derived = DerivedWork(trace, blocks, process, queues, projected) if request.derived else None
+            blocks.read_ahead(output.file, process, *_GPU_TABLES)
             _write_gpu(process, blocks, events, derived)
+            blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
             host = HostWriter(blocks, columns, tracks, output)
             pending = [_Pending(info.first_time, info) for info in blocks.of(process, *_HOST_TABLES)]
@@ -153,6 +156,7 @@ class Blocks:
         self.unknown = dict.fromkeys(TABLES, 0)
         infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES) for info in trace.block_infos(name)]
         self._total, self._done = sum(info.rows for info in infos), 0
+        self._block: Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]] = trace.block
         self._read: set[int] = set()  # offsets of blocks
         self._open: dict[int, list[_Pending]] = {}
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
@@ -162,6 +166,11 @@ class Blocks:
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
         """The blocks of some tables of a process, those of each table in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
+
+    def read_ahead(self, file: PacketFile, process: int, *tables: str) -> None:
+        """Let the threads of a file read the blocks of some tables of a process before :meth:`read` is called."""
+        ordered = sorted(self.of(process, *tables), key=lambda info: info.first_time)
+        self._block = file.read_ahead(self.trace.block, ordered)
 
     def open(self, process: int) -> list[_Pending]:
         """The blocks read so far that have slices which never ended."""
@@ -179,7 +188,7 @@ class Blocks:
 
     def read(self, info: BlockInfo) -> np.ndarray:
         """The rows of a block with known times, to be written. Counts the block when it is read first."""
-        rows, unknown = self.trace.block(info)
+        rows, unknown = self._block(info)
         if info.offset in self._read:
             return rows
         self._read.add(info.offset)

@@ -9,32 +9,28 @@ that an encoded piece of an event fits every sequence that has been sent its ent
 
 from __future__ import annotations
 
-import gzip
-import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs, Program, encode
-from ...embedding import pieces
-from ...outputs import create
+from ..._native import Blobs, Program
+from ...embedding import makers
 from ...trace import Trace
 from ..base import Compression
 from . import proto
+from .pipeline import PacketFile
 
 BOOTTIME = 6
 INCREMENTAL = 64  # the first of the clock ids that belong to a sequence
 
 CLEARED, NEEDS_STATE = 1, 2
-
-#: Bytes of packets that are written, and compressed, together.
-GROUP_SIZE = 4 << 20
 
 #: The field that holds the text of an interned entry, where it is not ``name``.
 _TEXT = {"debug_annotation_string_values": "str"}
@@ -98,18 +94,13 @@ class Output:
     removes the file."""
 
     def __init__(self, path: Path, compress: Compression) -> None:
-        self._path = path
-        self._wrap = _wrapper(compress)
-        self._group = np.empty(GROUP_SIZE, np.uint8)
-        self._used = 0
+        self.file = PacketFile(path, _wrapper(compress))
         self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
         self.names = InternedNames()
         # What the packets of each sequence share, by the number of the sequence here. NEEDS_STATE makes a reader skip
         # a packet when packets before it were lost. No packet of a file is lost on its own, and each id has one meaning
         # in the whole trace, so host events use the bare prefixes: the flag would be a tenth of such an event.
         self.prefixes, self.bare_prefixes = Blobs(), Blobs()
-        self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
-        self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
 
     def uuid(self) -> int:
         """A uuid for a track."""
@@ -126,14 +117,12 @@ class Output:
 
     def packet(self, values: Mapping[str, Any]) -> None:
         """Write one packet from values by field name (see :func:`proto.encode`)."""
-        self._bytes(proto.encode("Trace", {"packet": values}))
+        self.file.put(proto.encode("Trace", {"packet": values}))
 
     def capture(self, trace: Trace) -> None:
         """Write the capture behind a trace, in packets that viewers skip. They are compressed as they are."""
-        self.flush()
-        for piece in pieces(trace):
-            packet = {"trusted_packet_sequence_id": 1, "cutrace_capture": piece}
-            self._write(proto.encode("Trace", {"packet": packet}))
+        for make in makers(trace):
+            self.file.put_made(partial(_capture_packet, make))
 
     def events(
         self,
@@ -156,52 +145,13 @@ class Output:
         if times is not None:
             for sequence, last in zip(sequences, times[offsets[1:] - 1].tolist(), strict=True):
                 sequence.time = last
-        event, stop = int(offsets[0]), int(offsets[-1])
-        while event < stop:
-            before = event
-            self._used, event = encode(self._group, self._used, streams, offsets, prefixes, clocks, event, which, rows)
-            if event < stop:
-                if self._used:
-                    self.flush()
-                elif event == before:
-                    self._group = np.empty(2 * len(self._group), np.uint8)  # one event larger than a group
-
-    def flush(self) -> None:
-        """Write the packets gathered so far."""
-        if self._used:
-            self._write(self._wrap(self._group[: self._used].data))
-            self._used = 0
+        self.file.events(streams, offsets, prefixes, clocks, which=which, rows=rows)
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self.flush()
-            if self._file is not self._raw:
-                self._file.close()
-        except OSError:
-            kind = OSError
-            raise
-        finally:
-            self._raw.close()
-            if kind is not None:
-                self._path.unlink(missing_ok=True)
-
-    def _bytes(self, data: bytes) -> None:
-        if self._used + len(data) > len(self._group):
-            self.flush()
-        if len(data) > len(self._group):
-            self._write(self._wrap(memoryview(data)))
-            return
-        self._group[self._used : self._used + len(data)] = np.frombuffer(data, np.uint8)
-        self._used += len(data)
-
-    def _write(self, data: bytes | memoryview) -> None:
-        view = memoryview(data)
-        while len(view):
-            view = view[self._file.write(view) :]
+        self.file.__exit__(kind, error, tb)
 
 
 class Sequence:
@@ -245,19 +195,25 @@ class Sequence:
             self.packet({"sequence_flags": NEEDS_STATE, "interned_data": data})
 
 
-def _wrapper(compress: Compression) -> Callable[[memoryview], bytes | memoryview]:
-    """What becomes of a group of packets: itself, or one packet that holds it compressed."""
-    if compress == "zstd":
-        import zstandard
+def _capture_packet(make: Callable[[], bytes]) -> bytes:
+    return proto.encode("Trace", {"packet": {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}})
 
-        # The constant bytes between two numbers of a packet are often no more than four, and similar packets are mostly
-        # near. Looking at few, recent places for short matches saves a third of the time and up to a tenth of the size
-        # against the settings of the level.
-        settings = zstandard.ZstdCompressionParameters.from_level(
-            3, min_match=4, hash_log=15, chain_log=8, window_log=19
-        )
-        compressor = zstandard.ZstdCompressor(compression_params=settings)
-        return lambda group: proto.encode("Trace", {"packet": {"zstd_compressed_packets": compressor.compress(group)}})
+
+def _wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:
+    """What makes a packet that holds a group of packets compressed. Several threads call it."""
+    if compress == "zstd":
+        return _zstd
     if compress == "deflate":
         return lambda group: proto.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})
-    return lambda group: group
+    return None
+
+
+def _zstd(group: bytes) -> bytes:
+    import zstandard
+
+    # The constant bytes between two numbers of a packet are often no more than four, and similar packets are mostly
+    # near. Looking at few, recent places for short matches saves a third of the time and up to a tenth of the size
+    # against the settings of the level.
+    settings = zstandard.ZstdCompressionParameters.from_level(3, min_match=4, hash_log=15, chain_log=8, window_log=19)
+    packed = zstandard.ZstdCompressor(compression_params=settings).compress(group)
+    return proto.encode("Trace", {"packet": {"zstd_compressed_packets": packed}})

@@ -83,16 +83,19 @@ class PacketFile:
         *,
         which: np.ndarray | None = None,
         rows: np.ndarray | None = None,
-        first: int = 0,
     ) -> None:
-        """Encode events in segments (see ``cutrace._native.encode``), beginning with event ``first``. The arrays must
-        not be changed afterwards."""
-        stop, clocks = int(offsets[-1]), clocks.copy()
+        """Encode events in segments (see ``cutrace._native.encode``). The arrays must not be changed afterwards."""
+        first, stop, clocks = int(offsets[0]), int(offsets[-1]), clocks.copy()
         if stop - first < _FEW_EVENTS:
             self._used, first = encode(self._group, self._used, streams, offsets, pieces, clocks, first, which, rows)
         if first < stop:
             self._send_group()
             self._send(self._pool.submit(self._encode, streams, offsets, pieces, clocks, first, which, rows))
+
+    def put_made(self, make: Callable[[], bytes]) -> None:
+        """Write the encoded packets that a function makes, in a thread. They are not compressed with others."""
+        self._send_group()
+        self._queue(self._write_alone, self._pool.submit(make))
 
     def read_ahead(self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]) -> Callable[[BlockInfo], T]:
         """The function ``read``, whose results for ``blocks`` (each asked for once, about in this order) are made
@@ -155,7 +158,10 @@ class PacketFile:
 
     def _send(self, packets: Future[list[np.ndarray]]) -> None:
         """Let packets be written behind those sent before."""
-        self._sent.append(self._writer.submit(self._write, packets))
+        self._queue(self._write, packets)
+
+    def _queue(self, write: Callable[[Future[T]], None], packets: Future[T]) -> None:
+        self._sent.append(self._writer.submit(write, packets))
         while len(self._sent) > self._workers + 2:
             self._sent.popleft().result()
 
@@ -200,6 +206,11 @@ class PacketFile:
                 self._pack()
                 self._drain(self._workers)
             self._gathered.append(part)
+
+    def _write_alone(self, packets: Future[bytes]) -> None:
+        self._pack()
+        self._drain(0)
+        self._out(packets.result())
 
     def _pack(self) -> None:
         """Let the gathered packets be compressed."""
