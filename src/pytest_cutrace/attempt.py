@@ -353,9 +353,9 @@ class Attempt:
         expected, comparison = self.expected, self.comparison
         problems = any(run.metrics.problems for run in self.judged)
         if (comparison is not None and any(row.failed for row in comparison.rows)) or (expected.any and problems):
-            self.styled = failure_lines(self._case(state=State.GATED), update=self.session.update_command)
+            self.styled = failure_lines(self._case(state=State.GATED))
         elif self.state is State.MISSING and expected.rules.strict:
-            again = f"  to write it: {self.session.update_command} {self.session.nodeid(self.item)}"
+            again = f"  to write it: pytest --cutrace-update {self.session.nodeid(self.item)}"
             self.styled = [(f"cutrace: {self.reason}, and --cutrace-strict wants one", "bad"), (again, "")]
         if self.styled:
             pytest.fail("\n".join(text for text, _ in self.styled), pytrace=False)

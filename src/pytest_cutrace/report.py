@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
@@ -40,7 +40,7 @@ _REASONS = ((State.UNVERIFIED, "unverified"), (State.UNTRACED, "not traced"))
 class Reporter:
     """Gathers the cases of a session and reports them. ``refusal`` is why nothing can be traced."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, header: str, refusal: Callable[[], str]) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, header: str, refusal: str) -> None:
         self._config = config
         self._settings = settings
         self._header = header
@@ -162,8 +162,8 @@ class Reporter:
     def _report(self) -> Report:
         notes = list(self._notes)
         cases = tuple(self._cases.values())
-        if refusal := self._refusal():
-            notes.insert(0, f"nothing was traced: {refusal}")
+        if self._refusal:
+            notes.insert(0, f"nothing was traced: {self._refusal}")
         elif cases and not any(case.values for case in cases):
             notes.insert(0, "no test did GPU work that was seen: is it done in processes without this environment?")
         return Report(

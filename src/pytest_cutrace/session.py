@@ -15,7 +15,7 @@ import pytest
 from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
-from cutrace.golden import Update, artifact_path, environment, variant
+from cutrace.golden import artifact_path, environment, variant
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case, State
 
@@ -42,7 +42,6 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = settings = options.read(config)
-        self.update_command = "pytest --cutrace-update"
         self.recording: SessionRecording | None = None
         self.expectations = Expectations(settings, self.nodeid)
         self._seeds = Seeds(config, self.nodeid) if settings.seed else None
@@ -77,7 +76,7 @@ class Session:
             # After the session, so that seeding is outside of windows.
             plugins.register(self._seeds, "cutrace-seeds")
         if not self.worker:
-            self._reporter = self._new_reporter()
+            self._reporter = Reporter(self.config, self.settings, self._header(), self.refusal)
             plugins.register(self._reporter, "cutrace-reporter")
             if not self._collects_only:
                 # Candidates are those of one session.
@@ -93,16 +92,14 @@ class Session:
     def _collects_only(self) -> bool:
         return bool(known(self.config).collectonly)
 
-    def _new_reporter(self) -> Reporter:
-        """The reporter of this session, for the process that has the terminal."""
-        notes = self.recording.notes if self.recording is not None else ()
-        words = [f"nothing can be traced: {self.refusal}"] if self.refusal else [self._mode(), *notes]
-        return Reporter(self.config, self.settings, "; ".join(words), lambda: self.refusal)
-
-    def _mode(self) -> str:
-        golden = self.relative(self.settings.golden_root)
-        updated = f" are updated ({_words(self.settings.update)})" if self.settings.update is not None else ""
-        return f"golden files in {golden}{updated}, traces in {self.relative(self.settings.directory)}"
+    def _header(self) -> str:
+        """The line about this session at the top of its report."""
+        if self.refusal:
+            return f"nothing can be traced: {self.refusal}"
+        golden, update = self.relative(self.settings.golden_root), self.settings.update
+        updated = f" are updated ({', '.join((update.mode, *sorted(update.only)))})" if update is not None else ""
+        line = f"golden files in {golden}{updated}, traces in {self.relative(self.settings.directory)}"
+        return "; ".join([line, *(self.recording.notes if self.recording is not None else ())])
 
     def close(self) -> None:
         """End the recording and leave the environment as it was."""
@@ -342,10 +339,6 @@ def _controls(config: pytest.Config) -> bool:
 
 def _distributes(options: Any) -> bool:
     return getattr(options, "dist", "no") != "no" and bool(getattr(options, "tx", None))
-
-
-def _words(update: Update) -> str:
-    return ", ".join((update.mode, *sorted(update.only)))
 
 
 def without_group(nodeid: str) -> str:

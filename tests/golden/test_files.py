@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutrace.analysis.definitions import METRICS, MetricClass
@@ -160,7 +160,7 @@ names = st.one_of(st.text(st.characters(codec="utf-8"), max_size=8), hostile)
 environments = st.sampled_from(["sm_80", "sm_90", "sm_90-cuda13", "sm_90+sm_120"])
 counts = st.integers(0, 2**63 - 1)
 alternatives = st.sets(counts, min_size=2, max_size=3).map(lambda found: tuple(sorted(found)))
-parts = st.dictionaries(names, st.one_of(counts, alternatives), min_size=1, max_size=4)
+parts = st.dictionaries(names, st.one_of(counts, alternatives), min_size=1, max_size=3)
 
 
 @st.composite
@@ -182,11 +182,11 @@ def values_of(name: str) -> st.SearchStrategy:
 
 
 STORED = [name for name, found in METRICS.items() if not found.total and found.kind is not MetricClass.INFO]
-values = st.lists(st.sampled_from([*STORED, "ours.tokens", "ours.a/b"]), unique=True, max_size=5).flatmap(
+values = st.lists(st.sampled_from([*STORED, "ours.tokens", "ours.a/b"]), unique=True, max_size=4).flatmap(
     lambda chosen: st.fixed_dictionaries({name: values_of(name) for name in chosen})
 )
 #: A region that is called as nothing is the whole window.
-regions = st.dictionaries(names.filter(bool), values, max_size=2)
+regions = st.dictionaries(names.filter(bool), values, max_size=1)
 
 
 @st.composite
@@ -197,22 +197,19 @@ def observations(draw) -> Observed:
 
 
 entries = st.dictionaries(environments, observations(), min_size=1, max_size=3)
-modules = st.builds(Module, names, st.dictionaries(names, entries, max_size=4))
+modules = st.builds(Module, names, st.dictionaries(names, entries, max_size=2))
 
 
+@settings(deadline=None)
 @given(golden=modules)
-def test_every_golden_file_comes_back_and_is_written_the_same_again(tmp_path_factory, golden):
+def test_every_golden_file_comes_back_and_nothing_in_it_steers_a_terminal_or_breaks_a_line(tmp_path_factory, golden):
     path = tmp_path_factory.getbasetemp() / "any.toml"
     path.write_text(text(golden), encoding="utf-8", newline="")
+    assert all(line.isprintable() for line in text(golden).split("\n"))
     again = read(path)
     assert again == golden
     assert list(again.tests) == list(golden.tests)
     assert text(again) == text(golden)
-
-
-@given(golden=modules)
-def test_nothing_in_a_file_steers_a_terminal_and_a_line_is_a_line(golden):
-    assert all(line.isprintable() for line in text(golden).split("\n"))
 
 
 def test_the_order_in_which_environments_and_metrics_were_found_does_not_show():

@@ -105,8 +105,16 @@ def test_options(suite: Suite) -> None:
     assert "--cutrace-update: there is no metric 'al'" in suite.run("--cutrace-update=al").output
 
 
-@pytest.mark.parametrize("option", ["--cutrace", "--cutrace-update", "--cutrace-update=kernels,sync_calls"])
-@pytest.mark.parametrize("where", ["command line", "ini", "environment"])
+@pytest.mark.parametrize(
+    ("option", "where"),
+    [
+        ("--cutrace", "command line"),
+        ("--cutrace-update", "command line"),
+        ("--cutrace-update=kernels,sync_calls", "command line"),
+        ("--cutrace-update=kernels,sync_calls", "ini"),
+        ("--cutrace-update=kernels,sync_calls", "environment"),
+    ],
+)
 def test_a_path_behind_an_option_is_a_path(suite: Suite, option: str, where: str) -> None:
     suite.write("test_a.py", TEST)
     suite.write("test_b.py", TEST)

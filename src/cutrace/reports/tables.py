@@ -13,7 +13,7 @@ from ..analysis.tables import Cell, Column, Table
 from ..units import printable
 from . import markdown as md
 from .text import Line, styled
-from .values import NOTHING, duration, short, size
+from .values import NOTHING, duration, number_text, short, size
 
 #: The forms that :func:`render` knows.
 FORMATS = ("table", "csv", "json", "markdown")
@@ -71,7 +71,7 @@ def cell(value: Cell, column: Column) -> str:
         return size(value)
     if column.unit == "bytes/s":
         return f"{size(value)}/s"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return number_text(value)
 
 
 def key(column: Column) -> str:

@@ -229,12 +229,11 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
     if count := sum(case.state is State.UNCONFIRMED or _written_once(case) for case in report.cases):
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     if better := report.better:
+        words = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
+        words += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
         # The first line says how many there are.
-        for at, case in enumerate(better[:_TESTS]):
-            count_words = f"{len(better):,}" if at == 0 else " " * len(f"{len(better):,}")
-            yield "better", f"{count_words}  {_named(case, case.better)}", "good"
-        if len(better) > _TESTS:
-            yield "better", f"{' ' * len(f'{len(better):,}')}  and {len(better) - _TESTS:,} more", "good"
+        number = f"{len(better):,}"
+        yield from (("better", f"{' ' * len(number) if at else number}  {w}", "good") for at, w in enumerate(words))
     yield from _reasons(report, State.UNTRACED, "not traced", "")
     if missing := [case for case in report.cases if case.state is State.MISSING]:
         names = ", ".join(short(case.name, NAME_WIDTH) for case in missing[:_NAMED])
@@ -244,24 +243,13 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
         where = f" in {count_of(files, 'file')}" if files else ""
         yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
-    if proposed and any(_has_candidate(case) for case in report.cases):
+    if proposed:
         yield "candidates", f"{proposed}; to take them over: cutrace golden accept {shlex.quote(proposed)}", ""
-
-
-def _named(case: Case, rows: Sequence[Row]) -> str:
-    return f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(rows))}"
 
 
 def _written_once(case: Case) -> bool:
     """Whether this session wrote golden values of one run that could not be repeated."""
     return case.state is State.UPDATED and case.change is not None and not case.change.observed.confirmed
-
-
-def _has_candidate(case: Case) -> bool:
-    if case.state is State.MISSING:
-        return True
-    failed = any(row.rule != "limit" for row in case.failed_rows)
-    return bool(case.values) and (case.state is State.UNVERIFIED or failed)
 
 
 def top(report: Report, count: int) -> list[str]:

@@ -63,15 +63,14 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
     if unit == "1" and not exact:
         return f"{value:.1%}".replace("%", " %")
     if exact or unit not in ("bytes", "ns", "bytes/s"):
-        digits = (
-            f"{value:,}"
-            if isinstance(value, int) or exact
-            else f"{value:,.4g}"
-            if abs(value) < 1e4
-            else f"{value:,.0f}"
-        )
+        digits = f"{value:,}" if exact else number_text(value)
         return f"{digits} B" if unit == "bytes" else f"{digits} {unit}" if unit not in ("", "1") else digits
     return duration(value) if unit == "ns" else size(value) + ("/s" if unit == "bytes/s" else "")
+
+
+def number_text(value: float) -> str:
+    """A plain number: all digits of a whole one, four or more of another."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
