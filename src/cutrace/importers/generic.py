@@ -17,7 +17,7 @@ from .._native import Keys
 from ..runbin import TABLES
 from ..trace_events import WRAP
 from .events import Events, Rule
-from .pairs import pair
+from .match_begin_end import match_begin_end
 from .timeline import Fate, Timeline, value_of
 
 #: Groups of events that :class:`Generic` takes, for the end of a list of rules.
@@ -251,7 +251,7 @@ class Generic:
 
     def _slices_of(self, rows: np.ndarray, usable: np.ndarray, keys: np.ndarray, begins: np.ndarray, kind: int) -> None:
         """Slices of begins and ends; ``keys`` says which of them may belong together."""
-        starts, ends, without = pair(keys, rows["time"][usable], begins)
+        starts, ends, without = match_begin_end(keys, rows["time"][usable], begins)
         rows["fate"][usable[without]] = Fate.NO_BEGIN
         first, last = rows[usable[starts]], rows[usable[np.maximum(ends, 0)]]
         ended = ends >= 0

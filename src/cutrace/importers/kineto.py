@@ -28,7 +28,7 @@ from .base import Import, Source
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
-from .pairs import pair
+from .match_begin_end import match_begin_end
 from .timeline import Fate, Timeline, value_of
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
@@ -102,6 +102,16 @@ RULES = (
     *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
 )  # fmt: skip
 
+#: Groups of GPU work: the table of their rows, and arguments that are left out beside :data:`_DERIVED`.
+_GPU_GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "kernels": ("kernels", _OF_KERNELS),
+    "memcpys": ("memcpys", _OF_COPIES),
+    "memsets": ("memsets", _OF_COPIES),
+    "synchronizations": ("synchronizations", ()),
+    "graphs": ("graph_launches", ()),
+    "cuda_events": ("gpu_slices", ()),
+    "annotations": ("gpu_slices", ()),
+}
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
 #: Categories that say which process the profiler ran in.
 _OF_HOST = ("runtime", "driver", "operators", "user", "python")
@@ -201,7 +211,9 @@ class Kineto:
         group = events.group.split(":")[0]
         if group in _HOST_KINDS:
             fate = self._generic.slices(events, _HOST_KINDS[group], events.integers("External id").astype(np.uint64))
-            self._left(events, *_DERIVED, *(_OF_PYTHON if group == "python" else ()))
+            self._left(events, *(_OF_PYTHON if group == "python" else ()))
+        elif group in _GPU_GROUPS:
+            fate = self._gpu_work(group, events)
         elif group == "started":
             self._started(events)
             return
@@ -211,23 +223,35 @@ class Kineto:
 
     # GPU work
 
-    def _kernels(self, events: Events) -> np.ndarray:
+    def _gpu_work(self, group: str, events: Events) -> np.ndarray:
+        """Rows of GPU work. The method that is named as the group sets what only such rows have."""
+        table, left = _GPU_GROUPS[group]
         start, end, fate = self._timeline.spans(events)
         kept = fate == Fate.KEPT
-        rows, home = self._gpu_rows("kernels", events, start, end, kept), self._homes(events)
-        own = events.ids(OWN)
-        grid, block = self._triples(events.ids("grid")), self._triples(events.ids("block"))
-        columns = [
-            home, events.names, *grid.T, *block.T, events.integers("registers per thread"),
-            events.integers("shared memory"), events.integers("graph node id"), events.integers("graph id"), own,
-        ]  # fmt: skip
-        numbers, first = self._launches.ids([np.ascontiguousarray(c, np.int64)[kept] for c in columns])
-        rows["launch"] = numbers + 1
-        self._write_launches([np.asarray(c)[kept][first] for c in columns], numbers[first] + 1)
-        self._write_priorities(events, rows, home, kept)
-        self._timeline.put("kernels", home[kept], rows)
-        self._gpu_left(events, fate, *_OF_KERNELS)
+        rows, home = self._gpu_rows(table, events, start, end, kept), self._homes(events)[kept]
+        fill = getattr(self, f"_{group}", None)
+        if fill:
+            fill(events, kept, home, rows)
+        if table != "kernels":  # what cutrace adds there is of the launch configuration
+            self._set_own_rows(events, rows, table, kept)
+        self._timeline.put(table, home, rows)
+        if table == "gpu_slices":
+            self._left(events, *left)
+        else:
+            self._gpu_left(events, fate, *left)
         return fate
+
+    def _kernels(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
+        own = events.ids(OWN)[kept]
+        grid, block = self._triples(events.ids("grid")[kept]), self._triples(events.ids("block")[kept])
+        numbers = ("registers per thread", "shared memory", "graph node id", "graph id")
+        columns = [
+            home, events.names[kept], *grid.T, *block.T, *(events.integers(name)[kept] for name in numbers), own,
+        ]  # fmt: skip
+        ids, first = self._launches.ids([np.ascontiguousarray(c, np.int64) for c in columns])
+        rows["launch"] = ids + 1
+        self._write_launches([np.asarray(c)[first] for c in columns], ids[first] + 1)
+        self._write_priorities(events, kept, home, rows)
 
     def _write_launches(self, columns: list[np.ndarray], ids: np.ndarray) -> None:
         """New launch configurations, given by the columns that they were told apart by."""
@@ -242,11 +266,8 @@ class Kineto:
             rows[i : i + 1] = self._set_own(rows[i : i + 1], "launches", int(own[i]))
         self._timeline.put("launches", home, rows)
 
-    def _memcpys(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows = self._gpu_rows("memcpys", events, start, end, kept)
-        self._sized(events, rows, kept)
+    def _memcpys(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
+        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
         named = self._timeline.by_text(events.names[kept], _copy_named, object)
         kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
@@ -264,50 +285,34 @@ class Kineto:
             events.integers("fromContext"),
         )
         rows["peer_context"] = np.where(peer, _u16(other)[kept], 0)
-        self._set_own_rows(events, rows, "memcpys", kept)
-        self._timeline.put("memcpys", self._homes(events)[kept], rows)
-        self._gpu_left(events, fate, *_OF_COPIES)
-        return fate
 
-    def _memsets(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows = self._gpu_rows("memsets", events, start, end, kept)
-        self._sized(events, rows, kept)
+    def _memsets(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
+        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
         memory = self._timeline.by_text(events.names[kept], _fill_named)
         rows["memory"] = np.maximum(memory, 0)
         self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="they do not say which memory it is")
-        self._set_own_rows(events, rows, "memsets", kept)
-        self._timeline.put("memsets", self._homes(events)[kept], rows)
-        self._gpu_left(events, fate, *_OF_COPIES)
-        return fate
 
-    def _synchronizations(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows = self._gpu_rows("synchronizations", events, start, end, kept)
+    def _synchronizations(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
         rows["type"] = self._timeline.by_text(events.names[kept], lambda name: SYNCHRONIZATIONS.get(name, 0))
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)[kept]
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id"))[kept], record
         self._set_own_rows(events, rows, "synchronizations", kept)
-        home = self._homes(events)[kept]
-        self._timeline.put("synchronizations", home, rows)
         # What is waited for was recorded by a call, in a stream: that is said nowhere else.
         told = record > 0
         stream = _u32(events.integers("wait_on_stream"))[kept]
         self._write_recorded(*(c[told] for c in (home, rows["event"], record, stream, rows["context"])))
-        self._gpu_left(events, fate)
-        return fate
 
-    def _cuda_events(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        self._write_gpu_slices(events, start, end, kept, kind=0)
-        where, home = self._gpu_rows("cuda_events", events, start, end, kept), self._homes(events)[kept]
+    def _cuda_events(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
+        self._gpu_slices(events, kept, rows, kind=0)
         event = _u32(events.integers("event_id"))[kept]
-        self._write_recorded(home, event, where["correlation"], where["stream"], where["context"])
-        self._left(events, *_DERIVED)
-        return fate
+        self._write_recorded(home, event, rows["correlation"], rows["stream"], rows["context"])
+
+    def _annotations(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
+        self._gpu_slices(events, kept, rows, kind=1)
+
+    def _gpu_slices(self, events: Events, kept: np.ndarray, rows: np.ndarray, kind: int) -> None:
+        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
+        rows["arguments"], rows["kind"] = events.arguments[kept], kind
 
     def _write_recorded(
         self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
@@ -319,29 +324,6 @@ class Kineto:
         rows["event"], rows["event_record"], rows["correlation"] = event[first], record[first], _u32(record[first])
         rows["stream"], rows["context"] = stream[first], context[first]
         self._timeline.put("cuda_events", home[first], rows)
-
-    def _graphs(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows = self._gpu_rows("graph_launches", events, start, end, kept)
-        self._timeline.put("graph_launches", self._homes(events)[kept], rows)
-        self._gpu_left(events, fate)
-        return fate
-
-    def _annotations(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        self._write_gpu_slices(events, start, end, fate == Fate.KEPT, kind=1)
-        self._left(events, *_DERIVED)
-        return fate
-
-    def _write_gpu_slices(
-        self, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray, kind: int
-    ) -> None:
-        rows = self._gpu_rows("gpu_slices", events, start, end, kept)
-        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
-        rows["arguments"], rows["kind"] = events.arguments[kept], kind
-        self._set_own_rows(events, rows, "gpu_slices", kept)
-        self._timeline.put("gpu_slices", self._homes(events)[kept], rows)
 
     def _gpu_rows(self, table: str, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Rows of a table with what all GPU work has. Without the arguments, process and thread ids tell device and
@@ -397,13 +379,10 @@ class Kineto:
         numbers = np.array([[_number(id_) for id_ in known[i]] for i in which.tolist()], np.int64).reshape(-1, 2)
         return numbers[inverse, 0], numbers[inverse, 1]
 
-    def _sized(self, events: Events, rows: np.ndarray, kept: np.ndarray) -> None:
-        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
-
-    def _write_priorities(self, events: Events, rows: np.ndarray, home: np.ndarray, kept: np.ndarray) -> None:
+    def _write_priorities(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
         given = events.present("priority")[kept]
         if given.any():
-            columns = (home[kept], rows["context"], rows["stream"], events.integers("priority")[kept])
+            columns = (home, rows["context"], rows["stream"], events.integers("priority")[kept])
             columns = tuple(np.ascontiguousarray(c, np.int64)[given] for c in columns)
             _, first = self._priorities.ids(columns)
             out = np.zeros(len(first), TABLES["streams"].dtype)
@@ -416,8 +395,9 @@ class Kineto:
         self._keys_left(events)
 
     def _left(self, events: Events, *columns: str) -> None:
+        """Arguments that are left out where all others are kept."""
         what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
-        for column in columns:
+        for column in (*_DERIVED, *columns):
             self._timeline.leave(f"argument {column} of {what}", events.count(column))
         self._keys_left(events)
 
@@ -492,7 +472,7 @@ class Kineto:
         slices["name"], slices["category"] = events.names[others], events.categories[others]
         slices["arguments"], slices["thread"] = events.arguments[others], thread[others]
         self._timeline.put("host_slices", process[others], slices)
-        self._left(events, *_DERIVED)
+        self._left(events)
         self._timeline.leave_arguments(events, np.where(known, fate, Fate.PHASE))
         return fate
 
@@ -522,7 +502,7 @@ class Kineto:
             rows["device"], rows["name"] = device[given], self._timeline.text(name)
             rows["unit"] = self._timeline.text("bytes")
             self._timeline.put("counters", process[given], rows)
-        self._left(events, *_DERIVED, "finished")
+        self._left(events, "finished")
         return fate
 
     def _arrows(self, events: Events) -> np.ndarray:
@@ -579,7 +559,7 @@ class Kineto:
             np.concatenate([getattr(part, field.name) for part in self._ranges]) for field in fields(_Ranges)
         )
         usable = np.flatnonzero(fate == Fate.KEPT)
-        starts, ends, without = pair(ids[usable], rows["start"][usable], phases[usable] == ord("b"))
+        starts, ends, without = match_begin_end(ids[usable], rows["start"][usable], phases[usable] == ord("b"))
         fate[usable[without]] = Fate.NO_BEGIN
         begun, ended = usable[starts], ends >= 0
         out, last = rows[begun], rows[usable[np.maximum(ends, 0)]]

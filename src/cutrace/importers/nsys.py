@@ -19,8 +19,8 @@ from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
 from .base import Import, Source
-from .building import Strings, Texts
 from .reading import Mapping, Reading, Target
+from .row_builder import Strings, Texts
 from .tables import Batch, Kind, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from .tables_sqlite import MAGIC, SqliteTables, tables_of

@@ -17,9 +17,9 @@ import numpy as np
 from .. import nsys
 from ..nsys import NOTHING, Column, SqlTable, declare
 from ..runbin import TABLES
-from .building import Rows, arguments, distinct
 from .nsys_target import device_ordinals
 from .reading import Fill, Mapping, Target
+from .row_builder import Rows, arguments, distinct
 from .tables import Kind, rows
 
 if TYPE_CHECKING:

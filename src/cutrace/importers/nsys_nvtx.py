@@ -10,8 +10,8 @@ import numpy as np
 
 from .. import nsys
 from ..runbin import TABLES
-from .building import Rows
 from .reading import Target, convert, kinds
+from .row_builder import Rows
 from .tables import Batch
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ..errors import BadCapture
 from ..runbin import TABLES
 from . import nvprof_markers
 from .base import Import, Source
-from .building import Strings
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
 from .reading import Mapping, Reading, Target
+from .row_builder import Strings
 from .tables import Batch, Kind, Tables, rows
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 

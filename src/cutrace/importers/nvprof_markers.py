@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .building import Rows
 from .nsys_nvtx import depths
 from .nvprof_records import ids
+from .row_builder import Rows
 from .tables import Batch, Column, Kind
 
 if TYPE_CHECKING:

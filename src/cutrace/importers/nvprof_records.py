@@ -12,8 +12,8 @@ import numpy as np
 
 from ..nsys import NOTHING, declare
 from . import callback_names
-from .building import Rows, arguments
 from .reading import Fill, Mapping, Target
+from .row_builder import Rows, arguments
 
 if TYPE_CHECKING:
     from .nvprof import NvprofReading

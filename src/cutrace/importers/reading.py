@@ -17,7 +17,7 @@ from ..nsys import NOTHING, Column, SqlTable
 from ..runbin import Writer
 from ..runbin.layout import REFERRED
 from .base import DAMAGED_FILE, Import
-from .building import Interned, Rows, Strings, Texts, text_ids
+from .row_builder import Interned, Rows, Strings, Texts, text_ids
 from .tables import Batch, Kind, Tables
 
 #: Sets the fields that are not declared, when the others are set. Gets the reading, the process and the rows.

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from cutrace.importers.pairs import pair
+from cutrace.importers.match_begin_end import match_begin_end
 
 
 def with_stacks(keys: list[int], times: list[int], begins: list[bool]) -> tuple[set[tuple[int, int]], set[int]]:
@@ -33,6 +33,8 @@ def test_any_begins_and_ends(seed: int) -> None:
     keys = [rng.choice((0, 1, 7)) for _ in range(count)]
     times = [rng.randrange(rng.choice((1, 10, 1000))) for _ in range(count)]
     begins = [rng.random() < rng.choice((0.2, 0.5, 0.8)) for _ in range(count)]
-    starts, ends, without = pair(np.array(keys, np.int64), np.array(times, np.uint64), np.array(begins, bool))
+    starts, ends, without = match_begin_end(
+        np.array(keys, np.int64), np.array(times, np.uint64), np.array(begins, bool)
+    )
     expected = with_stacks(keys, times, begins)
     assert (set(zip(starts.tolist(), ends.tolist(), strict=True)), set(without.tolist())) == expected

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def pair(keys: np.ndarray, times: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def match_begin_end(
+    keys: np.ndarray, times: np.ndarray, begins: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which of many begins and ends belong together.
 
     ``keys`` (a number, say a thread), ``times`` and ``begins`` (bool) have an entry an event; events of one time are in
