@@ -89,7 +89,7 @@ class Generic:
 
     def _slices(self, events: Events) -> None:
         fate = self.slices(events, 0)
-        self._leave_keys(events, "id", "id text", "id2", "s", "bp")
+        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "s", "bp")
         self._timeline.account_events(events, fate)
 
     def slices(self, events: Events, kind: int, external: np.ndarray | None = None) -> np.ndarray:
@@ -109,7 +109,7 @@ class Generic:
 
     def _instants(self, events: Events) -> None:
         fate = self.instants(events)
-        self._leave_keys(events, "id", "id text", "id2", "bp")
+        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "bp")
         self._timeline.account_events(events, fate)
 
     def instants(self, events: Events) -> np.ndarray:
@@ -143,7 +143,7 @@ class Generic:
         rows["device"] = 0xFFFF
         self._set_own(rows, events.ids("own")[at])
         self._timeline.put("counters", process, rows)
-        self._leave_keys(events, "s", "bp")
+        self._timeline.leave_columns(events, "key", "s", "bp")
         self._timeline.leave_arguments(events, fate)
         self._timeline.account_events(events, fate)
 
@@ -180,7 +180,7 @@ class Generic:
 
     def _flows(self, events: Events) -> None:
         fate = self.flows(events)
-        self._leave_keys(events, "s", "id2")
+        self._timeline.leave_columns(events, "key", "s", "id2")
         self._timeline.leave_arguments(events, fate)
         self._timeline.account_events(events, fate)
 
@@ -214,11 +214,11 @@ class Generic:
         return rows
 
     def _nested(self, events: Events) -> None:
-        self._leave_keys(events, "id", "id text", "id2", "s", "bp")
+        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "s", "bp")
         self._begun.append(self._open(events))
 
     def _asynchronous(self, events: Events) -> None:
-        self._leave_keys(events, "s", "bp")
+        self._timeline.leave_columns(events, "key", "s", "bp")
         self._async.append(self._open(events))
 
     def _finish_nested(self) -> None:
@@ -329,14 +329,6 @@ class Generic:
         self._told[event.category, fate] += 1
 
     # Texts
-
-    def _leave_keys(self, events: Events, *columns: str) -> None:
-        """Keys that mean nothing for the phase of these events."""
-        for column in columns:
-            count = events.count(column)
-            if count:
-                what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
-                self._timeline.leave(f"key {column.split()[0]} of {what}", count)
 
     def _ids(self, events: Events) -> np.ndarray:
         """The id of each event as a text, 0 for none: a number, a text, or the JSON of an id of a process."""

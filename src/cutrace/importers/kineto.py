@@ -43,6 +43,8 @@ _SIZES = ("registers per thread", "shared memory")
 _OWN = (Key(OWN, Want.JSON),)
 _CALL = (*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))
 _WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
+#: Keys of events that mean nothing for slices.
+_KEYS = ("id", "id text", "id2", "bp")
 _TOTALS = ("Total Allocated", "Total Reserved")
 _NVTX = (
     *keys("category", "color", "payload", "payload bits", "payload type", "range id", "depth", "source"),
@@ -392,20 +394,12 @@ class Kineto:
 
     def _gpu_left(self, events: Events, fate: np.ndarray, *columns: str) -> None:
         self._timeline.leave_arguments(events, fate, *_DERIVED, *columns)
-        self._keys_left(events)
+        self._timeline.leave_columns(events, "key", *_KEYS)
 
     def _left(self, events: Events, *columns: str) -> None:
         """Arguments that are left out where all others are kept."""
-        what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
-        for column in (*_DERIVED, *columns):
-            self._timeline.leave(f"argument {column} of {what}", events.count(column))
-        self._keys_left(events)
-
-    def _keys_left(self, events: Events) -> None:
-        """Keys that mean nothing for slices."""
-        what = self._timeline.kind(int(events.phases[0]), int(events.categories[0]))
-        for column in ("id", "id text", "id2", "bp"):
-            self._timeline.leave(f"key {column.split()[0]} of {what}", events.count(column))
+        self._timeline.leave_columns(events, "argument", *_DERIVED, *columns)
+        self._timeline.leave_columns(events, "key", *_KEYS)
 
     # The host
 
@@ -518,7 +512,7 @@ class Kineto:
         rows["end_thread"] = np.where(rows["end"] > 0, rows["thread"], 0)
         rows["depth"], rows["flags"] = _u16(events.integers("depth"))[kept], end[kept] == 0
         self._timeline.put("nvtx_ranges", process, rows)
-        self._keys_left(events)
+        self._timeline.leave_columns(events, "key", *_KEYS)
         return fate
 
     def _marks(self, events: Events) -> np.ndarray:
@@ -527,7 +521,7 @@ class Kineto:
         rows, process = self._said("nvtx_marks", events, kept)
         rows["time"], rows["source"] = time[kept], events.integers("source")[kept] == 1
         self._timeline.put("nvtx_marks", process, rows)
-        self._keys_left(events)
+        self._timeline.leave_columns(events, "key", *_KEYS)
         return fate
 
     def _started(self, events: Events) -> None:

@@ -20,7 +20,7 @@ from . import nvprof_markers
 from .base import Import, Source
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
 from .reading import Mapping, Reading, Target
-from .row_builder import Strings
+from .row_builder import Strings, find
 from .tables import Batch, Kind, Tables, rows
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
@@ -113,9 +113,8 @@ class NvprofReading(Reading):
             return np.zeros(len(correlations), np.uint64)
         known, starts = (np.concatenate(parts) for parts in zip(*self.kernels, strict=True))
         self.kernels = [(known, starts)]
-        order = np.argsort(known, kind="stable")
-        at = np.minimum(np.searchsorted(known[order], correlations), len(order) - 1)
-        return np.where(known[order][at] == correlations, starts[order][at], 0)
+        at = find(known, correlations)
+        return np.where(at >= 0, starts[at], 0)
 
     def _convert(self, name: str, mapping: Mapping) -> None:
         read = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from .nsys_nvtx import depths
 from .nvprof_records import ids
-from .row_builder import Rows
+from .row_builder import Rows, find
 from .tables import Batch, Column, Kind
 
 if TYPE_CHECKING:
@@ -39,11 +39,9 @@ def convert(reading: NvprofReading, name: str) -> None:
     marks = np.flatnonzero(flags & _INSTANT)
     begins, ends = np.flatnonzero(flags & _BEGIN), np.flatnonzero(flags & _END)
     # Each begin has the end of the same number.
-    order = ends[np.argsort(batch["id"][ends], kind="stable")]
-    numbers = batch["id"][order]
-    at = np.minimum(np.searchsorted(numbers, batch["id"][begins]), max(len(order) - 1, 0))
-    matched = numbers[at] == batch["id"][begins] if len(order) else np.zeros(len(begins), bool)
-    end = order[at] if len(order) else np.zeros(len(begins), np.int64)
+    at = find(batch["id"][ends], batch["id"][begins])
+    matched = at >= 0
+    end = ends[at] if len(ends) else np.zeros(len(begins), np.int64)
     ended = np.zeros(batch.rows, bool)
     ended[end[matched]] = True
     unmatched = ends[~ended[ends]]
@@ -118,17 +116,14 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
     rows["name"], rows["domain"] = target.strings[batch["name"]], target.strings[batch["domain"]]
     if not data.rows:
         return
-    order = np.argsort(data["id"], kind="stable")
-    numbers = data["id"][order]
-    at = np.minimum(np.searchsorted(numbers, batch["id"]), len(order) - 1)
-    found = numbers[at] == batch["id"]
-    more = data.select(order[at])
+    at = find(data["id"], batch["id"])
+    found, more = at >= 0, data.select(at)
     rows["category"] = np.where(found, more["category"], 0).astype(np.uint32)
     colored = found & (more["flags"] & _COLOR != 0)
     rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
     bits = more["bits"].view(np.uint64)
     kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
-    # 0 of the first kind is what markers without a payload have.
+    # Markers without a payload have type 0 and value 0.
     told = found & ((bits != 0) | (more["payloadKind"] != 0))
     rows["payload"], rows["payload_type"] = np.where(told, bits, 0), np.where(told, kinds, 0)
 

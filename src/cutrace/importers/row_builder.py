@@ -229,10 +229,16 @@ class Texts:
 
     def places(self, ids: np.ndarray) -> np.ndarray:
         """Where the texts with these ids are, -1 for an id that there is not."""
-        if not len(self.ids):
-            return np.full(len(ids), -1)
-        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[at] == ids, at, -1)
+        return find(self.ids, ids)
+
+
+def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where in ``numbers`` the first of each wanted one is, -1 for one that is not there."""
+    if not len(numbers):
+        return np.full(len(wanted), -1)
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(order) - 1)]
+    return np.where(numbers[at] == wanted, at, -1)
 
 
 class Strings:

@@ -335,8 +335,7 @@ class Timeline:
         if not len(events):
             return
         what = self.kind(int(events.phases[0]), int(events.categories[0]))
-        for column in columns:
-            self._leave(f"argument {column} of {what}", events.count(column))
+        self.leave_columns(events, "argument", *columns)
         arguments = events.arguments[(events.arguments > 0) & (fates == Fate.KEPT)]
         if len(arguments):
             known = self._leftovers.setdefault(what, {})
@@ -344,18 +343,22 @@ class Timeline:
             for text, count in zip(ids.tolist(), counts.tolist(), strict=True):
                 known[text] = known.get(text, 0) + count
 
+    def leave_columns(self, events: Events, noun: str, *columns: str) -> None:
+        """What these columns say, each a ``noun`` (key, argument), has no place in a capture."""
+        for column in columns:
+            if count := events.count(column):
+                kind = self.kind(int(events.phases[0]), int(events.categories[0]))
+                self.leave(f"{noun} {column.removesuffix(' text')} of {kind}", count)
+
     def leave(self, what: str, count: int, why: str = "") -> None:
         """So many things that are no events (a key, an argument) have no place in a capture."""
-        self._leave(what, count, why)
+        if count:
+            self.out.seen(what, count)
+            self.out.left(what, count, why=why)
 
     def kind(self, phase: int, category: int) -> str:
         """What events of a phase and category (an id) are called in the account."""
         return self._label(chr(phase), self.one_text(category))
-
-    def _leave(self, what: str, count: int, why: str = "") -> None:
-        if count:
-            self.out.seen(what, count)
-            self.out.left(what, count, why=why)
 
     # The end
 
@@ -377,7 +380,7 @@ class Timeline:
                 for name in value if isinstance(value, dict) else ():
                     names[name] = names.get(name, 0) + count
             for name, count in names.items():
-                self._leave(f"argument {name} of {what}", count)
+                self.leave(f"argument {name} of {what}", count)
         for process in self._processes:
             if process.made_up:
                 process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
