@@ -340,6 +340,29 @@ def test_damaged_bytes_lose_no_more_than_a_trace(tmp_path, data):
         pass
 
 
+def test_arguments_that_nest_too_deeply_and_groups_in_groups(maker, tmp_path):
+    maker.event(INSTANT, MAIN, 5, "m")
+    data = maker.trace.SerializeToString()
+
+    def field(number: int, body: bytes) -> bytes:
+        return bytes(varint(number << 3 | 2)) + bytes(varint(len(body))) + body
+
+    def varint(value: int) -> list[int]:
+        return [value] if value < 128 else [value & 127 | 128, *varint(value >> 7)]
+
+    deep = b""
+    for _ in range(5000):
+        deep = field(11, deep)
+    group = data
+    for _ in range(5000):
+        group = field(1, field(133, zstandard.compress(group)))
+    path = tmp_path / "deep.pftrace"
+    path.write_bytes(data + field(1, b"\x50\x01" + field(11, field(4, deep))) + group)
+    with balanced(cutrace.load(path)) as trace:
+        assert len(trace.instants) == 1
+        assert any(loss.detail == "packets: damaged" for loss in trace.quality.losses)
+
+
 def test_a_bomb_takes_no_memory(maker, tmp_path):
     maker.event(INSTANT, MAIN, 5, "m")
     bomb = protos.Trace()

@@ -210,20 +210,21 @@ class _Translation:
             for time, event in track.open:
                 yield {"ph": "B", "ts": time, **event}
 
-    def _of_packets(self, chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    def _of_packets(self, chunks: Iterable[bytes], *, grouped: bool = False) -> Iterator[dict[str, Any]]:
         for packet in _split(chunks):
             try:
                 found = _fields(packet)
                 events = list(self._packet(found))
-            except _Malformed:
+            except (_Malformed, RecursionError):
                 self._lose("packets", "damaged")
                 continue
             yield from events
             for number, value in found:
-                if number in (DEFLATED, ZSTD) and isinstance(value, bytes):
+                # A group holds no groups.
+                if number in (DEFLATED, ZSTD) and isinstance(value, bytes) and not grouped:
                     unpack = _inflated if number == DEFLATED else _unzstd
                     try:
-                        yield from self._of_packets(unpack(value))
+                        yield from self._of_packets(unpack(value), grouped=True)
                     except (zlib.error, zstandard.ZstdError, _Malformed) as error:
                         self._out.damaged("a group of packets", str(error))
 
@@ -306,8 +307,8 @@ class _Translation:
         read = [dict(_fields(_bytes(clock))) for number, clock in _fields(data) if number == 1]
         times = {_number(c.get(1)): _number(c.get(2)) for c in read}
         boot = times.get(BOOTTIME)
-        if boot is None:
-            known = (times[clock] + self._clocks[clock] for clock in times if clock in self._clocks)
+        if boot is None:  # the first clock that is not of the sequence stands for it
+            known = (time + self._clocks.get(clock, 0) for clock, time in times.items() if clock < FIRST_OF_SEQUENCE)
             boot = next(known, None)
         if boot is None:
             return
