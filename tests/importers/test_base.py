@@ -124,7 +124,7 @@ def tiny_capture(tmp_path):
 
 def test_what_nothing_recognises_is_refused_with_what_to_do(lines, tmp_path):
     path = tmp_path / "x"
-    path.write_bytes(b"something else")
+    path.write_bytes(b"something else\x00")
     with pytest.raises(BadCapture, match=r"not a run\.bin capture"):
         cutrace.load(path)
 
