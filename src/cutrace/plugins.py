@@ -154,8 +154,8 @@ def _warn(what: str, error: Exception) -> None:
     )
 
 
-def _hint(word: str, choice: list[str], otherwise: str, shown: list[str] | None = None) -> str:
+def _hint(word: str, choice: list[str], otherwise: str, examples: list[str] | None = None) -> str:
     close = difflib.get_close_matches(word.lower(), choice, 2, 0.6)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"{otherwise} {', '.join(dict.fromkeys(shown or choice))}"
+    return f"{otherwise} {', '.join(dict.fromkeys(examples or choice))}"

@@ -124,8 +124,8 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
     bits = more["bits"].view(np.uint64)
     kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
     # Markers without a payload have type 0 and value 0.
-    told = found & ((bits != 0) | (more["payloadKind"] != 0))
-    rows["payload"], rows["payload_type"] = np.where(told, bits, 0), np.where(told, kinds, 0)
+    known = found & ((bits != 0) | (more["payloadKind"] != 0))
+    rows["payload"], rows["payload_type"] = np.where(known, bits, 0), np.where(known, kinds, 0)
 
 
 def _by_process(batch: Batch) -> list[tuple[int, Batch]]:

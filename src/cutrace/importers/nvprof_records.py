@@ -144,8 +144,8 @@ def _devices(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 def _preemptions(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.rows["name"], made.rows["scope"] = target.writer.string("preemption"), 1
-    told = {name: made.batch[name].tolist() for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")}
-    made.rows["arguments"] = arguments(target.writer, told, made.batch.rows)
+    values = {name: made.batch[name].tolist() for name in ("preemptionKind", "gridId", "blockX", "blockY", "blockZ")}
+    made.rows["arguments"] = arguments(target.writer, values, made.batch.rows)
 
 
 _OPENACC = (
@@ -154,8 +154,8 @@ _OPENACC = (
     "free",
 )  # fmt: skip
 _OPENMP = ("parallel", "task", "thread", "idle", "wait barrier", "wait taskwait")
-_TOLD_NUMBERS = ("deviceNumber", "async", "lineNo", "endLineNo", "bytes", "numGangs", "numWorkers", "vectorLength")
-_TOLD_TEXTS = ("srcFile", "funcName", "varName", "kernelName")
+_ARGUMENT_NUMBERS = ("deviceNumber", "async", "lineNo", "endLineNo", "bytes", "numGangs", "numWorkers", "vectorLength")
+_ARGUMENT_TEXTS = ("srcFile", "funcName", "varName", "kernelName")
 
 
 def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
@@ -166,16 +166,18 @@ def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
         texts = [writer.string(text) for text in ("unknown", *kinds, "unknown")]
         made.rows["name"] = np.array(texts)[known]
         made.rows["thread"] = np.where(batch["cuThreadId"] != 0, batch["cuThreadId"], batch["threadId"]) & _THREADS
-        told: dict[str, list[object]] = {name: [v or None for v in batch[name].tolist()] for name in _TOLD_NUMBERS}
-        told |= {name: [reading.texts[v] or None for v in batch[name].tolist()] for name in _TOLD_TEXTS}
-        made.rows["arguments"] = arguments(writer, told, batch.rows)
+        values: dict[str, list[object]] = {
+            name: [v or None for v in batch[name].tolist()] for name in _ARGUMENT_NUMBERS
+        }
+        values |= {name: [reading.texts[v] or None for v in batch[name].tolist()] for name in _ARGUMENT_TEXTS}
+        made.rows["arguments"] = arguments(writer, values, batch.rows)
 
-    columns = ("eventKind!", "threadId", "cuThreadId", "externalId=external", *_TOLD_NUMBERS, *_TOLD_TEXTS)
+    columns = ("eventKind!", "threadId", "cuThreadId", "externalId=external", *_ARGUMENT_NUMBERS, *_ARGUMENT_TEXTS)
     return Mapping(declare("", "host_slices", _TIMES + " ".join(columns)), fill)
 
 
 def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
-    """Counts and metrics. Those without a time were read around a kernel: they are told at its begin."""
+    """Counts and metrics. Those without a time were read around a kernel: they have the time of its begin."""
     metric = noun == "metric"
 
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:

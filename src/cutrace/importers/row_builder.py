@@ -24,7 +24,7 @@ _LAST = 2**63 - 1
 class Rows:
     """Rows of the table ``table`` that are made from ``batch``, one of each; ``offset`` is added to times.
 
-    A field is set once. What is unusable about a row is told by :meth:`reject`, the first reason counts.
+    A field is set once. :meth:`reject` says why rows cannot be used; the first reason counts.
     """
 
     table: str
@@ -72,12 +72,6 @@ class Rows:
             none = (values == -1) | (values == _NONE)
             self.reject(~none & ((values < limits.min) | (values > limits.max)), f"{name} out of range")
         self.rows[name] = values.astype(target)
-
-    def take(self, **fields: str) -> None:
-        """Set fields from the columns of these names; no value is 0, a value of a wrong type makes a row unusable."""
-        for name, column in fields.items():
-            self.check(column)
-            self.set(name, self.batch[column])
 
     def check(self, *columns: str) -> None:
         """Values of these columns have to be of their type."""
@@ -269,7 +263,7 @@ def arguments(writer: Writer, values: Mapping[str, Sequence[object]], rows: int)
     names = list(values)
     for i, row in enumerate(zip(*values.values(), strict=True)):
         if row not in known:
-            told = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            known[row] = writer.string(json.dumps(told, ensure_ascii=False)) if told else 0
+            found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            known[row] = writer.string(json.dumps(found, ensure_ascii=False)) if found else 0
         ids[i] = known[row]
     return ids

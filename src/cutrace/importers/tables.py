@@ -106,7 +106,7 @@ class Tables(Protocol):
         ...
 
     def count(self, table: str) -> int | None:
-        """How many rows a table has, None when it cannot be told."""
+        """How many rows a table has, None when it is not known."""
         ...
 
     def least(self, table: str, column: str, floor: int) -> int | None:
