@@ -289,9 +289,8 @@ def counter(unit: str, *categories: str) -> dict[str, Any]:
 
 
 def pids(trace: Trace) -> list[int]:
-    """A process id for each process of the trace. Viewers know processes by this number. A process gets a number that
-    no
-    system gives out when its pid is already taken (by a process on another machine, or because the pid was reused)."""
+    """A process id for each process of the trace. Viewers know processes by this number. When the pid of a process is
+    taken (by a process on another machine, or because it was reused), it gets a number that no system gives out."""
     taken: set[int] = set()
     out = []
     for process in trace.processes:

@@ -25,7 +25,7 @@ from ...trace import Trace
 from ..base import Progress, Request
 from . import gpu_events, host_tables
 from .annotations import Annotations
-from .derived.counters import WorkCounters, memory_counters
+from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex
 from .derived.projection import Projection
 from .derived.waits import CallWaits, Waits
@@ -118,15 +118,14 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
-            host = HostWriter(blocks, columns, tracks, output)
+            host = HostWriter(blocks, columns, tracks, output, derived.memory if derived else None)
             pending = [_Pending(info.first_time, info) for info in blocks.of(process, *_HOST_TABLES)]
             pending += [_Pending(block.first_time, block) for block in projected.blocks]
             host.write(host_tables.TABLES, pending)
             host.write(host_tables.OPEN_TABLES, blocks.open(process))
         if derived:
             names = [descriptors.devices.queue_name(process, *key) for key in queues.keys]
-            memory = memory_counters(map(blocks.known, blocks.of(process, "allocations")), derived.span)
-            for found in (*derived.counters.values(names), *memory):
+            for found in (*derived.counters.values(names), *derived.memory.values()):
                 described = {"name": found.name, "description": found.description}
                 tracks.write_counter(described | {"counter": counter(found.unit, DERIVED)}, found.times, found.values)
             moved[_UNSOUGHT] += derived.waits.dropped
@@ -176,10 +175,6 @@ class Blocks:
         """The blocks read so far that have slices which never ended."""
         return self._open.get(process, [])
 
-    def known(self, info: BlockInfo) -> np.ndarray:
-        """The rows of a block with known times."""
-        return self.trace.block(info)[0]
-
     def read_open(self, info: BlockInfo) -> np.ndarray:
         """The rows of a block that are slices which never ended."""
         unknown = self.trace.block(info)[1]
@@ -207,12 +202,12 @@ class DerivedWork:
     """What follows from the GPU work of one process. Projected ranges are put into a spool."""
 
     def __init__(self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool) -> None:
-        self.span = trace.start, max(trace.start, trace.end)
+        span = trace.start, trace.end
         self.launches = LaunchIndex(trace, process, blocks.of(process, "api_calls"))
         ranges = blocks.of(process, "nvtx_ranges")
         self.projection = Projection(trace, process, ranges, self.launches, queues, projected)
         self.waits = Waits(trace, process, queues)
-        self.counters = WorkCounters(queues, self.span)
+        self.counters, self.memory = WorkCounters(queues, span), MemoryCounters(span)
 
     def window(self, until: int, parts: Sequence[GpuPart]) -> list[Lists | None]:
         """Add the work of a window. Returns what the rows of each part waited for, None where that is nothing."""
@@ -332,8 +327,11 @@ class HostWriter:
     and are not written.
     """
 
-    def __init__(self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output) -> None:
+    def __init__(
+        self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output, memory: MemoryCounters | None
+    ) -> None:
         self._blocks, self._columns, self._tracks, self._output = blocks, columns, tracks, output
+        self._memory = memory
         self._lanes = Lanes()
         self._events: dict[str, list[HostEvents]] = {}
         self.spilled, self.detached = 0, 0
@@ -387,11 +385,15 @@ class HostWriter:
             rows = source.read()
         else:
             rows = self._blocks.read_open(source) if tables[0].table.open else self._blocks.read(source)
-        if len(rows) and not block.written and begin:
+        if not len(rows):
+            return []
+        if not block.written and begin:
             first = int(rows[tables[0].table.layout.start_field].min())
             if first < begin:
                 late.append(_Pending(first, source))
                 return []
+        if self._memory and source.table == "allocations" and not block.written:
+            self._memory.add(rows)
         chunks: list[HostChunk] = []
         for events in tables:
             chosen = events.table.select(rows) if events.table.select else None
@@ -437,9 +439,8 @@ class HostWriter:
 
 
 def _attached(laid: _Laid, chunks: Sequence[HostChunk]) -> np.ndarray:
-    """Which events are no steps of arrows that lie in no slice: viewers have nothing to attach these to. Moves the
-    number
-    of open slices of the tracks."""
+    """Which events to keep: all but steps of arrows that lie in no slice, which viewers cannot attach to anything.
+    Updates the number of open slices of each track."""
     begins = np.array([chunk.events.table.begins for chunk in chunks] + [False])
     change = np.where(laid.which == Lanes.END, -1, begins[np.minimum(laid.which, len(chunks))]) * (laid.lanes == 0)
     depth = np.cumsum(change)

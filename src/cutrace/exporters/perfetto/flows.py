@@ -24,9 +24,8 @@ _ARROW = ("category", "name", "id", "text")
 
 
 class Flows:
-    """Ids for the steps of arrows, from blocks of ``flows``. A step belongs to the arrow with its id that began last:
-    in
-    its process, or in any process if none did there."""
+    """Ids for the steps of arrows, from blocks of ``flows``. A step belongs to the arrow with its id that began last
+    in its process, or in any process if none did there."""
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)

@@ -10,7 +10,7 @@ value for each of up to ``2**BITS`` equal parts of the time: its mean, for memor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,16 +93,24 @@ class WorkCounters:
         yield from self._bandwidth.values(copies, "The sum over the copies that run", "bytes/s")
 
 
-def memory_counters(blocks: Iterable[np.ndarray], span: tuple[int, int]) -> Iterator[CounterValues]:
-    """The memory that a process holds, by device and kind, from the blocks of its ``allocations``."""
-    counters, index, held = CounterSet(span), KeyIndex("device", "memory", "operation"), KeyIndex("device", "memory")
-    for rows in blocks:
-        numbers = index.of(rows)
-        keys = np.array(index.keys, [(name, np.int64) for name in index.fields])
-        names = held.of(keys)
-        counter_of = counters.numbers(len(held.keys))[names]
+class MemoryCounters:
+    """The memory that a process holds, by device and kind."""
+
+    def __init__(self, span: tuple[int, int]) -> None:
+        self._counters, self._held = CounterSet(span), KeyIndex("device", "memory")
+        self._changes = KeyIndex("device", "memory", "operation")
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows of ``allocations``."""
+        numbers = self._changes.of(rows)
+        keys = np.array(self._changes.keys, [(name, np.int64) for name in self._changes.fields])
+        held = self._held.of(keys)
+        counter_of = self._counters.numbers(len(self._held.keys))[held]
         factors = np.select([keys["operation"] == 1, keys["operation"] == 2], [1, -1], 0)
-        counters.tally.add(numbers, counter_of, factors, rows["time"], rows["bytes"])
-    called = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in held.keys]
-    meaning = "Allocated since the capture began, less what was released since"
-    yield from counters.values(called, meaning, "bytes", peaks=True)
+        self._counters.tally.add(numbers, counter_of, factors, rows["time"], rows["bytes"])
+
+    def values(self) -> Iterator[CounterValues]:
+        """All counters."""
+        names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held.keys]
+        meaning = "Allocated since the capture began, less what was released since"
+        yield from self._counters.values(names, meaning, "bytes", peaks=True)

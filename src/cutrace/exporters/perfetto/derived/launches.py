@@ -37,9 +37,8 @@ class LaunchIndex:
         self.known = bool(infos)
 
     def steps(self, until: int) -> Iterator[int]:
-        """Read the calls that begin before a moment. Stops at moments up to which work has to be added before more
-        calls
-        are read, the last one at ``until``."""
+        """Read the calls that begin before a moment. Yields moments: the work before each has to be added before more
+        calls are read. The last moment is ``until``."""
         read = 0
         while self._unread and self._unread[0].first_time < until:
             if read > STEP:
