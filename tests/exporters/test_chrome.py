@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import struct
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,11 @@ import pytest
 
 import captures
 import cutrace
+from captures import ORIGIN, Capture
 from cutrace import CutraceError, Trace
 from cutrace.conversion import write
 from cutrace.exporters.base import Request
-from cutrace.runbin import TABLES
+from cutrace.runbin import TABLES, Writer
 from cutrace.trace_events import EXTERNAL_KIND
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -343,3 +347,44 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
         return out
 
     assert peak(400_000) < peak(100_000) + (8 << 20)
+
+
+def test_payloads_are_numbers_and_come_back_to_the_bit(tmp_path: Path) -> None:
+    payloads = [
+        (1, "<Q", 2**64 - 1), (2, "<q", -5), (3, "<d", 2.5), (3, "<d", math.inf), (4, "<I", 7),
+        (5, "<i", -3), (6, "<f", 1.5),
+    ]  # fmt: skip
+    with Capture(tmp_path / "run.bin") as c:
+        c.kernel(c.launch("k"), 0, 5)
+        for n, (kind, form, value) in enumerate(payloads):
+            bits = int.from_bytes(struct.pack(form, value), "little")
+            c.add("nvtx_marks", time=ORIGIN + n, name="m", thread=1, payload=bits, payload_type=kind)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "run.json")
+    told = [event["args"]["payload"] for event in events(json.loads((tmp_path / "run.json").read_text()), "nvtx", "i")]
+    assert told == [None if value == math.inf else value for _, _, value in payloads]
+    with cutrace.load(tmp_path / "run.bin") as before, cutrace.load(tmp_path / "run.json") as after:
+        for field in ("payload", "payload_type"):
+            assert before.nvtx_marks[field].tolist() == after.nvtx_marks[field].tolist()
+
+
+def test_of_cuda_events_only_those_waited_for_are_kept(tmp_path: Path) -> None:
+    """Memory does not grow with recordings that nothing waits for."""
+    count = 200_000
+    with Writer(tmp_path / "run.bin") as writer:
+        rows = np.zeros(count, TABLES["cuda_events"].dtype)
+        rows["event_record"] = rows["correlation"] = np.arange(1, count + 1)
+        rows["event"], rows["stream"] = 3, 9
+        writer.rows("cuda_events", rows)
+        waits = np.zeros(3, TABLES["synchronizations"].dtype)
+        waits["start"], waits["end"], waits["type"], waits["stream"] = 5, 6, 2, 7
+        waits["event"], waits["event_record"] = [3, 0, 3], [77, 77, count + 5]
+        writer.rows("synchronizations", waits)
+    tracemalloc.start()
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "run.json")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    told = [event["args"] for event in events(json.loads((tmp_path / "run.json").read_text()), "cuda_sync")]
+    assert [(a.get("wait_on_stream"), a.get("wait_on_cuda_event_record_corr_id")) for a in told] == [
+        (9, 77), (None, None), (-1, -1),
+    ]  # fmt: skip

@@ -24,7 +24,7 @@ from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES
 from ..units import format_duration
 from .quality import GPU_WORK
-from .rows import LATEST, chosen, joined
+from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
 from .trace import Trace
 
 #: Facts about processes and what they ran on: these rows are in every part of a trace.
@@ -34,8 +34,6 @@ FACTS = frozenset(
 )  # fmt: skip
 #: Written when rows refer to them, never by themselves.
 INTERNED = frozenset(("launches", "functions"))
-#: Slices of the host that are kept around the calls of chosen work.
-_AROUND = ("nvtx_ranges", "host_slices")
 #: Rows without times of their own, which follow the call or the work with their correlation id.
 _FOLLOWING = ("cuda_events", "external_correlations")
 #: ``source`` of the marks that cut a capture into tests.
@@ -124,7 +122,7 @@ class Part:
         start, end = s.start, s.end
         if table in FACTS or table in _FOLLOWING:
             start = end = None
-        elif table in _AROUND:
+        elif table in OPEN_TABLES:
             start = None  # what never ended goes on behind the end of its block
         infos = self._trace.block_infos(table, start, end)
         return infos if s.processes is None else [info for info in infos if info.process in s.processes]
@@ -194,7 +192,7 @@ class Part:
             return self._fits(table, process, rows)
         if table == "api_calls":
             return self._work.has(process, rows["correlation"])
-        if table in _AROUND:
+        if table in OPEN_TABLES:
             return self._moments.inside(process, rows, _threads(table, rows))
         if table == "nvtx_marks":
             return np.asarray(rows["source"] == _CUTRACE_MARK)
@@ -273,7 +271,7 @@ def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.nda
     start, end = rows[layout.start_field], rows[layout.end_field]
     if timed:
         return start, end
-    goes_on = (end == 0) & (start > 0) & (start <= LATEST) if table in _AROUND else np.zeros(len(rows), bool)
+    goes_on = never_ended(table, rows)
     return np.where(goes_on, start, LATEST), np.where(goes_on, LATEST, 0).astype(np.uint64)
 
 

@@ -22,6 +22,7 @@ from ...outputs import unwritable
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
+from ...trace.rows import never_ended
 from ..base import Progress, Request
 from . import gpu_events, host_tables
 from .annotations import Annotations
@@ -43,7 +44,6 @@ from .host_tables import (
     SpoolBlock,
     Track,
     end_template,
-    never_ended,
 )
 from .packets import Output
 from .pipeline import PacketFile

@@ -32,6 +32,7 @@ from ...runbin.labels import (
 from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
+from ..rows import payload_columns
 from . import proto
 from .annotations import Annotations
 from .descriptors import (
@@ -343,14 +344,6 @@ OPEN_TABLES = (
 )
 
 
-def never_ended(name: str, unknown: np.ndarray) -> np.ndarray:
-    """Which rows without known times are slices that never ended: these are events."""
-    if name not in (table.name for table in OPEN_TABLES):
-        return np.zeros(len(unknown), bool)
-    begun: np.ndarray = (unknown["start"] > 0) & (unknown["end"] == 0)
-    return begun
-
-
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER_VALUE = 1, 2, 3, 4
 
 #: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
@@ -438,7 +431,7 @@ class HostEvents:
             self._combine(row, one)
         columns |= {"combination": combinations, "pieces": self.pieces}
         if table.payload and rows["payload_type"].any():
-            columns |= _payload_columns(rows)
+            columns |= payload_columns(rows)
         whole = False
         if table.value:
             whole, columns["value"] = counter_values(table.value(rows))
@@ -525,22 +518,6 @@ class HostChunk:
         payload, waits = "is_unsigned" in self.columns, "waits" in self.columns
         template = self.events.template(payload=payload, waits=waits, lanes="track" in by_event)
         return template.bind(self.columns | by_event)
-
-
-def _payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
-    """NVTX payloads by the type of value they become, and which rows have one of that type."""
-    kind, bits = rows["payload_type"], np.ascontiguousarray(rows["payload"])
-    low = bits.astype(np.uint32)
-    with np.errstate(invalid="ignore"):  # a payload may be a signalling NaN, and is looked at as all types
-        single = low.view(np.float32).astype(np.float64)
-    return {
-        "is_unsigned": np.isin(kind, (1, 4)),
-        "is_signed": np.isin(kind, (2, 5)),
-        "is_float": np.isin(kind, (3, 6)),
-        "unsigned": np.where(kind == 4, low, bits),
-        "signed": np.where(kind == 5, low.view(np.int32).astype(np.int64), bits.view(np.int64)),
-        "float": np.where(kind == 6, single, bits.view(np.float64)),
-    }
 
 
 @dataclass

@@ -15,9 +15,9 @@ import numpy as np
 from ....runbin import BlockInfo
 from ....runbin.layout import TABLES
 from ....trace import Trace
-from ....trace.rows import joined
+from ....trace.rows import joined, never_ended
 from ..gpu_events import QUEUE_FIELDS, KeyIndex
-from ..host_tables import PROJECTED, Spool, never_ended
+from ..host_tables import PROJECTED, Spool
 from .launches import LaunchIndex
 
 _RANGE = TABLES["nvtx_ranges"]
