@@ -30,8 +30,10 @@ from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Process, Trace
 from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
+from .trace.writing import write as write_capture
 from .units import format_duration, parse_duration
 
+_CAPTURE = ".bin"
 _ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
 _STREAM_NAME = 1
 _MOST_NAMED = 5
@@ -96,6 +98,9 @@ def cut(
         selection, told = resolve(trace, conditions)
         notes = (f"cut out of a longer recording: {'; '.join(told)}",) if told else ()
         total = _events(trace)
+        if destination.suffix.lower() == _CAPTURE:
+            # What another format needs as a temporary file is the result here.
+            return Cut(write_capture(trace, destination, selection, notes=notes), total, told)
         with selected(trace, selection, notes) as part:
             convert(part, destination, request)
             return Cut(_events(part), total, told)

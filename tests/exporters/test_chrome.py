@@ -20,7 +20,7 @@ from captures import ORIGIN, Capture
 from cutrace import CutraceError, Trace
 from cutrace.conversion import write
 from cutrace.exporters.base import Request
-from cutrace.runbin import TABLES, Writer
+from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.trace_events import EXTERNAL_KIND
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -388,3 +388,24 @@ def test_of_cuda_events_only_those_waited_for_are_kept(tmp_path: Path) -> None:
     assert [(a.get("wait_on_stream"), a.get("wait_on_cuda_event_record_corr_id")) for a in told] == [
         (9, 77), (None, None), (-1, -1),
     ]  # fmt: skip
+
+
+def test_a_window_reads_little_of_a_long_capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Writer(tmp_path / "run.bin") as writer:
+        rows = np.zeros(30_000, TABLES["kernels"].dtype)
+        for block in range(20):
+            rows["start"] = np.arange(30_000) * 1000 + block * 30_000_000 + 1
+            rows["end"] = rows["start"] + 500
+            writer.rows("kernels", rows)
+    read: list[int] = []
+    payload = Reader.payload
+
+    def counted(reader: Reader, index: int) -> bytes | None:
+        data = payload(reader, index)
+        read.append(len(data or b""))
+        return data
+
+    monkeypatch.setattr(Reader, "payload", counted)
+    cutrace.convert(tmp_path / "run.bin", tmp_path / "part.json", start=200_000_000, end=201_000_000)
+    assert len(events(json.loads((tmp_path / "part.json").read_text()), "kernel")) == 1000
+    assert sum(read) < (tmp_path / "run.bin").stat().st_size / 5
