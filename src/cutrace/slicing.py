@@ -29,7 +29,7 @@ from .loading import StrPath, listed, opened, selected
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
 from .trace import Process, Trace
 from .trace.rows import LATEST
-from .trace.selection import FACTS, INTERNED, Selection, Stretch, united, window
+from .trace.selection import FACTS, INTERNED, Selection, Stretch, threads_of, united, window
 from .trace.writing import write as write_capture
 from .units import format_duration, parse_duration
 
@@ -270,10 +270,8 @@ def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]
 
 
 def _found(trace: Trace, table: str, rows: np.ndarray) -> list[_Range]:
-    if table == "nvtx_ranges":
-        threads = np.where(rows["kind"] == 1, 0, rows["thread"])
-    else:
-        threads = np.where(rows["track"] != 0, 0, rows["thread"])
+    threads = threads_of(table, rows)
+    assert threads is not None
     # One that never ended goes on to the end of the trace.
     ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
     return [

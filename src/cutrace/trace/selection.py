@@ -13,7 +13,7 @@ where calls decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -171,7 +171,7 @@ class Part:
         if table in GPU_WORK or table == "api_calls":
             # Work and calls are where they begin, so that stretches side by side share none.
             end = np.minimum(start, end)
-        own = self._stretches.touched(process, start, end, _threads(table, rows))
+        own = self._stretches.touched(process, start, end, threads_of(table, rows))
         if "correlation" not in TABLES[table].offsets:
             return own
         recorded, chosen = self._calls.of(process, rows["correlation"])
@@ -193,7 +193,7 @@ class Part:
         if table == "api_calls":
             return self._work.has(process, rows["correlation"])
         if table in OPEN_TABLES:
-            return self._moments.inside(process, rows, _threads(table, rows))
+            return self._moments.inside(process, rows, threads_of(table, rows))
         if table == "nvtx_marks":
             return np.asarray(rows["source"] == _CUTRACE_MARK)
         mask = self._fits(table, process, rows)
@@ -208,20 +208,19 @@ class Part:
         if s.kernels is not None:
             mask &= s.kernels[rows["launch"]] if "launch" in fields else False
         if s.devices is not None:
-            mask &= self._on_device(table, process, rows, s.devices)
+            mask &= self._on_device(table, process, rows)
         if s.streams is not None:
-            wanted = [stream for p, stream in s.streams if p == process]
+            wanted = self._streams.get(process, [])
             mask &= _among(rows["stream"], wanted) if "stream" in fields else False
         return mask
 
-    def _on_device(self, table: str, process: int, rows: np.ndarray, devices: frozenset[tuple[int, int]]) -> np.ndarray:
+    def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         fields = TABLES[table].offsets
-        wanted = [device for p, device in devices if p == process]
+        wanted = self._devices.get(process, [])
         if "device" in fields:
             return _among(rows["device"], wanted)
         if "context" in fields:
-            contexts = [c for p, c, d in self._contexts if p == process and d in wanted]
-            return _among(rows["context"], contexts)
+            return _among(rows["context"], self._contexts.get(process, []))
         if "source_device" in fields:
             moved: np.ndarray = _among(rows["source_device"], wanted)
             moved |= _among(rows["destination_device"], wanted)
@@ -229,9 +228,19 @@ class Part:
         return np.zeros(len(rows), bool)
 
     @cached_property
-    def _contexts(self) -> list[tuple[int, int, int]]:
-        contexts: list[tuple[int, int, int]] = self._trace.contexts[["process", "context", "device"]].tolist()
-        return contexts
+    def _streams(self) -> dict[int, list[int]]:
+        return _by_process(self._selection.streams or ())
+
+    @cached_property
+    def _devices(self) -> dict[int, list[int]]:
+        return _by_process(self._selection.devices or ())
+
+    @cached_property
+    def _contexts(self) -> dict[int, list[int]]:
+        """The contexts of the wanted devices."""
+        rows = self._trace.contexts[["process", "context", "device"]].tolist()
+        wanted = self._selection.devices or ()
+        return _by_process((process, context) for process, context, device in rows if (process, device) in wanted)
 
     @cached_property
     def _work(self) -> _Keys:
@@ -259,6 +268,13 @@ class Part:
                     yield info.process, self._among(table, info.process, rows, timed)
 
 
+def _by_process(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for process, number in pairs:
+        found.setdefault(process, []).append(number)
+    return found
+
+
 def _as_time(time: int) -> np.uint64:
     bounded: np.uint64 = np.uint64(min(max(time, 0), int(LATEST) + 1))
     return bounded
@@ -275,7 +291,7 @@ def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.nda
     return np.where(goes_on, start, LATEST), np.where(goes_on, LATEST, 0).astype(np.uint64)
 
 
-def _threads(table: str, rows: np.ndarray) -> np.ndarray | None:
+def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
     """The threads that rows belong to, 0 for those of a whole process; None for rows of no thread."""
     fields = TABLES[table].offsets
     if "thread" not in fields:
@@ -292,18 +308,19 @@ class _Stretches:
     """Stretches of processes, asked many times."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
-        edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        edges: dict[int, dict[int, list[tuple[int, int]]]] = {}
         for s in stretches:
-            edges.setdefault((s.process, s.thread), []).append((s.start, s.end))
-        self._edges = {key: np.array(united(pairs), np.int64).reshape(-1, 2) for key, pairs in edges.items()}
+            edges.setdefault(s.process, {}).setdefault(s.thread, []).append((s.start, s.end))
+        self._edges = {
+            process: {thread: np.array(united(pairs), np.int64).reshape(-1, 2) for thread, pairs in threads.items()}
+            for process, threads in edges.items()
+        }
 
     def touched(self, process: int, start: np.ndarray, end: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
         """Which of these times of a process touch one of its stretches. What is of no thread, or of a whole process,
         can touch those of any thread."""
         mask = np.zeros(len(start), bool)
-        for (p, thread), edges in self._edges.items():
-            if p != process:
-                continue
+        for thread, edges in self._edges.get(process, {}).items():
             # The stretches do not overlap: the first that ends behind the begin is the one to look at.
             first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
             begins = np.append(edges[:, 0], np.iinfo(np.int64).max)
@@ -404,25 +421,26 @@ class _Moments:
     """Moments of threads, asked what lies around one."""
 
     def __init__(self, parts: Iterator[tuple[int, np.ndarray]]) -> None:
-        by_thread: dict[tuple[int, int], list[np.ndarray]] = {}
+        found: dict[int, dict[int, list[np.ndarray]]] = {}
         for process, rows in parts:
             start = rows["start"].astype(np.int64)
             if "thread" not in (rows.dtype.names or ()):
                 # Whose they are is not known: they may be any thread's.
-                by_thread.setdefault((process, -1), []).append(start)
+                found.setdefault(process, {}).setdefault(-1, []).append(start)
                 continue
             for thread, at in _groups(rows["thread"]):
-                by_thread.setdefault((process, thread), []).append(start[at])
-        self._of = {key: _rising(times, np.int64) for key, times in by_thread.items()}
+                found.setdefault(process, {}).setdefault(thread, []).append(start[at])
+        self._of = {
+            process: {thread: _rising(times, np.int64) for thread, times in threads.items()}
+            for process, threads in found.items()
+        }
 
     def inside(self, process: int, rows: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
         """Which rows have a moment of their thread inside; of a whole process, one of any thread."""
         mask = np.zeros(len(rows), bool)
         start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
         end[end == 0] = np.iinfo(np.int64).max  # never ended
-        for (p, thread), times in self._of.items():
-            if p != process:
-                continue
+        for thread, times in self._of.get(process, {}).items():
             mine = np.ones(len(rows), bool) if thread < 0 or threads is None else (threads == thread) | (threads == 0)
             has = np.searchsorted(times, start[mine], "left") < np.searchsorted(times, end[mine], "right")
             mask[mine] |= has
