@@ -253,7 +253,7 @@ class When:
 
 
 # The operations of native programs.
-RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, MEMBER = range(11)
+RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(10)
 _PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
 _TAG_SIZE = 8  # bytes that an operation can have for its tag
 _OF_CODING = {VARINT: VARINTS, FIXED64: FIXED64S}
@@ -319,7 +319,8 @@ class Template:
             at = len(self._ops)
             self._add(_Op(UNLESS, column=self._column(value.column), optional=True, omit=value.unless & (1 << 64) - 1))
             self._field(message, name, value.value)
-            self._close_condition(at)
+            self._ops[at] = self._ops[at]._replace(skip=len(self._ops) - at - 1)
+            self._barrier = len(self._ops)
             return
         kind = field(message, name)
         if isinstance(value, Column):
@@ -335,27 +336,8 @@ class Template:
             self._add(_Op(OPEN, kind.tag))
             self._compile(kind.message, value)
             self._add(_Op(CLOSE))
-            self._join_member(at)
         elif value is not None:
             self._add(_Op(RAW, raw=encode(message, {name: value})))
-
-    def _join_member(self, at: int) -> None:
-        """Make a nested message that ends with its only gap, a number, one operation: most arguments are such."""
-        inside = self._ops[at:]
-        if [op.kind for op in inside] != [OPEN, VARINTS, CLOSE] or inside[1].optional:
-            return
-        outer, inner = inside[0].tag, inside[1]
-        if len(outer) + 1 + len(inner.tag) <= _TAG_SIZE:
-            self._ops[at:] = [inner._replace(kind=MEMBER, tag=outer + b"\0" + inner.tag, skip=len(outer))]
-
-    def _close_condition(self, at: int) -> None:
-        """End what the condition at ``at`` is about. A single operation on its column takes the condition itself."""
-        unless, inside = self._ops[at], self._ops[at + 1 :]
-        if len(inside) == 1 and inside[0].kind == MEMBER and inside[0].column == unless.column and not inside[0].event:
-            self._ops[at:] = [inside[0]._replace(optional=True, omit=unless.omit)]
-            return
-        self._ops[at] = unless._replace(skip=len(inside))
-        self._barrier = len(self._ops)
 
 
 def _has_gaps(values: Iterable[Any]) -> bool:

@@ -199,7 +199,7 @@ void encode_pieces(Blobs& blobs, std::pair<const Program*, std::vector<AnyColumn
 Program::Program(const std::vector<Operation>& ops) {
   std::size_t depth = 0;
   for (const auto& [kind, tag, column, column2, optional, per_event, sentinel, skip, raw] : ops) {
-    if (kind > static_cast<unsigned>(OpKind::kMember)) throw std::invalid_argument("no such operation");
+    if (kind > static_cast<unsigned>(OpKind::kGiven)) throw std::invalid_argument("no such operation");
     Op op{static_cast<OpKind>(kind), optional, per_event, static_cast<std::uint8_t>(tag.size()), {}, column, column2, skip,
           sentinel, 0, 0};
     if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
@@ -213,7 +213,6 @@ Program::Program(const std::vector<Operation>& ops) {
       columns_ = std::max(columns_, std::size_t{op.column} + 1);
     if (op.kind == OpKind::kBlob || op.kind == OpKind::kRepeated)
       columns_ = std::max(columns_, std::size_t{op.column2} + 1);
-    if (op.kind == OpKind::kMember && op.skip >= op.tag_size) throw std::invalid_argument("a length lies in the tag");
     if (op.kind == OpKind::kOpen && ++depth > kDepthMax) throw std::invalid_argument("messages are nested too deep");
     if (op.kind == OpKind::kClose && depth-- == 0) throw std::invalid_argument("a message is closed twice");
     ops_.push_back(op);

@@ -21,7 +21,6 @@ enum class OpKind : std::uint8_t {
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
   kGiven,     // bytes that are the same for all events of a segment, out of a Blobs table
-  kMember,    // tag and length of a nested message, constant bytes of it, and the varint of a column that ends it
 };
 
 struct Op {
@@ -32,7 +31,7 @@ struct Op {
   std::uint8_t tag[8]{};
   std::uint32_t column = 0;
   std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values
-  std::uint32_t skip = 0;  // kMember: where in the tag the length belongs
+  std::uint32_t skip = 0;
   std::uint64_t sentinel = 0;
   std::uint32_t raw_begin = 0;
   std::uint32_t raw_size = 0;

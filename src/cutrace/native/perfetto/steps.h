@@ -97,16 +97,6 @@ struct Of {
     return at;
   }
 
-  static std::uint8_t* member(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
-    const std::uint64_t v = value(s, row, p);
-    if (!s->optional || v != s->sentinel) {
-      std::uint8_t* const length = at + s->skip;
-      at = put_varint(put_tag(at, *s), v);
-      *length = static_cast<std::uint8_t>(at - length - 1);
-    }
-    return at;
-  }
-
   static std::uint8_t* fixed(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
     if (s->optional && v == s->sentinel) return at;
@@ -158,7 +148,6 @@ Step::Code code_of(OpKind kind) {
     case OpKind::kClose: return run<close>;
     case OpKind::kUnless: return S::unless;
     case OpKind::kGiven: return run<given>;
-    case OpKind::kMember: return run<S::member>;
   }
   return end;
 }
