@@ -16,7 +16,6 @@
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 
 #include "../../src/cutrace/native/collector/cupti_library.cpp"
-#include "../../src/cutrace/native/collector/enabler.cpp"
 #include "../../src/cutrace/native/collector/kinds.cpp"
 #include "../../src/cutrace/native/collector/options.cpp"
 

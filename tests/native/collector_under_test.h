@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
@@ -63,6 +65,20 @@ struct Collector {
   int (*running)() = nullptr;
   int (*inject)() = nullptr;
 };
+
+inline void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
+
+// An activity record, and one that the fake CUPTI hands to the collector.
+template <typename Record>
+Record make(CUpti_ActivityKind kind) {
+  Record record{};
+  record.kind = kind;
+  return record;
+}
+template <typename Record>
+void put(const Record& record) {
+  CHECK(fake_record(&record, sizeof record));
+}
 
 class Folder {
  public:

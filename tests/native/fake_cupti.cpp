@@ -1,4 +1,4 @@
-// Newer headers declare these with types that older ones lack: below they are defined with those of cupti_shared.h.
+// Newer headers declare these with types that older ones lack: below they are defined with those of cupti_library.h.
 #define cuptiSubscribe_v2 declared_Subscribe_v2
 #define cuptiActivityRegisterCallbacks_v2 declared_ActivityRegisterCallbacks_v2
 #define cuptiActivityEnable_v2 declared_ActivityEnable_v2
@@ -39,7 +39,6 @@
 #include <vector>
 
 #include "callback_names.h"
-#include "collector/cupti_shared.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collector/cupti_headers.h"
+#include "collector/cupti_library.h"
 
 extern "C" {
 // Before the collector attaches.

@@ -9,24 +9,13 @@
 #include <dlfcn.h>
 
 #include "capture_reader.h"
-#include "collector/cupti_shared.h"
+#include "collector/cupti_library.h"
 #include "collector_under_test.h"
 #include "fake_cupti.h"
 
 using namespace cutrace;
 
 namespace {
-
-template <typename Record>
-Record make(CUpti_ActivityKind kind) {
-  Record record{};
-  record.kind = kind;
-  return record;
-}
-template <typename Record>
-void put(const Record& record) {
-  CHECK(fake_record(&record, sizeof record));
-}
 
 // As another tool does it: in its own name, asking for company or not.
 CUptiResult other_tool(CUpti_SubscriberHandle& handle, bool shares) {

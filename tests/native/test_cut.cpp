@@ -12,6 +12,7 @@
 #include "capture_reader.h"
 #include "collector_under_test.h"
 #include "fake_driver.h"
+#include "fake_system.h"
 
 using namespace cutrace;
 
@@ -243,6 +244,18 @@ TEST(a_capture_from_before_the_recording_is_not_waited_for) {
   CHECK(!waits(program));
   fake_gpu_stream(&stream, context, false);
   CHECK(waits(program));
+  CHECK_EQUAL(program.collector.stop(), 0);
+}
+
+TEST(a_capture_that_there_is_no_memory_for_is_not_waited_for) {
+  Program program;
+  program.begin();
+  int stream = 0;
+  fault_allocations(0, 1'000, false);
+  fake_stream_call(CUPTI_CB_DOMAIN_DRIVER_API, kFakeBeginCapture, &stream, nullptr, 0);
+  CHECK(fault_allocations_failed() > 0);
+  fault_allocations(0, 0, false);
+  CHECK(!waits(program));
   CHECK_EQUAL(program.collector.stop(), 0);
 }
 

@@ -14,17 +14,6 @@ using namespace cutrace;
 
 namespace {
 
-template <typename Record>
-Record make(CUpti_ActivityKind kind) {
-  Record record{};
-  record.kind = kind;
-  return record;
-}
-template <typename Record>
-void put(const Record& record) {
-  CHECK(fake_record(&record, sizeof record));
-}
-
 constexpr std::size_t kLaunches = 500;
 
 // Records with a CUPTI whose `function` fails with the first call. What the capture then lacks, it says, in these words.

@@ -42,8 +42,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRuntime = CUPTI_CB_DOMAIN_RUNTIME_API;
 constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
-void sleep_ms(int time) { std::this_thread::sleep_for(milliseconds(time)); }
-
 // How long `body` takes, in milliseconds.
 template <typename Body>
 long time_of(Body&& body) {
@@ -82,7 +80,7 @@ std::multiset<std::string> marks(const CaptureReader& c) {
 // hear of descriptors that are taken again.
 class OwnFiles {
  public:
-  explicit OwnFiles(const Folder& folder) {
+  void open(const Folder& folder) {
     for (std::size_t i = 0; i < files_.size(); ++i)
       files_[i] = static_cast<int>(
           syscall(SYS_openat, AT_FDCWD, (folder.path + "/own" + std::to_string(i)).c_str(), O_CREAT | O_RDWR, 0600));
@@ -221,6 +219,24 @@ TEST(a_writer_without_memory_and_a_stuck_flush_end_in_time) {
   end_without_memory(collector, folder, 5001, 300, true);
 }
 
+TEST(a_stop_needs_no_memory_and_is_final) {
+  Collector collector;
+  Folder folder;
+  collector.begin(folder.options("flush_ms=60000;patience_ms=300"));
+  launch(10);
+  fake_set_flush_delay(2000);
+  fault_allocations(0, kForever, false);
+  const int stopped = collector.stop();
+  const std::string error = collector.last_error();
+  const int again = collector.stop();
+  fault_allocations(0, 0, false);
+  fake_set_flush_delay(0);
+  CHECK(stopped != 0 && again != 0);
+  CHECK(error.find("did not answer in time") != std::string::npos);
+  CHECK(std::string(collector.last_error()).find("no recording") != std::string::npos);
+  CHECK_EQUAL(collector.running(), 0);
+}
+
 TEST(calls_without_memory_fail_and_throw_nothing) {
   Collector collector;
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
@@ -296,6 +312,26 @@ TEST(a_cut_on_a_full_disk_leaves_no_reference_without_its_target) {
       lost += all_lost(c);
     }
     CHECK(stopped != 0 || seen + lost >= 22);
+  }
+}
+
+TEST(a_cut_without_memory_leaves_no_reference_without_its_target) {
+  setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
+  Collector collector;
+  for (int before = 0; before < 100; ++before) {
+    Folder folder;
+    CHECK_EQUAL(collector.start(folder.options("kinds=nvtx;flush_ms=60000;patience_ms=1000").c_str()), 0);
+    for (int i = 0; i < 2; ++i) {
+      nvtxRangePushA("a name that is in the file already");
+      if (i == 0) nvtxRangePop();
+    }
+    CHECK_EQUAL(collector.flush(), 0);
+    fault_allocations(before, 1, true);
+    collector.cut((folder.path + "/cut").c_str());
+    fault_allocations(0, 0, true);
+    collector.stop();
+    nvtxRangePop();
+    for (const std::string& path : folder.captures()) CaptureReader(path, true);  // which checks references
   }
 }
 
@@ -462,49 +498,55 @@ TEST(a_stop_during_the_attachment_leaves_cupti_to_the_next_recording) {
 
 // ---- descriptors that the program closes, as daemons do ----
 
-TEST(a_closed_descriptor_harms_no_file_of_the_program) {
+namespace {
+
+// A recorded program that has closed all descriptors and opened files of its own.
+struct Daemon {
+  Daemon() {
+    collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
+    launch(1);
+    CHECK_EQUAL(collector.flush(), 0);
+    closefrom(3);
+    files.open(own);
+  }
   Collector collector;
   Folder folder, own;
-  collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
-  launch(1);
-  CHECK_EQUAL(collector.flush(), 0);
-  closefrom(3);
-  const OwnFiles files(own);
+  OwnFiles files;
+};
+
+}  // namespace
+
+TEST(a_closed_descriptor_harms_no_file_of_the_program) {
+  Daemon program;
   sleep_ms(50);
   launch(100);
-  collector.flush();
+  program.collector.flush();
   int stopped = -1;
-  CHECK(time_of([&] { stopped = collector.stop(); }) < 3 * 1000 + 1500);
-  files.are_untouched();
-  const CaptureReader c(folder.only(), true);
-  if (stopped != 0) CHECK(std::string(collector.last_error()) != "");
+  CHECK(time_of([&] { stopped = program.collector.stop(); }) < 3 * 1000 + 1500);
+  program.files.are_untouched();
+  const CaptureReader c(program.folder.only(), true);
+  if (stopped != 0) CHECK(std::string(program.collector.last_error()) != "");
   else CHECK(c.says("\"ended\"") && kernels(c) + all_lost(c) >= 101);
 }
 
 TEST(cuts_go_on_after_the_descriptors_were_closed) {
-  Collector collector;
-  Folder folder, own;
-  collector.begin(folder.options("flush_ms=5;patience_ms=1000"));
-  launch(1);
-  CHECK_EQUAL(collector.flush(), 0);
-  closefrom(3);
-  const OwnFiles files(own);
+  Daemon program;
   std::size_t seen = 0;
   std::uint64_t lost = 0;
   bool said = false;
   for (int i = 0; i < 3; ++i) {
     launch(100);
-    const std::string path = folder.path + "/cut" + std::to_string(i);
-    const int status = collector.cut(path.c_str());
+    const std::string path = program.folder.path + "/cut" + std::to_string(i);
+    const int status = program.collector.cut(path.c_str());
     if (status < 0) said = true;
     if (status != 0) continue;
     const CaptureReader c(path);
     seen += kernels(c);
     lost += all_lost(c);
   }
-  if (collector.stop() != 0) said = true;
-  files.are_untouched();
-  for (const std::string& path : folder.captures()) {
+  if (program.collector.stop() != 0) said = true;
+  program.files.are_untouched();
+  for (const std::string& path : program.folder.captures()) {
     if (path.find("/cut") != std::string::npos) continue;
     const CaptureReader c(path, said);
     seen += kernels(c);
@@ -529,7 +571,8 @@ TEST(a_signal_dumps_once_after_the_descriptors_were_closed) {
   collector.begin(folder.options("flush_ms=50;last_ms=10000;dump=" + dumps.path + "/run.bin"));
   launch(1);
   closefrom(3);
-  const OwnFiles files(own);
+  OwnFiles files;
+  files.open(own);
   const auto used = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

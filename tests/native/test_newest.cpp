@@ -22,8 +22,6 @@ constexpr std::uint32_t kOne[3] = {1, 1, 1};
 
 void launch(const char* name) { CHECK_EQUAL(fake_gpu_launch("cudaLaunchKernel", name, kOne, kOne, 7, 100, 0, 0), 0); }
 
-void sleep_ms(int time) { std::this_thread::sleep_for(std::chrono::milliseconds(time)); }
-
 bool handles_signal() {
   struct sigaction action {};
   CHECK_EQUAL(sigaction(SIGUSR2, nullptr, &action), 0);

@@ -342,13 +342,17 @@ void stop_recording(const std::shared_ptr<Recording>& recording) {
   const int status = TIMED("stop", program->collector.stop());
   const std::string error = status != 0 ? program->collector.last_error() : "";
   if (error.find("no recording") != std::string::npos) return;  // another thread has stopped it or does so
-  const std::lock_guard lock(program->mutex);
-  CHECK_EQUAL(recording->stopped.load(), -1);
   CHECK(status == 0 || !error.empty());
-  recording->stop_error = error;
-  recording->notes = program->collector.notes();
-  recording->stop_returned = program->now();
-  recording->stopped = status;
+  std::string before;
+  {
+    const std::lock_guard lock(program->mutex);
+    if (recording->stopped != -1) before = "stopped before: " + recording->stop_error;
+    recording->stop_error = error;
+    recording->notes = program->collector.notes();
+    recording->stop_returned = program->now();
+    recording->stopped = status;
+  }
+  CHECK_EQUAL(before, std::string());
 }
 
 void run_child(Random random) {

@@ -20,18 +20,14 @@
 #include "check.h"
 #include "collector/block_file.h"
 #include "collector/capture.h"
-#include "collector/enabler.h"
-#include "collector/hash.h"
-#include "collector/index_stack.h"
+#include "collector/driver.h"
+#include "collector/interning.h"
 #include "collector/kinds.h"
-#include "collector/launches.h"
+#include "collector/nvtx.h"
 #include "collector/nvtx_decoder.h"
-#include "collector/nvtx_ring.h"
 #include "collector/options.h"
 #include "collector/pool.h"
 #include "collector/process_info.h"
-#include "collector/stream_captures.h"
-#include "collector/string_table.h"
 #include "common/text.h"
 
 using namespace cutrace;
@@ -609,8 +605,7 @@ TEST(facts_that_were_made_to_collide_are_as_fast_as_others) {
 // Ends of ranges by any number: a program can make them up. 5,087 and 10,273 are sizes that std::unordered_map takes.
 TEST(range_ids_that_were_made_to_collide_are_as_fast_as_others) {
   constexpr std::uint64_t kEnds = 10'000;
-  Wake wake;
-  nvtx::arm(wake, std::size_t{1} << 30);
+  nvtx::arm(std::size_t{1} << 30);
   nvtx::Ring* ring = nvtx::ring_if_recording();
   nvtx::disarm();
   CHECK(ring != nullptr);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "clock.h"
 
@@ -15,11 +16,6 @@ constexpr std::uint32_t kCommandBufferFull = 6u << 16;
 std::uint16_t narrow(std::uint32_t id) { return static_cast<std::uint16_t>(id); }
 std::uint32_t known(std::uint32_t id) { return id == CUPTI_SYNCHRONIZATION_INVALID_VALUE ? 0 : id; }
 std::string_view view(const char* text) { return text ? std::string_view(text) : std::string_view(); }
-
-template <typename Record>
-const Record& as(const CUpti_Activity* record) {
-  return *reinterpret_cast<const Record*>(record);
-}
 
 // A row with the fields that records of several kinds have under one name.
 template <typename Row, typename Record>
@@ -46,43 +42,28 @@ Row row_of(const Record& r) {
 
 // "cudaLaunchKernel_v7000" -> "cudaLaunchKernel", "cuMemcpyHtoD_v2" -> "cuMemcpyHtoD"
 std::string_view without_version(std::string_view name) {
-  const auto at = name.rfind("_v");
-  if (at == std::string_view::npos || at + 2 == name.size()) return name;
-  const bool digits = std::all_of(name.begin() + static_cast<std::ptrdiff_t>(at) + 2, name.end(),
-                                  [](char c) { return c >= '0' && c <= '9'; });
-  return digits ? name.substr(0, at) : name;
+  const std::string_view words = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  return words.size() < name.size() && words.ends_with("_v") ? words.substr(0, words.size() - 2) : name;
 }
 
 }  // namespace
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   rows::Launches launch;
-  launch.grid_x = static_cast<std::uint32_t>(r.gridX);
-  launch.grid_y = static_cast<std::uint32_t>(r.gridY);
-  launch.grid_z = static_cast<std::uint32_t>(r.gridZ);
-  launch.block_x = static_cast<std::uint32_t>(r.blockX);
-  launch.block_y = static_cast<std::uint32_t>(r.blockY);
-  launch.block_z = static_cast<std::uint32_t>(r.blockZ);
-  launch.cluster_x = r.clusterX;
-  launch.cluster_y = r.clusterY;
-  launch.cluster_z = r.clusterZ;
-  launch.registers = r.registersPerThread;
-  launch.static_shared = static_cast<std::uint32_t>(r.staticSharedMemory);
-  launch.dynamic_shared = static_cast<std::uint32_t>(r.dynamicSharedMemory);
-  launch.shared_executed = r.sharedMemoryExecuted;
-  launch.local_per_thread = r.localMemoryPerThread;
+#define CUTRACE_COPY(field, member) launch.field = static_cast<decltype(launch.field)>(r.member);
+  CUTRACE_COPY(grid_x, gridX) CUTRACE_COPY(grid_y, gridY) CUTRACE_COPY(grid_z, gridZ)
+  CUTRACE_COPY(block_x, blockX) CUTRACE_COPY(block_y, blockY) CUTRACE_COPY(block_z, blockZ)
+  CUTRACE_COPY(cluster_x, clusterX) CUTRACE_COPY(cluster_y, clusterY) CUTRACE_COPY(cluster_z, clusterZ)
+  CUTRACE_COPY(registers, registersPerThread) CUTRACE_COPY(launch_type, launchType)
+  CUTRACE_COPY(static_shared, staticSharedMemory) CUTRACE_COPY(dynamic_shared, dynamicSharedMemory)
+  CUTRACE_COPY(shared_executed, sharedMemoryExecuted) CUTRACE_COPY(shared_limit, shmemLimitConfig)
+  CUTRACE_COPY(local_per_thread, localMemoryPerThread) CUTRACE_COPY(graph_node, graphNodeId) CUTRACE_COPY(graph, graphId)
+  CUTRACE_COPY(cache_requested, cacheConfig.config.requested) CUTRACE_COPY(cache_executed, cacheConfig.config.executed)
+  CUTRACE_COPY(cluster_policy, clusterSchedulingPolicy) CUTRACE_COPY(max_cluster, maxPotentialClusterSize)
+  CUTRACE_COPY(max_active_clusters, maxActiveClusters)
+#undef CUTRACE_COPY
   launch.local_total = r.localMemoryTotal_v2 != 0 ? r.localMemoryTotal_v2 : r.localMemoryTotal;
-  launch.graph_node = r.graphNodeId;
-  launch.graph = r.graphId;
-  launch.cache_requested = r.cacheConfig.config.requested;
-  launch.cache_executed = r.cacheConfig.config.executed;
-  launch.launch_type = r.launchType;
   launch.carveout = r.isSharedMemoryCarveoutRequested ? r.sharedMemoryCarveoutRequested : std::uint8_t{255};
-  launch.shared_limit = static_cast<std::uint32_t>(r.shmemLimitConfig);
-  launch.cluster_policy = r.clusterSchedulingPolicy;
-  launch.max_cluster = r.maxPotentialClusterSize;
-  launch.max_active_clusters = r.maxActiveClusters;
 
   auto row = row_of<rows::Kernels>(r);
   row.launch = capture_.launch(launch, r.name);
@@ -90,8 +71,7 @@ void ActivityDecoder::add(const CUpti_ActivityKernel9& r) {
   add_timed(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
   if (std::find(ignored_.begin(), ignored_.end(), r.threadId) != ignored_.end()) return;
   const bool runtime = r.kind == CUPTI_ACTIVITY_KIND_RUNTIME;
   names_.seen(r.threadId);
@@ -115,11 +95,9 @@ rows::Memcpys copy_row(const Record& r) {
   return row;
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityMemcpy5& r) { add_timed(copy_row(r)); }
+template <> void ActivityDecoder::add(const CUpti_ActivityMemcpy5& r) { add_timed(copy_row(r)); }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityMemcpyPtoP4& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityMemcpyPtoP4& r) {
   rows::Memcpys row = copy_row(r);
   row.peer_context = narrow(r.contextId == r.srcContextId ? r.dstContextId : r.srcContextId);
   row.source_device = narrow(r.srcDeviceId);
@@ -127,16 +105,14 @@ void ActivityDecoder::add(const CUpti_ActivityMemcpyPtoP4& r) {
   add_timed(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityMemset4& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityMemset4& r) {
   auto row = row_of<rows::Memsets>(r);
   row.memory = static_cast<std::uint8_t>(r.memoryKind);
   row.flags = r.flags & CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC;
   add_timed(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivitySynchronization& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivitySynchronization& r) {
   auto row = row_of<rows::Synchronizations>(r);
   row.event = known(r.cudaEventId);
   row.type = static_cast<std::uint8_t>(r.type);
@@ -148,8 +124,7 @@ void ActivityDecoder::add(const CUpti_ActivitySynchronization& r) {
   add_timed(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
   auto row = row_of<rows::CudaEvents>(r);
   row.event = r.eventId;
   if (cupti_.version >= kCupti_12_8) {
@@ -160,8 +135,7 @@ void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
   capture_.add(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityMemory3& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityMemory3& r) {
   auto row = row_of<rows::Allocations>(r);
   row.operation = static_cast<std::uint8_t>(r.memoryOperationType);
   row.memory = static_cast<std::uint8_t>(r.memoryKind);
@@ -174,8 +148,7 @@ void ActivityDecoder::add(const CUpti_ActivityMemory3& r) {
   add_at(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {
   auto row = row_of<rows::MemoryPools>(r);
   row.size = r.size;
   row.used = r.utilizedSize;
@@ -186,8 +159,7 @@ void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {
   add_at(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   constexpr std::uint32_t kCupti_12_2 = 20;
   auto row = row_of<rows::Overheads>(r);
   row.kind = static_cast<std::uint32_t>(r.overheadKind);
@@ -206,41 +178,31 @@ void ActivityDecoder::add_full_queue(const rows::Overheads& row) {
     spell.end = std::max(std::uint64_t{spell.end}, std::uint64_t{row.end});
     return;
   }
-  if (spell.start != 0) capture_.add(spell);
-  spell = row;
+  if (const rows::Overheads over = std::exchange(spell, row); over.start != 0) capture_.add(over);
 }
 
 void ActivityDecoder::release() {
-  for (const auto& [thread, spell] : full_queues_) capture_.add(spell);
-  full_queues_.clear();
+  while (!full_queues_.empty()) capture_.add(full_queues_.extract(full_queues_.begin()).mapped());
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityGraphTrace& r) {
-  add_timed(row_of<rows::GraphLaunches>(r));
-}
+template <> void ActivityDecoder::add(const CUpti_ActivityGraphTrace& r) { add_timed(row_of<rows::GraphLaunches>(r)); }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityDevice4& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityDevice4& r) {
   rows::Devices row;
   std::copy_n(reinterpret_cast<const std::uint8_t*>(r.isMigEnabled ? &r.migUuid : &r.uuid), 16, row.uuid.begin());
-  row.memory = r.globalMemorySize;
-  row.memory_bandwidth = r.globalMemoryBandwidth;
-  row.compute_major = r.computeCapabilityMajor;
-  row.compute_minor = r.computeCapabilityMinor;
-  row.multiprocessors = r.numMultiprocessors;
-  row.core_clock = r.coreClockRate;
-  row.l2_cache = r.l2CacheSize;
-  row.warp_size = r.numThreadsPerWarp;
-  row.max_threads_per_block = r.maxThreadsPerBlock;
+#define CUTRACE_COPY(field, member) row.field = r.member;
+  CUTRACE_COPY(memory, globalMemorySize) CUTRACE_COPY(memory_bandwidth, globalMemoryBandwidth)
+  CUTRACE_COPY(compute_major, computeCapabilityMajor) CUTRACE_COPY(compute_minor, computeCapabilityMinor)
+  CUTRACE_COPY(multiprocessors, numMultiprocessors) CUTRACE_COPY(core_clock, coreClockRate)
+  CUTRACE_COPY(l2_cache, l2CacheSize) CUTRACE_COPY(copy_engines, numMemcpyEngines)
+  CUTRACE_COPY(warp_size, numThreadsPerWarp) CUTRACE_COPY(max_threads_per_block, maxThreadsPerBlock)
+  CUTRACE_COPY(max_warps_per_multiprocessor, maxWarpsPerMultiprocessor)
+  CUTRACE_COPY(max_blocks_per_multiprocessor, maxBlocksPerMultiprocessor)
+  CUTRACE_COPY(registers_per_multiprocessor, maxRegistersPerMultiprocessor)
+  CUTRACE_COPY(registers_per_block, maxRegistersPerBlock) CUTRACE_COPY(shared_per_block, maxSharedMemoryPerBlock)
+  CUTRACE_COPY(shared_per_multiprocessor, maxSharedMemoryPerMultiprocessor)
+#undef CUTRACE_COPY
   row.max_threads_per_multiprocessor = r.maxWarpsPerMultiprocessor * r.numThreadsPerWarp;
-  row.max_warps_per_multiprocessor = r.maxWarpsPerMultiprocessor;
-  row.max_blocks_per_multiprocessor = r.maxBlocksPerMultiprocessor;
-  row.registers_per_multiprocessor = r.maxRegistersPerMultiprocessor;
-  row.registers_per_block = r.maxRegistersPerBlock;
-  row.shared_per_multiprocessor = r.maxSharedMemoryPerMultiprocessor;
-  row.shared_per_block = r.maxSharedMemoryPerBlock;
-  row.copy_engines = r.numMemcpyEngines;
   row.mig = r.isMigEnabled ? 1 : 0;
   row.device = narrow(r.id);
   const auto same = [&](const Device& other) { return other.row.device == row.device; };
@@ -248,24 +210,21 @@ void ActivityDecoder::add(const CUpti_ActivityDevice4& r) {
     devices_.push_back({row, std::string(view(r.name))});
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityContext& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityContext& r) {
   auto row = row_of<rows::Contexts>(r);
   row.null_stream = r.nullStreamId;
   row.compute_api = r.computeApiKind;
   capture_.fact(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityStream& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityStream& r) {
   auto row = row_of<rows::Streams>(r);
   row.priority = static_cast<std::int32_t>(r.priority);
   row.type = static_cast<std::uint16_t>(r.flag);
   capture_.fact(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityName& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityName& r) {
   rows::ResourceNames row;
   switch (r.objectKind) {
     case CUPTI_ACTIVITY_OBJECT_STREAM:
@@ -286,16 +245,14 @@ void ActivityDecoder::add(const CUpti_ActivityName& r) {
   capture_.fact(row, view(r.name));
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityExternalCorrelation& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityExternalCorrelation& r) {
   auto row = row_of<rows::ExternalCorrelations>(r);
   row.external = r.externalId;
   row.kind = static_cast<std::uint32_t>(r.externalKind);
   capture_.add(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityUnifiedMemoryCounter2& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityUnifiedMemoryCounter2& r) {
   auto row = row_of<rows::UnifiedMemory>(r);
   row.kind = static_cast<std::uint32_t>(r.counterKind);
   row.source_device = r.srcId;
@@ -304,8 +261,7 @@ void ActivityDecoder::add(const CUpti_ActivityUnifiedMemoryCounter2& r) {
   capture_.add(timed(row));  // some counters are instants and have no end
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityJit& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityJit& r) {
   auto row = row_of<rows::Jit>(r);
   row.cache_size = r.cacheSize;
   row.cache_path = capture_.string(view(r.cachePath));
@@ -315,8 +271,7 @@ void ActivityDecoder::add(const CUpti_ActivityJit& r) {
   add_timed(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityEnvironment& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityEnvironment& r) {
   auto row = row_of<rows::Environment>(r);
   row.kind = static_cast<std::uint8_t>(r.environmentKind);
   const auto pair = [](std::uint64_t low, std::uint64_t high) { return low | (high << 32); };
@@ -335,16 +290,14 @@ void ActivityDecoder::add(const CUpti_ActivityEnvironment& r) {
   add_at(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityModule& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityModule& r) {
   auto row = row_of<rows::Modules>(r);
   row.module = r.id;
   row.size = r.cubinSize;
   capture_.add(row);
 }
 
-template <>
-void ActivityDecoder::add(const CUpti_ActivityFunction& r) {
+template <> void ActivityDecoder::add(const CUpti_ActivityFunction& r) {
   auto row = row_of<rows::DeviceFunctions>(r);
   row.device_function = r.id;
   row.module = r.moduleId;
@@ -370,29 +323,16 @@ void ActivityDecoder::decode(std::uint8_t* buffer, std::size_t valid) {
 
 void ActivityDecoder::record(const CUpti_Activity* r) {
   switch (r->kind) {
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-    case CUPTI_ACTIVITY_KIND_KERNEL: return add(as<CUpti_ActivityKernel9>(r));
-    case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER: return add(as<CUpti_ActivityAPI>(r));
-    case CUPTI_ACTIVITY_KIND_MEMCPY: return add(as<CUpti_ActivityMemcpy5>(r));
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: return add(as<CUpti_ActivityMemcpyPtoP4>(r));
-    case CUPTI_ACTIVITY_KIND_MEMSET: return add(as<CUpti_ActivityMemset4>(r));
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return add(as<CUpti_ActivitySynchronization>(r));
-    case CUPTI_ACTIVITY_KIND_CUDA_EVENT: return add(as<CUpti_ActivityCudaEvent>(r));
-    case CUPTI_ACTIVITY_KIND_MEMORY2: return add(as<CUpti_ActivityMemory3>(r));
-    case CUPTI_ACTIVITY_KIND_MEMORY_POOL: return add(as<CUpti_ActivityMemoryPool2>(r));
-    case CUPTI_ACTIVITY_KIND_OVERHEAD: return add(as<CUpti_ActivityOverhead>(r));
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return add(as<CUpti_ActivityGraphTrace>(r));
-    case CUPTI_ACTIVITY_KIND_DEVICE: return add(as<CUpti_ActivityDevice4>(r));
-    case CUPTI_ACTIVITY_KIND_CONTEXT: return add(as<CUpti_ActivityContext>(r));
-    case CUPTI_ACTIVITY_KIND_STREAM: return add(as<CUpti_ActivityStream>(r));
-    case CUPTI_ACTIVITY_KIND_NAME: return add(as<CUpti_ActivityName>(r));
-    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return add(as<CUpti_ActivityExternalCorrelation>(r));
-    case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER: return add(as<CUpti_ActivityUnifiedMemoryCounter2>(r));
-    case CUPTI_ACTIVITY_KIND_JIT: return add(as<CUpti_ActivityJit>(r));
-    case CUPTI_ACTIVITY_KIND_ENVIRONMENT: return add(as<CUpti_ActivityEnvironment>(r));
-    case CUPTI_ACTIVITY_KIND_MODULE: return add(as<CUpti_ActivityModule>(r));
-    case CUPTI_ACTIVITY_KIND_FUNCTION: return add(as<CUpti_ActivityFunction>(r));
+#define CUTRACE_CASE(kind, struct) \
+  case CUPTI_ACTIVITY_KIND_##kind: return add(*reinterpret_cast<const CUpti_Activity##struct*>(r));
+    CUTRACE_CASE(CONCURRENT_KERNEL, Kernel9) CUTRACE_CASE(KERNEL, Kernel9) CUTRACE_CASE(RUNTIME, API) CUTRACE_CASE(DRIVER, API)
+    CUTRACE_CASE(MEMCPY, Memcpy5) CUTRACE_CASE(MEMCPY2, MemcpyPtoP4) CUTRACE_CASE(MEMSET, Memset4)
+    CUTRACE_CASE(SYNCHRONIZATION, Synchronization) CUTRACE_CASE(CUDA_EVENT, CudaEvent) CUTRACE_CASE(MEMORY2, Memory3)
+    CUTRACE_CASE(MEMORY_POOL, MemoryPool2) CUTRACE_CASE(OVERHEAD, Overhead) CUTRACE_CASE(GRAPH_TRACE, GraphTrace)
+    CUTRACE_CASE(DEVICE, Device4) CUTRACE_CASE(CONTEXT, Context) CUTRACE_CASE(STREAM, Stream) CUTRACE_CASE(NAME, Name)
+    CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)
+    CUTRACE_CASE(JIT, Jit) CUTRACE_CASE(ENVIRONMENT, Environment) CUTRACE_CASE(MODULE, Module) CUTRACE_CASE(FUNCTION, Function)
+#undef CUTRACE_CASE
     case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // comes with DEVICE; the driver is asked instead
       return;
     default: capture_.lose(rows::Loss::unknown_record, 1, "activity kind " + std::to_string(static_cast<int>(r->kind)));

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "common/block.h"
 #include "common/crc32c.h"
@@ -22,17 +21,6 @@ constexpr std::uint64_t kLastWords = 64 << 10;
 
 // Added to the name of a file that is about to take the place of another one.
 constexpr const char* kNext = ".next";
-
-// CRC-32C over several pieces. Blocks of more than one piece are small, so joining them costs nothing.
-std::uint32_t crc_of(std::span<const iovec> parts) {
-  if (parts.size() == 1) return crc32c(parts[0].iov_base, parts[0].iov_len);
-  std::vector<char> joined;
-  for (const iovec& part : parts) {
-    const char* data = static_cast<const char*>(part.iov_base);
-    joined.insert(joined.end(), data, data + part.iov_len);
-  }
-  return crc32c(joined.data(), joined.size());
-}
 
 // An empty file that this process has locked, or -1 and errno: EWOULDBLOCK when another process is writing it.
 int create_empty(const std::string& path, mode_t mode) {
@@ -74,25 +62,18 @@ void Descriptor::take(Descriptor& other) {
   fd_.store(other.fd_.exchange(-1));
 }
 
-bool Descriptor::ours() const {
+bool Descriptor::is(int fd) const {
   struct stat now {};
-  return ::fstat(fd_.load(), &now) == 0 && now.st_dev == device_.load() && now.st_ino == inode_.load();
+  return ::fstat(fd, &now) == 0 && now.st_dev == device_.load() && now.st_ino == inode_.load();
 }
 
 bool Descriptor::restore(const std::string& path, std::uint64_t offset) {
-  const dev_t device = device_.load();
-  const ino_t inode = inode_.load();
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
+  if (!is(fd) || ::lseek(fd, static_cast<off_t>(offset), SEEK_SET) < 0) return ::close(fd), false;
   set(fd);
-  if (device_.load() == device && inode_.load() == inode && ::lseek(number(), static_cast<off_t>(offset), SEEK_SET) >= 0) {
-    ::flock(number(), LOCK_EX | LOCK_NB);
-    return true;
-  }
-  close();
-  device_.store(device);
-  inode_.store(inode);
-  return false;
+  ::flock(number(), LOCK_EX | LOCK_NB);
+  return true;
 }
 
 bool Descriptor::close() {
@@ -106,13 +87,10 @@ bool Descriptor::close() {
 bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, std::uint64_t instance,
                        std::string& error) {
   const int fd = create_empty(path, mode);
-  if (fd < 0 && errno == EWOULDBLOCK) {
-    error = "another process is writing the capture '" + path + "'; record each process into a file of its own";
-    return false;
-  }
   if (fd < 0) {
-    error = "cannot write the capture '" + path + "' (" + std::strerror(errno) +
-            "); choose a folder that exists and is writable";
+    error = errno == EWOULDBLOCK
+                ? "another process is writing the capture '" + path + "'; record each process into a file of its own"
+                : "cannot write the capture '" + path + "' (" + std::strerror(errno) + "); choose a folder that exists and is writable";
     return false;
   }
   file_.set(fd);
@@ -120,8 +98,6 @@ bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, 
   mode_ = mode;
   pid_ = pid;
   instance_ = instance;
-  size_ = 0;
-  sequence_ = 0;
   return true;
 }
 
@@ -166,7 +142,7 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
   header.row_size = block.row_size;
   header.rows = block.rows;
   header.payload_size = static_cast<std::uint32_t>(bytes);
-  header.payload_crc = crc_of(payload);
+  for (const iovec& part : payload) header.payload_crc = crc32c(part.iov_base, part.iov_len, header.payload_crc);
   header.pid = pid_;
   header.sequence = sequence_;
   header.first_time = block.first_time;
@@ -214,14 +190,13 @@ bool BlockFile::move_to(const std::string& target, std::string& error) {
 }
 
 bool BlockFile::switch_to_next(std::string& error) {
+  const std::string first = path_;
+  std::string next = path_ + kNext;
   const bool closed = close();
   file_.take(next_);
   earlier_ += std::exchange(size_, 0);
-  const std::string first = path_;
-  path_ += kNext;
-  const bool renamed = ::rename(path_.c_str(), first.c_str()) == 0;
-  if (renamed) path_ = first;
-  else errno_ = errno;
+  const bool renamed = ::rename(next.c_str(), first.c_str()) == 0;
+  if (!renamed) errno_ = errno, path_.swap(next);
   if (closed && renamed) return true;
   error = "the capture '" + first + "' was cut, but not in order (" + std::strerror(errno_) + "); is there room on the disk?";
   return false;

@@ -27,7 +27,7 @@ class Descriptor {
   // Takes over the file of `other`. What this one had must have been closed.
   void take(Descriptor& other);
   // Any thread, a forked child too: the number stands for the file that it was set to.
-  bool ours() const;
+  bool ours() const { return is(fd_.load()); }
   // Where the program has closed it: opens the file again if it is still at `path`, to go on at `offset`.
   bool restore(const std::string& path, std::uint64_t offset);
   int number() const { return fd_.load(); }
@@ -35,6 +35,8 @@ class Descriptor {
   bool close();
 
  private:
+  bool is(int fd) const;
+
   std::atomic<int> fd_{-1};
   std::atomic<dev_t> device_{0};
   std::atomic<ino_t> inode_{0};

@@ -14,9 +14,7 @@
 #include "block_file.h"
 #include "clock.h"
 #include "cutrace/rows.h"
-#include "facts.h"
-#include "launches.h"
-#include "string_table.h"
+#include "interning.h"
 
 namespace cutrace {
 
@@ -46,6 +44,51 @@ struct TableBuffer {
     if (start != 0 && (first_time == 0 || start < first_time)) first_time = start;
     last_time = std::max({last_time, start, end});
   }
+};
+
+// What CUPTI, NVTX and the system tell once, and every file of a recording has to hold: devices, contexts, streams, names.
+template <typename Row>
+class Facts {
+ public:
+  // A row with the texts it refers to, whose numbers differ from file to file.
+  struct Fact {
+    Row row;
+    std::string name;
+    std::string other;  // PCI address of a device, domain of a category
+  };
+  // Keeps a fact, in place of what is known of the same thing. False when there are too many.
+  bool keep(const Row& row, std::string_view name, std::string_view other) {
+    const Key key = key_of(row, other);
+    if (facts_.size() >= kMost && !facts_.contains(key)) return false;
+    facts_.insert_or_assign(key, Fact{row, std::string(name), std::string(other)});
+    return true;
+  }
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    for (const auto& [key, fact] : facts_) visit(fact);
+  }
+  std::size_t memory() const { return facts_.size() * (sizeof(Fact) + sizeof(Key) + 48); }
+
+ private:
+  // Programs that make a stream for each request never run out of them.
+  static constexpr std::size_t kMost = 16'384;
+
+  using Key = std::tuple<std::uint64_t, std::uint32_t, std::string>;
+
+  static Key key_of(const Row& row, std::string_view other) {
+    // By value: fields of packed rows take no references.
+    const auto key = [](std::uint64_t id, std::uint32_t second = 0, std::string_view text = {}) {
+      return Key{id, second, std::string(text)};
+    };
+    if constexpr (requires { row.source; }) return key(row.thread, row.source);
+    else if constexpr (requires { row.object; }) return key(row.object, (std::uint32_t{row.kind} << 16) | row.context);
+    else if constexpr (requires { row.category; }) return key(row.category, 0, other);
+    else if constexpr (requires { row.stream; }) return key(row.stream, row.context);
+    else if constexpr (requires { row.null_stream; }) return key(row.context);
+    else return key(row.device);
+  }
+
+  std::map<Key, Fact> facts_;
 };
 
 class Capture {
@@ -120,6 +163,8 @@ class Capture {
   bool process(std::string_view json, bool last);
   // Writes out whatever is there, losses included.
   void flush(bool last = false);
+  // Changes when numbers of texts no longer hold.
+  std::uint32_t references() const { return files_; }
   // All that is known to be lost is counted in a file.
   bool losses_are_written() const { return losses_.empty(); }
   // The file is a new one: what rows refer to is written again at its first use, under new numbers, and facts at once.
@@ -167,9 +212,6 @@ class Capture {
   template <typename Row>
   Written write(const TableBuffer<Row>& table, bool last);
 
-  template <typename... Rows>
-  using Tables = std::tuple<TableBuffer<Rows>...>;
-
   BlockFile file_;
   StringTable strings_;
   LaunchTable launches_;
@@ -184,6 +226,8 @@ class Capture {
   std::tuple<Facts<rows::Devices>, Facts<rows::Contexts>, Facts<rows::Streams>, Facts<rows::Threads>,
              Facts<rows::ResourceNames>, Facts<rows::NvtxCategories>>
       facts_;
+  template <typename... Rows>
+  using Tables = std::tuple<TableBuffer<Rows>...>;
   Tables<rows::Launches, rows::Functions, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
          rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
          rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,
@@ -208,13 +252,14 @@ void Capture::flush(TableBuffer<Row>& table, bool last) {
     if (table.rows.empty()) return;
     const bool ready = flush_references(last);
     const Written result = ready ? write(table, last) : Written::error;
+    const std::size_t count = table.rows.size();
+    table.clear();  // before what may throw: no row is written twice
     if (result != Written::yes) {
       const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
-      lose(full ? rows::Loss::size_limit : rows::Loss::write_error, table.rows.size(), Row::kName);
+      lose(full ? rows::Loss::size_limit : rows::Loss::write_error, count, Row::kName);
     } else if (Row::kTable < rows::Launches::kTable) {
-      contents_.rows[Row::kName] += table.rows.size();
+      contents_.rows[Row::kName] += count;
     }
-    table.clear();
   }
 }
 

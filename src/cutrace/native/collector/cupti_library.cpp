@@ -67,46 +67,14 @@ void CuptiLibrary::ask_for_functions() {
 }
 
 std::string_view CuptiLibrary::api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const {
-  const auto& functions = api_functions();
-  const auto same = [&](const ApiFunction& function) { return function.domain == domain && function.id == id; };
-  const auto it = std::find_if(functions.begin(), functions.end(), same);
-  return it != functions.end() ? it->name : std::string_view();
+  const auto it = std::ranges::find_if(api_functions_, [&](const ApiFunction& f) { return f.domain == domain && f.id == id; });
+  return it != api_functions_.end() ? it->name : std::string_view();
 }
 
 CUptiResult CuptiLibrary::enable(CUpti_ActivityKind kind, bool dump) const {
   const CUpti_SubscriberHandle us = sharing.load();
   if (us != nullptr) return (dump ? of_several.ActivityEnableAndDump : of_several.ActivityEnable)(us, kind, nullptr);
   return (dump && ActivityEnableAndDump != nullptr ? ActivityEnableAndDump : ActivityEnable)(kind);
-}
-
-CUptiResult CuptiLibrary::disable(CUpti_ActivityKind kind) const {
-  const CUpti_SubscriberHandle us = sharing.load();
-  return us != nullptr ? of_several.ActivityDisable(us, kind, nullptr) : ActivityDisable(kind);
-}
-
-CUptiResult CuptiLibrary::enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, bool on) const {
-  const CUpti_SubscriberHandle us = sharing.load();
-  const bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
-  if (us != nullptr) return (runtime ? of_several.ActivityEnableRuntimeApi : of_several.ActivityEnableDriverApi)(us, id, on);
-  return (runtime ? ActivityEnableRuntimeApi : ActivityEnableDriverApi)(id, on);
-}
-
-CUptiResult CuptiLibrary::next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) const {
-  const CUpti_SubscriberHandle us = sharing.load();
-  return us != nullptr ? of_several.ActivityGetNextRecord(us, buffer, valid, record)
-                       : ActivityGetNextRecord(buffer, valid, record);
-}
-
-CUptiResult CuptiLibrary::take_dropped(std::size_t* dropped) const {
-  const CUpti_SubscriberHandle us = sharing.load();
-  if (us != nullptr) return of_several.ActivityGetNumDroppedRecords(us, nullptr, 0, dropped);
-  return ActivityGetNumDroppedRecords != nullptr ? ActivityGetNumDroppedRecords(nullptr, 0, dropped) : CUPTI_ERROR_NOT_SUPPORTED;
-}
-
-CUptiResult CuptiLibrary::set_attribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) const {
-  const CUpti_SubscriberHandle us = sharing.load();
-  if (us != nullptr) return of_several.ActivitySetAttribute(us, attribute, size, value);
-  return ActivitySetAttribute != nullptr ? ActivitySetAttribute(attribute, size, value) : CUPTI_ERROR_NOT_SUPPORTED;
 }
 
 std::string CuptiLibrary::error_name(CUptiResult result) const {

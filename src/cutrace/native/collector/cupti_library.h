@@ -1,10 +1,21 @@
 // libcupti, loaded at run time: the collector links none, so that it works with whichever copy the program uses.
 #pragma once
 
-#include "cupti_headers.h"
-#include "cupti_shared.h"
+// CUPTI's headers without the types of the CUDA runtime, which cupti_callbacks.h includes and does not use: their
+// own headers are spread over further packages that a build would otherwise need. Their include guards keep them out.
+#define __DEVICE_TYPES_H__
+#define __DRIVER_TYPES_H__
+#define __SURFACE_TYPES_H__
+#define __TEXTURE_TYPES_H__
+#define __VECTOR_TYPES_H__
+
+#include <cupti_version.h>
+
+#include <cupti_activity.h>
+#include <cupti_callbacks.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +31,59 @@
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
   X(EnableCallback) X(ActivityEnableAndDump)
+
+// The functions of CUPTI that serve one subscriber of several. They came with 13.2 to 13.5, so that older headers, which this
+// builds with too, do not declare them: their types are spelled out here.
+namespace cutrace::shared {
+
+// CUpti_SubscriberParams
+struct SubscriberParams {
+  std::size_t size = sizeof(SubscriberParams);
+  const char* name = nullptr;
+  char* other_name = nullptr;  // where the name of the tool that holds CUPTI is put
+  std::size_t other_size = 0;
+  std::uint8_t allow_others = 0;
+  std::uint8_t padding[7]{};
+};
+static_assert(sizeof(SubscriberParams) == 40);
+
+using Request = void(CUPTIAPI*)(std::uint8_t** buffer, std::size_t* size, std::size_t* records, void* info);
+using Complete = void(CUPTIAPI*)(std::uint8_t* buffer, std::size_t size, std::size_t valid, void* info);
+
+// Attributes of one subscriber, where functions served all.
+inline constexpr auto kThreadIdType = static_cast<CUpti_ActivityAttribute>(21);
+inline constexpr auto kTimestampCallback = static_cast<CUpti_ActivityAttribute>(22);
+
+#if CUPTI_API_VERSION >= 130500
+static_assert(sizeof(SubscriberParams) == sizeof(CUpti_SubscriberParams));
+static_assert(offsetof(SubscriberParams, allow_others) == offsetof(CUpti_SubscriberParams, allowMultipleSubscribers));
+static_assert(kThreadIdType == CUPTI_ACTIVITY_ATTR_THREAD_ID_TYPE);
+static_assert(kTimestampCallback == CUPTI_ACTIVITY_ATTR_TIMESTAMP_CALLBACK);
+#endif
+
+// X(name, parameters) for each function. Each is called cupti<name>_v2.
+#define CUTRACE_CUPTI_SHARED(X)                                                                                        \
+  X(Subscribe, (CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, SubscriberParams*))                                \
+  X(ActivityRegisterCallbacks, (CUpti_SubscriberHandle, Request, Complete))                                            \
+  X(ActivityEnable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                        \
+  X(ActivityEnableAndDump, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                 \
+  X(ActivityDisable, (CUpti_SubscriberHandle, CUpti_ActivityKind, void* config))                                       \
+  X(ActivityEnableRuntimeApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                \
+  X(ActivityEnableDriverApi, (CUpti_SubscriberHandle, CUpti_CallbackId, std::uint8_t))                                 \
+  X(ActivityGetNextRecord, (CUpti_SubscriberHandle, std::uint8_t*, std::size_t, CUpti_Activity**))                     \
+  X(ActivityGetNumDroppedRecords, (CUpti_SubscriberHandle, CUcontext, std::uint32_t, std::size_t*))                    \
+  X(ActivitySetAttribute, (CUpti_SubscriberHandle, CUpti_ActivityAttribute, std::size_t*, void*))
+
+struct Calls {
+#define CUTRACE_MEMBER(name, parameters) CUptiResult(CUPTIAPI* name) parameters = nullptr;
+  CUTRACE_CUPTI_SHARED(CUTRACE_MEMBER)
+#undef CUTRACE_MEMBER
+#define CUTRACE_AND(name, parameters) &&name != nullptr
+  bool complete() const { return true CUTRACE_CUPTI_SHARED(CUTRACE_AND); }
+#undef CUTRACE_AND
+};
+
+}  // namespace cutrace::shared
 
 namespace cutrace {
 
@@ -47,18 +111,30 @@ struct CuptiLibrary {
   // does not tell.
   const std::vector<ApiFunction>& api_functions() const { return api_functions_; }
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
-
-  // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
   void ask_for_functions();  // once GetCallbackName is known
 
+  // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
   CUptiResult enable(CUpti_ActivityKind kind, bool dump = false) const;
-  CUptiResult disable(CUpti_ActivityKind kind) const;
+  CUptiResult disable(CUpti_ActivityKind kind) const {
+    const CUpti_SubscriberHandle us = sharing.load();
+    return us != nullptr ? of_several.ActivityDisable(us, kind, nullptr) : ActivityDisable(kind);
+  }
   // Whether API calls can be enabled one by one.
   bool has_filter() const { return ActivityEnableRuntimeApi && ActivityEnableDriverApi && GetCallbackName; }
-  CUptiResult enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, bool on) const;
-  CUptiResult next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) const;
-  CUptiResult take_dropped(std::size_t* dropped) const;
-  CUptiResult set_attribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) const;
+  CUptiResult enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId id, bool on) const {
+    const std::uint8_t flag = on ? 1 : 0;
+    return domain == CUPTI_CB_DOMAIN_RUNTIME_API ? call(of_several.ActivityEnableRuntimeApi, ActivityEnableRuntimeApi, id, flag)
+                                                 : call(of_several.ActivityEnableDriverApi, ActivityEnableDriverApi, id, flag);
+  }
+  CUptiResult next_record(std::uint8_t* buffer, std::size_t valid, CUpti_Activity** record) const {
+    return call(of_several.ActivityGetNextRecord, ActivityGetNextRecord, buffer, valid, record);
+  }
+  CUptiResult take_dropped(std::size_t* dropped) const {
+    return call(of_several.ActivityGetNumDroppedRecords, ActivityGetNumDroppedRecords, nullptr, 0, dropped);
+  }
+  CUptiResult set_attribute(CUpti_ActivityAttribute attribute, std::size_t* size, void* value) const {
+    return call(of_several.ActivitySetAttribute, ActivitySetAttribute, attribute, size, value);
+  }
 
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
@@ -70,6 +146,13 @@ struct CuptiLibrary {
   std::string error_name(CUptiResult result) const;
 
  private:
+  // The subscriber's own function, or the one for all where there is one.
+  template <typename Own, typename All, typename... Arguments>
+  CUptiResult call(Own own, All all, Arguments... arguments) const {
+    if (const CUpti_SubscriberHandle us = sharing.load()) return own(us, arguments...);
+    return all != nullptr ? all(arguments...) : CUPTI_ERROR_NOT_SUPPORTED;
+  }
+
   std::vector<ApiFunction> api_functions_;
 };
 

@@ -6,50 +6,42 @@
 
 #include "clock.h"
 #include "driver.h"
-#include "nvtx.h"
 #include "process_info.h"
+#include "wake.h"
 
 namespace cutrace {
 namespace {
 
 std::uint64_t CUPTIAPI timestamp() { return now_ns(); }
 
-std::uint32_t stream_id(void* stream) {
-  const CuptiLibrary& cupti = CuptiSource::instance().library();
-  std::uint32_t id = 0;
-  if (!CuptiSource::instance().active() || cupti.GetStreamIdEx == nullptr) return 0;
-  return cupti.GetStreamIdEx(nullptr, static_cast<CUstream>(stream), 0, &id) == CUPTI_SUCCESS ? id : 0;
-}
-
-std::uint32_t context_id(void* context) {
-  const CuptiLibrary& cupti = CuptiSource::instance().library();
-  std::uint32_t id = 0;
-  if (!CuptiSource::instance().active() || cupti.GetContextId == nullptr) return 0;
-  return cupti.GetContextId(static_cast<CUcontext>(context), &id) == CUPTI_SUCCESS ? id : 0;
-}
-
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
+CuptiSource& source = *new CuptiSource;
 
 }  // namespace
 
-static CuptiSource& the_source = *new CuptiSource;
-CuptiSource& CuptiSource::instance() { return the_source; }
+CuptiSource& CuptiSource::instance() { return source; }
+
+std::uint32_t CuptiSource::stream_id(void* stream) const {
+  std::uint32_t id = 0;
+  const auto get = library_.GetStreamIdEx;
+  return active() && get && get(nullptr, static_cast<CUstream>(stream), 0, &id) == CUPTI_SUCCESS ? id : 0;
+}
+
+std::uint32_t CuptiSource::context_id(void* context) const {
+  std::uint32_t id = 0;
+  return active() && library_.GetContextId && library_.GetContextId(static_cast<CUcontext>(context), &id) == CUPTI_SUCCESS ? id : 0;
+}
 
 void CuptiSource::on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records) {
   ThreadNames::note_this_thread();
-  BufferPool& pool = instance().pool_;
+  BufferPool& pool = source.pool_;
   *buffer = pool.request();
   *size = *buffer != nullptr ? pool.buffer_size() : 0;
   *records = 0;  // as many as fit
 }
 
 void CuptiSource::on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
-  instance().pool_.complete(buffer, valid);
-  if (Wake* wake = instance().wake_.load(std::memory_order_acquire)) wake->signal();
+  source.pool_.complete(buffer, valid);
+  writer_wake.signal();
 }
 
 bool CuptiSource::subscribe(const Options& options, Report& report) {
@@ -61,20 +53,17 @@ bool CuptiSource::subscribe(const Options& options, Report& report) {
     if (options.share) report.notes.push_back("CUPTI serves no other tool during this recording: it or its driver cannot share");
     return true;
   }
-  std::string note;
-  if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED || result == CUPTI_ERROR_MAX_LIMIT_REACHED) {
-    // The other tool may have agreed to others.
-    if (!options.share && subscribe_as_one_of_several(holder)) return true;
-    std::vector<std::string> holders = likely_cupti_holders();
-    if (!holder.empty()) holders.insert(holders.begin(), holder);
-    note = "GPU activity is not recorded: another tool holds CUPTI in this process" +
-           (holders.empty() ? std::string() : " (found here: " + join(holders) + ")") +
-           "; CUPTI serves one tool at a time, so stop the other one first";
-  } else {
-    note = "GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
-           "); `cutrace doctor` says more";
+  if (result != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && result != CUPTI_ERROR_MAX_LIMIT_REACHED) {
+    report.notes.push_back("GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
+                           "); `cutrace doctor` says more");
+    return false;
   }
-  report.notes.push_back(std::move(note));
+  // The other tool may have agreed to others.
+  if (!options.share && subscribe_as_one_of_several(holder)) return true;
+  for (const std::string& tool : likely_cupti_holders()) holder += (holder.empty() ? "" : ", ") + tool;
+  report.notes.push_back("GPU activity is not recorded: another tool holds CUPTI in this process" +
+                         (holder.empty() ? holder : " (found here: " + holder + ")") +
+                         "; CUPTI serves one tool at a time, so stop the other one first");
   return false;
 }
 
@@ -98,7 +87,7 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
 // The buffers of one of several subscribers are read in its name: it stays until they are.
 void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   while (library_.sharing.load() != nullptr && !pool_.all_read() && is_read()) {
-    if (Wake* wake = wake_.load()) wake->signal();
+    writer_wake.signal();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   library_.Unsubscribe(subscriber_);
@@ -106,7 +95,9 @@ void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
 
 CUptiResult CuptiSource::register_buffers() {
   if (const CUpti_SubscriberHandle us = library_.sharing.load(); us != nullptr)
-    return library_.of_several.ActivityRegisterCallbacks(us, on_shared_request, on_shared_complete);
+    return library_.of_several.ActivityRegisterCallbacks(
+        us, [](std::uint8_t** buffer, std::size_t* size, std::size_t* records, void*) { on_request(buffer, size, records); },
+        [](std::uint8_t* buffer, std::size_t size, std::size_t valid, void*) { on_complete(nullptr, 0, buffer, size, valid); });
   return library_.ActivityRegisterCallbacks(on_request, on_complete);
 }
 
@@ -134,13 +125,13 @@ void CuptiSource::prepare(const Options& options) {
   conventions_once_ = conventions_;
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
-  // Allocated at the first kernel instead of with the context: see enabler.h, which does nothing without this.
+  // Allocated at the first kernel instead of with the context: see kinds.h, which does nothing without this.
   set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, std::size_t{0});
   if (options.device_buffers != 0)
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
 }
 
-CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool before_cuda) {
+CuptiSource::Report CuptiSource::attach(const Options& options, bool before_cuda) {
   Report report;
   std::string error;
   if (active()) {
@@ -160,7 +151,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   pool_.discard_completed();
   if (!subscribe(options, report)) return report;
   try {
-    enable(options, wake, before_cuda, report);
+    enable(options, before_cuda, report);
   } catch (const std::exception&) {
     report.active = false;
     active_.store(true);  // as far as detach() is concerned
@@ -171,7 +162,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, Wake& wake, bool
   return report;
 }
 
-void CuptiSource::enable(const Options& options, Wake& wake, bool before_cuda, Report& report) {
+void CuptiSource::enable(const Options& options, bool before_cuda, Report& report) {
   const bool served_before = prepared_;
   prepare(options);
   library_.on_realtime.store(!conventions_.clock);
@@ -182,7 +173,6 @@ void CuptiSource::enable(const Options& options, Wake& wake, bool before_cuda, R
         "; a clock that is set meanwhile moves them");
   if (!conventions_.threads)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
-  wake_.store(&wake, std::memory_order_release);
   pool_.set_open(true);
   const CUptiResult registered = register_buffers();
   if (registered != CUPTI_SUCCESS) {
@@ -203,14 +193,11 @@ void CuptiSource::enable(const Options& options, Wake& wake, bool before_cuda, R
     if (kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   report.active = true;
   active_.store(true, std::memory_order_release);
-  nvtx::set_resolver({stream_id, context_id});
 }
 
 void CuptiSource::flush() {
   if (active() && pool_.outstanding() != 0) flush_all(0);
 }
-
-void CuptiSource::flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
 
 std::string CuptiSource::kept_back() const {
   const CUptiResult result = flushed_.load();
@@ -259,7 +246,6 @@ void CuptiSource::forget() {
   counts_dropped_.store(false);
   enabler_.forget();
   pool_.set_open(false);
-  wake_.store(nullptr);
 }
 
 }  // namespace cutrace

@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "cupti_library.h"
-#include "enabler.h"
+#include "driver.h"
+#include "kinds.h"
 #include "options.h"
 #include "pool.h"
-#include "stream_captures.h"
-#include "wake.h"
 
 namespace cutrace {
 
@@ -27,8 +26,8 @@ class CuptiSource {
     std::vector<std::string> kinds;
     std::vector<std::string> notes;  // sentences about what cannot be recorded
   };
-  // Subscribes and enables. `wake` is signalled whenever a buffer is complete. `before_cuda`: this is inside cuInit().
-  Report attach(const Options& options, Wake& wake, bool before_cuda);
+  // Subscribes and enables. The writer is woken whenever a buffer is complete. `before_cuda`: this is inside cuInit().
+  Report attach(const Options& options, bool before_cuda);
 
   // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
   void flush();
@@ -43,6 +42,9 @@ class CuptiSource {
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
+  // Ids that CUPTI gives to the program's objects, 0 when it cannot tell.
+  std::uint32_t stream_id(void* stream) const;
+  std::uint32_t context_id(void* context) const;
   // Writer thread: what could not be enabled; not yet known while kinds wait for a context.
   std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
@@ -56,13 +58,6 @@ class CuptiSource {
  private:
   static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records);
   static void on_complete(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t size, std::size_t valid);
-  // The same for one of several subscribers.
-  static void on_shared_request(std::uint8_t** buffer, std::size_t* size, std::size_t* records, void*) {
-    on_request(buffer, size, records);
-  }
-  static void on_shared_complete(std::uint8_t* buffer, std::size_t size, std::size_t valid, void*) {
-    on_complete(nullptr, 0, buffer, size, valid);
-  }
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     instance().enabler_.on_callback(domain, id);
     instance().captures_.on_callback(domain, id, data);
@@ -71,9 +66,9 @@ class CuptiSource {
   bool subscribe_as_one_of_several(std::string& holder);
   void prepare(const Options& options);
   CUptiResult register_buffers();
-  void enable(const Options& options, Wake& wake, bool before_cuda, Report& report);
+  void enable(const Options& options, bool before_cuda, Report& report);
   void unsubscribe(const std::function<bool()>& is_read);
-  void flush_all(std::uint32_t flags);
+  void flush_all(std::uint32_t flags) { flushed_.store(library_.ActivityFlushAll(flags)); }
   void count_dropped();
   void count_last_dropped();
   template <typename Value>
@@ -93,7 +88,6 @@ class CuptiSource {
   Enabler enabler_;
   StreamCaptures captures_;
   BufferPool pool_;
-  std::atomic<Wake*> wake_{nullptr};
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush, while the writer still reads

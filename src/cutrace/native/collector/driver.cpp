@@ -2,12 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
+#include <new>
+#include <string_view>
 #include <utility>
-
-#include "stream_captures.h"
 
 namespace cutrace {
 namespace {
@@ -47,12 +48,13 @@ constexpr std::pair<CUdevice_attribute, std::uint32_t DeviceFacts::*> kAttribute
 
 std::atomic<const Driver*> found{nullptr};
 
-// Null until the program has loaded a driver, and where that lacks a function.
+// Null until the program has loaded a driver, where that lacks a function, and without memory.
 const Driver* driver() {
   if (const Driver* d = found.load()) return d;
   void* const handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (handle == nullptr) return nullptr;
-  auto d = std::make_unique<Driver>();
+  std::unique_ptr<Driver> d(new (std::nothrow) Driver);
+  if (d == nullptr) return nullptr;
   bool complete = true;
 #define CUTRACE_LOAD(member, name, parameters) d->member = reinterpret_cast<decltype(d->member)>(dlsym(handle, name));
 #define CUTRACE_REQUIRE(member, name, parameters) \
@@ -63,7 +65,7 @@ const Driver* driver() {
 #undef CUTRACE_REQUIRE
 #undef CUTRACE_LOAD
   const Driver* none = nullptr;
-  if (complete && found.compare_exchange_strong(none, d.get())) d.release();
+  if (complete && found.compare_exchange_strong(none, d.get())) static_cast<void>(d.release());
   return found.load();
 }
 
@@ -79,6 +81,14 @@ bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captu
   return !captured;
 }
 
+// The context of a stream, for a default stream the current one; null when the driver does not tell, or driver() has not found
+// it yet: this is called inside a callback, where looking for a library could wait.
+CUcontext stream_context(CUstream stream) {
+  const Driver* d = found.load();
+  CUcontext context = nullptr;
+  return d != nullptr && d->StreamContext != nullptr && d->StreamContext(stream, &context) == CUDA_SUCCESS ? context : nullptr;
+}
+
 int device_count(const Driver* d) {
   int count = 0;
   return d != nullptr && d->GetCount(&count) == CUDA_SUCCESS ? count : 0;  // an error before cuInit
@@ -92,12 +102,6 @@ void* current_context() {
   const Driver* d = driver();
   CUcontext context = nullptr;
   return d != nullptr && d->GetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
-}
-
-CUcontext stream_context(CUstream stream) {
-  const Driver* d = found.load();
-  CUcontext context = nullptr;
-  return d != nullptr && d->StreamContext != nullptr && d->StreamContext(stream, &context) == CUDA_SUCCESS ? context : nullptr;
 }
 
 bool synchronize_contexts(void* context, const StreamCaptures& captures) {
@@ -153,6 +157,79 @@ std::uint32_t runtime_version() {
     if (get != nullptr && get(&version) == 0) return static_cast<std::uint32_t>(version);
   }
   return 0;
+}
+
+// ---- captures ----
+
+void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber) {
+  {
+    const std::lock_guard lock(mutex_);
+    captures_.clear();
+    forgotten_ = false;
+  }
+  if (cupti.EnableCallback == nullptr) return;
+  driver_is_loaded();  // finds it for stream_context()
+  constexpr std::pair<std::string_view, Does> kCalls[] = {{"StreamBeginCapture", Does::begin},
+                                                          {"StreamBeginRecapture", Does::begin},
+                                                          {"StreamEndCapture", Does::end},
+                                                          {"StreamDestroy", Does::destroy}};
+  if (calls_.empty())
+    for (const ApiFunction& function : cupti.api_functions())
+      for (const auto& [part, does] : kCalls)
+        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, does});
+  for (const Call& call : calls_) cupti.EnableCallback(1, subscriber, call.domain, call.id);
+}
+
+void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
+  if (domain != CUPTI_CB_DOMAIN_RUNTIME_API && domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
+  const auto call = std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return c.domain == domain && c.id == id; });
+  if (call == calls_.end() || data == nullptr) return;
+  const auto& about = *static_cast<const CUpti_CallbackData*>(data);
+  if (about.functionParams == nullptr) return;
+  const CUstream stream = *static_cast<const CUstream*>(about.functionParams);  // the first parameter of all of them
+  const bool enters = about.callbackSite == CUPTI_API_ENTER;
+  // Both CUresult and cudaError_t.
+  const int status = enters || about.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(about.functionReturnValue);
+  // Before the lock: the driver may wait.
+  const CUcontext context = enters && call->does == Does::begin ? stream_context(stream) : nullptr;
+  const std::lock_guard lock(mutex_);
+  switch (call->does) {
+    case Does::begin:
+      // Before it begins, so that nobody waits just then.
+      if (enters) {
+        try {
+          captures_.push_back({stream, context});
+        } catch (const std::bad_alloc&) {
+          forgotten_ = true;
+        }
+      } else if (status != 0) {
+        remove(stream, false);
+      }
+      return;
+    case Does::end:
+      // An end that fails has ended an invalid capture, unless it came from the wrong thread.
+      if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+        remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
+      return;
+    case Does::destroy:
+      if (enters) remove(stream, true);
+      return;
+  }
+}
+
+bool StreamCaptures::any_in(CUcontext context) const {
+  const std::lock_guard lock(mutex_);
+  return forgotten_ || std::any_of(captures_.begin(), captures_.end(),
+                                   [&](const Capture& c) { return c.context == nullptr || c.context == context; });
+}
+
+void StreamCaptures::remove(CUstream stream, bool all) {
+  const auto same = [&](const Capture& c) { return c.stream == stream; };
+  if (all) {
+    std::erase_if(captures_, same);
+  } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {
+    captures_.erase(it);
+  }
 }
 
 }  // namespace cutrace

@@ -4,9 +4,8 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
-
-#include "wake.h"
 
 namespace cutrace {
 
@@ -15,7 +14,7 @@ class OpenFile {
  public:
   explicit OpenFile(const std::string& path);
   ~OpenFile();
-  OpenFile(OpenFile&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   OpenFile& operator=(OpenFile&&) = delete;
   int descriptor() const { return fd_; }
 
@@ -23,23 +22,23 @@ class OpenFile {
   int fd_;
 };
 
-// Puts the contents of `files`, one after the other, at `path` in one step: what is there is replaced. False and a sentence
-// in `error` when that fails.
-bool write_dump(const std::vector<OpenFile>& files, const std::string& path, mode_t mode, std::string& error);
+// run-1.bin for run.bin, with as many digits as asked for at least.
+std::string numbered_path(const std::string& path, unsigned number, int digits);
 
-// The same under the first free name of run-1.bin, run-2.bin, ... for `path` run.bin; the name is put into `written`.
-bool write_numbered_dump(const std::vector<OpenFile>& files, const std::string& path, mode_t mode, std::string& written,
-                         std::string& error);
+// Puts the contents of `files`, one after the other, at `path` in one step: what is there is replaced. `numbered`: puts them
+// under the first free name of run-1.bin, run-2.bin, ... for `path` run.bin instead. Returns the name, or "" and a sentence in
+// `error`.
+std::string write_dump(const std::vector<OpenFile>& files, const std::string& path, bool numbered, mode_t mode,
+                       std::string& error);
 
-// SIGUSR2 in this process.
-class DumpSignal {
- public:
-  // Listens to the signal where nobody does: `wake` is signalled and asked() returns true once. False when the program
-  // handles the signal or ignores it.
-  static bool take(Wake& wake);
-  static bool asked();
-  // Gives it back, unless the program has taken it since.
-  static void release();
-};
+namespace dump_signal {
 
+// Listens to SIGUSR2 where nobody does: it wakes the flusher, and asked() returns true once. False when the program handles
+// the signal or ignores it.
+bool take();
+bool asked();
+// Gives it back, unless the program has taken it since.
+void release();
+
+}  // namespace dump_signal
 }  // namespace cutrace

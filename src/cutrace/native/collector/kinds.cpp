@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <iterator>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
+
+#include "common/text.h"
 
 namespace cutrace {
 namespace {
@@ -28,9 +32,8 @@ constexpr std::string_view kKeptDriver[] = {
     "CtxSynchronize", "MemAlloc", "MemFree", "MemHostAlloc", "MemHostRegister", "MemHostUnregister", "MemCreate",
     "MemRelease", "MemMap", "MemUnmap", "ModuleLoad", "ModuleUnload", "LinkComplete"};
 
-template <std::size_t N>
-bool starts_with_any(std::string_view name, const std::string_view (&prefixes)[N]) {
-  return std::any_of(std::begin(prefixes), std::end(prefixes), [&](auto prefix) { return name.starts_with(prefix); });
+bool starts_with_any(std::string_view name, std::span<const std::string_view> prefixes) {
+  return std::ranges::any_of(prefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
 bool is_runtime(std::string_view name) { return name.starts_with("cuda") || name.starts_with("__cuda"); }
@@ -84,8 +87,8 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
 }
 
 // Sets all calls that ApiFilter::launch keeps, or all that it drops, and says which CUPTI refused.
-std::optional<Refusal> set_calls(const CuptiLibrary& cupti, bool kept, bool on) {
-  std::string first;
+void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out) {
+  std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
   int refused = 0;
   for (const ApiFunction& function : cupti.api_functions()) {
@@ -96,31 +99,54 @@ std::optional<Refusal> set_calls(const CuptiLibrary& cupti, bool kept, bool on) 
     first = function.name;
     error = result;
   }
-  if (refused == 0) return {};
+  if (refused == 0) return;
   const std::string more = refused > 1 ? " and " + std::to_string(refused - 1) + " more" : "";
-  return Refusal{"a part of api=launch: " + first + more, cupti.error_name(error)};
+  out.refused.push_back({"a part of api=launch: " + std::string(first) + more, cupti.error_name(error)});
 }
 
 void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
   const bool by_call = cupti.has_filter();
-  const auto set = [&](bool kept, bool on) {
-    if (auto refusal = set_calls(cupti, kept, on)) out.refused.push_back(std::move(*refusal));
-  };
   // Each wanted call on: the others then cost nothing. When CUDA is in use already, CUPTI 13.5 records calls that way, and
   // 13.0 records none.
   if (filter == ApiFilter::launch && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
-    set(true, true);
+    set_calls(cupti, true, true, out);
     out.calls_one_by_one = true;
     out.kinds |= bit(Kind::api);
     return;
   }
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_RUNTIME, "api (runtime)", false, out);
   enable_activity(cupti, Kind::api, CUPTI_ACTIVITY_KIND_DRIVER, "api (driver)", false, out);
-  if (filter == ApiFilter::launch && by_call) set(false, false);
+  if (filter == ApiFilter::launch && by_call) set_calls(cupti, false, false, out);
   if (filter == ApiFilter::launch && !by_call)
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
 }
+
+// Each kind is enabled on its own; one that CUPTI refuses is reported in the result and does not stop the rest.
+// `before_cuda`: the program has not initialised CUDA yet.
+EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda) {
+  EnabledKinds out;
+  // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
+  if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
+  constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
+  for (const Activity& a : kActivities)
+    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, !before_cuda && (kObjects & bit(a.kind)), out);
+  // One row a graph launch replaces the rows of its nodes.
+  if ((kinds & bit(Kind::kernel)) && !graph_nodes)
+    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
+  if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
+  return out;
+}
+
+constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
+
+// cuDevicePrimaryCtxRetain, through which the runtime makes its contexts, cuCtxCreate_v4, ...
+bool makes_context(const ApiFunction& function) {
+  return function.domain == CUPTI_CB_DOMAIN_DRIVER_API &&
+         (function.name.find("PrimaryCtxRetain") != function.name.npos || function.name.find("CtxCreate") != function.name.npos);
+}
+
+void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 
 }  // namespace
 
@@ -129,17 +155,11 @@ const char* kind_name(Kind kind) { return kNames[static_cast<std::size_t>(kind)]
 bool parse_kinds(std::string_view list, KindSet& kinds) {
   kinds = 0;
   while (!list.empty()) {
-    const auto comma = list.find(',');
-    const std::string_view name = list.substr(0, comma);
-    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
-    if (name.empty()) continue;
-    if (name == "default") {
-      kinds |= kDefaultKinds;
-      continue;
-    }
-    const auto it = std::find(kNames.begin(), kNames.end(), name);
-    if (it == kNames.end()) return false;
-    kinds |= bit(static_cast<Kind>(it - kNames.begin()));
+    const std::string_view name = next_word(list, ",");
+    const auto it = std::ranges::find(kNames, name);
+    if (name == "default") kinds |= kDefaultKinds;
+    else if (it != kNames.end()) kinds |= bit(static_cast<Kind>(it - kNames.begin()));
+    else if (!name.empty()) return false;
   }
   return true;
 }
@@ -162,24 +182,109 @@ bool keeps_api_call(std::string_view name) {
          (is_runtime(name) ? starts_with_any(call, kKeptRuntime) : starts_with_any(call, kKeptDriver));
 }
 
-EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes,
-                          bool before_cuda) {
-  EnabledKinds out;
-  // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
-  if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
-  constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
-  for (const Activity& a : kActivities)
-    if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, !before_cuda && (kObjects & bit(a.kind)), out);
-  // One row a graph launch replaces the rows of its nodes.
-  if ((kinds & bit(Kind::kernel)) && !graph_nodes)
-    enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
-  if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
-  return out;
+// ---- when ----
+
+KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
+                        bool graph_nodes, bool before_cuda) {
+  cupti_ = &cupti;
+  subscriber_ = subscriber;
+  graph_nodes_ = graph_nodes;
+  deferred_ = before_cuda ? kinds & kOnGpu : 0;
+  without_memory_.store(false);
+  enabled_ = enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda);
+  const KindSet all = enabled_.kinds | deferred_;
+  if (deferred_ == 0 || watch_for_work()) return all;
+  enable_deferred();
+  return enabled_.kinds;
 }
 
-void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled) {
-  if (enabled.calls_one_by_one) set_calls(cupti, true, false);
-  for (CUpti_ActivityKind kind : enabled.activities) cupti.disable(kind);
+bool Enabler::watch_for_work() {
+  if (cupti_->EnableCallback == nullptr) return false;
+  if (calls_.empty())
+    for (const ApiFunction& function : cupti_->api_functions())
+      if (gives_work(function.name) || makes_context(function))
+        calls_.push_back({function.domain, function.id, gives_work(function.name)});
+  if (std::all_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.gives_work; })) return false;
+  context_made_.store(false);
+  work_waits_.store(false);
+  state_.store(State::waiting);
+  if (watch(true)) return true;
+  watch(false);
+  state_.store(State::settled);
+  return false;
+}
+
+bool Enabler::watch(bool on) {
+  bool worked = true;
+  const auto set = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+    worked &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
+  };
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  for (const Call& call : calls_) set(call.domain, call.id);
+  return worked;
+}
+
+void Enabler::enable_deferred() {
+  EnabledKinds more = enable_kinds(*cupti_, deferred_, ApiFilter::none, graph_nodes_, false);
+  enabled_.kinds |= more.kinds;
+  enabled_.activities.insert(enabled_.activities.end(), more.activities.begin(), more.activities.end());
+  std::move(more.refused.begin(), more.refused.end(), std::back_inserter(enabled_.refused));
+}
+
+void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
+  const State state = state_.load();
+  if (state != State::waiting && state != State::enabling) return;
+  bool gives_work = false;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) return context_made_.store(true);
+    if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED || !context_made_.load()) return;
+  } else {
+    const auto call = std::ranges::find_if(calls_, [&](const Call& c) { return c.domain == domain && c.id == id; });
+    if (call == calls_.end()) return;
+    gives_work = call->gives_work;
+    if (!context_made_.load()) {
+      if (gives_work) work_waits_.store(true);
+      return;
+    }
+    if (!gives_work && !work_waits_.load()) return;
+  }
+  State waiting = State::waiting;
+  if (state_.compare_exchange_strong(waiting, State::enabling)) {
+    enabling_thread_.store(pthread_self());
+    try {
+      enable_deferred();
+    } catch (const std::exception&) {
+      without_memory_.store(true);
+    }
+    state_.store(State::unwatching);
+    enabling_thread_.store({});
+    watch(false);
+    state_.store(State::settled);
+  } else if (gives_work && !pthread_equal(enabling_thread_.load(), pthread_self())) {
+    // At the beginning of a call its thread holds no lock of the driver. Inside resource callbacks it does, so these go on.
+    const auto end = std::chrono::steady_clock::now() + kLongestWait;
+    while (state_.load() == State::enabling && std::chrono::steady_clock::now() < end) pause();
+  }
+}
+
+void Enabler::settle() {
+  State waiting = State::waiting;
+  if (!state_.compare_exchange_strong(waiting, State::settled))
+    while (state_.load() != State::settled) pause();
+}
+
+std::vector<Refusal> Enabler::refused() const {
+  if (!settled()) return {};
+  std::vector<Refusal> refused = enabled_.refused;
+  if (without_memory_.load()) refused.push_back({"a part of kernels, copies and fills", "no memory"});
+  return refused;
+}
+
+void Enabler::disable() {
+  settle();
+  if (enabled_.calls_one_by_one) set_calls(*cupti_, true, false, enabled_);
+  for (const CUpti_ActivityKind kind : enabled_.activities) cupti_->disable(kind);
 }
 
 }  // namespace cutrace

@@ -1,9 +1,13 @@
-// Which CUPTI activity kinds a recording enables, and which API calls it keeps.
+// Which CUPTI activity kinds a recording enables, which API calls it keeps, and when they are enabled.
 //
 // One place, because a benchmark that measures the cost of the collector against a null collector must enable
 // exactly the same.
 #pragma once
 
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -53,9 +57,61 @@ struct EnabledKinds {
   std::vector<Refusal> refused;
 };
 
-// Each kind is enabled on its own; one that CUPTI refuses is reported in the result and does not stop the rest.
-// `before_cuda`: the program has not initialised CUDA yet.
-EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda);
-void disable_kinds(const CuptiLibrary& cupti, const EnabledKinds& enabled);
+// Enables what the host does at once, and what the GPU does once there is a context.
+//
+// What kernels, copies and fills cost once they are enabled depends on when that was: CUPTI 13.0 spends 45 us on 256 nodes
+// of a CUDA graph when it was with the context, and 32 us when it was later (docs/collector.md). So inside cuInit() they wait
+// for the first module, or for the first call that gives work to the GPU: nothing can run there before. A call that gives
+// work and makes the context on its way is the exception: then they are enabled as soon as there is a context.
+//
+// One thread enables them, inside its callback. Other threads that call in with work meanwhile wait for it, or CUPTI would not
+// see their first kernels. No lock is held: they look at the state until it changes, for kLongestWait at most.
+class Enabler {
+ public:
+  // Begins a recording: nothing of an earlier one is left. `before_cuda`: inside cuInit(). The subscriber's callback must then
+  // lead to on_callback().
+  // Returns the kinds that are enabled or will be.
+  KindSet enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
+                 bool graph_nodes, bool before_cuda);
+  // The program's threads, inside CUPTI's callbacks.
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept;
+  // Ends waiting for a context, and waits for a thread that is inside on_callback().
+  void settle();
+  void disable();
+  // After fork, in the child: touches CUPTI no more.
+  void forget() { state_.store(State::settled); }
+
+  bool settled() const { return state_.load() == State::settled; }
+  // What could not be enabled; nothing as long as kinds wait for a context.
+  std::vector<Refusal> refused() const;
+
+ private:
+  static constexpr std::chrono::seconds kLongestWait{5};
+
+  // From `waiting` one thread goes on to `enabling`. In `unwatching` the kinds are enabled, and it only ends the callbacks.
+  enum class State { settled, waiting, enabling, unwatching };
+  struct Call {
+    CUpti_CallbackDomain domain;
+    CUpti_CallbackId id;
+    bool gives_work;  // else it makes a context
+  };
+
+  bool watch_for_work();
+  // The callbacks that tell of contexts, modules and work, on or off. False when CUPTI refused one.
+  bool watch(bool on);
+  void enable_deferred();
+
+  const CuptiLibrary* cupti_ = nullptr;
+  CUpti_SubscriberHandle subscriber_ = nullptr;
+  EnabledKinds enabled_;  // by enable(), then by the thread that left State::waiting; for others once settled
+  KindSet deferred_ = 0;
+  std::vector<Call> calls_;  // that are watched; once a process, before CUPTI calls back
+  bool graph_nodes_ = true;
+  std::atomic<bool> without_memory_{false};
+  std::atomic<bool> context_made_{false};
+  std::atomic<bool> work_waits_{false};  // a call that gives work began before there was a context
+  std::atomic<State> state_{State::settled};
+  std::atomic<pthread_t> enabling_thread_{};
+};
 
 }  // namespace cutrace

@@ -6,23 +6,22 @@
 
 #include "clock.h"
 #include "common/text.h"
-#include "nvtx_ring.h"
+#include "cupti_source.h"
+#include "wake.h"
 
 namespace cutrace::nvtx {
 namespace {
 
 constexpr int kNotTracked = NVTX_NO_PUSH_POP_TRACKING;
 
-std::atomic<Resolve> resolve_stream{nullptr};
-std::atomic<Resolve> resolve_context{nullptr};
 std::atomic<std::uint64_t> next_range_id{1};
 
 // A text of the program as UTF-8, cut to fit. Lives as long as the object.
 class Text {
  public:
   Text() = default;
-  explicit Text(const char* text) { assign(text); }
-  explicit Text(const wchar_t* text) { assign(text); }
+  template <typename Char>
+  explicit Text(const Char* text) { assign(text); }
   void assign(const char* text) {
     if (text != nullptr) view_ = {text, strnlen(text, Ring::kLongestText)};
   }
@@ -59,8 +58,8 @@ struct Event {
   Text text;
 
   // The three ways in which a program describes an event.
-  void describe(const char* message) { text.assign(message); }
-  void describe(const wchar_t* message) { text.assign(message); }
+  template <typename Char>
+  void describe(const Char* message) { text.assign(message); }
   void describe(const nvtxEventAttributes_t* a) {
     // Structs of version 1 end before the payload's type was widened; all since hold what is read here.
     if (a == nullptr || a->size < sizeof(nvtxEventAttributes_t)) return;
@@ -103,11 +102,15 @@ void emit(Ring& ring, Event& e, std::uint64_t time) {
   if (e.flags & kAttributes) put(&e.attributes, sizeof e.attributes);
   if (e.flags & kId) put(&e.id, sizeof e.id);
   if (!text.empty()) put(text.data(), text.size());
-  if (ring.commit(size))
-    if (Wake* writer = wake.load(std::memory_order_acquire)) writer->signal();
+  if (ring.commit(size)) writer_wake.signal();
 }
 
 // The callbacks take a message as char*, wchar_t* or attributes. Those without a domain use the default one.
+
+template <auto Callback, typename... Arguments>
+auto NVTX_API in_default_domain(Arguments... arguments) {
+  return Callback(nullptr, arguments...);
+}
 
 template <typename Message>
 void NVTX_API domain_mark(nvtxDomainHandle_t domain, Message message) {
@@ -116,10 +119,6 @@ void NVTX_API domain_mark(nvtxDomainHandle_t domain, Message message) {
   Event e(EventType::mark, domain);
   e.describe(message);
   emit(*ring, e, now_ns());
-}
-template <typename Message>
-void NVTX_API mark(Message message) {
-  domain_mark(nullptr, message);
 }
 
 template <typename Message>
@@ -132,10 +131,6 @@ nvtxRangeId_t NVTX_API domain_range_start(nvtxDomainHandle_t domain, Message mes
   e.flags |= kId;
   emit(*ring, e, now_ns());
   return e.id;
-}
-template <typename Message>
-nvtxRangeId_t NVTX_API range_start(Message message) {
-  return domain_range_start(nullptr, message);
 }
 void NVTX_API range_end(nvtxRangeId_t id) {
   const std::uint64_t time = now_ns();
@@ -159,10 +154,6 @@ int NVTX_API domain_range_push(nvtxDomainHandle_t domain, Message message) {
   emit(*ring, e, now_ns());
   return counted ? static_cast<int>(e.depth) : kNotTracked;
 }
-template <typename Message>
-int NVTX_API range_push(Message message) {
-  return domain_range_push(nullptr, message);
-}
 int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) {
   const std::uint64_t time = now_ns();
   Ring* ring = ring_if_recording();
@@ -176,7 +167,6 @@ int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) {
   emit(*ring, e, time);
   return e.depth == kNoDepth ? kNotTracked : e.depth == kUnmatched ? -1 : static_cast<int>(e.depth);
 }
-int NVTX_API range_pop() { return domain_range_pop(nullptr); }
 
 // `kind` and `context` are those of a resource.
 template <typename Char>
@@ -202,7 +192,7 @@ void NVTX_API domain_name_category(nvtxDomainHandle_t domain, std::uint32_t cate
 }
 template <typename Char>
 void NVTX_API name_category(std::uint32_t category, const Char* name) {
-  emit_name(EventType::category, nullptr, category, name);
+  domain_name_category(nullptr, category, name);
 }
 template <typename Char>
 void NVTX_API name_os_thread(std::uint32_t thread, const Char* name) {
@@ -212,21 +202,18 @@ void NVTX_API name_os_thread(std::uint32_t thread, const Char* name) {
 // Kinds as the resource_names table counts them.
 enum : std::uint32_t { kStream = 1, kContext = 2, kDevice = 3, kCudaEvent = 4 };
 
-std::uint32_t id_of(const std::atomic<Resolve>& resolve, void* object) {
-  const Resolve function = resolve.load();
-  return function != nullptr && armed.load() != 0 ? function(object) : 0;
-}
 template <typename Char>
 void NVTX_API name_device(int device, const Char* name) {
   emit_name(EventType::resource_name, nullptr, static_cast<std::uint64_t>(device), name, kDevice);
 }
 template <typename Char>
 void NVTX_API name_stream(void* stream, const Char* name) {
-  if (const std::uint32_t id = id_of(resolve_stream, stream)) emit_name(EventType::resource_name, nullptr, id, name, kStream);
+  if (const std::uint32_t id = armed.load() != 0 ? CuptiSource::instance().stream_id(stream) : 0)
+    emit_name(EventType::resource_name, nullptr, id, name, kStream);
 }
 template <typename Char>
 void NVTX_API name_context(void* context, const Char* name) {
-  if (const std::uint32_t id = id_of(resolve_context, context))
+  if (const std::uint32_t id = armed.load() != 0 ? CuptiSource::instance().context_id(context) : 0)
     emit_name(EventType::resource_name, nullptr, id, name, kContext, id);
 }
 template <typename Char>
@@ -252,10 +239,10 @@ struct Callback {
 
 // The callbacks for a name as char* and as wchar_t*; and those for the three kinds of messages.
 #define CUTRACE_NAMES(id, function) {NVTX_CBID_##id##A, function<char>}, {NVTX_CBID_##id##W, function<wchar_t>}
-#define CUTRACE_MESSAGES(id, function)                                                          \
-  {NVTX_CBID_##id##A, function<const char*>}, {NVTX_CBID_##id##W, function<const wchar_t*>}, {  \
-    NVTX_CBID_##id##Ex, function<const nvtxEventAttributes_t*>                                  \
-  }
+#define CUTRACE_MESSAGE(id, function, Message) {NVTX_CBID_##id, in_default_domain<function<Message>, Message>}
+#define CUTRACE_MESSAGES(id, function)                                                                       \
+  CUTRACE_MESSAGE(id##A, function, const char*), CUTRACE_MESSAGE(id##W, function, const wchar_t*),           \
+  CUTRACE_MESSAGE(id##Ex, function, const nvtxEventAttributes_t*)
 
 template <std::size_t N>
 bool fill(const NvtxExportTableCallbacks& exports, NvtxCallbackModule module, const Callback (&callbacks)[N]) {
@@ -268,11 +255,6 @@ bool fill(const NvtxExportTableCallbacks& exports, NvtxCallbackModule module, co
 }
 
 }  // namespace
-
-void set_resolver(Resolver r) {
-  resolve_stream.store(r.stream);
-  resolve_context.store(r.context);
-}
 
 void cutrace_mark(std::string_view text) {
   Ring* ring = ring_if_recording();
@@ -287,11 +269,11 @@ bool install(NvtxGetExportTableFunc_t get_export_table) {
   const auto* exports = static_cast<const NvtxExportTableCallbacks*>(get_export_table(NVTX_ETID_CALLBACKS));
   if (exports == nullptr || exports->struct_size < sizeof(NvtxExportTableCallbacks)) return false;
   const Callback core[] = {
-      CUTRACE_MESSAGES(CORE_Mark, mark),
-      CUTRACE_MESSAGES(CORE_RangeStart, range_start),
-      CUTRACE_MESSAGES(CORE_RangePush, range_push),
+      CUTRACE_MESSAGES(CORE_Mark, domain_mark),
+      CUTRACE_MESSAGES(CORE_RangeStart, domain_range_start),
+      CUTRACE_MESSAGES(CORE_RangePush, domain_range_push),
       {NVTX_CBID_CORE_RangeEnd, range_end},
-      {NVTX_CBID_CORE_RangePop, range_pop},
+      {NVTX_CBID_CORE_RangePop, in_default_domain<domain_range_pop>},
       CUTRACE_NAMES(CORE_NameCategory, name_category),
       CUTRACE_NAMES(CORE_NameOsThread, name_os_thread),
   };

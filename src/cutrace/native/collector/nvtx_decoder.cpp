@@ -11,6 +11,21 @@ using nvtx::EventHeader;
 using nvtx::EventType;
 using nvtx::Ring;
 
+template <typename Number>
+std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number, std::string_view (*text_of)(Number)) {
+  if (number == 0) return 0;
+  if (std::exchange(references_, capture_.references()) != capture_.references()) {
+    registered_.assign(registered_.size(), 0);
+    domains_.assign(domains_.size(), 0);
+  }
+  if (number >= ids.size()) {
+    if (text_of(number).empty()) return 0;  // not one of ours
+    ids.resize(number + std::size_t{1});
+  }
+  if (ids[number] == 0) ids[number] = capture_.string(text_of(number));
+  return ids[number];
+}
+
 NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started)
     : capture_(capture), names_(names), started_(started) {
   for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) ring->dropped.store(0);
@@ -22,14 +37,10 @@ void NvtxDecoder::drain() {
     const std::uint32_t state = ring->state.load(std::memory_order_acquire);
     if (state == Ring::kFree) continue;
     ring->drain([&](const std::uint8_t* bytes) { event(*ring, bytes); });
-    const auto it = threads_.find(ring);
     const std::uint64_t dropped = ring->dropped.exchange(0, std::memory_order_relaxed);
     capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
     if (state == Ring::kRetired) {  // the thread is gone and all it wrote has been read
-      if (it != threads_.end()) {
-        leave_open(it->second);
-        threads_.erase(it);
-      }
+      if (auto thread = threads_.extract(ring)) leave_open(thread.mapped());
       ring->state.store(Ring::kFree, std::memory_order_release);
     }
   }
@@ -44,15 +55,9 @@ void NvtxDecoder::finish() {
   drain();
   age_pending_ends();
   age_pending_ends();
-  for (auto& [ring, thread] : threads_) leave_open(thread);
+  for (auto& [ring, stacks] : threads_) leave_open(stacks);
   threads_.clear();
-  for (const auto& [id, range] : started_ranges_) leave_open(range);
-  started_ranges_.clear();
-}
-
-void NvtxDecoder::begin_file() {
-  registered_.assign(registered_.size(), 0);
-  domains_.assign(domains_.size(), 0);
+  while (!started_ranges_.empty()) write(started_ranges_.extract(started_ranges_.begin()).mapped(), 0, 0);
 }
 
 void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
@@ -84,7 +89,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      Open range{{}, header.domain, header.depth, {known, std::string(own)}};
+      Open range{{}, header.domain, header.depth, known, std::string(own)};
       rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
@@ -132,108 +137,64 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   }
 }
 
-void NvtxDecoder::push(Thread& thread, Open range) {
-  if (thread.stacks.size() <= range.domain) thread.stacks.resize(range.domain + std::size_t{1});
-  auto& stack = thread.stacks[range.domain];
+void NvtxDecoder::push(Stacks& stacks, Open range) {
+  if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
+  auto& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
   // Whatever is open at this level or deeper lost its pop to a full buffer.
-  while (by_level && !stack.empty() && stack.back().level >= range.level) {
-    leave_open(stack.back());
-    stack.pop_back();
-  }
+  while (by_level && !stack.empty() && stack.back().level >= range.level) close(stack);
   range.row.depth = static_cast<std::uint16_t>(by_level ? range.level : stack.size());
   stack.push_back(std::move(range));
 }
 
-void NvtxDecoder::pop(Thread& thread, const EventHeader& header) {
-  auto* stack = header.domain < thread.stacks.size() ? &thread.stacks[header.domain] : nullptr;
+void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
+  if (stacks.size() <= header.domain) stacks.resize(header.domain + std::size_t{1});
+  auto& stack = stacks[header.domain];
   const bool by_level = header.depth != nvtx::kNoDepth;
-  while (by_level && stack && !stack->empty() && stack->back().level > header.depth) {
-    leave_open(stack->back());
-    stack->pop_back();
-  }
-  if (!stack || stack->empty() || (by_level && stack->back().level != header.depth)) {
-    capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
-    return;
-  }
-  close(stack->back(), header.time, stack->back().row.thread);
-  stack->pop_back();
+  while (by_level && !stack.empty() && stack.back().level > header.depth) close(stack);
+  if (stack.empty() || (by_level && stack.back().level != header.depth))
+    return capture_.lose(rows::Loss::nvtx_unmatched_pop, 1, "NVTX pop");
+  close(stack, header.time);
 }
 
 void NvtxDecoder::start(Open range) {
-  const auto ended = pending_ends_.find(range.row.range_id);
-  if (ended == pending_ends_.end()) {
-    const std::uint64_t id = range.row.range_id;
-    started_ranges_.emplace(id, std::move(range));
-    return;
-  }
-  close(range, ended->second.time, ended->second.thread);
-  pending_ends_.erase(ended);
+  const std::uint64_t id = range.row.range_id;
+  if (const auto ended = pending_ends_.extract(id)) return write(range, ended.mapped().time, ended.mapped().thread);
+  started_ranges_.emplace(id, std::move(range));
 }
 
 void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread) {
-  const auto it = started_ranges_.find(id);
-  if (it == started_ranges_.end()) {
-    pending_ends_.emplace(id, End{time, thread, false});
-    return;
-  }
-  close(it->second, time, thread);
-  started_ranges_.erase(it);
+  if (const auto started = started_ranges_.extract(id)) return write(started.mapped(), time, thread);
+  pending_ends_.emplace(id, End{time, thread, round_});
 }
 
 void NvtxDecoder::age_pending_ends() {
-  std::uint64_t lost = 0;
-  for (auto it = pending_ends_.begin(); it != pending_ends_.end();) {
-    if (std::exchange(it->second.old, true)) {
-      ++lost;
-      it = pending_ends_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  ++round_;
+  const auto lost = std::erase_if(pending_ends_, [this](const auto& end) { return end.second.round + 2 <= round_; });
   capture_.lose(rows::Loss::nvtx_unmatched_pop, lost, "NVTX range end");
 }
 
-void NvtxDecoder::close(const Open& range, std::uint64_t end, std::uint32_t thread) {
+void NvtxDecoder::write(const Open& range, std::uint64_t end, std::uint32_t thread) {
   rows::NvtxRanges row = range.row;
   row.end = end;
   row.end_thread = thread;
-  write(range, row);
-}
-
-void NvtxDecoder::write(const Open& range, rows::NvtxRanges row) {
-  row.name = range.text.registered != 0 ? registered(range.text.registered) : capture_.string(range.text.own);
+  row.flags = end == 0 ? 1 : 0;
+  row.name = range.registered != 0 ? registered(range.registered) : capture_.string(range.own);
   row.domain = domain(range.domain);
   capture_.add(row);
+  if (end == 0) capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
 }
 
-void NvtxDecoder::leave_open(const Open& range) {
-  rows::NvtxRanges row = range.row;
-  row.flags = 1;
-  write(range, row);
-  capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
+// Out of the stack before what may throw: no range is written twice.
+void NvtxDecoder::close(std::vector<Open>& stack, std::uint64_t end) {
+  const Open range = std::move(stack.back());
+  stack.pop_back();
+  write(range, end, end != 0 ? range.row.thread : 0);
 }
 
-void NvtxDecoder::leave_open(Thread& thread) {
-  for (auto& stack : thread.stacks)
-    for (const Open& open : stack) leave_open(open);
-  thread.stacks.clear();
-}
-
-std::uint32_t NvtxDecoder::registered(std::uint32_t number) {
-  if (number >= registered_.size()) {
-    if (nvtx::registered_string(number).empty()) return 0;  // not one of ours
-    registered_.resize(number + std::size_t{1});
-  }
-  if (registered_[number] == 0) registered_[number] = capture_.string(nvtx::registered_string(number));
-  return registered_[number];
-}
-
-std::uint32_t NvtxDecoder::domain(std::uint16_t number) {
-  if (number == 0) return 0;
-  if (number >= domains_.size()) domains_.resize(number + std::size_t{1});
-  if (domains_[number] == 0) domains_[number] = capture_.string(nvtx::domain_name(number));
-  return domains_[number];
+void NvtxDecoder::leave_open(Stacks& stacks) {
+  for (auto& stack : stacks)
+    while (!stack.empty()) close(stack);
 }
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-#include "nvtx_ring.h"
+#include "nvtx.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -19,7 +19,6 @@
 namespace cutrace::nvtx {
 
 std::atomic<std::uint32_t> armed{0};
-std::atomic<Wake*> wake{nullptr};
 
 namespace {
 
@@ -85,25 +84,23 @@ struct Registry {
   std::size_t bytes = 0;
   std::uint64_t refused = 0;
 };
-Registry& the_registry = *new Registry;  // never destroyed: NVTX is called during exit too
-Registry& registry() { return the_registry; }
+Registry& registry = *new Registry;  // never destroyed: NVTX is called during exit too
 
 template <typename Number>
 Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {
-  Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  if (list.size() >= largest || r.bytes + text.size() > Registry::kLimitBytes) return ++r.refused, Number{0};
+  const std::lock_guard lock(registry.mutex);
   try {
+    if (list.size() >= largest || registry.bytes + text.size() > Registry::kLimitBytes) throw std::bad_alloc();
     list.emplace_back(text);
   } catch (const std::bad_alloc&) {
-    return ++r.refused, Number{0};
+    return ++registry.refused, Number{0};
   }
-  r.bytes += text.size() + sizeof(std::string);
+  registry.bytes += text.size() + sizeof(std::string);
   return static_cast<Number>(list.size());
 }
 
 std::string_view look_up(const std::deque<std::string>& list, std::size_t number) {
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(registry.mutex);
   return number >= 1 && number <= list.size() ? std::string_view(list[number - 1]) : std::string_view();
 }
 
@@ -136,9 +133,8 @@ std::uint32_t first_event() {
 
 }  // namespace
 
-void arm(Wake& writer, std::size_t ring_memory) {
+void arm(std::size_t ring_memory) {
   memory_limit.store(ring_memory);
-  wake.store(&writer);
   armed.store(recordings.fetch_add(1) + 1, std::memory_order_release);
 }
 void disarm() { armed.store(0); }
@@ -159,20 +155,20 @@ std::size_t ring_memory() { return memory_used.load(std::memory_order_relaxed); 
 std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
 
 std::uint32_t register_string(std::string_view text) {
-  return add<std::uint32_t>(registry().strings, text, 0xFFFFFFF0u);
+  return add<std::uint32_t>(registry.strings, text, 0xFFFFFFF0u);
 }
-std::uint16_t register_domain(std::string_view name) { return add<std::uint16_t>(registry().domains, name, 0xFFF0u); }
-std::string_view registered_string(std::uint32_t number) { return look_up(registry().strings, number); }
-std::string_view domain_name(std::uint16_t number) { return look_up(registry().domains, number); }
+std::uint16_t register_domain(std::string_view name) { return add<std::uint16_t>(registry.domains, name, 0xFFF0u); }
+std::string_view registered_string(std::uint32_t number) { return look_up(registry.strings, number); }
+std::string_view domain_name(std::uint16_t number) { return look_up(registry.domains, number); }
 std::uint64_t registrations_refused() {
-  const std::lock_guard lock(registry().mutex);
-  return registry().refused;
+  const std::lock_guard lock(registry.mutex);
+  return registry.refused;
 }
 
-void before_fork() { registry().mutex.lock(); }
-void after_fork_in_parent() { registry().mutex.unlock(); }
+void before_fork() { registry.mutex.lock(); }
+void after_fork_in_parent() { registry.mutex.unlock(); }
 void after_fork_in_child(void (*first_event)()) {
-  registry().mutex.unlock();
+  registry.mutex.unlock();
   on_first_event.store(first_event);
   armed.store(first_event != nullptr ? kForkedChild : 0);
   rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone

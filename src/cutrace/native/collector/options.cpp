@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "common/text.h"
+
 namespace cutrace {
 namespace {
 
@@ -57,14 +59,11 @@ bool set(std::string_view key, std::string_view value, Options& o) {
 bool parse_options(std::string_view text, Options& options, std::string& error) {
   options.text = text;
   while (!text.empty()) {
-    const auto end = text.find_first_of("\n;");
-    const std::string_view entry = trim(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    const std::string_view entry = trim(next_word(text, "\n;"));
     if (entry.empty()) continue;
-    const auto equals = entry.find('=');
-    const std::string_view key = trim(entry.substr(0, equals));
-    const std::string_view value = equals == std::string_view::npos ? std::string_view{} : trim(entry.substr(equals + 1));
-    if (equals == std::string_view::npos || !set(key, value, options)) {
+    std::string_view rest = entry;
+    const std::string_view key = trim(next_word(rest, "=")), value = trim(rest);
+    if (key.size() == entry.size() || !set(key, value, options)) {
       error = "the option '" + std::string(entry) + "' is not understood; see docs/collector.md for keys and values";
       return false;
     }

@@ -5,15 +5,88 @@
 // the limit a request is refused: CUPTI then drops records and counts them, and so does the capture.
 #pragma once
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 
-#include "index_stack.h"
-
 namespace cutrace {
+
+// A lock-free stack of small indexes: the free list of the pool and the queue of completed buffers.
+class IndexStack {
+ public:
+  static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
+
+  // Not thread-safe: before the first use only.
+  void reset(std::uint32_t capacity) {
+    next_ = std::make_unique<std::atomic<std::uint32_t>[]>(capacity);
+    head_.store(pack(kNone, 0));
+  }
+
+  void push(std::uint32_t index) {
+    std::uint64_t head = head_.load(std::memory_order_relaxed);
+    do {
+      next_[index].store(top(head), std::memory_order_relaxed);
+    } while (!head_.compare_exchange_weak(head, pack(index, tag(head) + 1), std::memory_order_release,
+                                          std::memory_order_relaxed));
+    size_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // The index pushed last, kNone when empty.
+  std::uint32_t pop() {
+    std::uint64_t head = head_.load(std::memory_order_acquire);
+    while (top(head) != kNone) {
+      // The tag makes the exchange fail when another thread popped and pushed this index in between.
+      const std::uint32_t below = next_[top(head)].load(std::memory_order_relaxed);
+      if (head_.compare_exchange_weak(head, pack(below, tag(head) + 1), std::memory_order_acquire,
+                                      std::memory_order_acquire)) {
+        size_.fetch_sub(1, std::memory_order_relaxed);
+        return top(head);
+      }
+    }
+    return kNone;
+  }
+
+  // Takes everything and calls visit(index) for each, oldest first.
+  template <typename Visit>
+  void take_all(Visit&& visit) {
+    std::uint64_t head = head_.load(std::memory_order_acquire);
+    while (!head_.compare_exchange_weak(head, pack(kNone, tag(head) + 1), std::memory_order_acquire,
+                                        std::memory_order_acquire)) {
+    }
+    std::uint32_t oldest = kNone;
+    for (std::uint32_t at = top(head); at != kNone;) {  // turn the chain round: a stack hands out the newest first
+      const std::uint32_t below = next_[at].load(std::memory_order_relaxed);
+      next_[at].store(oldest, std::memory_order_relaxed);
+      oldest = at;
+      at = below;
+    }
+    while (oldest != kNone) {
+      const std::uint32_t at = oldest;
+      oldest = next_[at].load(std::memory_order_relaxed);
+      size_.fetch_sub(1, std::memory_order_relaxed);
+      visit(at);  // may push `at` on another stack, or on this one
+    }
+  }
+
+  bool empty() const { return top(head_.load(std::memory_order_acquire)) == kNone; }
+  // Approximate while other threads push and pop.
+  std::uint32_t size() const { return size_.load(std::memory_order_relaxed); }
+
+ private:
+  static std::uint64_t pack(std::uint32_t index, std::uint32_t tag) { return (std::uint64_t{tag} << 32) | index; }
+  static std::uint32_t top(std::uint64_t head) { return static_cast<std::uint32_t>(head); }
+  static std::uint32_t tag(std::uint64_t head) { return static_cast<std::uint32_t>(head >> 32); }
+
+  std::unique_ptr<std::atomic<std::uint32_t>[]> next_;
+  std::atomic<std::uint64_t> head_{pack(kNone, 0)};
+  std::atomic<std::uint32_t> size_{0};
+};
 
 class BufferPool {
  public:
@@ -21,12 +94,41 @@ class BufferPool {
 
   // Reserves address space for `limit` bytes. Once a process: later calls may only lower or restore the limit,
   // because CUPTI may still hold buffers of an earlier recording. False when the system refuses.
-  bool open(std::size_t buffer_size, std::size_t limit);
+  bool open(std::size_t buffer_size, std::size_t limit) {
+    if (base_ == nullptr) {
+      const auto count = static_cast<std::uint32_t>(std::clamp<std::size_t>(limit / buffer_size, 2, 1u << 20));
+      void* memory = mmap(nullptr, count * buffer_size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (memory == MAP_FAILED) return false;
+      base_ = static_cast<std::uint8_t*>(memory);
+      buffer_size_ = buffer_size;
+      capacity_ = count;
+      valid_ = std::make_unique<std::atomic<std::size_t>[]>(count);
+      free_.reset(count);
+      completed_.reset(count);
+    }
+    limit_.store(static_cast<std::uint32_t>(std::clamp<std::size_t>(limit / buffer_size_, 2, capacity_)));
+    return true;
+  }
 
   // Launching threads. Null at the memory limit or while closed.
-  std::uint8_t* request();
+  std::uint8_t* request() {
+    if (!open_.load(std::memory_order_acquire)) return nullptr;
+    std::uint32_t index = free_.pop();
+    if (index == IndexStack::kNone) index = fresh();
+    (index == IndexStack::kNone ? refused_ : requested_).fetch_add(1, std::memory_order_relaxed);
+    return index == IndexStack::kNone ? nullptr : address(index);
+  }
   // Launching threads, CUPTI's worker, the flusher: hands a buffer back with `valid` bytes of records.
-  void complete(std::uint8_t* buffer, std::size_t valid);
+  void complete(std::uint8_t* buffer, std::size_t valid) {
+    if (buffer == nullptr || buffer < base_) return;
+    const std::size_t offset = static_cast<std::size_t>(buffer - base_);
+    if (offset % buffer_size_ != 0 || offset / buffer_size_ >= capacity_) return;
+    const auto index = static_cast<std::uint32_t>(offset / buffer_size_);
+    valid_[index].store(std::min(valid, buffer_size_), std::memory_order_relaxed);
+    returned_.fetch_add(1, std::memory_order_relaxed);
+    completed_.push(index);
+  }
 
   // Writer thread: visit(buffer, valid bytes) for each completed buffer in order, then its reuse. When a visit throws, the
   // buffers after it are not visited; they can be used again all the same.
@@ -42,7 +144,8 @@ class BufferPool {
       } catch (...) {
         failure = std::current_exception();
       }
-      recycle(index, valid);
+      if (zeroing_ && valid != 0) std::memset(address(index), 0, buffer_size_);
+      free_.push(index);
     });
     if (failure) std::rethrow_exception(failure);
     return count;
@@ -53,7 +156,14 @@ class BufferPool {
   }
 
   // Helper thread: touches pages until `spare` buffers wait to be handed out.
-  void prepare(std::uint32_t spare);
+  void prepare(std::uint32_t spare) {
+    for (std::uint32_t have = free_.size(); have < spare; ++have) {
+      const std::uint32_t index = fresh();
+      if (index == IndexStack::kNone) return;
+      std::memset(address(index), 0, buffer_size_);
+      free_.push(index);
+    }
+  }
 
   void set_open(bool open) { open_.store(open, std::memory_order_release); }
   // Buffers that CUPTI holds now.
@@ -75,8 +185,12 @@ class BufferPool {
 
  private:
   std::uint8_t* address(std::uint32_t index) const { return base_ + std::size_t{index} * buffer_size_; }
-  std::uint32_t fresh();
-  void recycle(std::uint32_t index, std::size_t valid);
+  std::uint32_t fresh() {
+    std::uint32_t n = touched_.load(std::memory_order_relaxed);
+    while (n < limit_.load(std::memory_order_relaxed))
+      if (touched_.compare_exchange_weak(n, n + 1, std::memory_order_acq_rel)) return n;
+    return IndexStack::kNone;
+  }
 
   std::uint8_t* base_ = nullptr;
   std::size_t buffer_size_ = 0;

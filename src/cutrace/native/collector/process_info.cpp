@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
 
@@ -48,11 +50,7 @@ std::string name_of_thread(std::uint32_t thread) {
 std::vector<std::string> command_line() {
   std::vector<std::string> arguments;
   const std::string text = read_file("/proc/self/cmdline");
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = text.find('\0', at);
-    arguments.push_back(text.substr(at, end - at));
-    at = end == std::string::npos ? text.size() : end + 1;
-  }
+  for (std::string_view rest = text; !rest.empty();) arguments.emplace_back(next_word(rest, std::string_view("\0", 1)));
   return arguments;
 }
 
@@ -102,13 +100,10 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
 std::string release_of(std::string_view version) {
   // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (...)": the first word that is
   // digits and dots. "x86_64" is not, nor is the "NVRM" line of a driver that words it otherwise.
-  version = version.substr(0, version.find('\n'));
-  while (!version.empty()) {
-    const std::size_t end = std::min(version.find(' '), version.size());
-    const std::string_view word = version.substr(0, end);
-    if (word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos) return std::string(word);
-    version.remove_prefix(std::min(end + 1, version.size()));
-  }
+  for (std::string_view line = next_word(version, "\n"); !line.empty();)
+    if (const std::string_view word = next_word(line, " ");
+        word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos)
+      return std::string(word);
   return {};
 }
 
@@ -134,6 +129,20 @@ JsonObject process_identity(const Options& options, std::uint64_t started) {
   json.raw("options", given.str());
   json.raw("tables", rows::kTablesJson);
   return json;
+}
+
+void Notes::add(std::string_view sentence) noexcept {
+  std::fprintf(stderr, "cutrace: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
+  add_quietly(sentence);
+}
+void Notes::put(std::string number, std::string_view rest) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    if (!number.empty()) std::erase_if(sentences_, [&](const std::string& other) { return other.ends_with(rest); });
+    sentences_.push_back(std::move(number.append(rest)));
+    pending_.texts("notes", sentences_);
+  } catch (const std::exception&) {
+  }
 }
 
 ThreadNames::ThreadNames(Capture& capture) : capture_(capture) {
@@ -229,10 +238,8 @@ std::vector<std::string> likely_cupti_holders() {
   std::vector<std::string> found;
   if (another_collector_is_loaded()) found.emplace_back("another copy of cutrace's collector");
   for (const Tool& tool : kTools) {
-    if (maps.find(tool.library) == std::string::npos) continue;
-    bool listed = false;
-    for (const std::string& name : found) listed = listed || name == tool.name;
-    if (!listed) found.emplace_back(tool.name);
+    const bool listed = std::ranges::find(found, tool.name) != found.end();
+    if (!listed && maps.find(tool.library) != std::string::npos) found.emplace_back(tool.name);
   }
   return found;
 }

@@ -1,8 +1,9 @@
-// What a capture says about its process: the JSON of process blocks, and the names of threads.
+// What a capture says about its process: the JSON of process blocks, notes, and the names of threads.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "capture.h"
+#include "driver.h"
 #include "options.h"
 
 namespace cutrace {
@@ -31,6 +33,52 @@ class JsonObject {
 
 // What the first process block says: identity, options, layouts.
 JsonObject process_identity(const Options& options, std::uint64_t started);
+
+// What later process blocks say: sentences about what is missing, facts found on the way. Any thread adds; the writer takes
+// what is new and writes it. A sentence that there is no memory for is left out.
+class Notes {
+ public:
+  void add(std::string_view sentence) noexcept;  // on stderr too
+  void add_quietly(std::string_view sentence) noexcept { put({}, sentence); }
+  // A sentence that begins with a number, in place of the one with an earlier number.
+  void count(std::uint64_t number, std::string_view rest) { put(std::to_string(number), rest); }
+  // Members for the next process block.
+  void set(const JsonObject& members) {
+    const std::lock_guard lock(mutex_);
+    pending_.merge(members);
+  }
+  // What the driver says of its devices.
+  void set_devices(std::vector<DeviceFacts> devices) {
+    const std::lock_guard lock(mutex_);
+    devices_ = std::move(devices);
+  }
+  std::vector<DeviceFacts> devices() const {
+    const std::lock_guard lock(mutex_);
+    return devices_;
+  }
+  std::vector<std::string> sentences() const {
+    const std::lock_guard lock(mutex_);
+    return sentences_;
+  }
+  // The same, for the last time; needs no memory.
+  std::vector<std::string> take_sentences() {
+    const std::lock_guard lock(mutex_);
+    return std::move(sentences_);
+  }
+  // What has been added since the last call.
+  JsonObject take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(pending_, {});
+  }
+
+ private:
+  void put(std::string number, std::string_view rest) noexcept;
+
+  mutable std::mutex mutex_;
+  std::vector<std::string> sentences_;
+  JsonObject pending_;
+  std::vector<DeviceFacts> devices_;
+};
 
 // Names of the threads that records come from. One recording has one, for its writer.
 class ThreadNames {

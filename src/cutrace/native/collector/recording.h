@@ -1,13 +1,10 @@
-// One recording of this process: its state, its queue of requests, and the two threads that carry them out.
+// One recording of this process: its state, its requests, and the two threads that carry them out.
 //
 // A request goes one way: caller ─▶ flusher ─▶ writer ─▶ answer. The flusher makes the calls that can wait inside CUPTI or
 // the driver (flush, synchronise, disable), the writer those that can wait for a disk. No lock is held across either, and
 // every wait of a caller is bounded by the options' patience, so neither a stuck driver nor a stuck disk stops the program.
 #pragma once
 
-#include <pthread.h>
-
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -15,49 +12,39 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "cupti_source.h"
 #include "dump.h"
-#include "notes.h"
 #include "options.h"
-#include "wake.h"
+#include "process_info.h"
 #include "writer.h"
 
 namespace cutrace {
 
+// stop() makes a recording `stopping`, the writer makes it `ended` when its file is complete, and both are final.
+//
+//   recording ─▶ stopping ─▶ ended
+//       └──────────┴───────▶ failed
+//
+// It fails when a thread could not be started, when the flusher or the writer gets no memory, and when one of them does not
+// answer stop() in time. A failed recording collects no more, its file has no end, which readers count as a loss, and a note
+// says why.
 enum class State : std::uint8_t { recording, stopping, ended, failed };
-enum class Part : std::uint8_t { caller, flusher, writer };
 
-// All that can happen to a recording. `ended` and `failed` are final. A failed recording collects no more, its file has no
-// end, which readers count as a loss, and a note says why.
-struct Transition {
-  State from;
-  State to;
-  Part by;
-};
-inline constexpr std::array kTransitions = {
-    Transition{State::recording, State::stopping, Part::caller},  // stop()
-    Transition{State::stopping, State::ended, Part::writer},      // the file is complete
-    Transition{State::stopping, State::failed, Part::caller},     // the flusher or the writer did not answer in time
-    Transition{State::recording, State::failed, Part::caller},    // a thread could not be started
-    Transition{State::recording, State::failed, Part::flusher},   // an exception: there is no memory
-    Transition{State::stopping, State::failed, Part::flusher},
-    Transition{State::recording, State::failed, Part::writer},
-    Transition{State::stopping, State::failed, Part::writer},
-};
-
-class Recording {
+class Recording : public std::enable_shared_from_this<Recording> {
  public:
   explicit Recording(const Options& options);
 
-  // Creates the file and starts the threads, each of which holds a share of `self`. False and a sentence in `error` on
+  // Creates the file and starts the threads, each of which holds a share of this object. False and a sentence in `error` on
   // failure.
-  static bool start(const std::shared_ptr<Recording>& self, std::string& error);
+  bool start(std::string& error);
 
   // Begins to record GPU activity; does nothing when that has been tried already. `before_cuda`: inside cuInit().
   void attach_cupti(bool before_cuda);
-  void note_nvtx() { notes_.members([](JsonObject& json) { json.raw("nvtx", "true"); }); }
+  void note_nvtx();
   // In the parent, after fork: CUDA does not work in a child of a process that uses it.
   void count_fork() {
     if (source_.active()) forks_.fetch_add(1);
@@ -73,68 +60,65 @@ class Recording {
   Outcome cut(const std::string& path, std::string& error);
   // Writes what a recording that keeps only its newest rows holds now, as a capture at `path`.
   Outcome dump(const std::string& path, std::string& error);
-  // Ends the recording. False and a sentence in `error` when it did not end in order.
-  bool stop(bool at_exit, std::string& error);
+  // Ends the recording. Returns why it did not end in order, "" when it did. Called once; needs no memory.
+  std::string_view stop(bool at_exit);
 
   bool uses_cupti() const { return writer_.uses_cupti(); }
   bool running() const { return state_.load() == State::recording; }
   // Its writer still reads NVTX events and CUPTI's buffers, so there must be no other.
   bool writes() const { return !writer_left_.load(); }
   const Counters& counters() const { return writer_.counters(); }
-  std::vector<std::string> notes() const { return notes_.sentences(); }
-  // Once stopped; needs no memory.
-  std::vector<std::string> take_notes() { return notes_.take_sentences(); }
+  Notes& notes() { return notes_; }
   // After fork, in the child: closes the files and keeps the rest for good, since its locks may be held by threads that are
   // gone. Returns the options for a recording of the child's NVTX events, null for none.
   static const char* forget(std::shared_ptr<Recording> recording);
 
  private:
   struct Request {
-    enum class Kind : std::uint8_t { flush, synchronize, cut, dump, stop } kind;
+    enum class Kind : std::uint8_t { flush, synchronize, cut, dump } kind;
     explicit Request(Kind k) : kind(k) {}
-    enum class Stage : std::uint8_t { asked, flushed, begun, answered, withdrawn } stage = Stage::asked;
+    // The flusher has it while `flushing`, the writer from `written` on.
+    enum class Stage : std::uint8_t { asked, flushing, flushed, written, begun, answered } stage = Stage::asked;
     std::string path;         // of a cut
     void* context = nullptr;  // the caller's, to wait for
-    bool at_exit = false;
     Outcome outcome = Outcome::failed;
     std::string error;
     std::vector<OpenFile> files;  // of a dump
   };
-  using Requests = std::list<std::shared_ptr<Request>>;
+  using Stage = Request::Stage;
+  using Shared = std::shared_ptr<Request>;
 
-  template <void (Recording::*Loop)(), Part part>
-  static void* thread_main(void* self);
-  bool start_threads(const std::shared_ptr<Recording>& self, std::string& error);
-  // Under mutex_. False when kTransitions has no such way; `why` says what failed.
-  bool enter(State to, Part part, const char* why = "");
-  // Of a thread that caught an exception.
-  void fail(Part part) noexcept;
-  void take_signal();
+  bool start_threads(std::string& error);
+  // Under mutex_. False when `to` cannot follow the present state; `why` says what failed.
+  bool enter(State to, std::string_view why = {});
+  // After an exception.
+  void fail() noexcept;
 
-  // Callers.
-  // `what` ends the sentence "the recording could not be ...".
-  Outcome ask(const std::shared_ptr<Request>& request, const std::string& what, std::string& error);
+  // Waits for the answer. `what` ends the sentence "the recording could not be ...".
+  Outcome ask(const Shared& request, const std::string& what, std::string& error, Stage stage = Stage::asked);
+  // Under mutex_: requests at stage `from` go on to `to`. Whether there were any.
+  bool advance(Stage from, Stage to);
+  // The first request at stage `from`, which goes on to `to`; null for none. Either those to synchronize or the others.
+  Shared next(Stage from, Stage to, bool synchronize);
+  void answer(Request& request, Outcome outcome);
 
+  void run_flusher();
   void flush_loop();
-  bool wait_for_requests(std::uint64_t until);
-  Request* synchronize_in_turn();
+  State wait_for_requests(std::uint64_t until);
   void gather_device_facts();
   void dump_on_signal();
-  void detach(const Request* stop);
+  void detach(bool in_order);
 
+  void run_writer();
   void write_loop();
-  void end();
   void carry_out(Request& request);
-  void answer(Request& request, Outcome outcome);
-  void refuse_requests();  // under mutex_
-  void note_forks();
 
   const Options options_;
   CuptiSource& source_ = CuptiSource::instance();
   Notes notes_;
   Writer writer_;
-  std::string end_error_;      // why the file could not be completed; the writer's until it has left
-  bool dump_wanted_ = false;   // flusher only: the signal came
+  std::string end_error_;     // why the file could not be completed; the writer's until it has left
+  bool dump_wanted_ = false;  // flusher only: the signal came
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
 
@@ -142,21 +126,17 @@ class Recording {
   std::condition_variable changed_;  // callers wait for answers, stop() for the threads, the flusher for attach_cupti()
   std::atomic<State> state_{State::recording};  // changed under mutex_
   enum class Attach : std::uint8_t { none, trying, tried } attach_ = Attach::none;
-  bool tick_ = false;                        // a periodic flush is over
-  const char* failure_ = "";                 // why it failed
-  Requests asked_;                           // by callers
-  Requests flushing_;                        // the flusher's
-  Requests flushed_;                         // handed to the writer
-  Requests writing_;                         // the writer's
-  const std::shared_ptr<Request> stop_request_ = std::make_shared<Request>(Request::Kind::stop);
-  Requests stop_{stop_request_};             // made in advance: stopping needs no memory
+  bool tick_ = false;         // a periodic flush is over
+  std::string_view failure_;  // why it failed
+  bool at_exit_ = false;      // of stop(), as the context to wait for
+  void* context_ = nullptr;
+  std::list<Shared> requests_;
   std::atomic<std::uint32_t> flusher_id_{0};
+  bool flusher_left_ = false;  // having let go of CUPTI
   std::atomic<bool> writer_left_{false};
-  bool flusher_left_ = false;
-  bool joined_ = false;
   std::shared_ptr<Recording> itself_;  // in a forked child
-  pthread_t writer_thread_{};
-  pthread_t flusher_thread_{};
+  std::thread writer_thread_;
+  std::thread flusher_thread_;
 };
 
 }  // namespace cutrace

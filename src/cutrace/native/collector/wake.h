@@ -41,4 +41,8 @@ class Wake {
   static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 };
 
+// One each for all recordings: a late callback of CUPTI or NVTX, or a late signal, may come when its recording is gone.
+inline constinit Wake writer_wake;
+inline constinit Wake flusher_wake;
+
 }  // namespace cutrace

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "clock.h"
-#include "nvtx_ring.h"
+#include "nvtx.h"
 
 namespace cutrace {
 namespace {
@@ -44,7 +44,6 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       capture_(options.max_memory / 8),
       activity_(source.library(), capture_, thread_names_, first_recording(started_), started_),
       nvtx_(capture_, thread_names_, started_),
-      rotation_(options),
       process_(process_identity(options, started_)),
       file_began_(started_),
       refused_buffers_(source.pool().refused()) {}
@@ -60,9 +59,13 @@ bool Writer::open(std::string& error) {
             "); choose a place with room";
     return false;
   }
-  capture_.add(clock_snapshot());
-  next_clock_ = started_ + kSecond;
+  write_clocks(started_);
   return true;
+}
+
+void Writer::write_clocks(std::uint64_t now) {
+  capture_.add(clock_snapshot());
+  next_clock_ = now + kSecond;
 }
 
 void Writer::drain() {
@@ -71,7 +74,7 @@ void Writer::drain() {
   BufferPool& pool = source_.pool();
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
     activity_.decode(buffer, valid);
-    if (options_.keeps_newest() && rotation_.full(capture_.file().size())) keep_newest();
+    if (options_.keeps_newest() && file_is_full()) keep_newest();
   };
   if (const std::size_t count = pool.drain(decode); count != 0) {
     count_dropped();
@@ -91,10 +94,7 @@ void Writer::count_dropped() {
 
 void Writer::write_out() {
   const std::uint64_t now = now_ns();
-  if (now >= next_clock_) {
-    capture_.add(clock_snapshot());
-    next_clock_ = now + kSecond;
-  }
+  if (now >= next_clock_) write_clocks(now);
   if (now >= next_names_) {
     thread_names_.refresh();
     next_names_ = now + kNameInterval;
@@ -213,13 +213,11 @@ std::optional<Capture::Contents> Writer::split(const std::string& path, std::str
   std::optional<Capture::Contents> contents;
   if (file.move_to(path, error)) {
     write_end();
-    file.switch_to_next(error);
-    nvtx_.begin_file();
-    process_missing_ = !capture_.process(process_.str(), true);
+    // In this order, since each step may throw: no row in the new file refers to texts in the old one.
     contents = capture_.begin_file();
-    capture_.add(clock_snapshot());
-    file_began_ = now_ns();
-    next_clock_ = file_began_ + kSecond;
+    file.switch_to_next(error);
+    process_missing_ = !capture_.process(process_.str(), true);
+    write_clocks(file_began_ = now_ns());
   }
   publish_counters();
   return contents;
@@ -231,29 +229,34 @@ Outcome Writer::cut(const std::string& path, std::string& error) {
   return split(path, error).has_value() && error.empty() ? Outcome::done : Outcome::failed;
 }
 
+// Leaves the file: 12-ab.bin becomes 12-ab-000001.bin, which sorts before it.
 bool Writer::rotate_out(std::string& error) {
   BlockFile& file = capture_.file();
   const std::uint64_t before = file.bytes() - file.size();
-  Segment segment;
-  segment.path = rotation_.next_path(file.path());
-  auto contents = split(segment.path, error);
+  std::string path = numbered_path(file.path(), ++segments_, 6);
+  auto contents = split(path, error);
   if (!contents) return false;
-  segment.end = now_ns();
-  segment.bytes = file.bytes() - file.size() - before;
-  segment.contents = std::move(*contents);
-  rotation_.add(std::move(segment));
+  kept_.push_back({std::move(path), now_ns(), file.bytes() - file.size() - before, std::move(*contents)});
+  kept_bytes_ += kept_.back().bytes;
   return true;
 }
 
+// Leaves the file when it is full or old enough, and deletes those that are no longer wanted: older than last_ms, or more than
+// there is room for beside the file that is being written.
 void Writer::keep_newest() {
-  const std::uint64_t now = now_ns();
-  const bool due = rotation_.full(capture_.file().size()) || (capture_.events() != 0 && rotation_.old(file_began_, now));
+  const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
+  const bool old = window != 0 && now - file_began_ >= window / kParts && capture_.events() != 0;
   std::string error;
-  if (due && now >= next_rotation_ && !rotate_out(error)) {
+  if ((old || file_is_full()) && now >= next_rotation_ && !rotate_out(error)) {
     if (next_rotation_ == 0) notes_.add("older rows cannot be deleted: " + error);
     next_rotation_ = now + kSecond;
   }
-  const std::vector<Segment> gone = rotation_.take_oldest(now);
+  std::vector<Segment> gone;
+  while (!kept_.empty() && ((window != 0 && kept_.front().end + window < now) || (room != 0 && kept_bytes_ > room - room / kParts))) {
+    kept_bytes_ -= kept_.front().bytes;
+    gone.push_back(std::move(kept_.front()));
+    kept_.pop_front();
+  }
   if (gone.empty()) return;
   for (const Segment& segment : gone) capture_.let_go(segment.contents);
   // What is lost is on the disk before it is lost.
@@ -263,11 +266,11 @@ void Writer::keep_newest() {
 
 Outcome Writer::open_kept(std::vector<OpenFile>& files, std::string& error) {
   count_dropped();
-  if (capture_.events() == 0 && rotation_.kept().empty()) return Outcome::nothing;
+  if (capture_.events() == 0 && kept_.empty()) return Outcome::nothing;
   const bool rotated = rotate_out(error);
   keep_newest();
   if (!rotated) return Outcome::failed;
-  for (const Segment& segment : rotation_.kept()) files.emplace_back(segment.path);
+  for (const Segment& segment : kept_) files.emplace_back(segment.path);
   return Outcome::done;
 }
 

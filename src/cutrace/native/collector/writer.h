@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,10 +15,9 @@
 #include "capture.h"
 #include "cupti_source.h"
 #include "dump.h"
-#include "notes.h"
 #include "nvtx_decoder.h"
 #include "options.h"
-#include "rotation.h"
+#include "process_info.h"
 
 namespace cutrace {
 
@@ -58,6 +58,16 @@ class Writer {
   std::string finish(bool in_order);
 
  private:
+  // A file that a recording of only the newest rows has left and keeps.
+  struct Segment {
+    std::string path;
+    std::uint64_t end = 0;  // when the recording left it
+    std::uint64_t bytes = 0;
+    Capture::Contents contents;
+  };
+  // So much more than was asked for may be kept, or less of the room be used.
+  static constexpr std::uint64_t kParts = 8;
+
   void count_dropped();
   std::vector<Refusal> note_refusals();
   void note_disk_error();
@@ -65,8 +75,10 @@ class Writer {
   void write_devices(bool without_facts);
   void write_process();
   void write_end();
+  void write_clocks(std::uint64_t now);
   void complete_file();
   std::optional<Capture::Contents> split(const std::string& path, std::string& error);
+  bool file_is_full() const { return options_.max_size != 0 && capture_.file().size() >= options_.max_size / kParts; }
   bool rotate_out(std::string& error);
   void keep_newest();
   void publish_counters();
@@ -81,7 +93,9 @@ class Writer {
   ThreadNames thread_names_{capture_};
   ActivityDecoder activity_;
   NvtxDecoder nvtx_;
-  Rotation rotation_;
+  std::deque<Segment> kept_;
+  std::uint64_t kept_bytes_ = 0;
+  unsigned segments_ = 0;              // so far
   JsonObject process_;                 // all that process blocks have said
   bool process_missing_ = false;       // the disk had no room for a process block: the next one says it all again
   std::uint64_t next_names_ = 0;

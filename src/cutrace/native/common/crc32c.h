@@ -75,13 +75,13 @@ inline const bool fast = has_hardware();
 
 }  // namespace crc_detail
 
-inline std::uint32_t crc32c(const void* data, std::size_t size) {
+// `before`: of the bytes in front of these.
+inline std::uint32_t crc32c(const void* data, std::size_t size, std::uint32_t before = 0) {
   const auto* p = static_cast<const unsigned char*>(data);
-  std::uint32_t crc = 0xFFFFFFFFu;
 #if defined(CUTRACE_CRC_HARDWARE)
-  if (crc_detail::fast) return ~crc_detail::hardware(crc, p, size);
+  if (crc_detail::fast) return ~crc_detail::hardware(~before, p, size);
 #endif
-  return ~crc_detail::portable(crc, p, size);
+  return ~crc_detail::portable(~before, p, size);
 }
 #undef CUTRACE_CRC_HARDWARE
 

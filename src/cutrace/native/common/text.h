@@ -1,12 +1,21 @@
-// UTF-8 and JSON strings.
+// Words, UTF-8 and JSON strings.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace cutrace {
+
+// What comes before the first of `separators`, which are taken out of `text` with it.
+inline std::string_view next_word(std::string_view& text, std::string_view separators) {
+  const std::size_t end = std::min(text.find_first_of(separators), text.size());
+  const std::string_view word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
 
 // Bytes of the UTF-8 sequence that `text` starts with, 0 when it starts with none. `text` is not empty.
 inline std::size_t utf8_length(std::string_view text) {
