@@ -148,7 +148,7 @@ def stats(
 
     with opened(source) as trace:
         found = [
-            Report(t.name, t.title, t.columns, listing(trace, t.name) if t.listing else list(t.rows), t.listing)
+            Report(**vars(t) | {"rows": listing(trace, t.name) if t.listing else list(t.rows)})
             for t in reports.tables(trace, wanted, options)
         ]
     if sort is not None:

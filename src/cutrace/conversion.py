@@ -19,6 +19,7 @@ def convert(
     source: StrPath | Sequence[StrPath],
     destination: StrPath,
     *,
+    format: str | None = None,
     compress: Compression = None,
     start: int | None = None,
     end: int | None = None,
@@ -28,7 +29,8 @@ def convert(
     capture: bool | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Convert one trace, or several into one, to the format that ``destination`` ends with.
+    """Convert one trace, or several into one, to the format that ``destination`` ends with, or that ``format`` names
+    (``"perfetto"``, ``"chrome"``, ...).
 
     The sources are captures or files that :func:`cutrace.load` reads. ``.pftrace`` is for ui.perfetto.dev; with ``.gz``
     behind it the whole file is compressed, ``compress`` packs groups of packets; docs/cli.md lists the other formats.
@@ -42,8 +44,10 @@ def convert(
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
     """
-    check_destination(Path(destination), listed(source))
-    request = Request(compress=compress, derived=derived, table=table, capture=capture, progress=progress)
+    check_destination(Path(destination), listed(source), format)
+    request = Request(
+        format=format, compress=compress, derived=derived, table=table, capture=capture, progress=progress
+    )
     with opened(source, redacted=redact, select=lambda trace: window(trace, start, end)) as trace:
         write(trace, destination, request)
 
@@ -51,18 +55,18 @@ def convert(
 def write(trace: Trace, destination: StrPath, request: Request | None = None) -> None:
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
-    check_destination(destination)
-    exporter = plugins.exporter(destination)
+    check_destination(destination, format=request.format)
+    exporter = plugins.exporter(destination, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
     with replacing(destination) as temporary:
         exporter(trace, temporary, request)
 
 
-def check_destination(destination: Path, sources: Sequence[StrPath] = ()) -> None:
+def check_destination(destination: Path, sources: Sequence[StrPath] = (), format: str | None = None) -> None:
     """Raise :class:`CutraceError` when no trace can be written there, or one of the sources is there, before any work
     is done for it."""
-    check_output(destination, folder=plugins.exporter(destination).folder)
+    check_output(destination, folder=plugins.exporter(destination, format).folder)
     for source in map(Path, sources):
         if source.exists() and destination.exists() and source.samefile(destination):
             raise CutraceError(f"{destination} is the capture itself: choose another name")

@@ -82,11 +82,12 @@ def merge(
         raise CutraceError("there is nothing to merge: name two files or more")
     if names and len(names) != len(paths):
         raise CutraceError(f"{len(names)} names for {len(paths)} files: give each file one")
-    ending = destination.suffix.lower()
+    format = request.format if request else None
+    ending = "" if format else destination.suffix.lower()
     if ending == _ARCHIVE:
         check_output(destination)
     else:
-        check_destination(destination, paths)
+        check_destination(destination, paths, format)
     with scratch() as folder, _joined(paths, folder / "joined.bin") as joined:
         ranks = _ranks(joined, names, number)
         changes = _Changes(joined.trace, ranks, joined.rank_of)

@@ -93,7 +93,7 @@ def cut(
     written; nothing is then left at the destination.
     """
     destination = Path(destination)
-    check_destination(destination, listed(source))
+    check_destination(destination, listed(source), request.format if request else None)
     with opened(source) as trace:
         selection, told = resolve(trace, conditions)
         notes = (f"cut out of a longer recording: {'; '.join(told)}",) if told else ()

@@ -8,10 +8,12 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cutrace.cli import VERBS, main
-from support import cutrace, small_capture
+from cutrace.runbin import Writer
+from support import cutrace, rows, small_capture
 
 
 def test_help_names_every_verb_with_its_line():
@@ -39,12 +41,26 @@ def test_every_verb_has_help(verb):
 def test_the_version_is_that_of_the_package():
     from importlib.metadata import version
 
-    assert cutrace("--version").stdout == f"cutrace {version('cutrace')}\n"
+    for option in ("--version", "-V"):
+        assert cutrace(option).stdout == f"cutrace {version('cutrace')}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["golden"], ["report"]])
+def test_a_command_with_verbs_shows_its_help_where_none_is_given(arguments):
+    done = cutrace(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == cutrace(*arguments, "--help").stdout
 
 
 BAD = {
-    "no verb": ([], "Missing command. See `cutrace --help`."),
-    "no such verb": (["fly"], "No such command 'fly'"),
+    "no such verb": (["fly"], "No such command 'fly'. See `cutrace --help`."),
+    "a verb misspelt": (["recrod"], "No such command 'recrod': did you mean record?"),
+    "a verb of a verb misspelt": (["golden", "chekc"], "did you mean check?"),
+    "a report misspelt": (
+        ["stats", "--report", "cuda_gpu_kernsum", "{tmp}/good.bin"],
+        "did you mean cuda_gpu_kern_sum or",
+    ),
+    "an ending misspelt": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftarce"], "did you mean .pftrace"),
     "no command": (["record"], "Missing argument"),
     "unknown option": (["info", "--wrong"], "No such option"),
     "unknown command": (["record", "-o", "{tmp}/r.bin", "--", "no-such-command"], "command not found: no-such-command"),
@@ -68,7 +84,10 @@ BAD = {
     "unwritable": (["convert", "{tmp}/good.bin", "-o", "{tmp}/absent/x.pftrace"], "does not exist"),
     "onto a folder": (["convert", "{tmp}/good.bin", "-o", "{tmp}/folder.pftrace"], "not a file"),
     "bad time": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftrace", "--start", "soon"], "1.5s"),
-    "empty span": (["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftrace", "--start", "2s", "--end", "1s"], "not after"),
+    "empty span": (
+        ["convert", "{tmp}/good.bin", "-o", "{tmp}/x.pftrace", "--start", "2s", "--end", "1s"],
+        "after the start",
+    ),
 }
 
 
@@ -101,3 +120,66 @@ def test_a_reader_that_went_away_is_no_error(tmp_path):
     program.stdout.close()
     assert program.stderr.read() == b""
     assert program.wait(timeout=60) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        ("MemoryError()", "there is not enough memory"),
+        ("ImportError('libblas.so: failed to map segment from shared object')", "there is not enough memory"),
+        ("OSError(28, 'No space left on device')", "Set TMPDIR to a folder with room."),
+        ("OSError(28, 'No space left on device', '/a/file')", "No space left on device: /a/file"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(tmp_path, capsys, monkeypatch, error, sentence):
+    def fail(path):
+        raise eval(error)
+
+    monkeypatch.setattr("cutrace.loading.load_capture", lambda *_: fail(_))
+    with pytest.raises(SystemExit) as end:
+        main(["info", str(small_capture(tmp_path / "a.bin"))])
+    assert end.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("cutrace: ")
+    assert sentence in message
+    assert message.count("\n") == 1
+
+
+def test_little_memory_is_one_sentence_and_status_2(tmp_path):
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        start = np.arange(1, 1_000_000)
+        writer.rows("nvtx_ranges", rows("nvtx_ranges", len(start), start=start, end=start + 5))
+    program = (
+        "import resource, sys, cutrace.api\n"
+        "from cutrace.cli import main\n"
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        "limit = pages * resource.getpagesize() + (16 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", program, "stats", tmp_path / "a.bin"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cutrace: there is not enough memory")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_mistake_in_cutrace_is_not_hidden(tmp_path, monkeypatch):
+    monkeypatch.setattr("cutrace.loading.load_capture", lambda *_: import_module("no_such_module"))
+    with pytest.raises(ModuleNotFoundError):
+        main(["info", str(small_capture(tmp_path / "a.bin"))])
+
+
+def test_colours_are_for_terminals_that_want_them():
+    program = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'cutrace', 'fly']) >> 8)"
+    for variables, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "TERM": "xterm", **variables},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
+        assert ("\x1b[" in done.stdout) is coloured
+        assert "No such command 'fly'" in done.stdout

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+import warnings
 from importlib import import_module
 from typing import NoReturn
 
 import click
 
 from ..errors import CutraceError
+from ..outputs import no_room
+from .options import Group
 
 #: The verbs, with the line that --help shows for each.
 VERBS = {
@@ -31,7 +35,7 @@ VERBS = {
 }
 
 
-class _Verbs(click.Group):
+class _Verbs(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
@@ -54,9 +58,15 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=_Verbs, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version."
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version.",
 )
 def cli() -> None:
     """Record what a program does on NVIDIA GPUs and see it in Perfetto.
@@ -81,25 +91,39 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def _status(arguments: list[str] | None) -> int:
-    try:
-        # click.echo() removes colours where the output is no terminal; these remove them there too.
-        color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
-        return cli.main(arguments, prog_name="cutrace", standalone_mode=False, color=color) or 0
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "cutrace"
-        return _complain(f"{error.format_message().rstrip('.')}. See `{path} --help`.")
-    except click.ClickException as error:
-        return _complain(error.format_message())
-    except CutraceError as error:
-        return _complain(str(error))
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        return _complain(f"{error.strerror or error}{where}")
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo(err=True)
-        return 130
+    # click.echo() removes colours where the output is no terminal; these remove them there too.
+    color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+
+    def complain(message: object, *_: object, **__: object) -> int:
+        click.echo(f"{click.style('cutrace:', fg='red')} {message}", err=True, color=color)
+        return 2
+
+    with warnings.catch_warnings():
+        warnings.showwarning = complain  # type: ignore[assignment]
+        try:
+            return cli.main(arguments, prog_name="cutrace", standalone_mode=False, color=color) or 0
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "cutrace"
+            return complain(f"{error.format_message().rstrip('.')}. See `{path} --help`.")
+        except click.ClickException as error:
+            return complain(error.format_message())
+        except (CutraceError, MemoryError, ImportError, OSError) as error:
+            return complain(_sentence(error))
+        except (click.exceptions.Abort, KeyboardInterrupt):
+            click.echo(err=True)
+            return 130
 
 
-def _complain(message: str) -> int:
-    click.echo(f"cutrace: {message}", err=True)
-    return 2
+def _sentence(error: Exception) -> str:
+    """What to tell the user of an error. Raises it again when it is a mistake in cutrace."""
+    text = str(error)
+    if isinstance(error, CutraceError):
+        return text
+    # What a library that finds no memory says when it is loaded.
+    if isinstance(error, MemoryError) or "failed to map segment" in text or "Cannot allocate memory" in text:
+        return "there is not enough memory: raise its limit (ulimit -v), or take a part of the trace (cutrace slice)"
+    if not isinstance(error, OSError):
+        raise error
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
+        return str(no_room(error.strerror))
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"

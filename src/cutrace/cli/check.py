@@ -11,6 +11,7 @@ import click
 
 from ..errors import CutraceError
 from ..units import count_of, printable
+from . import options
 
 if TYPE_CHECKING:
     from ..analysis.definitions import Metrics
@@ -20,16 +21,8 @@ _NAMES = 5
 
 
 @click.command(short_help="Compare captures with a golden file.")
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
-)
-@click.option(
-    "--golden",
-    "golden_file",
-    type=click.Path(path_type=Path, readable=False),
-    required=True,
-    help="Golden file to compare with.",
-)
+@options.sources("CAPTURE...")
+@click.option("--golden", "golden_file", type=options.FILE, required=True, help="Golden file to compare with.")
 @click.option("--test", metavar="NODEID", help="Test to compare; else all tests that the captures mark.")
 @click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that fail, or none.")
 @click.option("--tolerance", multiple=True, metavar="METRIC=SHARE", help="E.g. kernels=5% or kernel_time=10%.")

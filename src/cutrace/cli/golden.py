@@ -10,18 +10,19 @@ import click
 
 from ..errors import CutraceError
 from ..units import count_of, printable
+from . import options
+from .output import say
 
 if TYPE_CHECKING:
     from ..golden import Check, Difference
 
-_Folder = click.Path(path_type=Path, readable=False)
 _golden_dir = click.option(
-    "--golden-dir", "root", type=_Folder, default="golden", show_default=True, help="Folder of the golden files."
+    "--golden-dir", "root", type=options.FILE, default="golden", show_default=True, help="Folder of the golden files."
 )
 _tests = click.option(
     "--rootdir",
     "tests",
-    type=_Folder,
+    type=options.FILE,
     default=".",
     show_default=True,
     help="Folder that the ids of tests are relative to.",
@@ -33,16 +34,14 @@ _collected = click.option(
 )
 
 
-@click.group(short_help="Create, check, accept, prune and compare golden files.", no_args_is_help=False)
+@click.group(short_help="Create, check, accept, prune and compare golden files.", cls=options.Group)
 def golden() -> None:
     """Create, check, accept, prune and compare golden files, on any machine and without running a test."""
 
 
 @golden.command(short_help="Make a golden file of captures.")
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
-)
-@click.option("-o", "--output", type=_Folder, help="Golden file; else that of the test in --golden-dir.")
+@options.sources("CAPTURE...")
+@click.option("-o", "--output", type=options.FILE, help="Golden file; else that of the test in --golden-dir.")
 @_golden_dir
 @click.option("--test", metavar="NODEID", help="Id of the test; else those of the tests that the captures mark.")
 @click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that are to be gated.")
@@ -153,7 +152,7 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
 
 
 @golden.command(short_help="Take over the candidates that a run of the tests left.")
-@click.argument("folder", metavar="DIR", type=_Folder)
+@click.argument("folder", metavar="DIR", type=options.FILE)
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
@@ -176,8 +175,8 @@ def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> 
 
 
 @golden.command(short_help="Show what changed between golden files.")
-@click.argument("a", type=_Folder)
-@click.argument("b", type=_Folder)
+@click.argument("a", type=options.FILE)
+@click.argument("b", type=options.FILE)
 def diff(a: Path, b: Path) -> int:
     """Show what changed from A to B, two golden files or two folders of them. The exit status is 1 if something did."""
     from ..golden import differences
@@ -202,7 +201,7 @@ def _checked(root: Path, tests: Path, collected: str | None) -> Check:
     ids = None if collected is None else collected_ids(_text(collected))
     found = look(root, tests, ids)
     for sentence in found.damaged:
-        click.echo(f"cutrace: {printable(sentence)}", err=True)
+        say(sentence)
     return found
 
 

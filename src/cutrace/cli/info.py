@@ -13,6 +13,7 @@ import click
 
 from ..outputs import size_of
 from ..units import format_duration, format_size, printable
+from . import options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Show what a capture holds.")
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="CAPTURE...", type=click.Path(path_type=Path, readable=False)
-)
+@options.sources("CAPTURE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""

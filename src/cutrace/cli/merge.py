@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from . import options
-from .output import say, say_written
+from .output import say, say_written, target
 
 
 @click.command(short_help="Put the traces of ranks and machines on one timeline.")
@@ -17,6 +17,7 @@ from .output import say, say_written
     "What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
     "`cutrace convert` writes."
 )
+@options.format
 @click.option(
     "--name", "names", metavar="NAME", multiple=True, help="Name of a rank, once for each FILE in their order."
 )
@@ -26,6 +27,7 @@ from .output import say, say_written
 def merge(
     sources: tuple[Path, ...],
     output: Path,
+    format: str | None,
     names: tuple[str, ...],
     ranks: bool,
     compress: Literal["zstd", "deflate"] | None,
@@ -41,7 +43,9 @@ def merge(
     from ..exporters.base import Request
     from ..merging import merge as write
 
-    done = write(sources, output, names=names, number=ranks, request=Request(compress=compress))
+    with target(output, format, "capture") as path:
+        request = Request(format=format, compress=compress)
+        done = write(sources, path, names=names, number=ranks, request=request)
     if not quiet:
         for rank in done:
             say(rank.sentence())

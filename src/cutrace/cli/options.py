@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +43,25 @@ class _Source(click.Path):
 SOURCE = _Source(path_type=Path, readable=False)
 
 
+class Group(click.Group):
+    """A command with verbs. Alone it shows its help; a verb that it does not have is answered with one that it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            close = get_close_matches(name, self.list_commands(ctx), 2)
+            ctx.fail(f"No such command {name!r}{': did you mean ' + ' or '.join(close) + '?' if close else ''}")
+        return super().resolve_command(ctx, args)
+
+
 def sources(metavar: str = "FILE...") -> Decorator[Any]:
     """One file or several, to be opened as one trace."""
     return click.argument("sources", nargs=-1, required=True, metavar=metavar, type=SOURCE)
@@ -67,6 +87,9 @@ def limit(help: str, default: int | None = None) -> Decorator[Any]:
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=shown, help=help)
 
 
+format = click.option(
+    "--format", metavar="NAME", help="The format, where the name of the output does not say: perfetto, chrome, ..."
+)
 compress = click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
 )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from ..outputs import replacing, size_of
+from ..outputs import replacing, scratch, size_of
 from ..units import format_size, printable
+
+#: ``-`` as an output.
+STDOUT = Path("-")
+# The formats that a terminal can show, by name.
+_TEXT = ("chrome", "csv")
 
 
 def say(message: str) -> None:
@@ -20,24 +27,73 @@ def say(message: str) -> None:
 
 def say_written(output: Path, more: str = "") -> None:
     """What was written, with its size."""
-    say(f"{output}: {format_size(size_of(output))}{more}")
+    say(f"{output}: {'' if output == STDOUT else format_size(size_of(output))}{more}")
+
+
+@contextmanager
+def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
+    """The path to write a trace to. ``-`` is a temporary file that is copied to stdout at the end; it is of the format
+    with this name, or of the ``default`` one."""
+    if output != STDOUT:
+        yield output
+        return
+    from ..plugins import exporter
+
+    chosen = exporter(output, format or default)
+    if chosen.folder:
+        raise click.UsageError(f"{chosen.description} cannot go to stdout: name a folder")
+    if sys.stdout.isatty() and chosen.name not in _TEXT:
+        raise click.UsageError("- is stdout: redirect it to a file or a program")
+    with scratch() as folder:
+        path = folder / f"stdout{chosen.suffixes[0]}"
+        yield path
+        try:
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _ignore_stdout()
+
+
+@contextmanager
+def progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on the terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("converting"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("converting", total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
 
 
 def put(pieces: Iterable[str], output: Path | None) -> None:
     """Write text in pieces. What UTF-8 cannot hold is escaped. Who reads stdout may stop when they have enough."""
-    if output is None:
+    if output in (None, STDOUT):
         try:
             for piece in pieces:
                 click.echo(piece, nl=False)
         except BrokenPipeError:
-            # Python would complain once more when it closes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _ignore_stdout()
         return
+    assert output is not None
     with (
         replacing(output) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         file.writelines(pieces)
+
+
+def _ignore_stdout() -> None:
+    # Python would complain once more when it closes stdout.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def terminal_width() -> int | None:

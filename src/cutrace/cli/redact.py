@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from . import options
-from .output import say_written
+from .output import say_written, target
 
 
 @click.command(short_help="Write a capture without command lines, host names and paths.")
@@ -20,6 +20,7 @@ def redact(source: Path, output: Path) -> int:
     """
     from .. import api
 
-    api.redact(source, output)
+    with target(output, None, "capture") as path:
+        api.redact(source, path)
     say_written(output)
     return 0

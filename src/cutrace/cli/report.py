@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import CutraceError
+from . import options
 
 if TYPE_CHECKING:
     from ..reports.model import Case, Report
 
-_File = click.Path(path_type=Path, readable=False)
 _LIMIT = 50
 _KINDS = {".json": "json", ".md": "markdown", ".html": "html"}
 
 
-@click.group(short_help="Merge and compare reports of several jobs or commits.")
+@click.group(short_help="Merge and compare reports of several jobs or commits.", cls=options.Group)
 def report() -> None:
     """Merge and compare report.json files, which `pytest --cutrace --cutrace-report=json` writes."""
 
 
 @report.command(short_help="Put the reports of several jobs into one.")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=_File)
-@click.option("-o", "--output", type=_File, required=True, help="The report: .json, .md or .html.")
+@options.sources()
+@options.output("The report: .json, .md or .html.")
 @click.option(
     "--name", "names", metavar="NAME", multiple=True, help="Label of a job, once for each FILE in their order."
 )
@@ -52,19 +52,10 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
 
 
 @report.command(short_help="Show what changed from one report to another.")
-@click.argument("before", metavar="BEFORE", type=_File)
-@click.argument("after", metavar="AFTER", type=_File)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "markdown", "json"]),
-    default="table",
-    show_default=True,
-    help="What to write.",
-)
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=_LIMIT, show_default=True, help="Rows of a table; 0 for all."
-)
+@click.argument("before", metavar="BEFORE", type=options.FILE)
+@click.argument("after", metavar="AFTER", type=options.FILE)
+@options.form(["table", "markdown", "json"])
+@options.limit("Rows of a table; 0 for all.", _LIMIT)
 @click.option("--fail-on-gone", is_flag=True, help="End with status 1 also when a test is gone.")
 def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool) -> int:
     """Show which tests changed from BEFORE to AFTER, two report.json files: values, states, new tests and gone ones.
@@ -99,8 +90,8 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
 
 
 @report.command(short_help="Draw trends over the reports of several commits.")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=_File)
-@click.option("-o", "--output", type=_File, required=True, help="The page (.html).")
+@options.sources()
+@options.output("The page (.html).")
 @click.option("--by-time", is_flag=True, help="In the order in which the sessions began; else of the files.")
 def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
     """Draw how the totals and tests of FILE... moved, report.json files of two commits or more, oldest first."""

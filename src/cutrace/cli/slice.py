@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from ..outputs import size_of
-from ..units import format_size, printable
+from . import options
+from .output import say, say_written, target
 
 _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeated."
 
 
 @click.command(short_help="Cut a part out of a trace.")
-@click.argument("sources", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, readable=False),
-    required=True,
-    help="What to write: a capture (.bin), or any format that `cutrace convert` writes.",
-)
+@options.sources()
+@options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
+@options.format
 @click.option("--start", metavar="TIME", help="Leave out what ends before: 1.5s after the begin, or @ and nanoseconds.")
 @click.option("--end", metavar="TIME", help="Leave out what starts at this time or later.")
 @click.option("--nvtx", metavar="NAME", multiple=True, help=f"What was launched in NVTX ranges of this name. {_NAME}")
@@ -39,29 +34,19 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @click.option("--kernel", metavar="NAME", multiple=True, help=f"Mangled, demangled or normalised name. {_NAME}")
 @click.option("--tables", metavar="A,B", default="", help="Keep the events of these tables only: kernels,memcpys,...")
 @click.option("--without", metavar="A,B", default="", help="Leave out the events of these tables: api_calls,...")
-@click.option(
-    "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
-)
-@click.option("--table", metavar="NAME", help="The table to write, for formats that hold one.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+@options.compress
+@options.table
+@options.quiet
 def slice(
     sources: tuple[Path, ...],
     output: Path,
-    start: str | None,
-    end: str | None,
-    nvtx: tuple[str, ...],
-    index: str,
-    same_thread: bool,
-    test: tuple[str, ...],
-    process: tuple[str, ...],
-    gpu: tuple[str, ...],
-    stream: tuple[str, ...],
-    kernel: tuple[str, ...],
+    format: str | None,
     tables: str,
     without: str,
     compress: Literal["zstd", "deflate"] | None,
     table: str | None,
     quiet: bool,
+    **conditions: Any,
 ) -> int:
     """Cut out of FILE, or of several as one, what meets all of the conditions.
 
@@ -72,27 +57,14 @@ def slice(
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
 
-    conditions = Conditions(
-        start=start,
-        end=end,
-        nvtx=nvtx,
-        index=index,
-        same_thread=same_thread,
-        test=test,
-        process=process,
-        gpu=gpu,
-        stream=stream,
-        kernel=kernel,
-        tables=_words(tables),
-        without=_words(without),
-    )
-    done = cut(sources, output, conditions, request=Request(compress=compress, table=table))
+    wanted = Conditions(**conditions, tables=_words(tables), without=_words(without))
+    with target(output, format, "capture") as path:
+        done = cut(sources, path, wanted, request=Request(format=format, compress=compress, table=table))
     if not quiet:
         told = f": {'; '.join(done.told)}" if done.told else ""
-        size = format_size(size_of(output))
-        click.echo(f"cutrace: {output}: {size}, {done.rows:,} of {done.total:,} rows{printable(told)}", err=True)
+        say_written(output, f", {done.rows:,} of {done.total:,} rows{told}")
         if not done.rows:
-            click.echo("cutrace: nothing meets all of the conditions", err=True)
+            say("nothing meets all of the conditions")
     return 0
 
 
