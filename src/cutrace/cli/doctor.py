@@ -10,8 +10,9 @@ from dataclasses import asdict
 import click
 
 from ..collect.checks import Check, can_record, run_checks
+from .output import terminal_width
 
-_MARKS = {"ok": "[green]ok     [/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command(short_help="Check whether this machine can record, and say what to do if not.")
@@ -31,26 +32,19 @@ def doctor(as_json: bool) -> int:
 
 
 def _print(checks: tuple[Check, ...], able: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False)
     column = max(len(check.name) for check in checks)
     # Wrapped by hand: a terminal gets an indented column, a file whole lines.
-    room = console.width - column - 11 if console.is_terminal else sys.maxsize
+    room = max((terminal_width() or sys.maxsize) - column - 11, 40)
     for check in checks:
-        texts = textwrap.wrap(check.finding, max(room, 40), break_long_words=False, break_on_hyphens=False)
-        texts += textwrap.wrap(
-            check.advice, max(room, 40), initial_indent="-> ", break_long_words=False, break_on_hyphens=False
-        )
-        for at, text in enumerate(texts):
-            begin = f"{_MARKS[check.status]}  {check.name:{column}}" if at == 0 else f"{'':9}{'':{column}}"
-            console.print(f"{begin}  {escape(text)}", soft_wrap=True)
+        wrap = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False).wrap
+        texts = [*wrap(check.finding), *(wrap(f"-> {check.advice}") if check.advice else ())]
+        mark = click.style(f"{check.status:7}", fg=_COLOURS[check.status])
+        click.echo(f"{mark}  {check.name:{column}}  {texts[0]}")
+        for text in texts[1:]:
+            click.echo(f"{'':{column + 9}}  {text}")
     nvtx = any(check.name == "NVTX" and check.status == "ok" for check in checks)
     if able:
-        verdict = "GPU work can be recorded here."
-    elif nvtx:
-        verdict = "GPU work cannot be recorded here, NVTX can. Captures can be converted and inspected anywhere."
+        click.echo("GPU work can be recorded here.")
     else:
-        verdict = "Nothing can be recorded here. Captures can be converted and inspected anywhere."
-    console.print(verdict, soft_wrap=not console.is_terminal)
+        what = "GPU work cannot be recorded here, NVTX can" if nvtx else "Nothing can be recorded here"
+        click.echo(f"{what}. Captures can be converted and inspected anywhere.")

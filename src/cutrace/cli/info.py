@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +14,11 @@ import click
 from ..outputs import size_of
 from ..units import format_duration, format_size, printable
 from . import options
+from .output import put, terminal_width
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..analysis.summary import Summary
+    from ..analysis.tables import Table
     from ..trace import Process, Trace
 
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
-    from ..analysis.summary import summarize
+    from .. import api
     from ..loading import opened
 
     with opened(sources) as trace:
-        summary = summarize(trace)
+        summary = api.info(trace)
         size = sum(size_of(source) for source in sources)
         if as_json:
             click.echo(json.dumps(_object(summary, trace, sources, size), indent=2))
         else:
-            _print(summary, trace, sources, size)
+            put(_page(summary, trace, sources, size), None)
     return 0
 
 
@@ -88,34 +88,50 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
     }
 
 
-_NO_LIMIT = 10_000
 _SHORT_UUID = len("GPU-01234567")
 _VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "cupti_path")
 
 
-def _print(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+def _page(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> Iterator[str]:
+    """What people read, line by line. What is not a terminal gets whole lines."""
+    from ..reports.tables import no_style, render
 
-    # Numbers and paths are not to be coloured by rich's guesses. What is not a terminal gets whole lines.
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _NO_LIMIT
     title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
-    console.print(f"[bold]{escape(title)}[/]  {format_size(size)}, {format_duration(summary.span)}{_when(trace)}")
-    tables = [_processes(summary), *([_gpus(summary)] if summary.gpus else []), _rows(summary)]
-    for table in tables:
-        console.print()
-        console.print(table)
-    console.print()
+    span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
+    yield f"{click.style(printable(title), bold=True)}  {span}\n\n"
+    yield from render(_tables(summary), "table", width=terminal_width(), style=no_style)
     sentences = [*summary.quality.sentences(), *_early(summary)]
-    for sentence in sentences:
-        console.print(f"[yellow]![/] {escape(printable(sentence))}")
+    yield "\n"
+    yield from (f"{click.style('!', fg='yellow')} {printable(sentence)}\n" for sentence in sentences)
     if not sentences:
-        console.print("Nothing is known to be missing.")
+        yield "Nothing is known to be missing.\n"
     for file in trace.imports:
-        for line in file.leftovers():
-            console.print(f"[dim]{escape(printable(f'{file.source}: {line}'))}[/]")
+        yield from (click.style(printable(f"{file.source}: {line}"), dim=True) + "\n" for line in file.leftovers())
+
+
+def _tables(summary: Summary) -> list[Table]:
+    from ..analysis.tables import Column, Table
+    from ..collect.cuda import cupti_version_text, version_text
+
+    processes = [
+        (p.name, p.host, _version(p, "driver_version", version_text), _version(p, "cupti_version", cupti_version_text),
+         str(p.pid), rows.get("kernels", 0), rows.get("api_calls", 0),
+         rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0))
+        for p, rows in zip(summary.processes, summary.process_counts, strict=True)
+    ]  # fmt: skip
+    # As much of the UUID as tells GPUs apart; --json has all of it.
+    gpus = [
+        (g.name, g.uuid[:_SHORT_UUID], g.kernels, g.kernel_ns, g.compute_ns, g.busy_ns, g.utilization)
+        for g in summary.gpus
+    ]
+    texts = tuple(Column(name, "text") for name in ("process", "host", "driver", "CUPTI", "pid"))
+    times = (*(Column(name, "ns") for name in ("kernel time", "compute", "busy")), Column("utilisation", "1"))
+    found = [
+        Table("processes", "Processes", (*texts, Column("kernels"), Column("API calls"), Column("NVTX")), processes),
+        Table("gpus", "GPUs", (Column("GPU", "text"), Column("UUID", "text"), Column("kernels"), *times), gpus),
+        Table("rows", "Rows", (Column("table", "text"), Column("rows")), list(summary.counts.items())),
+    ]
+    return [table for table in found if table.rows or table.name != "gpus"]
 
 
 def _when(trace: Trace) -> str:
@@ -127,58 +143,9 @@ def _when(trace: Trace) -> str:
     return datetime.fromtimestamp(realtime).strftime(", recorded %Y-%m-%d %H:%M:%S")
 
 
-def _table(*columns: str, left: int) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", overflow="fold", no_wrap=index >= left)
-    return table
-
-
-def _processes(summary: Summary) -> Table:
-    from rich.markup import escape
-
-    from ..collect.cuda import cupti_version_text, version_text
-
-    table = _table("process", "host", "driver", "CUPTI", "pid", "kernels", "API calls", "NVTX", left=4)
-    for p, rows in zip(summary.processes, summary.process_counts, strict=True):
-        nvtx = rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0)
-        counts = (rows.get("kernels", 0), rows.get("api_calls", 0), nvtx)
-        versions = (
-            _version(p, "driver_version", version_text),
-            _version(p, "cupti_version", cupti_version_text),
-        )
-        names = (escape(printable(p.name)), escape(printable(p.host)))
-        table.add_row(*names, *versions, str(p.pid), *(f"{n:,}" for n in counts))
-    return table
-
-
 def _version(process: Process, key: str, text: Callable[[int], str]) -> str:
     version = process.info.get(key)
     return text(version) if isinstance(version, int) and version else "-"
-
-
-def _gpus(summary: Summary) -> Table:
-    from rich.markup import escape
-
-    table = _table("GPU", "UUID", "kernels", "kernel time", "compute", "busy", "utilisation", left=2)
-    for g in summary.gpus:
-        times = map(format_duration, (g.kernel_ns, g.compute_ns, g.busy_ns))
-        # As much of the UUID as tells GPUs apart; --json has all of it.
-        table.add_row(escape(printable(g.name)), g.uuid[:_SHORT_UUID], f"{g.kernels:,}", *times, _share(g.utilization))
-    return table
-
-
-def _share(part: float) -> str:
-    return "<0.1%" if 0 < part < 0.001 else f"{part:.1%}"
-
-
-def _rows(summary: Summary) -> Table:
-    table = _table("table", "rows", left=1)
-    for name, rows in summary.counts.items():
-        table.add_row(name, f"{rows:,}")
-    return table
 
 
 def _early(summary: Summary) -> list[str]:
