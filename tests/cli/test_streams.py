@@ -1,4 +1,4 @@
-"""Pipes: `-` as a source and as an output, and formats that a name does not tell."""
+"""Where traces go: pipes, files behind links, and formats that a name does not tell."""
 
 from __future__ import annotations
 
@@ -112,3 +112,27 @@ def test_a_format_that_does_not_exist_is_answered_with_one_that_does(tmp_path, c
 
 def test_tables_go_to_stdout_by_name_too(capture):
     assert run("stats", capture, "-o", "-").stdout == run("stats", capture).stdout
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        (("convert",), "x.pftrace"), (("convert",), "x.parquet"), (("slice",), "x.bin"), (("merge",), "x.bin"),
+        (("merge",), "x.tar"), (("redact",), "x.bin"), (("stats",), "x.txt"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, capture, verb, name, existing):
+    (tmp_path / "data").mkdir()
+    if name == "x.parquet":
+        pytest.importorskip("pyarrow")
+        existing = False
+    if existing:
+        (tmp_path / "data" / "real").write_text("old")
+    (tmp_path / name).symlink_to("data/real")
+    assert run(*verb, capture, "-o", tmp_path / name).returncode == 0
+    assert (tmp_path / name).is_symlink()
+    real = tmp_path / "data" / "real"
+    assert real.is_dir() or real.read_bytes() not in (b"", b"old")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["data", "run.bin", name])
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["real"]

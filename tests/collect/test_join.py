@@ -114,3 +114,14 @@ def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypat
 def test_empty_files_are_no_parts(tmp_path):
     (tmp_path / "1-1.bin").touch()
     assert finished_parts(tmp_path) == ([], ())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, count):
+    parts = [part(tmp_path, pid, pid) for pid in range(1, count + 1)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "run.bin").symlink_to(tmp_path / "data" / "real.bin")
+    join(parts, tmp_path / "run.bin", moving=True)
+    assert (tmp_path / "run.bin").is_symlink()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["real.bin"]
+    assert not any(part.exists() for part in parts)
