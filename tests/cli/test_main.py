@@ -54,7 +54,7 @@ def test_a_command_with_verbs_shows_its_help_where_none_is_given(arguments):
 
 BAD = {
     "no such verb": (["fly"], "No such command 'fly'. See `cutrace --help`."),
-    "a verb misspelt": (["recrod"], "No such command 'recrod': did you mean record?"),
+    "a verb misspelt": (["recrod"], "No such command 'recrod': did you mean record? See `cutrace --help`."),
     "a verb of a verb misspelt": (["golden", "chekc"], "did you mean check?"),
     "a report misspelt": (
         ["stats", "--report", "cuda_gpu_kernsum", "{tmp}/good.bin"],

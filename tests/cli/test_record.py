@@ -91,4 +91,4 @@ def test_on_a_terminal_the_next_commands_are_suggested(tmp_path):
         timeout=60,
         stdin=subprocess.DEVNULL,
     )
-    assert "`cutrace open run.bin` shows it in the browser, `cutrace stats run.bin` sums it up" in done.stdout
+    assert "next: `cutrace open run.bin` or `cutrace stats run.bin`" in done.stdout

@@ -104,7 +104,8 @@ def _status(arguments: list[str] | None) -> int:
             return cli.main(arguments, prog_name="cutrace", standalone_mode=False, color=color) or 0
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "cutrace"
-            return complain(f"{error.format_message().rstrip('.')}. See `{path} --help`.")
+            message = error.format_message()
+            return complain(f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{path} --help`.")
         except click.ClickException as error:
             return complain(error.format_message())
         except (CutraceError, MemoryError, ImportError, OSError) as error:

@@ -108,7 +108,7 @@ def _summarize(recording: Recording, output: Path) -> None:
         say_written(output)
     if sys.stderr.isatty():
         name = shlex.quote(str(recording.capture))
-        say(f"`cutrace open {name}` shows it in the browser, `cutrace stats {name}` sums it up")
+        say(f"next: `cutrace open {name}` or `cutrace stats {name}`")
 
 
 def _losses(trace: Trace) -> Counter[str]:
