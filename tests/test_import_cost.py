@@ -38,7 +38,7 @@ def test_help_imports_no_verb_and_nothing_but_click():
     code = "import cutrace.cli\ntry: cutrace.cli.main(['--help'])\nexcept SystemExit: pass"
     modules = imported_by(code) - imported_by("pass")
     assert not modules & (HEAVY - {"click"})
-    assert {m for m in modules if m.startswith("cutrace.cli.")} == set()
+    assert {m for m in modules if m.startswith("cutrace.cli.")} <= {"cutrace.cli.options"}
 
 
 def test_recording_needs_no_numpy_until_there_is_a_capture_to_read():
