@@ -392,14 +392,14 @@ class HostWriter:
             if first < begin:
                 late.append(_Pending(first, source))
                 return []
-        if self._memory and source.table == "allocations" and not block.written:
-            self._memory.add(rows)
         chunks: list[HostChunk] = []
         for events in tables:
             chosen = events.table.select(rows) if events.table.select else None
             part = rows if chosen is None or chosen.all() else rows[chosen]
             if len(part):
                 chunks.append(events.chunk(part, self._columns.of(events.table, part)))
+        if self._memory and source.table == "allocations" and not block.written:
+            self._memory.add(chunks[0])
         return chunks
 
     def _write_window(self, live: list[_Live], until: int, has_steps: bool) -> None:

@@ -393,14 +393,15 @@ class HostEvents:
     """One description of a table, with what its rows have in common.
 
     A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
-    (``tracks``, as kind and key), to the constant part of their event (``pieces``) and to what that refers to
-    (``refs``).
+    (``tracks``, as kind and key), to their style (``styles``, which begin with the style fields), to the constant part
+    of their event (``pieces``) and to what that refers to (``refs``).
     """
 
     def __init__(self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations) -> None:
         self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
         self.pieces = Blobs()
         self.tracks: list[tuple[int, Hashable]] = []
+        self.styles: list[tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
         self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
         self._keys = Keys(len(self._fields) + table.text)
@@ -444,6 +445,7 @@ class HostEvents:
             self._styles[key] = self._style(row, shared)
         piece, refs = self._styles[key]
         self.pieces.add(piece)
+        self.styles.append(key)
         self.refs.append(refs)
         of = (*table.track_key, *(int(row[f]) for f in table.track_fields))
         self.tracks.append((table.track, of[0] if len(of) == 1 else of or 0))

@@ -18,6 +18,7 @@ import numpy as np
 from ...._native import Tally
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from ..gpu_events import GpuPart, KeyIndex
+from ..host_tables import HostChunk, HostEvents
 
 BITS = 12
 EXACT = 1 << 16
@@ -97,20 +98,24 @@ class MemoryCounters:
     """The memory that a process holds, by device and kind."""
 
     def __init__(self, span: tuple[int, int]) -> None:
-        self._counters, self._held = CounterSet(span), KeyIndex("device", "memory")
-        self._changes = KeyIndex("device", "memory", "operation")
+        self._counters = CounterSet(span)
+        self._held: dict[tuple[int, int], int] = {}  # the number of each device and kind
+        self._events: HostEvents | None = None
+        self._numbers, self._factors = [0], [0]  # by combination of the events
 
-    def add(self, rows: np.ndarray) -> None:
+    def add(self, chunk: HostChunk) -> None:
         """Add rows of ``allocations``."""
-        numbers = self._changes.of(rows)
-        keys = np.array(self._changes.keys, [(name, np.int64) for name in self._changes.fields])
-        held = self._held.of(keys)
-        counter_of = self._counters.numbers(len(self._held.keys))[held]
-        factors = np.select([keys["operation"] == 1, keys["operation"] == 2], [1, -1], 0)
-        self._counters.tally.add(numbers, counter_of, factors, rows["time"], rows["bytes"])
+        if chunk.events is not self._events:
+            self._events, self._numbers, self._factors = chunk.events, [], []
+        for style in chunk.events.styles[len(self._numbers) :]:
+            of = dict(zip(chunk.events.table.style_fields, style, strict=False))
+            self._numbers.append(self._held.setdefault((of["device"], of["memory"]), len(self._held)))
+            self._factors.append({1: 1, 2: -1}.get(of["operation"], 0))
+        counters, factors = self._counters.numbers(len(self._held))[self._numbers], np.array(self._factors, np.int64)
+        self._counters.tally.add(chunk.combinations, counters, factors, chunk.rows["time"], chunk.rows["bytes"])
 
     def values(self) -> Iterator[CounterValues]:
         """All counters."""
-        names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held.keys]
+        names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]
         meaning = "Allocated since the capture began, less what was released since"
         yield from self._counters.values(names, meaning, "bytes", peaks=True)
