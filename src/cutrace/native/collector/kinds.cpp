@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/text.h"
+#include "../common/text.h"  // by its place: the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "common/text.h"
+#include "../common/text.h"  // by its place: the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {
