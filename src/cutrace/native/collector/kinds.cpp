@@ -283,7 +283,8 @@ std::vector<Refusal> Enabler::refused() const {
 
 void Enabler::disable() {
   settle();
-  if (enabled_.calls_one_by_one) set_calls(*cupti_, true, false, enabled_);
+  EnabledKinds unused;  // the writer may read the refusals of `enabled_`
+  if (enabled_.calls_one_by_one) set_calls(*cupti_, true, false, unused);
   for (const CUpti_ActivityKind kind : enabled_.activities) cupti_->disable(kind);
 }
 
