@@ -208,7 +208,6 @@ def test_diff_shows_what_changed_and_says_so_by_its_status(project):
 
 
 BAD = {
-    "no verb": ([], "Missing command"),
     "no golden files": (["check", "--golden-dir", "absent"], "name it with --golden-dir"),
     "no tests": (["check", "--rootdir", "absent"], "name the root folder of the tests with --rootdir"),
     "no list": (["check", "--collected", "absent"], "cannot read the list of tests absent"),
