@@ -80,22 +80,37 @@ def replacing(path: Path) -> Iterator[Path]:
             except CutraceError as error:
                 error.args = (str(error).replace(str(temporary), str(path)),)
                 raise
-            _set_modes(temporary, Path(folder, f"{path.name}.mode"))
-            if target.is_dir():
+            if temporary.is_dir() and target.is_dir():
                 # A folder is not replaced in one step: the old one goes into the temporary folder first.
                 target.rename(Path(folder, f"{path.name}.old"))
-            temporary.replace(target)
+            _publish(temporary, target)
     except OSError as error:
         raise unwritable(path, error) from None
 
 
-def _set_modes(written: Path, probe: Path) -> None:
+def publish(written: Path, path: Path) -> None:
+    """Give a file that is whole the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
+    impossible; the file then keeps its name."""
+    try:
+        _publish(written, path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def _publish(written: Path, target: Path) -> None:
+    _set_modes(written)
+    written.replace(target)
+
+
+def _set_modes(written: Path) -> None:
     """Give files mode 0600 and folders 0700; what the umask allows with ``CUTRACE_UMASK=1``."""
     mode = 0o600
     if os.environ.get("CUTRACE_UMASK") == "1":
-        # Only the kernel tells the umask without changing it for all threads.
+        # Only a new file shows the umask without changing it for all threads.
+        probe = written.with_name(f"{written.name}.mode")
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
         mode = probe.stat().st_mode & 0o666
+        probe.unlink()
     for path in (written, *written.rglob("*")):
         path.chmod(mode | (mode & 0o444) >> 2 if path.is_dir() else mode)
 

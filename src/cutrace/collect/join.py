@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CutraceError
-from ..outputs import check_output, concatenate, replacing, unwritable
+from ..outputs import check_output, concatenate, publish, replacing, unwritable
 
 _CAPTURE = ".bin"
 _HEADER_SIZE = 64
@@ -170,12 +170,11 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = 
         for part in parts if moving else ():
             part.unlink(missing_ok=True)
         return
-    with replacing(output) as temporary:
-        if moving and len(parts) == 1:
-            parts[0].replace(temporary)
-        else:
-            with temporary.open("wb") as file:
-                concatenate(sorted(parts, key=lambda p: (started(p), p.name)), file)
+    if moving and len(parts) == 1 and not output.is_symlink():
+        publish(parts[0], output)
+        return
+    with replacing(output) as temporary, temporary.open("wb") as file:
+        concatenate(sorted(parts, key=lambda p: (started(p), p.name)), file)
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)
