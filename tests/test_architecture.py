@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,3 +62,34 @@ def test_nothing_but_the_plugin_knows_pytest():
         assert not re.search(r"^\s*(import|from) (pytest|_pytest|pytest_cutrace)\b", file.read_text(), re.MULTILINE), (
             file
         )
+
+
+def imported_modules(file: Path, modules: dict[Path, str]) -> Iterator[str]:
+    """The modules of this project that a file imports when it runs, also inside functions."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    for_types = {
+        id(inner)
+        for node in nodes
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in node.body
+    }
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in for_types:
+            folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for name in node.names:
+                place = folder / name.name
+                found = [
+                    place.with_suffix(".py"),
+                    place / "__init__.py",
+                    folder.with_suffix(".py"),
+                    folder / "__init__.py",
+                ]
+                yield from [modules[path] for path in found if path in modules][:1]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    files = [*SOURCE.rglob("*.py"), *(SOURCE.parent / "pytest_cutrace").rglob("*.py")]
+    modules = {file: str(file.relative_to(SOURCE.parent)) for file in files}
+    graph = {name: set(imported_modules(file, modules)) - {name} for file, name in modules.items()}
+    assert sum(map(len, graph.values())) > len(graph)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Literal, overload
 from . import conversion
 from ._native import demangle as _demangle
 from .analysis import reports
+from .analysis.collectors import collect
 from .analysis.names import normalize_kernel
-from .analysis.stats import Options, Stats, collect
+from .analysis.stats import Options, Stats
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
 from .errors import CutraceError

@@ -82,8 +82,6 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        from .session import without_group
-
         grouped = getattr(self._config.option, "dist", "no") == "loadgroup"
         self._collected = [without_group(nodeid) for nodeid in ids] if grouped else list(ids)
 
@@ -236,3 +234,8 @@ class _Styled:
 
     def __str__(self) -> str:
         return "\n".join(text for text, _ in self._lines)
+
+
+def without_group(nodeid: str) -> str:
+    """An id without the group that pytest-xdist adds to it with ``--dist loadgroup``."""
+    return nodeid.rpartition("@")[0] if "@" in nodeid.rpartition("]")[2] else nodeid

@@ -27,7 +27,7 @@ from .expectations import Expectation, Expectations
 from .fixtures import Tracer, Untraced
 from .options import known
 from .recording import SessionRecording, refusal
-from .report import Reporter
+from .report import Reporter, without_group
 from .seeding import Seeds
 
 _EXPECTED = pytest.StashKey[Expectation]()
@@ -339,11 +339,6 @@ def _controls(config: pytest.Config) -> bool:
 
 def _distributes(options: Any) -> bool:
     return getattr(options, "dist", "no") != "no" and bool(getattr(options, "tx", None))
-
-
-def without_group(nodeid: str) -> str:
-    """An id without the group that pytest-xdist adds to it with ``--dist loadgroup``."""
-    return nodeid.rpartition("@")[0] if "@" in nodeid.rpartition("]")[2] else nodeid
 
 
 def _prepare(directory: Path) -> None:

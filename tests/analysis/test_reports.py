@@ -11,9 +11,9 @@ import pytest
 import cutrace
 from captures import ORIGIN, Capture, training_steps
 from cutrace.analysis import reports
+from cutrace.analysis.collectors import collect
 from cutrace.analysis.distribution import QUANTILE_ERROR
 from cutrace.analysis.reports import REPORTS, tables
-from cutrace.analysis.stats import collect
 from cutrace.analysis.tables import Column, Table
 from cutrace.errors import CutraceError
 from support.plain_stats import work

@@ -15,10 +15,11 @@ import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
 from cutrace.analysis import projection, sweep
 from cutrace.analysis.calls import plain_name
+from cutrace.analysis.collectors import collect
 from cutrace.analysis.gpu import Gpus
 from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.reports import REPORTS, tables
-from cutrace.analysis.stats import Options, collect
+from cutrace.analysis.stats import Options
 from cutrace.errors import CutraceError
 from cutrace.golden.captures import PARTS, compare_captures
 from cutrace.reports.tables import FORMATS, render

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis import summary
-from cutrace.analysis.stats import collect
+from cutrace.analysis.collectors import collect
 from cutrace.analysis.summary import summarize, union
 from cutrace.runbin import Writer
 from support import rows, small_capture

@@ -8,7 +8,7 @@ import pytest
 
 import cutrace
 from captures import Capture, training_steps
-from cutrace.analysis.stats import collect
+from cutrace.analysis.collectors import collect
 from cutrace.errors import CutraceError
 from cutrace.golden import Verdict
 from cutrace.golden.captures import (

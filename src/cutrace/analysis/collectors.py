@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._native import InnerTimes, Keys
+from ..errors import CutraceError
 from ..runbin.labels import (
     COPIES,
     GPU_SLICES,
@@ -31,6 +32,7 @@ from .gpu import Gpus, GpuUse, Streams, StreamUse, communicating
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import (
+    DEFAULTS,
     CallUse,
     Configuration,
     ConfigurationUse,
@@ -46,10 +48,11 @@ from .stats import (
     Options,
     RangeKernels,
     RangeUse,
+    Stats,
     Timed,
     UnifiedMemoryUse,
 )
-from .sweep import Columns, Stream, Window
+from .sweep import Columns, Stream, Sweep, Window, blocks_by_process
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
@@ -583,3 +586,29 @@ COLLECTORS: dict[str, Callable[[Context], Collector]] = {
     "counters": Counters,
     "memory": Memory,
 }
+
+
+def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = DEFAULTS) -> Stats:
+    """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
+    tables that they need are read."""
+    wanted = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
+    for part in wanted:
+        if part not in COLLECTORS:
+            raise CutraceError(f"there are no statistics {part!r}; there are {', '.join(COLLECTORS)}")
+    context = Context(trace, options)
+    collectors = {part: COLLECTORS[part](context) for part in wanted}
+    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in (*c.tables, *c.needs)))
+    joins = any(c.joins for c in collectors.values())
+    found: dict[str, list[Any]] = {part: [] for part in wanted}
+    for process, infos in enumerate(blocks_by_process(trace, tables)):
+        sweep = Sweep(trace, process, infos, joins=joins)
+        for window in sweep:
+            for collector in collectors.values():
+                collector.add(window)
+        for part, collector in collectors.items():
+            found[part] += collector.end(process, sweep.streams)
+            if collector.each_process:
+                collectors[part] = COLLECTORS[part](context)
+    for part, collector in collectors.items():
+        found[part] += collector.result()
+    return Stats(trace.start, trace.end, options, **{part: tuple(rows) for part, rows in found.items()})

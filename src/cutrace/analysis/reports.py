@@ -13,9 +13,10 @@ from typing import Any
 from ..errors import CutraceError
 from ..trace import Trace
 from . import listings
+from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
-from .stats import DEFAULTS, HostUse, Options, RangeKernels, Stats, collect
+from .stats import DEFAULTS, HostUse, Options, RangeKernels, Stats
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 

@@ -10,18 +10,14 @@ memory grows with the number of different names, streams and launch configuratio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from ..errors import CutraceError
-from ..trace import Trace
 from . import gpu
 from .distribution import Spread
 from .gpu import GpuUse, StreamUse
 from .names import normalize_kernel
 from .projection import Projected
-from .sweep import Sweep, blocks_by_process
 
 
 @dataclass(frozen=True)
@@ -236,31 +232,3 @@ class Stats:
     counters: tuple[CounterUse, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
     graphs: tuple[Timed, ...] = ()
-
-
-def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = DEFAULTS) -> Stats:
-    """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
-    tables that they need are read."""
-    from .collectors import COLLECTORS, Context
-
-    wanted = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
-    for part in wanted:
-        if part not in COLLECTORS:
-            raise CutraceError(f"there are no statistics {part!r}; there are {', '.join(COLLECTORS)}")
-    context = Context(trace, options)
-    collectors = {part: COLLECTORS[part](context) for part in wanted}
-    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in (*c.tables, *c.needs)))
-    joins = any(c.joins for c in collectors.values())
-    found: dict[str, list[Any]] = {part: [] for part in wanted}
-    for process, infos in enumerate(blocks_by_process(trace, tables)):
-        sweep = Sweep(trace, process, infos, joins=joins)
-        for window in sweep:
-            for collector in collectors.values():
-                collector.add(window)
-        for part, collector in collectors.items():
-            found[part] += collector.end(process, sweep.streams)
-            if collector.each_process:
-                collectors[part] = COLLECTORS[part](context)
-    for part, collector in collectors.items():
-        found[part] += collector.result()
-    return Stats(trace.start, trace.end, options, **{part: tuple(rows) for part, rows in found.items()})
