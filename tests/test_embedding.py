@@ -116,6 +116,16 @@ def test_captures_of_several_processes_come_back_as_one(tmp_path):
     assert inside(tmp_path / "both.pftrace") == a.read_bytes() + b.read_bytes()
 
 
+def test_traces_behind_each_other_come_back_as_one(tmp_path, small_pieces):
+    sources = DATA[:2]
+    both = tmp_path / "both.pftrace"
+    for source in sources:
+        one = tmp_path / "one.pftrace"
+        cutrace.convert(source, one)
+        both.write_bytes((both.read_bytes() if both.exists() else b"") + one.read_bytes())
+    assert inside(both) == b"".join(source.read_bytes() for source in sources)
+
+
 def test_what_is_carried_is_redacted(tmp_path):
     with captures.Capture(tmp_path / "run.bin", command=["secret", "--of-mine"], host="secret-host") as c:
         c.mark("m", 5)

@@ -37,7 +37,12 @@ _HEADER = struct.Struct("<QQ")
 _LARGEST_PACKET = 2 * PIECE_SIZE
 # A packet: field 10, which is the sequence, may stand in front of field 50164, the piece.
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-_IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?\xa2\xbf\x18" + _VARINT, re.DOTALL)
+_FIELD = b"\xa2\xbf\x18"
+_IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?" + _FIELD + _VARINT, re.DOTALL)
+_PIECE = re.compile(
+    _FIELD + rb"(?P<size>" + _VARINT + rb")(?P<piece>.{16}" + re.escape(zstandard.FRAME_HEADER) + rb")", re.DOTALL
+)
+_LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
 
 class Damaged(Exception):
@@ -93,43 +98,49 @@ def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> b
 
 
 def _join(found: Iterator[bytes], target: Path) -> bool:
-    """Write a capture of pieces, which have to be all of it; False when there are none."""
-    size = None
+    """Write the captures that pieces make up, one behind the other, which is a capture too; False when there are no
+    pieces. Each capture has to be whole."""
+    begin = size = 0
     with target.open("wb") as out:
         for piece in found:
             if len(piece) < _HEADER.size:
                 raise Damaged("a piece is cut off")
             offset, size = _HEADER.unpack_from(piece)
             frame = memoryview(piece)[_HEADER.size :]
-            if offset != out.tell() or zstandard.frame_content_size(frame) > PIECE_SIZE:
+            if offset != out.tell() - begin or zstandard.frame_content_size(frame) > PIECE_SIZE:
                 raise Damaged("a piece is missing or too large")
             out.write(zstandard.ZstdDecompressor().decompress(frame))
-            if out.tell() >= size:
-                break
-        if size is not None and out.tell() != size:
-            raise Damaged(f"{out.tell():,} of {size:,} bytes are there")
-    return size is not None
+            if out.tell() - begin == size:
+                begin = out.tell()
+        if begin != out.tell():
+            raise Damaged(f"{out.tell() - begin:,} of {size:,} bytes are there")
+    return begin > 0
 
 
 def _in_packets(file: File) -> Iterator[bytes]:
-    """Pieces in the first packets of a Perfetto trace."""
+    """Pieces in the packets of a Perfetto trace. They stand in front; of traces that were put behind each other, each
+    has its own. Packets are not parsed: a piece is found by its field and the begin of its zstd frame."""
     with file.open() as data:
-        while data.read(1) == b"\x0a":
-            size = _varint(data)
-            begin = _IN_PACKET.match(packet := data.read(min(size, _LARGEST_PACKET)))
-            if begin is None:
-                return
-            yield packet[begin.end() :]
+        rest = b""
+        while more := data.read(PIECE_SIZE):
+            rest += more
+            at = 0
+            while (at := rest.find(_FIELD, at)) >= 0:
+                if len(rest) - at < _LONGEST_BEGIN:
+                    rest += data.read(_LONGEST_BEGIN)
+                if begin := _PIECE.match(rest, at):
+                    first = begin.start("piece")
+                    size = min(_number(begin["size"]), _LARGEST_PACKET)
+                    rest += data.read(max(first + size - len(rest), 0))
+                    yield rest[first : first + size]
+                    rest, at = rest[first + size :], 0
+                else:
+                    at += 1
+            rest = rest[1 - len(_FIELD) :]
 
 
-def _varint(data: BinaryIO) -> int:
-    value, shift = 0, 0
-    while byte := data.read(1):
-        value |= (byte[0] & 0x7F) << shift
-        shift += 7
-        if not byte[0] & 0x80:
-            break
-    return value
+def _number(varint: bytes) -> int:
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
 
 
 def _in_json(file: File) -> Iterator[bytes]:
@@ -139,12 +150,14 @@ def _in_json(file: File) -> Iterator[bytes]:
         begin = _IN_JSON.match(rest)
         rest = rest[begin.end() :] if begin else b""
         while True:
-            _, quote, behind = rest.partition(b'"')
+            before, _, behind = rest.partition(b'"')
+            if b"]" in before:
+                return
             text, end, behind = behind.partition(b'"')
             if end:
                 yield b64decode(text, validate=True)
                 rest = behind
-            elif (not quote and b"]" in rest) or not (more := data.read(PIECE_SIZE)):
+            elif not (more := data.read(PIECE_SIZE)):
                 return
             else:
                 rest += more
