@@ -5,9 +5,10 @@ All that cutrace writes about programs gets its mode here: 0600, or what the uma
 
 from __future__ import annotations
 
-import errno
 import os
+import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 from .errors import CutraceError
 
-_CHUNK = 1 << 30
+_CHUNK = 1 << 20
 
 
 class Unwritable(CutraceError):
@@ -43,7 +44,7 @@ def check_output(path: Path, *, folder: bool = False) -> None:
 def create(path: Path) -> int:
     """A new file that only its owner can read (mode 0600), open for writing: what programs do is nobody else's business
     unless the owner says so. Returns its descriptor; OSError when there is one already or it cannot be made."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -108,7 +109,7 @@ def _set_modes(written: Path) -> None:
     if os.environ.get("CUTRACE_UMASK") == "1":
         # Only a new file shows the umask without changing it for all threads.
         probe = written.with_name(f"{written.name}.mode")
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT, 0o666))
         mode = probe.stat().st_mode & 0o666
         probe.unlink()
     for path in (written, *written.rglob("*")):
@@ -152,33 +153,23 @@ def size_of(path: Path) -> int:
 
 def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
     """Append files to an open one: captures behind each other are a capture."""
-    whole.flush()
     for path in parts:
         with path.open("rb") as part:
-            append(part.fileno(), whole.fileno())
+            shutil.copyfileobj(part, whole, _CHUNK)
 
 
-def append(source: int, target: int) -> None:
-    """Append what is in one open file to another, inside the kernel where it can."""
-    left = os.fstat(source).st_size
-    copy = _copy_range
-    while left:
-        try:
-            count = copy(source, target, min(left, _CHUNK))
-        except OSError as error:
-            # Not between these file systems, or not in this kernel.
-            if copy is _copy_range and error.errno in (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-                copy = _send
-                continue
-            raise
-        if count == 0:
-            break
-        left -= count
+def open_to_read(path: Path) -> int:
+    """Open a file and return its descriptor. A pipe does not wait for somebody who writes into it."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
 
 
-def _copy_range(source: int, target: int, count: int) -> int:
-    return os.copy_file_range(source, target, count)
+def read_at(file: int, size: int, offset: int) -> bytes:
+    """Up to ``size`` bytes from ``offset``. Several threads may read one file."""
+    if hasattr(os, "pread"):
+        return os.pread(file, size, offset)
+    with _ONE_POSITION:  # Windows has no pread
+        os.lseek(file, offset, os.SEEK_SET)
+        return os.read(file, size)
 
 
-def _send(source: int, target: int, count: int) -> int:
-    return os.sendfile(target, source, None, count)
+_ONE_POSITION = threading.Lock()

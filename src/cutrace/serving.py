@@ -24,6 +24,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from .errors import CutraceError
+from .outputs import open_to_read, read_at
 
 UI = "https://ui.perfetto.dev"
 #: The only port that the page may fetch from, unless a flag of its own is set.
@@ -56,7 +57,7 @@ class Server:
         self._closed = False
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = open_to_read(path)
         except OSError as error:
             raise CutraceError(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
         self._size = os.fstat(self._file).st_size
@@ -177,7 +178,7 @@ class Server:
         with os.fdopen(os.dup(self._file), "rb", buffering=0) as file:
             at = 0
             while at < self._size:
-                data = os.pread(file.fileno(), min(_CHUNK, self._size - at), at)
+                data = read_at(file.fileno(), min(_CHUNK, self._size - at), at)
                 if not data:
                     raise OSError(errno.EIO, "the file became shorter")
                 for piece in _pieces(data):

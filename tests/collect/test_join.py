@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 import subprocess
 import sys
@@ -80,17 +79,6 @@ def test_a_failure_leaves_the_parts_and_no_partial_output(tmp_path, monkeypatch)
         join(parts, tmp_path / "out" / "run.bin", moving=True)
     assert all(p.exists() for p in parts)
     assert list((tmp_path / "out").iterdir()) == []
-
-
-@pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, errno.EINVAL])
-def test_bytes_are_sent_where_the_kernel_cannot_copy_ranges(tmp_path, monkeypatch, code):
-    def refused(*arguments):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "copy_file_range", refused)
-    parts = [part(tmp_path, 1, 1), part(tmp_path, 2, 2)]
-    join(parts, tmp_path / "run.bin", moving=True)
-    assert pids(tmp_path / "run.bin") == [1, 2]
 
 
 def test_a_file_that_a_process_still_writes_is_named_with_it(tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from cutrace._native import crc32c
 from cutrace.errors import BadCapture
+from cutrace.outputs import open_to_read, read_at
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.runbin.blocks import HEADER_SIZE, MAGIC, pack_header
 from cutrace.runbin.layout import PROCESS_BLOCK
@@ -285,3 +288,16 @@ def test_no_damage_whatever_crashes_the_reader(tmp_path, sample, data):
                 reader.read(index)
             elif info.kind == 2:
                 list(reader.strings(index) or ())
+
+
+def test_threads_read_one_file_where_there_is_no_pread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pread")
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(range(256)) * 64)
+    file = open_to_read(path)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda at: read_at(file, 3, at), range(0, 16384, 7)))
+    finally:
+        os.close(file)
+    assert found == [path.read_bytes()[at : at + 3] for at in range(0, 16384, 7)]

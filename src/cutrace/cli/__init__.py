@@ -79,7 +79,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
         # As an exception, so that what is half written is removed. What the caller ignores (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)

@@ -17,7 +17,11 @@ from .join import Destination, recorded
 from .options import Options
 
 # What a terminal or another program may send to a recording, and what ends the wait for the command.
-_FORWARDED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+_FORWARDED = {
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)  # not all are there where nothing can be recorded
+}
 _SIGNALS = _FORWARDED | {signal.SIGCHLD}
 _SI_KERNEL = 0x80
 

@@ -7,13 +7,13 @@ does not count is skipped to the next magic and remembered as :class:`Damage`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .._native import crc32c
+from ..outputs import read_at
 
 MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
@@ -143,7 +143,7 @@ class _Window:
         if begin < 0 or begin + count > len(self._data):
             # Of large blocks there is one header in many windows.
             near = begin < len(self._data) + _WINDOW
-            self._start, self._data, begin = at, os.pread(self._fd, _WINDOW if near else HEADER_SIZE, at), 0
+            self._start, self._data, begin = at, read_at(self._fd, _WINDOW if near else HEADER_SIZE, at), 0
         return self._data[begin : begin + count]
 
 
@@ -175,7 +175,7 @@ def _next_magic(fd: int, start: int, size: int) -> int:
     # It is mostly near: a file full of headers that are none would be read again and again in large pieces.
     chunk, at = 1 << 12, start
     while at < size:
-        data = os.pread(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
+        data = read_at(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
         found = data.find(MAGIC)
         if found >= 0:
             return min(at + found, size)

@@ -21,6 +21,7 @@ import numpy as np
 
 from .._native import crc32c
 from ..errors import BadCapture, CutraceError
+from ..outputs import open_to_read, read_at
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table, schema
 
@@ -94,8 +95,7 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
-            # Without O_NONBLOCK the open of a pipe would wait for somebody to write into it.
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = open_to_read(self.path)
         except FileNotFoundError:
             raise BadCapture(f"cannot read {self.path}: No such file. Look at its name; {_MAKE_ONE}.") from None
         except OSError as error:
@@ -114,7 +114,7 @@ class Reader:
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file on a disk"
             raise BadCapture(f"cannot read {self.path}: it is {what}. Name a capture; {_MAKE_ONE}.")
         self.size = status.st_size
-        first = os.pread(self._fd, len(MAGIC), 0)
+        first = read_at(self._fd, len(MAGIC), 0)
         if self.size == 0:
             raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing into it. Record it again.")
         found = scan(self._fd, self.size)
@@ -239,7 +239,7 @@ class Reader:
         offset, size = int(self.offsets[index]), int(header["payload_size"])
         if not self._file.alive:
             raise CutraceError(f"{self.path} is closed: read its tables before, or open it again")
-        data = os.pread(self._fd, size, offset + HEADER_SIZE)
+        data = read_at(self._fd, size, offset + HEADER_SIZE)
         if len(data) == size and crc32c(data) == int(header["payload_crc"]):
             return data
         self._note(Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"])))
@@ -284,7 +284,7 @@ class Reader:
     def contents(self, size: int) -> Iterator[bytes]:
         """The file as it is, ``size`` bytes at a time. Raises :class:`BadCapture` when it got shorter."""
         for offset in range(0, self.size, size):
-            data = os.pread(self._fd, min(size, self.size - offset), offset)
+            data = read_at(self._fd, min(size, self.size - offset), offset)
             if len(data) < min(size, self.size - offset):
                 raise BadCapture(f"{self.path} got shorter while it was read: wait until nothing writes to it.")
             yield data
