@@ -93,8 +93,9 @@ def test_formats_of_cutrace_come_first_in_both_directions(tmp_path):
         assert len(cutrace.load(NSYS).kernels) == 1
 
 
-def test_an_exporter_is_found_by_its_name():
+def test_an_exporter_is_found_by_its_name_or_ending():
     assert plugins.exporter(Path("trace.txt"), "chrome").name == "chrome"
+    assert plugins.exporter(Path("trace.txt"), "json").name == "chrome"
     assert plugins.exporter(Path("run.pftrace"), "sqlite").name == "sqlite"
     with pytest.raises(CutraceError, match=r"there is no format 'perfeto': did you mean perfetto\?"):
         plugins.exporter(Path("a"), "perfeto")

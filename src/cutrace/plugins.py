@@ -88,8 +88,8 @@ def importer(source: Source) -> Importer | None:
 
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
-    """The exporter with this name. Without a name, the one that the ending of the output asks for; the longest ending
-    wins. Raises :class:`CutraceError` when there is none."""
+    """The exporter with this name or ending (without its point). Without a name, the one that the ending of the output
+    asks for; the longest ending wins. Raises :class:`CutraceError` when there is none."""
     found = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
     if found:
         return found
@@ -140,7 +140,7 @@ def _own(names: Iterable[str]) -> Iterator[Importer]:
 
 def _fitting(exporters: Iterable[Exporter], path: Path, name: str | None) -> Exporter | None:
     if name:
-        return next((e for e in exporters if e.name == name), None)
+        return next((e for e in exporters if name == e.name or f".{name}" in e.suffixes), None)
     fitting = [(len(suffix), e) for e in exporters for suffix in e.suffixes if path.name.lower().endswith(suffix)]
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 

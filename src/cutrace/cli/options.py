@@ -88,7 +88,7 @@ def limit(help: str, default: int | None = None) -> Decorator[Any]:
 
 
 format = click.option(
-    "--format", metavar="NAME", help="The format, where the name of the output does not say: perfetto, chrome, ..."
+    "--format", metavar="NAME", help="The format, where the name of the output does not say: pftrace, json, sqlite, ..."
 )
 compress = click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."
