@@ -59,6 +59,12 @@ def test_each_format_carries_a_capture_of_many_pieces(tmp_path, small_pieces, na
     assert inside(carrying(capture, name)) == capture.read_bytes()
 
 
+def test_a_trace_is_called_by_the_file_that_was_opened(tmp_path):
+    target = carrying(example(tmp_path))
+    with cutrace.load(target) as trace:
+        assert f"<Trace of {target}: " in repr(trace)
+
+
 @pytest.mark.parametrize("compress", ["zstd", "deflate"])
 def test_a_trace_with_packed_packets_carries_one_on_request(tmp_path, compress):
     capture = example(tmp_path)

@@ -113,7 +113,7 @@ def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
         else:
             capture = files.enter_context(scratch()) / "whole.bin"
             join(paths, capture, redacted=redacted)
-        return load_capture(capture, files.pop_all())
+        return load_capture(capture, files.pop_all(), ", ".join(map(str, paths)))
 
 
 def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:

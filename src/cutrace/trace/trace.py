@@ -104,9 +104,11 @@ class Trace:
     clocks = _TableAttribute()
     losses = _TableAttribute()
 
-    def __init__(self, reader: Reader, files: ExitStack | None = None) -> None:
-        """``files`` holds the temporary files of the trace, which :meth:`close` removes."""
+    def __init__(self, reader: Reader, files: ExitStack | None = None, name: str = "") -> None:
+        """``files`` holds the temporary files of the trace, which :meth:`close` removes. ``name`` is for people: what
+        was opened."""
         self._reader = reader
+        self._name = name or str(reader.path)
         self._release = weakref.finalize(self, files.close) if files else None
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
@@ -303,8 +305,7 @@ class Trace:
         nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
         counts = [count_of(rows, noun) for table, noun in nouns.items() if (rows := self.count(table))]
         parts = [count_of(len(self._reader.processes), "process"), *counts]
-        sources = dict.fromkeys(file.source for file in self.imports) or [str(self.path)]
-        return printable(f"{', '.join(sources)}: {', '.join(parts)}")
+        return printable(f"{self._name}: {', '.join(parts)}")
 
     # How it is made
 
@@ -525,15 +526,15 @@ def _sentences(notes: object) -> list[str]:
     return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
-def load(path: str | os.PathLike[str], files: ExitStack | None = None) -> Trace:
+def load(path: str | os.PathLike[str], files: ExitStack | None = None, name: str = "") -> Trace:
     """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too. Closing the
-    trace closes ``files``.
+    trace closes ``files``. ``name`` is what people know it by, unless that is ``path``.
 
     Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
     with ExitStack() as unless_open:
         if files:
             unless_open.enter_context(files)
-        trace = Trace(Reader(path), files)
+        trace = Trace(Reader(path), files, name)
         unless_open.pop_all()
     return trace
