@@ -56,10 +56,13 @@ def convert(
     from ..conversion import check_destination, write
     from ..exporters.base import Request
     from ..loading import opened
-    from ..slicing import Conditions, resolve
 
     def select(trace: Trace) -> Selection | None:
-        return resolve(trace, Conditions(start, end))[0] if start or end else None
+        if not start and not end:
+            return None  # before slicing is imported, which takes as long as a small conversion
+        from ..slicing import Conditions, resolve
+
+        return resolve(trace, Conditions(start, end))[0]
 
     with target(output, request["format"], "perfetto") as path:
         check_destination(path, sources, request["format"])
