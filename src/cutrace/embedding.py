@@ -83,8 +83,8 @@ def _piece(data: bytes, offset: int, size: int) -> bytes:
 
 
 def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
-    """Write the capture inside a file to ``target``; False when there is none. Raises :class:`Damaged` when it is not
-    whole, :class:`CutraceError` when it cannot be written. Reading the file raises ``damaged`` where it is damaged."""
+    """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
+    capture is not whole, :class:`CutraceError` when it cannot be written. Reading a damaged file raises ``damaged``."""
     found = next((find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None)
     if found is None:
         return False

@@ -81,7 +81,7 @@ def hookimpl(function: _Function) -> _Function:
 
 
 def importer(source: Source) -> Importer | None:
-    """The first importer that recognizes the source, None when there is none."""
+    """The first importer that recognizes the source, or None."""
     found = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
     found = found or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
     return found or next((i for i in _own(UNSUPPORTED) if i.recognizes(source)), None)

@@ -110,7 +110,7 @@ def test_a_column_that_is_not_there_is_zero(folder):
 def test_a_column_of_another_type_loses_its_rows(folder):
     changed(folder, "memcpys", "bytes", lambda column: pa.array(["many"] * len(column)))
     with cutrace.load(folder) as trace:
-        assert lost(trace) == {"memcpys: unreadable: column bytes is no number": 20}
+        assert lost(trace) == {"memcpys: unreadable: column bytes is not a number": 20}
         assert len(trace.kernels)
 
 

@@ -91,7 +91,7 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def _status(arguments: list[str] | None) -> int:
-    # click.echo() removes colours where the output is no terminal; these remove them there too.
+    # click.echo() removes colours unless the output is a terminal; these remove them on a terminal too.
     color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
     def complain(message: object, *_: object, **__: object) -> int:

@@ -52,7 +52,7 @@ class Destination:
         return cls(output, capture, dump, directory)
 
     def finish(self, *, redacted: bool) -> Joined:
-        """Join what the processes wrote, convert the capture where the output is none, and remove the folder.
+        """Join the files of the processes, convert the capture if the output has another format, and remove the folder.
 
         Raises :class:`CutraceError` when that fails, and says where the capture or the files are then.
         """
@@ -91,8 +91,8 @@ class Joined:
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
-    """The file with the capture, and the capture beside which dumps go, of an output that is no ``.bin``. A name that
-    is no exporter's is that of a capture."""
+    """The file with the capture, and the capture beside which dumps go, for an output that does not end with ``.bin``.
+    An output whose ending no exporter has is a capture."""
     from ..conversion import check_destination
     from ..plugins import EXPORTERS
 

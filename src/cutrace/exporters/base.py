@@ -19,7 +19,7 @@ class Request:
     """What is wanted of an export.
 
     ``format`` is the name of the exporter; if None, the ending of the output says which. ``compress`` packs groups of
-    packets, where the format has such. Without ``derived`` what follows from records, and is none itself, is left out:
+    packets, where the format has such. Without ``derived``, events that are computed from records are left out:
     NVTX on streams, counters, what waited for what. ``table`` is for formats that hold one table. ``capture`` says
     whether the file carries the capture itself, so that it opens again as that capture (:mod:`cutrace.embedding`); if
     None, the format decides. ``progress`` is called with the work done and the whole work, in any unit. An exporter

@@ -162,7 +162,7 @@ def _label(phase: str, category: str) -> str:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The owner of events whose process id is none: the id of the process, and whether the events are those of one of
+    """The owner of events without a process id: the id of the process, and whether the events are those of one of
     its devices."""
 
     process: int | bytes
@@ -539,7 +539,7 @@ class Kineto:
         rows = np.zeros(int(kept.sum()), TABLES[table].dtype)
         rows["name"], rows["thread"], rows["domain"] = events.names[kept], thread, events.ids("domain")[kept]
         rows["category"], rows["color"] = _u32(events.integers("category"))[kept], _u32(events.integers("color"))[kept]
-        # What is no signed integer has its bits beside it.
+        # A payload that is not a signed integer has its bits beside it.
         bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
         rows["payload"] = bits.astype(np.uint64)[kept]
         rows["payload_type"] = events.integers("payload type").astype(np.uint8)[kept]

@@ -234,7 +234,7 @@ class NsysReading(Reading):
 
 
 def _object(text: str) -> dict[str, Any]:
-    """JSON text as an object, an empty one for what is none."""
+    """JSON text as an object; an empty object for any other text."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):

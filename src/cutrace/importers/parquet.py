@@ -234,7 +234,7 @@ def _indices(column: Any, texts: list[str]) -> np.ndarray:
 
 
 def _numbers(field: Field, column: Any) -> np.ndarray:
-    """The values of a column, those of a field that is no text."""
+    """The values of a column whose field is not a text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -244,7 +244,7 @@ def _numbers(field: Field, column: Any) -> np.ndarray:
             raise ValueError(f"column {field.name} is no 16 bytes")
         return np.array([value or bytes(16) for value in column.to_pylist()], "V16")
     if not (pa.types.is_floating(kind) if field.type == "f64" else pa.types.is_integer(kind)):
-        raise ValueError(f"column {field.name} is no number")
+        raise ValueError(f"column {field.name} is not a number")
     values: np.ndarray = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
     target = np.dtype(TYPES[field.type][1])
     if field.type == "u64" and values.dtype == np.int64:

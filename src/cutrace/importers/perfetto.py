@@ -485,18 +485,18 @@ def _as_json(event: dict[str, Any]) -> str:
 
 
 def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The packets in pieces of a trace. Raises :class:`_Malformed` where there is none."""
+    """The packets in pieces of a trace. Raises :class:`_Malformed` where something else follows."""
     rest = b""
     for chunk in chunks:
         data, at = rest + chunk, 0
         while at < len(data):
             if data[at] != 0x0A:
-                raise _Malformed("what follows is no packet")
+                raise _Malformed("the next bytes are not a packet")
             try:
                 size, begin = _varint(data, at + 1)
             except _Malformed:
                 if len(data) - at > 10:
-                    raise _Malformed("what follows is no packet") from None
+                    raise _Malformed("the next bytes are not a packet") from None
                 break
             if size > _LARGEST:
                 raise _Malformed("a packet is too large")

@@ -153,7 +153,7 @@ class Trace:
     def arrow(self, name: str) -> pyarrow.Table:
         """All rows of a table with known times as a ``pyarrow.Table``.
 
-        Texts stand in place of ids, as dictionary columns, null where there is none; ``kernels`` and ``api_calls`` have
+        Texts stand in place of ids, as dictionary columns; an id of 0 is null; ``kernels`` and ``api_calls`` have
         the columns of their ``launches`` and ``functions`` in place of the reference. Names of kernels are demangled.
         Times (ns) and sizes are int64; tables with a ``start`` and an ``end`` have a ``duration``. Raises
         :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.

@@ -261,7 +261,7 @@ class _Recorded:
                 self._found[at[found], column] = rows[field][found]
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The stream and the correlation id for each wait, -1 where there is none or it is unknown."""
+        """The stream and the correlation id of the event that each wait names; -1 for an unknown event."""
         found, at = find(self._keys, _event_keys(rows))
         both = np.full((len(rows), 2), -1, np.int64)
         both[found] = self._found[at[found]]

@@ -266,7 +266,7 @@ class HostEvents:
         where = self._shared.pid_tid.overheads(rows["process"], rows["thread"])
         return _OVERHEAD.write(rows, **self._shared.span(rows), name=self._overheads(rows["kind"]), where=where)
 
-    # Memory and the like: what has a duration is no slice here, since it overlaps what is on its thread.
+    # Memory events with a duration are not slices: they would overlap the slices of their thread.
 
     def allocations(self, rows: np.ndarray) -> bytes:
         return self._memory(_ALLOCATION, "allocations", rows, rows["operation"])

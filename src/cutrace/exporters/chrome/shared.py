@@ -92,7 +92,7 @@ class CorrelationIndex:
         self._externals = np.concatenate([rows["external"] for rows in externals])[at] if keys else self._keys
 
     def externals(self, rows: np.ndarray) -> np.ndarray:
-        """The External id of each row, 0 where there is none."""
+        """The External id of each row; 0 for rows without one."""
         found, at = find(self._keys, self.keys(rows))
         out = np.zeros(len(rows), np.uint64)
         out[found] = self._externals[at[found]]
@@ -159,5 +159,5 @@ def offset_of(trace: Trace) -> int:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """A value of a process description, of which nothing is certain; empty when it is no object."""
+    """A value of a process description, which may be anything; empty unless it is an object."""
     return value if isinstance(value, dict) else {}

@@ -185,7 +185,7 @@ class Devices:
         return Interned("gpu_specifications", number, {"name": name, "description": STAGES[name], "category": category})
 
     def info(self) -> dict[str, Any] | None:
-        """The ``gpu_info`` of the GPUs with known facts, None when there are none."""
+        """The ``gpu_info`` of the GPUs that the capture describes; None if it describes no GPU."""
         if not self._gpu_rows:
             return None
         names = [self._trace.strings[int(r["name"])] for r in self._gpu_rows.values()]

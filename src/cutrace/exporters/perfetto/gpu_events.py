@@ -44,7 +44,7 @@ Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 @dataclass(frozen=True)
 class Family:
     """What the events of a family share: their name, arguments, and fields of the interned kernel. Copies and fills
-    have an interned kernel for the arguments only: it has no name, and the stage says that the event is no kernel."""
+    have an interned kernel for the arguments only: it has no name, and the stage does not say *Kernel*."""
 
     name: str
     arguments: Mapping[str, int | str | None]

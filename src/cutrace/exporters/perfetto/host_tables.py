@@ -481,7 +481,7 @@ class HostEvents:
             "debug_annotations": annotations,
         }
         if table.kind == "flow":
-            # A step of an arrow is no event of its own: viewers attach it to a slice around it, or to the next one.
+            # A step of an arrow is not an event: viewers attach it to a slice around it, or to the next one.
             bind = Column("bind_to_enclosing", omit=0)
             event["type"] = None
             event["legacy_event"] = {"phase": Column("phase"), "unscoped_id": Column("id"), "bind_to_enclosing": bind}

@@ -100,7 +100,7 @@ bool fits(Type type) {
   return given == 4 + kWidth || (std::is_unsigned_v<T> && given == kWidth);
 }
 
-// Fills in a column; kNone where there is no value.
+// Fills in a column; rows without a value get kNone.
 template <typename C>
 Type read(nanobind::handle object, int flags, C& column) {
   Py_buffer buffer;
