@@ -63,6 +63,7 @@ CONFIGS = (
     Config("null_kernels", "null", _KERNELS),
     Config("cutrace_kernels", "cutrace", _KERNELS),
     Config("null_waits", "null", _WAITS, native=False),
+    Config("null_late", "null_late", native=False),
     Config("late", "late", native=False),
     Config("torch_profiler", "torch_profiler", native=False, python_launches=True),
     Config("proton", "proton", native=False, python_launches=True),
@@ -218,9 +219,12 @@ class Campaign:
         if config.tool == "collector":
             variables = {environment.CUDA: config.library, environment.NVTX: config.library}
             return {"environment": variables | {environment.OPTIONS: options.text(output=capture)}}
-        if config.tool == "null":
-            text = options.text(directory=self.folder)
-            return {"environment": {environment.CUDA: str(self.programs.null_collector), environment.OPTIONS: text}}
+        if config.tool in ("null", "null_late"):
+            library = str(self.programs.null_collector)
+            variables = {environment.OPTIONS: options.text(directory=self.folder)}
+            if config.tool == "null_late":
+                return {"environment": variables, "library": library}
+            return {"environment": variables | {environment.CUDA: library}}
         return {}
 
     # What is looked at beside times

@@ -36,6 +36,7 @@ CONFIGS = {
     "null_kernels": "null collector, kernels only",
     "cutrace_kernels": "cutrace, kernels only",
     "null_waits": "null collector, sync and event too",
+    "null_late": "null collector, begun when CUDA was in use",
     "late": "cutrace, begun when CUDA was in use",
     "torch_profiler": "torch.profiler (CUDA only)",
     "proton": "Proton (trace)",

@@ -13,6 +13,8 @@
 //   flush     flush every flush_ms milliseconds, as the collector does
 //   driver    leave the driver API's calls out,    runtime    likewise those of the runtime
 //
+// A program that loads it itself and calls cutrace_null_start() starts it when CUDA is in use already.
+//
 // Build it as one file: g++ -std=c++20 -O2 -fPIC -shared -I<CUPTI and CUDA headers> null_collector.cpp -ldl -lpthread
 
 #include "../../src/cutrace/native/collector/cupti_library.cpp"
@@ -92,7 +94,7 @@ void flush_regularly() {
 
 void flush_at_exit() { null().cupti.ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED); }
 
-void start() {
+void start(bool before_cuda) {
   Null& n = null();
   const char* text = std::getenv("CUTRACE_OPTIONS");
   std::string error;
@@ -114,7 +116,7 @@ void start() {
   n.cupti.ActivityRegisterCallbacks(request, complete);
   if (wanted("driver")) n.cupti.ActivityEnableDriverApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
   if (wanted("runtime")) n.cupti.ActivityEnableRuntimeApi = [](CUpti_CallbackId, std::uint8_t) { return CUPTI_SUCCESS; };
-  n.enabler.enable(n.cupti, n.subscriber, n.options.kinds, n.options.api, n.options.graph_nodes, true);
+  n.enabler.enable(n.cupti, n.subscriber, n.options.kinds, n.options.api, n.options.graph_nodes, before_cuda);
   for (const cutrace::Refusal& refusal : n.enabler.refused())
     std::fprintf(stderr, "null collector: CUPTI refused %s: %s\n", refusal.what.c_str(), refusal.error.c_str());
   if (wanted("flush")) std::thread(flush_regularly).detach();
@@ -124,6 +126,8 @@ void start() {
 }  // namespace
 
 extern "C" int InitializeInjection() {
-  start();
+  start(true);
   return 1;
 }
+
+extern "C" void cutrace_null_start() { start(false); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from collections.abc import Callable
@@ -28,6 +29,10 @@ def start(tool: str, settings: dict[str, Any], folder: Path) -> Callable[[], int
     elif tool == "late":
         torch.zeros(1, device="cuda")
         return _late(settings)
+    elif tool == "null_late":
+        torch.zeros(1, device="cuda")
+        os.environ.update(settings["environment"])
+        ctypes.CDLL(settings["library"]).cutrace_null_start()
     elif tool in ("null", "collector"):
         os.environ.update(settings["environment"])
     return lambda: 0
