@@ -29,7 +29,7 @@ from ...runbin.labels import (
     UNIFIED_MEMORY_KINDS,
     label,
 )
-from ...runbin.layout import CONTEXT, DEVICE, HOST_SLICE_KINDS, STREAM, Field, Table
+from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, Table
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
 from ..rows import payload_columns
@@ -79,9 +79,7 @@ PROJECTED = Table(
             for field in LAYOUT["nvtx_ranges"].fields
             if field.name in ("payload", "name", "domain", "category", "color", "thread", "process", "payload_type")
         ),
-        STREAM,
-        CONTEXT,
-        DEVICE,
+        *(SHARED[name] for name in ("stream", "context", "device")),
     ),
 )
 
