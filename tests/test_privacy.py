@@ -141,10 +141,16 @@ def test_a_redacted_capture_has_no_tables_of_newer_versions(tmp_path: Path) -> N
     """Nobody knows whether what they hold is harmless."""
     path = training_steps(tmp_path / "run.bin", steps=1)
     with Reader(path) as reader:
-        block = reader.blocks[-1]
+        last = reader.headers[-1]
     secret = b"/home/alice/secret".ljust(24)
     header = pack_header(
-        4000, row_size=24, rows=1, payload=secret, pid=block.pid, sequence=block.sequence + 1, instance=block.instance
+        4000,
+        row_size=24,
+        rows=1,
+        payload=secret,
+        pid=int(last["pid"]),
+        sequence=int(last["sequence"]) + 1,
+        instance=int(last["instance"]),
     )
     with path.open("ab") as file:
         file.write(header + secret)

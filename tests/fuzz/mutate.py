@@ -13,9 +13,8 @@ import numpy as np
 
 from cutrace._native import crc32c
 from cutrace.runbin.blocks import HEADER, HEADER_SIZE, MAGIC, pack_header, padded
-from cutrace.runbin.layout import PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table
+from cutrace.runbin.layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, TYPES, Table
 
-_TABLES = {t.number: t for t in TABLES.values()}
 _NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63)
 _TEXTS = (
     "",
@@ -79,7 +78,7 @@ def number(rng: random.Random, size: int) -> int:
 
 def _table(block: Block) -> Table | None:
     """The table whose rows a block holds, None when it holds none."""
-    table = _TABLES.get(block.kind)
+    table = BY_NUMBER.get(block.kind)
     whole = table is not None and block.rows > 0 and len(block.payload) == table.row_size * block.rows
     return table if whole else None
 
@@ -94,7 +93,7 @@ def _rows(rng: random.Random, block: Block) -> Block:
         field = rng.choice(table.fields)
         if field.type == "bytes16":
             continue
-        size = field.size
+        size = TYPES[field.type][0]
         value = np.frombuffer(number(rng, size).to_bytes(size, "little"), rows.dtype[field.name])[0]
         if rng.random() < 0.3:
             rows[field.name] = value
@@ -139,7 +138,7 @@ def _resized(rng: random.Random, block: Block) -> Block:
 def _header(rng: random.Random, block: Block) -> Block:
     sizes = {"kind": 2, "rows": 4, "pid": 4, "sequence": 4, "first_time": 8, "last_time": 8, "instance": 8}
     name = rng.choice(list(sizes))
-    value = rng.choice(list(_TABLES)) if name == "kind" and rng.random() < 0.7 else number(rng, sizes[name])
+    value = rng.choice(list(BY_NUMBER)) if name == "kind" and rng.random() < 0.7 else number(rng, sizes[name])
     return replace(block, **{name: value})
 
 

@@ -34,6 +34,7 @@ from cutrace.analysis.windows import whole, windows
 from cutrace.cli import main
 from cutrace.golden import read, text
 from cutrace.runbin import TABLES, Table
+from cutrace.runbin.layout import BY_NUMBER
 from cutrace.trace.process import Process
 from cutrace.trace.strings import StringTable
 
@@ -44,7 +45,6 @@ DATA = Path(__file__).parents[1] / "data"
 SECONDS, SECONDS_A_BYTE = 3.0, 100e-6
 BYTES, BYTES_A_BYTE = 96 << 20, 400
 
-BY_NUMBER = {table.number: table for table in TABLES.values()}
 _SMALL = 64 << 10
 
 

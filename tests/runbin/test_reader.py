@@ -18,7 +18,7 @@ from cutrace.errors import BadCapture
 from cutrace.outputs import open_to_read, read_at
 from cutrace.runbin import TABLES, Reader, Writer
 from cutrace.runbin.blocks import HEADER_SIZE, MAGIC, pack_header
-from cutrace.runbin.layout import PROCESS_BLOCK
+from cutrace.runbin.layout import PROCESS_BLOCK, STRINGS_BLOCK
 
 KERNELS = TABLES["kernels"]
 
@@ -63,7 +63,7 @@ def test_a_block_knows_its_table_its_rows_and_their_time(tmp_path):
     with Reader(tmp_path / "a.bin") as reader:
         blocks = [b for b in reader.blocks if b.table == "kernels"]
     assert [(b.rows, b.first_time, b.last_time) for b in blocks] == [(10, 1000, 1095), (10, 101_000, 101_095)]
-    assert [b.sequence for b in blocks] == sorted(b.sequence for b in blocks)
+    assert [b.index for b in blocks] == sorted(b.index for b in blocks)
 
 
 def test_rows_are_a_view_of_the_payload(tmp_path):
@@ -286,7 +286,7 @@ def test_no_damage_whatever_crashes_the_reader(tmp_path, sample, data):
         for index, info in enumerate(reader.blocks):
             if info.table:
                 reader.read(index)
-            elif info.kind == 2:
+            elif reader.headers["kind"][index] == STRINGS_BLOCK:
                 list(reader.strings(index) or ())
 
 

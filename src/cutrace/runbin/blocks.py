@@ -7,13 +7,12 @@ does not count is skipped to the next magic and remembered as :class:`Damage`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import numpy as np
 
 from .._native import crc32c
-from ..outputs import read_at
 
 MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
@@ -39,29 +38,26 @@ HEADER = np.dtype(
 )
 assert HEADER.itemsize == HEADER_SIZE
 
-# Headers are looked at in windows of this many bytes when the blocks in them are small.
-_WINDOW = 1 << 16
+# Small blocks share a read of this many bytes. Of large blocks it is read for each header.
+_BUFFER = 1 << 12
 
 
 @dataclass(frozen=True)
 class BlockInfo:
     """One block of a file: where it lies and what its header says.
 
-    ``process`` is the index of the process in the order of first appearance, ``table`` the name of the table
-    (None for process and string blocks and for tables that this version does not know).
+    ``index`` is its place among the usable blocks, ``process`` the index of its process in the order of first
+    appearance, ``table`` the name of its table (None for process and string blocks and for tables that this version
+    does not know).
     """
 
-    kind: int
+    index: int
     table: str | None
     rows: int
-    row_size: int
     offset: int
     payload_size: int
-    pid: int
-    sequence: int
     first_time: int
     last_time: int
-    instance: int
     process: int
 
 
@@ -101,54 +97,40 @@ def pack_header(
     return header.tobytes()
 
 
-@dataclass(frozen=True)
-class Scan:
-    """What a file holds: the headers of its usable blocks (dtype :data:`HEADER`), their offsets in the file
-    (bytes of the header's begin), and what could not be used."""
+def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
+    """Find all blocks of an open file of ``size`` bytes. Time and memory are linear in the size.
 
-    headers: np.ndarray
-    offsets: np.ndarray
-    damage: tuple[Damage, ...]
-
-
-def scan(fd: int, size: int) -> Scan:
-    """Find all blocks of an open file of ``size`` bytes. Time and memory are linear in the size."""
+    Returns the headers of the usable blocks (dtype :data:`HEADER`), their offsets in the file, and what cannot be used.
+    """
     headers = bytearray()
     offsets: list[int] = []
     damage: list[Damage] = []
-    window = _Window(fd)
     at = 0
-    while at < size:
-        block = _header_at(window, at, size)
-        if isinstance(block, bytes):
-            headers += block
-            offsets.append(at)
-            at += HEADER_SIZE + padded(int.from_bytes(block[16:20], "little"))
-            continue
-        resume = _next_magic(fd, at + 1, size)
-        damage.append(Damage(at, resume - at, block.reason, block.rows))
-        at = resume
-    return Scan(np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), tuple(_joined(damage)))
+    with open(fd, "rb", _BUFFER, closefd=False) as file:
+        while at < size:
+            block = _header_at(file, at, size)
+            if isinstance(block, bytes):
+                headers += block
+                offsets.append(at)
+                at += HEADER_SIZE + padded(int.from_bytes(block[16:20], "little"))
+                continue
+            resume = _next_magic(file, at + 1, size)
+            if damage and damage[-1].offset + damage[-1].size == at:
+                # Neighbouring stretches are one, named after the first.
+                last = damage.pop()
+                block = Damage(last.offset, 0, last.reason, last.rows + block.rows)
+            damage.append(replace(block, size=resume - block.offset))
+            at = resume
+    return np.frombuffer(bytes(headers), HEADER), np.array(offsets, np.int64), damage
 
 
-class _Window:
-    """Reads of a few bytes at rising offsets, served from one larger read."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._start, self._data = 0, b""
-
-    def read(self, at: int, count: int) -> bytes:
-        begin = at - self._start
-        if begin < 0 or begin + count > len(self._data):
-            # Of large blocks there is one header in many windows.
-            near = begin < len(self._data) + _WINDOW
-            self._start, self._data, begin = at, read_at(self._fd, _WINDOW if near else HEADER_SIZE, at), 0
-        return self._data[begin : begin + count]
+def _read(file: BinaryIO, at: int, count: int) -> bytes:
+    file.seek(at)
+    return file.read(count)
 
 
-def _header_at(window: _Window, at: int, size: int) -> bytes | Damage:
-    raw = window.read(at, HEADER_SIZE)
+def _header_at(file: BinaryIO, at: int, size: int) -> bytes | Damage:
+    raw = _read(file, at, HEADER_SIZE)
     if len(raw) < HEADER_SIZE:
         return Damage(at, 0, "torn block header")
     if raw[:8] != MAGIC:
@@ -162,20 +144,20 @@ def _header_at(window: _Window, at: int, size: int) -> bytes | Damage:
     if at + HEADER_SIZE + payload > size:
         return Damage(at, 0, "torn block", rows)
     end = at + HEADER_SIZE + padded(payload)
-    if end < size and window.read(end, len(MAGIC)) != MAGIC[: size - end]:
+    if end < size and _read(file, end, len(MAGIC)) != MAGIC[: size - end]:
         # A torn block in front of an appended capture claims bytes of its neighbour; or the next block is damaged.
-        inside = _next_magic(window._fd, at + HEADER_SIZE, min(end, size))
+        inside = _next_magic(file, at + HEADER_SIZE, min(end, size))
         if inside < min(end, size):
             return Damage(at, 0, "torn block", rows)
     return raw
 
 
-def _next_magic(fd: int, start: int, size: int) -> int:
+def _next_magic(file: BinaryIO, start: int, size: int) -> int:
     """The offset of the next magic at or behind ``start``, else ``size``."""
     # It is mostly near: a file full of headers that are none would be read again and again in large pieces.
     chunk, at = 1 << 12, start
     while at < size:
-        data = read_at(fd, min(chunk, size - at) + len(MAGIC) - 1, at)
+        data = _read(file, at, min(chunk, size - at) + len(MAGIC) - 1)
         found = data.find(MAGIC)
         if found >= 0:
             return min(at + found, size)
@@ -184,17 +166,3 @@ def _next_magic(fd: int, start: int, size: int) -> int:
         at += chunk
         chunk = min(2 * chunk, 1 << 20)
     return size
-
-
-def _joined(damage: list[Damage]) -> Iterator[Damage]:
-    """Neighbouring stretches of damage as one, named after the first."""
-    last: Damage | None = None
-    for d in damage:
-        if last is not None and last.offset + last.size == d.offset:
-            last = Damage(last.offset, last.size + d.size, last.reason, last.rows + d.rows)
-            continue
-        if last is not None:
-            yield last
-        last = d
-    if last is not None:
-        yield last

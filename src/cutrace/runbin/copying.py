@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .blocks import pack_header, padded
-from .layout import PROCESS_BLOCK, STRINGS_BLOCK, Table, schema
+from .layout import BY_NUMBER, PROCESS_BLOCK, STRINGS_BLOCK, Table, schema
 from .reader import Reader
 from .writer import pack_strings, span
 
@@ -48,7 +48,7 @@ def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) 
             strings = reader.strings(index)
             if strings is not None:
                 payload = pack_strings([(number, changes.text(text)) for number, text in strings])
-        elif (table := reader.table_of(kind)) is not None:
+        elif (table := BY_NUMBER.get(kind)) is not None:
             rows = changes.rows(process, table, reader.read(index))
             if len(rows) == count:
                 payload, row_size = rows.tobytes(), table.row_size

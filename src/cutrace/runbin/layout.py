@@ -430,6 +430,7 @@ def _tables() -> Iterator[Table]:
 
 
 TABLES: dict[str, Table] = {t.name: t for t in _tables()}
+BY_NUMBER: dict[int, Table] = {t.number: t for t in TABLES.values()}
 
 #: Why something is missing. Numbers are stable; the words are what `cutrace info` and a converted trace say.
 LOSS_REASONS: dict[int, tuple[str, str]] = {

@@ -23,10 +23,9 @@ from .._native import crc32c
 from ..errors import BadCapture, CutraceError
 from ..outputs import open_to_read, read_at
 from .blocks import HEADER_SIZE, MAGIC, BlockInfo, Damage, scan
-from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, TYPES, Table, schema
+from .layout import BY_NUMBER, FORMAT_VERSION, PROCESS_BLOCK, TABLES, TYPES, Table, schema
 
 _MAKE_ONE = "make one with `cutrace record -o run.bin -- COMMAND`"
-_BY_NUMBER = {t.number: t for t in TABLES.values()}
 _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("pid", "parent_pid", "started", "ended"), (int,)),
     **dict.fromkeys(("producer", "host", "boot_id", "executable", "clock", "clock_of", "cupti_path"), (str,)),
@@ -42,29 +41,6 @@ _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
 #: What the ``process`` field of rows can tell apart.
 MOST_PROCESSES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the rows of one table lie in one process of a file, and how they become rows of this version."""
-
-    table: Table
-    dtype: np.dtype
-    row_size: int
-
-    @property
-    def current(self) -> bool:
-        return self.dtype == self.table.dtype
-
-    def convert(self, rows: np.ndarray) -> np.ndarray:
-        """The rows with this version's fields: those that both know, zero for the others."""
-        if self.current:
-            return rows
-        out = np.zeros(len(rows), self.table.dtype)
-        for name in self.table.offsets:
-            if name in (rows.dtype.names or ()):
-                out[name] = rows[name]
-        return out
 
 
 @dataclass(frozen=True)
@@ -117,12 +93,12 @@ class Reader:
         first = read_at(self._fd, len(MAGIC), 0)
         if self.size == 0:
             raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing into it. Record it again.")
-        found = scan(self._fd, self.size)
-        if not len(found.offsets):
+        headers, offsets, damage = scan(self._fd, self.size)
+        if not len(offsets):
             hint = "it is cut off inside its first block. Record it again." if first == MAGIC else f"{_MAKE_ONE}."
             raise BadCapture(f"{self.path} is not a run.bin capture: {hint}")
-        self._damage = dict.fromkeys(found.damage)  # in order, each once
-        self._index(found.headers, found.offsets)
+        self._damage = dict.fromkeys(damage)  # in order, each once
+        self._index(headers, offsets)
         self.processes: list[dict[str, Any]] = [{} for _ in range(self._process_count)]
         self._beginnings: set[int] = set()
         for block in np.flatnonzero(self.headers["kind"] == PROCESS_BLOCK).tolist():
@@ -134,7 +110,7 @@ class Reader:
                     f"{self.path} has format {version!r} and this cutrace reads format {FORMAT_VERSION}: "
                     "install the version of cutrace that recorded it, or a newer one."
                 )
-        self._layouts = [self._layouts_of(info) for info in self.processes]
+        self._layouts = [_layouts(info.get("tables")) for info in self.processes]
         self._note_missing_blocks()
 
     def _index(self, headers: np.ndarray, offsets: np.ndarray) -> None:
@@ -200,34 +176,21 @@ class Reader:
     def block(self, index: int) -> BlockInfo:
         """The block with this index in :attr:`headers`."""
         h = self.headers[index]
-        table = _BY_NUMBER.get(int(h["kind"]))
+        table = BY_NUMBER.get(int(h["kind"]))
         return BlockInfo(
-            kind=int(h["kind"]),
+            index=index,
             table=table.name if table else None,
             rows=int(h["rows"]),
-            row_size=int(h["row_size"]),
             offset=int(self.offsets[index]),
             payload_size=int(h["payload_size"]),
-            pid=int(h["pid"]),
-            sequence=int(h["sequence"]),
             first_time=int(h["first_time"]),
             last_time=int(h["last_time"]),
-            instance=int(h["instance"]),
             process=int(self.process_of[index]),
         )
 
-    def index(self, block: BlockInfo) -> int:
-        """The index of a block in :attr:`headers`."""
-        return int(np.searchsorted(self.offsets, block.offset))
-
     def table(self, index: int) -> Table:
         """The table that a block with this index holds rows of; KeyError for a block without rows of a table."""
-        return _BY_NUMBER[int(self.headers["kind"][index])]
-
-    @staticmethod
-    def table_of(kind: int) -> Table | None:
-        """The table whose rows blocks of a kind hold, None for other blocks and tables of newer versions."""
-        return _BY_NUMBER.get(kind)
+        return BY_NUMBER[int(self.headers["kind"][index])]
 
     def indices(self, kind: int) -> np.ndarray:
         """Indices of the blocks of one kind, in the order of the file."""
@@ -245,23 +208,30 @@ class Reader:
         self._note(Damage(offset, HEADER_SIZE + size, "damaged block", int(header["rows"])))
         return None
 
-    def read(self, block: int | BlockInfo) -> np.ndarray:
+    def read(self, index: int) -> np.ndarray:
         """The rows of a table block as they are on disk, in this version's layout; no rows when it is damaged.
 
         Ids in them are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both.
         The array is a read-only view of the payload when the file has this version's layout.
         """
-        index = block if isinstance(block, int) else self.index(block)
         header = self.headers[index]
         table = self.table(index)
         layout = self._layouts[int(self.process_of[index])].get(table.name)
-        nothing = np.empty(0, table.dtype)
-        if layout is None or layout.row_size != int(header["row_size"]):
+        data: bytes | None = None
+        if layout is None or layout.itemsize != int(header["row_size"]):
             what = Damage(int(self.offsets[index]), 0, f"{table.name} rows of unknown layout", int(header["rows"]))
             self._note(what)
-            return nothing
-        data = self.payload(index)
-        return nothing if data is None else layout.convert(np.frombuffer(data, layout.dtype))
+        else:
+            data = self.payload(index)
+        if data is None:
+            return np.empty(0, table.dtype)
+        rows = np.frombuffer(data, layout)
+        if layout == table.dtype:
+            return rows
+        out = np.zeros(len(rows), table.dtype)
+        for name in rows.dtype.names or ():
+            out[name] = rows[name]
+        return out
 
     def strings(self, index: int) -> Strings | None:
         """The strings of a strings block; None when it is damaged."""
@@ -276,10 +246,6 @@ class Reader:
                 return Strings(pairs[:, 0], ends - pairs[:, 1], ends, data)
         self._note(Damage(int(self.offsets[index]), len(data), "strings block with wrong lengths", count))
         return None
-
-    def string_blocks(self) -> np.ndarray:
-        """Indices of the strings blocks, in the order of the file."""
-        return self.indices(STRINGS_BLOCK)
 
     def contents(self, size: int) -> Iterator[bytes]:
         """The file as it is, ``size`` bytes at a time. Raises :class:`BadCapture` when it got shorter."""
@@ -321,18 +287,6 @@ class Reader:
                 self._beginnings.add(index)
             process.update((key, value) for key, value in info.items() if _sound(key, value))
 
-    def _layouts_of(self, info: dict[str, Any]) -> dict[str, Layout]:
-        """The layouts that a process declares; this version's own where its process block was lost."""
-        declared = info.get("tables")
-        if not isinstance(declared, dict) or declared == _own_schema():
-            return _own_layouts()
-        found = {}
-        for name, table in TABLES.items():
-            layout = _declared_layout(table, declared.get(name))
-            if layout is not None:
-                found[name] = layout
-        return found
-
 
 def _described(data: bytes) -> dict[str, Any] | None:
     """The JSON object of a process block; None for a block that holds anything else."""
@@ -368,15 +322,17 @@ def _own_schema() -> dict[str, object]:
     return schema()
 
 
-@cache
-def _own_layouts() -> dict[str, Layout]:
-    return {t.name: Layout(t, t.dtype, t.row_size) for t in TABLES.values()}
+def _layouts(declared: object) -> dict[str, np.dtype]:
+    """How the rows of each table lie in the blocks of a process that declares this; as in this version where its
+    process block was lost."""
+    if not isinstance(declared, dict) or declared == _own_schema():
+        return {name: table.dtype for name, table in TABLES.items()}
+    found = {name: _layout(table, declared.get(name)) for name, table in TABLES.items()}
+    return {name: layout for name, layout in found.items() if layout is not None}
 
 
-def _declared_layout(table: Table, declared: object) -> Layout | None:
+def _layout(table: Table, declared: object) -> np.dtype | None:
     """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
-    if declared == _own_schema()[table.name]:
-        return Layout(table, table.dtype, table.row_size)
     if not isinstance(declared, dict):
         return None
     row_size, fields = declared.get("row_size"), declared.get("fields")
@@ -399,5 +355,4 @@ def _declared_layout(table: Table, declared: object) -> Layout | None:
         names.append(name)
         formats.append(known[1])
         offsets.append(offset)
-    dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size})
-    return Layout(table, dtype, row_size)
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": row_size})

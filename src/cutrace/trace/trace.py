@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo, Damage
-from ..runbin.layout import LOSS_REASONS, REFERENCES, TABLES, Table
+from ..runbin.layout import LOSS_REASONS, REFERENCES, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
 from .alignment import Alignment, alignments
@@ -197,7 +197,7 @@ class Trace:
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         """The rows of one block of :meth:`block_infos`: those with known times, and the others."""
-        return self._split(self._reader.index(info))
+        return self._split(info.index)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -411,7 +411,7 @@ class Trace:
         table = StringTable()
         local: list[list[int]] = [[] for _ in self._reader.processes]
         to: list[list[int]] = [[] for _ in self._reader.processes]
-        for index in self._reader.string_blocks().tolist():
+        for index in self._reader.indices(STRINGS_BLOCK).tolist():
             strings = self._reader.strings(index)
             process = int(self._reader.process_of[index])
             for number, text in strings or ():
