@@ -75,9 +75,10 @@ struct TemplateParam final : Node {
 
   explicit TemplateParam(std::size_t i)
       : Node(KForwardTemplateReference, Cache::Unknown, Cache::Unknown, Cache::Unknown), index(i) {}
-  bool hasRHSComponentSlow(OutputBuffer& out) const override;
-  bool hasArraySlow(OutputBuffer& out) const override;
-  bool hasFunctionSlow(OutputBuffer& out) const override;
+  bool has(OutputBuffer& out, bool (Node::*what)(OutputBuffer&) const) const;
+  bool hasRHSComponentSlow(OutputBuffer& out) const override { return has(out, &Node::hasRHSComponent); }
+  bool hasArraySlow(OutputBuffer& out) const override { return has(out, &Node::hasArray); }
+  bool hasFunctionSlow(OutputBuffer& out) const override { return has(out, &Node::hasFunction); }
   const Node* getSyntaxNode(OutputBuffer& out) const override;
   void printLeft(OutputBuffer& out) const override;
   void printRight(OutputBuffer& out) const override;
@@ -260,10 +261,10 @@ class Printer final : public OutputBuffer {
   }
 
   void printLeft(const Node& node) override {
-    bounded([&] { as<TemplateParam>(&node) ? left(node) : node.visit([this](const auto* it) { left(*it); }); });
+    bounded([&] { as<TemplateParam>(&node) ? OutputBuffer::printLeft(node) : node.visit([&](auto* it) { leftOf(*it); }); });
   }
   void printRight(const Node& node) override {
-    bounded([&] { as<TemplateParam>(&node) ? right(node) : node.visit([this](const auto* it) { right(*it); }); });
+    bounded([&] { as<TemplateParam>(&node) ? OutputBuffer::printRight(node) : node.visit([&](auto* it) { rightOf(*it); }); });
   }
 
   // Calls use with what a parameter stands for, or with null.
@@ -335,82 +336,86 @@ class Printer final : public OutputBuffer {
     return as<FunctionParam>(node) || as<NestedName>(node) || as<InitListExpr>(node);
   }
 
-  void left(const Node& node) { OutputBuffer::printLeft(node); }
-  void right(const Node& node) { OutputBuffer::printRight(node); }
+  // The overloads of left() and right() take what a node was made of. LLVM prints the nodes that have none.
+  template <typename N>
+  void leftOf(const N& node) {
+    node.match([&](const auto&... parts) {
+      if constexpr (requires { this->left(node, parts...); }) {
+        left(node, parts...);
+      } else {
+        OutputBuffer::printLeft(node);
+      }
+    });
+  }
+  void leftOf(const ForwardTemplateReference& node) { OutputBuffer::printLeft(node); }
+  template <typename N>
+  void rightOf(const N& node) {
+    if constexpr (requires { this->right(node); }) {
+      right(node);
+    } else {
+      OutputBuffer::printRight(node);
+    }
+  }
 
   // Names.
   void closing() { print(back() == '>' && erased_ != getCurrentPosition() ? " >" : ">"); }
 
-  void left(const TemplateArgs& node) {
-    node.match([this](NodeArray params, const Node*) {
-      print(back() == '<' ? " <" : "<", params);
-      closing();
-    });
+  void left(const TemplateArgs&, NodeArray params, const Node*) {
+    print(back() == '<' ? " <" : "<", params);
+    closing();
   }
-  void left(const TemplateArgumentPack& node) { put(node.getElements()); }
-  void left(const NodeArrayNode& node) { put(node.Array); }
-  void left(const ExpandedSpecialSubstitution& node) {
+  void left(const TemplateArgumentPack&, NodeArray elements) { put(elements); }
+  void left(const NodeArrayNode&, NodeArray nodes) { put(nodes); }
+  void left(const ExpandedSpecialSubstitution& node, SpecialSubKind) {
     OutputBuffer::printLeft(node);
     if (back() != '>') return;
     setCurrentPosition(getCurrentPosition() - 1);
     closing();
   }
-  void left(const NameType& node) {
-    const auto name = node.getName();
+  void left(const NameType&, std::string_view name) {
     put(name == "std::nullptr_t" ? "decltype(nullptr)" : name == "nullptr" ? "(decltype(nullptr))0" : name);
   }
-  void left(const UnnamedTypeName& node) {
-    node.match([this](std::string_view count) { print("{unnamed type#", ordinal(count), "}"); });
+  void left(const UnnamedTypeName&, std::string_view count) { print("{unnamed type#", ordinal(count), "}"); }
+  void left(const ClosureTypeName&, NodeArray types, const Node*, NodeArray params, const Node*, std::string_view count) {
+    ScopedOverride<bool> lambda(lambda_, true);
+    put("{lambda");
+    if (!types.empty()) print("<", types, ">");
+    print("(", params, ")#", ordinal(count), "}");
   }
-  void left(const ClosureTypeName& node) {
-    node.match([this](NodeArray types, const Node*, NodeArray params, const Node*, std::string_view count) {
-      ScopedOverride<bool> lambda(lambda_, true);
-      put("{lambda");
-      if (!types.empty()) print("<", types, ">");
-      print("(", params, ")#", ordinal(count), "}");
-    });
+  void left(const SyntheticTemplateParamName&, TemplateParamKind kind, unsigned index) {
+    const bool type = kind == TemplateParamKind::Type, value = kind == TemplateParamKind::NonType;
+    print(type ? "$T" : value ? "$N" : "$TT", std::size_t{index});
   }
-  void left(const SyntheticTemplateParamName& node) {
-    node.match([this](TemplateParamKind kind, unsigned index) {
-      const bool type = kind == TemplateParamKind::Type, value = kind == TemplateParamKind::NonType;
-      print(type ? "$T" : value ? "$N" : "$TT", std::size_t{index});
-    });
-  }
-  void left(const TemplateParamPackDecl& node) {
-    node.match([this](const Node* param) {
-      printLeft(*param);
-      if (back() == ' ') setCurrentPosition(getCurrentPosition() - 1);
-      put("... ");
-    });
+  void left(const TemplateParamPackDecl&, const Node* param) {
+    printLeft(*param);
+    if (back() == ' ') setCurrentPosition(getCurrentPosition() - 1);
+    put("... ");
   }
   // Compilers add suffixes to the names of copies of a function: ".constprop.0.cold".
-  void left(const DotSuffix& node) {
-    node.match([this](const Node* name, std::string_view suffix) {
-      if (!as<FunctionEncoding>(name) && !as<SpecialName>(name) && !as<CtorVtableSpecialName>(name)) failed_ = true;
-      put(name);
-      while (!suffix.empty()) {
-        auto at = [&](std::size_t i) { return i < suffix.size() ? static_cast<unsigned char>(suffix[i]) : 0; };
-        std::size_t end = 1;
-        while (std::islower(at(end)) || std::isdigit(at(end)) || at(end) == '_') ++end;
-        const bool word = end > 1;
-        while (at(end) == '.' && std::isdigit(at(end + 1)))
-          for (++end; std::isdigit(at(end));) ++end;
-        if (!word || (end < suffix.size() && at(end) != '.')) failed_ = true;
-        print(" [clone ", suffix.substr(0, end), "]");
-        suffix.remove_prefix(end);
-      }
-    });
+  void left(const DotSuffix&, const Node* name, std::string_view suffix) {
+    if (!as<FunctionEncoding>(name) && !as<SpecialName>(name) && !as<CtorVtableSpecialName>(name)) failed_ = true;
+    put(name);
+    const auto end_of = [&](std::string_view letters, std::size_t begin) {
+      return std::min(suffix.find_first_not_of(letters, begin), suffix.size());
+    };
+    for (std::size_t end; !suffix.empty(); suffix.remove_prefix(end)) {
+      end = end_of("abcdefghijklmnopqrstuvwxyz0123456789_", 1);
+      if (end == 1) failed_ = true;
+      while (end + 1 < suffix.size() && suffix[end] == '.' && std::isdigit(suffix[end + 1])) end = end_of("0123456789", end + 1);
+      if (end < suffix.size() && suffix[end] != '.') failed_ = true;
+      print(" [clone ", suffix.substr(0, end), "]");
+    }
   }
-  void left(const LocalName& node) {
-    if (const auto* function = as<FunctionEncoding>(node.Encoding)) {
+  void left(const LocalName&, const Node* encoding, const Node* entity) {
+    if (const auto* function = as<FunctionEncoding>(encoding)) {
       inScope(*function, [&] {
         put(function->getName());
         signature(*function);
       });
     } else {
-      put(node.Encoding);
+      put(encoding);
     }
-    print("::", node.Entity);
+    print("::", entity);
   }
   void qualifiers(Qualifiers cv, FunctionRefQual ref) {
     if (cv & QualConst) put(" const");
@@ -423,13 +428,11 @@ class Printer final : public OutputBuffer {
     qualifiers(node.getCVQuals(), node.getRefQual());
     if (result != nullptr) printRight(*result);
   }
-  void left(const FunctionEncoding& node) {
+  template <typename... Rest>
+  void left(const FunctionEncoding& node, const Node* result, const Node* name, const Rest&...) {
     inScope(node, [&] {
-      if (const Node* result = node.getReturnType()) {
-        printLeft(*result);
-        if (!result->hasRHSComponent(*this)) put(" ");
-      }
-      put(node.getName());
+      if (result != nullptr) returned(*result);
+      put(name);
     });
   }
   void right(const FunctionEncoding& node) {
@@ -437,6 +440,10 @@ class Printer final : public OutputBuffer {
   }
 
   // Types.
+  void returned(const Node& type) {
+    printLeft(type);
+    if (!type.hasRHSComponent(*this)) put(" ");
+  }
 
   // Calls use with what a reference of references refers to at last, and with its kind.
   template <typename Use>
@@ -467,8 +474,8 @@ class Printer final : public OutputBuffer {
     }
     put(symbol);
   }
-  void left(const PointerType& node) { declarator(node.getPointee(), "*"); }
-  void left(const ReferenceType& node) {
+  void left(const PointerType&, const Node* to) { declarator(to, "*"); }
+  void left(const ReferenceType& node, const Node*, ReferenceKind) {
     collapsed(node, [this](const Node* to, ReferenceKind kind) {
       declarator(to, kind == ReferenceKind::LValue ? "&" : "&&");
     });
@@ -479,13 +486,11 @@ class Printer final : public OutputBuffer {
       printRight(*to);
     });
   }
-  void left(const PointerToMemberType& node) {
-    node.match([this](const Node* type, const Node* member) {
-      printLeft(*member);
-      const bool nested = member->hasArray(*this) || member->hasFunction(*this);
-      if (!nested || back() != ' ') put(" ");
-      print(nested ? "(" : "", type, "::*");
-    });
+  void left(const PointerToMemberType&, const Node* type, const Node* member) {
+    printLeft(*member);
+    const bool nested = member->hasArray(*this) || member->hasFunction(*this);
+    if (!nested || back() != ' ') put(" ");
+    print(nested ? "(" : "", type, "::*");
   }
   int qualifiersOf(const Node* type) {
     if (const auto* param = as<TemplateParam>(type))
@@ -497,10 +502,13 @@ class Printer final : public OutputBuffer {
     const auto* qualified = as<QualType>(type);
     return qualified != nullptr ? qualified->getQuals() | qualifiersOf(qualified->getChild()) : 0;
   }
-  void left(const QualType& node) {
-    printLeft(*node.getChild());
-    const int quals = node.getQuals() & ~qualifiersOf(node.getChild());
-    qualifiers(static_cast<Qualifiers>(quals), FrefQualNone);
+  void left(const QualType&, const Node* child, Qualifiers quals) {
+    printLeft(*child);
+    qualifiers(static_cast<Qualifiers>(quals & ~qualifiersOf(child)), FrefQualNone);
+  }
+  template <typename... Rest>
+  void left(const FunctionType&, const Node* result, const Rest&...) {
+    returned(*result);
   }
   void right(const FunctionType& node) {
     node.match([this](const Node* result, NodeArray params, Qualifiers cv, FunctionRefQual ref, const Node* except) {
@@ -510,77 +518,53 @@ class Printer final : public OutputBuffer {
       printRight(*result);
     });
   }
-  void left(const FunctionType& node) {
-    node.match([this](const Node* result, NodeArray, Qualifiers, FunctionRefQual, const Node*) {
-      printLeft(*result);
-      if (!result->hasRHSComponent(*this)) put(" ");
-    });
+  void left(const VectorType&, const Node* base, const Node* size) { print(base, " __vector(", size, ")"); }
+  void left(const PostfixQualifiedType&, const Node* type, std::string_view postfix) {
+    print(type, postfix == " complex" ? " _Complex" : postfix == " imaginary" ? " _Imaginary" : postfix);
   }
-  void left(const VectorType& node) { print(node.getBaseType(), " __vector(", node.getDimension(), ")"); }
-  void left(const PostfixQualifiedType& node) {
-    node.match([this](const Node* type, std::string_view postfix) {
-      print(type, postfix == " complex" ? " _Complex" : postfix == " imaginary" ? " _Imaginary" : postfix);
-    });
+  void left(const SpecialName&, std::string_view special, const Node* child) {
+    if (special == "thread-local wrapper routine for ") special = "TLS wrapper function for ";
+    if (special == "thread-local initialization routine for ") special = "TLS init function for ";
+    if (special == "reference temporary for ") special = "reference temporary #0 for ";
+    print(special, child);
   }
-  void left(const SpecialName& node) {
-    node.match([this](std::string_view special, const Node* child) {
-      if (special == "thread-local wrapper routine for ") special = "TLS wrapper function for ";
-      if (special == "thread-local initialization routine for ") special = "TLS init function for ";
-      if (special == "reference temporary for ") special = "reference temporary #0 for ";
-      print(special, child);
-    });
-  }
-  void left(const ParameterPackExpansion& node) {
+  void left(const ParameterPackExpansion&, const Node* child) {
     constexpr unsigned none = -1u;
     ScopedOverride<unsigned> index(CurrentPackIndex, none), most(CurrentPackMax, none);
     const std::size_t begin = getCurrentPosition();
-    put(node.getChild());
+    put(child);
     if (CurrentPackMax == none || CurrentPackMax == 0) setCurrentPosition(begin);
-    if (CurrentPackMax == none) return print(Operand{node.getChild()}, "...");
+    if (CurrentPackMax == none) return print(Operand{child}, "...");
     for (unsigned i = 1; i < CurrentPackMax; ++i) {
       CurrentPackIndex = i;
-      print(", ", node.getChild());
+      print(", ", child);
     }
   }
 
   // Expressions.
-  void left(const BinaryExpr& node) {
-    node.match([this](const Node* a, std::string_view op, const Node* b, Node::Prec) {
-      const bool close = op == ">";
-      print(close ? "(" : "", Operand{a}, op, Operand{b}, close ? ")" : "");
-    });
+  void left(const BinaryExpr&, const Node* a, std::string_view op, const Node* b, Node::Prec) {
+    const bool close = op == ">";
+    print(close ? "(" : "", Operand{a}, op, Operand{b}, close ? ")" : "");
   }
-  void left(const ArraySubscriptExpr& node) {
-    node.match([this](const Node* a, const Node* b, Node::Prec) { print(Operand{a}, "[", b, "]"); });
+  void left(const ArraySubscriptExpr&, const Node* a, const Node* b, Node::Prec) { print(Operand{a}, "[", b, "]"); }
+  void left(const PostfixExpr&, const Node* a, std::string_view op, Node::Prec) { print(Operand{a}, op); }
+  void left(const ConditionalExpr&, const Node* a, const Node* b, const Node* c, Node::Prec) {
+    print(Operand{a}, "?", Operand{b}, " : ", Operand{c});
   }
-  void left(const PostfixExpr& node) {
-    node.match([this](const Node* a, std::string_view op, Node::Prec) { print(Operand{a}, op); });
+  void left(const MemberExpr&, const Node* a, std::string_view op, const Node* b, Node::Prec) {
+    print(Operand{a}, op, Operand{b});
   }
-  void left(const ConditionalExpr& node) {
-    node.match([this](const Node* a, const Node* b, const Node* c, Node::Prec) {
-      print(Operand{a}, "?", Operand{b}, " : ", Operand{c});
-    });
+  void left(const PrefixExpr&, std::string_view op, const Node* a, Node::Prec) {
+    const auto* f = as<FunctionEncoding>(a);
+    const bool plain = f != nullptr && f->getCVQuals() == QualNone && f->getRefQual() == FrefQualNone;
+    if (op == "&" && plain && as<NestedName>(f->getName())) return print("&", f->getName());
+    print(op, Operand{a});
   }
-  void left(const MemberExpr& node) {
-    node.match([this](const Node* a, std::string_view op, const Node* b, Node::Prec) {
-      print(Operand{a}, op, Operand{b});
-    });
-  }
-  void left(const PrefixExpr& node) {
-    node.match([this](std::string_view op, const Node* a, Node::Prec) {
-      const auto* f = as<FunctionEncoding>(a);
-      const bool plain = f != nullptr && f->getCVQuals() == QualNone && f->getRefQual() == FrefQualNone;
-      if (op == "&" && plain && as<NestedName>(f->getName())) return print("&", f->getName());
-      print(op, Operand{a});
-    });
-  }
-  void left(const EnclosingExpr& node) {
-    node.match([this](std::string_view prefix, const Node* inner, Node::Prec) {
-      if (prefix == "decltype") return print("decltype (", inner, ")");
-      if (prefix == "sizeof... ") return put(as<NodeArrayNode>(inner) ? count(as<NodeArrayNode>(inner)->Array) : 0);
-      if (as<FunctionParam>(inner) || as<InitListExpr>(inner)) return print(prefix, inner);
-      print(prefix, "(", inner, ")");
-    });
+  void left(const EnclosingExpr&, std::string_view prefix, const Node* inner, Node::Prec) {
+    if (prefix == "decltype") return print("decltype (", inner, ")");
+    if (prefix == "sizeof... ") return put(as<NodeArrayNode>(inner) ? count(as<NodeArrayNode>(inner)->Array) : 0);
+    if (as<FunctionParam>(inner) || as<InitListExpr>(inner)) return print(prefix, inner);
+    print(prefix, "(", inner, ")");
   }
   std::size_t size(const Node* node) {
     std::size_t n = 0;
@@ -599,80 +583,49 @@ class Printer final : public OutputBuffer {
     }
     return n;
   }
-  void left(const SizeofParamPackExpr& node) {
-    node.match([this](const Node* pack) { put(size(pack)); });
+  void left(const SizeofParamPackExpr&, const Node* pack) { put(size(pack)); }
+  void left(const CastExpr&, std::string_view kind, const Node* to, const Node* from, Node::Prec) {
+    print(kind, "<", to, ">(", from, ")");
   }
-  void left(const CastExpr& node) {
-    node.match([this](std::string_view kind, const Node* to, const Node* from, Node::Prec) {
-      print(kind, "<", to, ">(", from, ")");
-    });
+  void left(const CallExpr&, const Node* callee, NodeArray args, bool, Node::Prec) {
+    if (const auto* function = as<FunctionEncoding>(callee)) callee = function->getName();
+    print(Operand{callee}, "(", args, ")");
   }
-  void left(const CallExpr& node) {
-    node.match([this](const Node* callee, NodeArray args, bool, Node::Prec) {
-      if (const auto* function = as<FunctionEncoding>(callee)) callee = function->getName();
-      print(Operand{callee}, "(", args, ")");
-    });
+  void left(const NewExpr&, NodeArray place, const Node* type, NodeArray init, bool global, bool, Node::Prec) {
+    print(global ? "::" : "", "new ");
+    if (!place.empty()) print("(", place, ") ");
+    put(type);
+    if (!init.empty()) print("(", init, ")");
   }
-  void left(const NewExpr& node) {
-    node.match([this](NodeArray place, const Node* type, NodeArray init, bool global, bool, Node::Prec) {
-      print(global ? "::" : "", "new ");
-      if (!place.empty()) print("(", place, ") ");
-      put(type);
-      if (!init.empty()) print("(", init, ")");
-    });
+  void left(const DeleteExpr&, const Node* a, bool global, bool array, Node::Prec) {
+    print(global ? "::" : "", array ? "delete[] " : "delete ", Operand{a});
   }
-  void left(const DeleteExpr& node) {
-    node.match([this](const Node* a, bool global, bool array, Node::Prec) {
-      print(global ? "::" : "", array ? "delete[] " : "delete ", Operand{a});
-    });
+  void left(const ThrowExpr&, const Node* a) { print("throw ", Operand{a}); }
+  void left(const FunctionParam&, std::string_view number) { print("{parm#", ordinal(number), "}"); }
+  void left(const ConversionExpr&, const Node* type, NodeArray args, Node::Prec) {
+    print("(", type, ")");
+    if (args.size() == 1) return put(Operand{args[0]});
+    print("(", args, ")");
   }
-  void left(const ThrowExpr& node) {
-    node.match([this](const Node* a) { print("throw ", Operand{a}); });
+  void left(const InitListExpr&, const Node* type, NodeArray inits) { print(type, "{", inits, "}"); }
+  void left(const BracedExpr&, const Node* field, const Node* init, bool array) {
+    print(array ? "[" : ".", field, array ? "]=" : "=", Operand{init});
   }
-  void left(const FunctionParam& node) {
-    node.match([this](std::string_view number) { print("{parm#", ordinal(number), "}"); });
+  void left(const BracedRangeExpr&, const Node* first, const Node* last, const Node* init) {
+    print("[", first, " ... ", last, "]=", Operand{init});
   }
-  void left(const ConversionExpr& node) {
-    node.match([this](const Node* type, NodeArray args, Node::Prec) {
-      print("(", type, ")");
-      if (args.size() == 1) return put(Operand{args[0]});
-      print("(", args, ")");
-    });
+  void left(const FoldExpr&, bool left, std::string_view op, const Node* pack, const Node* init) {
+    const Node* first = left ? init : pack;
+    const Node* last = left ? pack : init;
+    put("(");
+    if (first != nullptr) print(Operand{first}, op);
+    put("...");
+    if (last != nullptr) print(op, Operand{last});
+    put(")");
   }
-  void left(const InitListExpr& node) {
-    node.match([this](const Node* type, NodeArray inits) {
-      if (type != nullptr) put(type);
-      print("{", inits, "}");
-    });
-  }
-  void left(const BracedExpr& node) {
-    node.match([this](const Node* field, const Node* init, bool array) {
-      print(array ? "[" : ".", field, array ? "]=" : "=", Operand{init});
-    });
-  }
-  void left(const BracedRangeExpr& node) {
-    node.match([this](const Node* first, const Node* last, const Node* init) {
-      print("[", first, " ... ", last, "]=", Operand{init});
-    });
-  }
-  void left(const FoldExpr& node) {
-    node.match([this](bool left, std::string_view op, const Node* pack, const Node* init) {
-      const Node* first = left ? init : pack;
-      const Node* last = left ? pack : init;
-      put("(");
-      if (first != nullptr) print(Operand{first}, op);
-      put("...");
-      if (last != nullptr) print(op, Operand{last});
-      put(")");
-    });
-  }
-  void floating(const char* type, std::string_view hex) { print("(", type, ")[", hex, "]"); }
-  void left(const FloatLiteral& node) { node.match([this](std::string_view hex) { floating("float", hex); }); }
-  void left(const DoubleLiteral& node) { node.match([this](std::string_view hex) { floating("double", hex); }); }
-  void left(const LongDoubleLiteral& node) {
-    node.match([this](std::string_view hex) { floating("long double", hex); });
-  }
-
+  void left(const FloatLiteral&, std::string_view hex) { print("(float)[", hex, "]"); }
+  void left(const DoubleLiteral&, std::string_view hex) { print("(double)[", hex, "]"); }
+  void left(const LongDoubleLiteral&, std::string_view hex) { print("(long double)[", hex, "]"); }
 
   // Returns the arguments of the template that a name ends with, or null.
   static const TemplateArgs* arguments(const Node* name) {
@@ -699,17 +652,8 @@ class Printer final : public OutputBuffer {
   std::unordered_map<const Node*, ParameterPack> packs_;
 };
 
-bool TemplateParam::hasRHSComponentSlow(OutputBuffer& out) const {
-  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasRHSComponent(out); };
-  return static_cast<Printer&>(out).resolve(*this, has);
-}
-bool TemplateParam::hasArraySlow(OutputBuffer& out) const {
-  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasArray(out); };
-  return static_cast<Printer&>(out).resolve(*this, has);
-}
-bool TemplateParam::hasFunctionSlow(OutputBuffer& out) const {
-  auto has = [&](const Node* arg) { return arg != nullptr && arg->hasFunction(out); };
-  return static_cast<Printer&>(out).resolve(*this, has);
+bool TemplateParam::has(OutputBuffer& out, bool (Node::*what)(OutputBuffer&) const) const {
+  return static_cast<Printer&>(out).resolve(*this, [&](const Node* arg) { return arg != nullptr && (arg->*what)(out); });
 }
 const Node* TemplateParam::getSyntaxNode(OutputBuffer& out) const {
   auto get = [&](const Node* arg) { return arg != nullptr ? arg->getSyntaxNode(out) : this; };
