@@ -34,7 +34,7 @@ struct Bound {
     if (columns.empty()) columns.emplace_back();  // operations without a column name the first
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
-    steps.emplace_back().code = steps::end;
+    steps.push_back({{}, steps::end});
   }
 
   std::uint8_t* encode(std::uint8_t* at, std::size_t row, Progress& progress) const {
@@ -45,19 +45,13 @@ struct Bound {
  private:
   Step step(const Op& op) const {
     const AnyColumn& column = columns[op.column];
-    Step s;
-    s.code = steps::code_of(op.kind, column.type, op.per_event);
-    s.data = op.kind == OpKind::kRaw ? program->raw() + op.raw_begin : column.data;
-    s.stride = column.stride;
-    s.optional = op.optional;
-    s.tag_size = op.tag_size;
-    s.skip = op.skip;
-    std::memcpy(s.tag, op.tag, sizeof s.tag);
-    s.sentinel = op.sentinel;
-    s.raw_size = op.raw_size;
-    s.blobs = op.kind == OpKind::kBlob ? columns[op.column2].blobs : column.blobs;
-    if (op.kind == OpKind::kBlob) s.raw_size = s.blobs->size();  // others may add pieces meanwhile
-    if (op.kind == OpKind::kRepeated) s.values = &columns[op.column2];
+    const AnyColumn* const second = op.kind == OpKind::kBlob || op.kind == OpKind::kRepeated ? &columns[op.column2] : nullptr;
+    Step s{op, steps::code_of(op.kind, column.type, op.per_event), column.data, column.stride, column.blobs, second};
+    if (op.kind == OpKind::kRaw) s.data = program->raw() + op.raw_begin;
+    if (op.kind == OpKind::kBlob) {
+      s.blobs = second->blobs;
+      s.raw_size = static_cast<std::uint32_t>(s.blobs->size());  // others may add pieces meanwhile
+    }
     return s;
   }
 

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -95,28 +94,18 @@ struct Group {
   std::vector<Entry> entries;
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
-  std::unique_ptr<Tree> tree;  // once there is more than one lane
+  std::uint64_t spilled = 0;
+  Tree tree;
 
-  // The lane whose innermost slice ends first; there is one when open > 0.
-  std::size_t next_end() const { return tree ? tree->next_end() : 0; }
-
-  // The first lane on which a slice nests, a new one if there is none.
-  std::size_t place(std::uint64_t end) {
-    if (lanes.empty()) lanes.emplace_back();
-    if (!tree) {
-      if (value(0).room >= end) return 0;
-      tree = std::make_unique<Tree>();
-      tree->set(0, value(0));
-    }
-    const std::size_t lane = tree->first_with_room(end);
-    while (lane >= lanes.size()) lanes.emplace_back();
-    return lane;
-  }
-
-  void push(std::size_t lane, std::uint64_t end) {
+  // Opens a slice on the first lane on which it nests, a new one if there is none. Returns the lane.
+  std::size_t push(std::uint64_t end) {
+    const std::size_t lane = tree.first_with_room(end);
+    if (lane >= lanes.size()) lanes.resize(lane + 1);
     lanes[lane].push_back(end);
     ++open;
+    spilled += lane > 0;
     note(lane);
+    return lane;
   }
 
   std::uint64_t pop(std::size_t lane) {
@@ -128,13 +117,9 @@ struct Group {
   }
 
  private:
-  Tree::Lane value(std::size_t lane) const {
-    const std::uint64_t ends = lanes[lane].empty() ? kNever : lanes[lane].back();
-    return {ends, lanes[lane].size() < kDeepest ? ends : 0};
-  }
-
   void note(std::size_t lane) {
-    if (tree) tree->set(lane, value(lane));
+    const std::uint64_t ends = lanes[lane].empty() ? kNever : lanes[lane].back();
+    tree.set(lane, {ends, lanes[lane].size() < kDeepest ? ends : 0});
   }
 };
 
@@ -229,9 +214,9 @@ class Lanes {
   }
 
   nb::object spilled() const {
-    std::vector<std::uint64_t> copy = spilled_;
-    copy.resize(groups_.size());
-    return to_array(std::move(copy));
+    std::vector<std::uint64_t> counts;
+    for (const Group& group : groups_) counts.push_back(group.spilled);
+    return to_array(std::move(counts));
   }
 
  private:
@@ -244,10 +229,7 @@ class Lanes {
         events.add(entry.stream, entry.row, entry.start, 0);
         continue;
       }
-      const std::size_t lane = group.place(entry.end);
-      group.push(lane, entry.end);
-      if (lane > 0) note_spill(static_cast<std::size_t>(&group - groups_.data()));
-      events.add(entry.stream, entry.row, entry.start, lane);
+      events.add(entry.stream, entry.row, entry.start, group.push(entry.end));
     }
     group.entries.clear();
     if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
@@ -256,19 +238,13 @@ class Lanes {
   // Ends of slices up to and including a moment: what ends when another begins is not its parent.
   void close_before(Group& group, std::uint64_t moment, Events& events) {
     while (group.open > 0) {
-      const std::size_t lane = group.next_end();
+      const std::size_t lane = group.tree.next_end();
       if (group.lanes[lane].back() > moment) return;
       events.add(kEnd, 0, group.pop(lane), lane);
     }
   }
 
-  void note_spill(std::size_t group) {
-    if (spilled_.size() <= group) spilled_.resize(group + 1);
-    ++spilled_[group];
-  }
-
   std::vector<Group> groups_;
-  std::vector<std::uint64_t> spilled_;
 };
 
 }  // namespace

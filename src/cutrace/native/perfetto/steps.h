@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "common/column.h"
+#include "perfetto/encoder.h"
 #include "perfetto/wire.h"
 
 namespace cutrace {
@@ -25,20 +26,15 @@ struct Progress {
   std::uint8_t* open[kDepthMax];
 };
 
-struct Step {
+// An operation whose columns are known. kBlob: raw_size is how many pieces there are.
+struct Step : Op {
   using Code = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
 
   Code code = nullptr;
   const std::uint8_t* data = nullptr;
   std::ptrdiff_t stride = 0;
-  std::uint8_t tag[8]{};
-  std::uint8_t tag_size = 0;
-  bool optional = false;
-  std::uint32_t skip = 0;
-  std::uint64_t sentinel = 0;
   const Blobs* blobs = nullptr;
   const AnyColumn* values = nullptr;
-  std::size_t raw_size = 0;  // kBlob: how many pieces there are
 
   template <typename T>
   std::uint64_t get(std::size_t index) const {
@@ -52,7 +48,7 @@ struct Step {
 namespace steps {
 
 // What a step does before the next one is called. Conditions and the end choose that one themselves.
-using Body = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
+using Body = Step::Code;
 
 inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
   return step->code(step, at, row, progress);

@@ -3,7 +3,6 @@
 
 #include <bitset>
 #include <cstdint>
-#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -21,7 +20,7 @@ namespace {
 // a table of all work. The first work of each of the first `near` correlations gets base + correlation, since small ids
 // take few bytes. Beyond that, correlations are taken in spans of 1024: the first work of each gets an id out of the
 // span's first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to
-// be remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
+// be remembered is how much work a correlation had: a bit for one piece, a map where it had more.
 // Spans are made when they are used: ids that a damaged capture scatters over all 32 bits cost no more than others. And
 // a runtime call and the driver calls in it share a correlation, but not thousands of calls: those that ask again and
 // again for much work, which would make a trace of a size without bounds, are told of none.
@@ -73,17 +72,16 @@ class Submissions {
  private:
   static constexpr unsigned kSpanBits = 10;  // correlations a span, and ids a range
   static constexpr std::uint32_t kSpan = 1u << kSpanBits;
-  static constexpr std::uint8_t kFull = 255;
+  static constexpr std::uint32_t kMany = 255;
   static constexpr std::uint32_t kAsked = 16;  // how often a correlation with more work than that is told of
 
   struct Span {
-    std::bitset<kSpan> seen;
-    std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kFull: see more_
+    std::bitset<kSpan> seen, more;  // which correlations had work, and which had more than one piece
     std::vector<std::uint64_t> ranges;
   };
   using Spans = Map<Span>;
-  struct Many {
-    std::uint32_t work = 0;  // beyond what a byte counts
+  struct More {
+    std::uint32_t work = 0;  // beyond the first
     std::uint32_t asked = 0;
   };
 
@@ -113,10 +111,11 @@ class Submissions {
     }
     Span& span = spans_.at(last_);
     std::size_t before = 0;
-    if (span.seen[c & (kSpan - 1)])
-      before = add_more(span, c);
-    else
-      span.seen.set(c & (kSpan - 1));
+    if (span.seen[c & (kSpan - 1)]) {
+      span.more.set(c & (kSpan - 1));
+      before = ++more_[c].work;
+    }
+    span.seen.set(c & (kSpan - 1));
     if (span.ranges.empty() && c >> kSpanBits < near_spans_) span.ranges.push_back(base_ + (c & ~(kSpan - 1)));
     if (before >= span.ranges.size()) {
       span.ranges.push_back(next_);
@@ -130,20 +129,10 @@ class Submissions {
     return span.ranges[before] + (c & (kSpan - 1));
   }
 
-  // Notes another piece of work; how many there were before.
-  std::size_t add_more(Span& span, std::uint32_t c) {
-    if (!span.more) span.more = std::make_unique<std::uint8_t[]>(kSpan);
-    std::uint8_t& count = span.more[c & (kSpan - 1)];
-    if (count < kFull && ++count < kFull) return count;
-    return kFull + more_[c].work++;
-  }
-
   std::size_t count(const Span& span, std::uint32_t c) {
-    if (!span.seen[c & (kSpan - 1)]) return 0;
-    const std::size_t more = span.more ? span.more[c & (kSpan - 1)] : 0;
-    if (more < kFull) return 1 + more;
-    Many& many = more_[c];
-    return many.asked++ < kAsked ? kFull + std::size_t{many.work} : 0;
+    if (!span.more[c & (kSpan - 1)]) return span.seen[c & (kSpan - 1)];
+    More& more = more_[c];
+    return more.work < kMany || more.asked++ < kAsked ? std::size_t{1} + more.work : 0;
   }
 
   std::uint64_t base_;
@@ -152,7 +141,7 @@ class Submissions {
   Spans spans_;
   std::size_t last_ = 0;
   std::uint32_t last_number_ = UINT32_MAX;
-  Map<Many> more_;
+  Map<More> more_;
 };
 
 }  // namespace
