@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from cutrace.analysis.occupancy import UNLIMITED, occupancy
+from cutrace.runbin import TABLES
 
 H100 = {
-    "compute_major": 9, "multiprocessors": 132, "warp_size": 32, "max_warps": 64, "max_blocks": 32,
-    "registers_per_multiprocessor": 65536, "shared_per_multiprocessor": 233_472, "shared_reserved": 1024,
+    "compute_major": 9, "multiprocessors": 132, "warp_size": 32, "max_warps_per_multiprocessor": 64,
+    "max_blocks_per_multiprocessor": 32, "registers_per_multiprocessor": 65536, "shared_per_multiprocessor": 233_472,
+    "shared_reserved_per_block": 1024,
 }  # fmt: skip
 V100 = H100 | {
-    "compute_major": 7, "multiprocessors": 80, "shared_per_multiprocessor": 98_304, "shared_reserved": 0,
+    "compute_major": 7, "multiprocessors": 80, "shared_per_multiprocessor": 98_304, "shared_reserved_per_block": 0,
 }  # fmt: skip
 
 
@@ -30,8 +32,16 @@ def of(device: dict[str, int] = H100, **launch: int) -> Any:
 def many(device: dict[str, int] = H100, **launches: list[int]) -> Any:
     count = len(next(iter(launches.values()), [0]))
     usual = {"threads": [256], "registers": [32], "shared": [0], "grid_blocks": [132]}
-    arrays = {name: np.array(values * count) for name, values in usual.items()}
-    return occupancy(**(arrays | {name: np.array(values) for name, values in launches.items()}), **device)
+    fields = {"threads": "block_x", "registers": "registers", "shared": "dynamic_shared", "grid_blocks": "grid_x"}
+    rows = np.zeros(count, TABLES["launches"].dtype)
+    for axis in "yz":
+        rows[f"block_{axis}"] = rows[f"grid_{axis}"] = 1
+    for name, values in usual.items():
+        rows[fields[name]] = launches.get(name, values * count)
+    facts = np.zeros(1, TABLES["devices"].dtype)
+    for name, value in device.items():
+        facts[name] = value
+    return occupancy(facts[0], rows)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +81,7 @@ def test_a_block_that_does_not_fit() -> None:
     assert (found.blocks, found.percent, found.waves) == (0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("fact", ["multiprocessors", "max_warps", "registers_per_multiprocessor"])
+@pytest.mark.parametrize("fact", ["multiprocessors", "max_warps_per_multiprocessor", "registers_per_multiprocessor"])
 def test_without_the_facts_of_the_device_there_is_none(fact: str) -> None:
     assert of(H100 | {fact: 0}) is None
     assert of(threads=0) is None

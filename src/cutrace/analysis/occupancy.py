@@ -44,31 +44,22 @@ def _round_up(values: np.ndarray, unit: int) -> np.ndarray:
     return -(-values // unit) * unit
 
 
-def occupancy(
-    *,
-    threads: np.ndarray,
-    registers: np.ndarray,
-    shared: np.ndarray,
-    grid_blocks: np.ndarray,
-    compute_major: int,
-    multiprocessors: int,
-    warp_size: int,
-    max_warps: int,
-    max_blocks: int,
-    registers_per_multiprocessor: int,
-    shared_per_multiprocessor: int,
-    shared_reserved: int,
-) -> Occupancy | None:
-    """Theoretical occupancy of launches on one device.
+def volume(launches: np.ndarray, of: str) -> np.ndarray:
+    """How many blocks the ``grid``, or threads the ``block``, of each launch has."""
+    x, y, z = (launches[f"{of}_{axis}"].astype(np.uint64) for axis in "xyz")
+    return x * y * z
 
-    The arrays have an integer for each launch: ``threads`` and ``shared`` (bytes, static and dynamic) are those of a
-    block, ``registers`` those of a thread. ``shared_reserved`` is the driver's share of a block. The other facts are
-    those of the device, a multiprocessor at a time. Returns None when a fact that is needed is 0, which is how
-    captures say that it is not known.
-    """
+
+def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
+    """Theoretical occupancy of rows of ``launches`` on a device, a row of ``devices``. Returns None when a fact of the
+    device that is needed is 0, which is how captures say that it is not known."""
+    warp_size, max_warps = int(device["warp_size"]), int(device["max_warps_per_multiprocessor"])
+    max_blocks, multiprocessors = int(device["max_blocks_per_multiprocessor"]), int(device["multiprocessors"])
+    registers_per_multiprocessor = int(device["registers_per_multiprocessor"])
+    shared_per_multiprocessor = int(device["shared_per_multiprocessor"])
     if not (warp_size and max_warps and max_blocks and multiprocessors and registers_per_multiprocessor):
         return None
-    threads, registers, shared = (np.asarray(v, np.int64) for v in (threads, registers, shared))
+    threads, registers = volume(launches, "block").astype(np.int64), launches["registers"].astype(np.int64)
     known = threads > 0
     warps = np.maximum(-(-threads // warp_size), 1)
     limit_warps = max_warps // warps
@@ -78,7 +69,9 @@ def occupancy(
     resident = registers_per_multiprocessor // _SCHEDULERS // per_warp * _SCHEDULERS
     limit_registers = np.where(registers > 0, resident // warps, UNLIMITED)
 
-    needed = _round_up(shared + shared_reserved, 128 if compute_major >= 8 else 256)
+    shared = launches["static_shared"].astype(np.int64) + launches["dynamic_shared"]
+    unit = 128 if device["compute_major"] >= 8 else 256
+    needed = _round_up(shared + int(device["shared_reserved_per_block"]), unit)
     limited = (needed > 0) & (shared_per_multiprocessor > 0)
     limit_shared = np.where(limited, shared_per_multiprocessor // np.maximum(needed, 1), UNLIMITED)
 
@@ -95,5 +88,5 @@ def occupancy(
         blocks=blocks,
         warps=blocks * warps,
         percent=100.0 * (blocks * warps) / max_warps,
-        waves=np.where(blocks > 0, grid_blocks / np.maximum(filled, 1), 0.0),
+        waves=np.where(blocks > 0, volume(launches, "grid") / np.maximum(filled, 1), 0.0),
     )

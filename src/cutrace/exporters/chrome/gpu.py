@@ -169,7 +169,7 @@ class GpuEvents:
         # Without a grid the source did not say how the kernel was launched.
         if any(grid) or any(block) or values["registers"] or shared:
             out = {"registers per thread": values["registers"], "shared memory": shared}
-            out |= self._occupancy(values, grid, block, process, device)
+            out |= self._occupancy(launch, grid, block, process, device)
             out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
@@ -183,9 +183,7 @@ class GpuEvents:
             more["name"] = name
         return members(out | ({OWN: more} if more else {}))
 
-    def _occupancy(
-        self, launch: dict[str, int], grid: list[int], block: list[int], process: int, device: int
-    ) -> dict[str, float]:
+    def _occupancy(self, launch: int, grid: list[int], block: list[int], process: int, device: int) -> dict[str, float]:
         facts = self._devices.get((process, device))
         if facts is None or not facts["multiprocessors"]:
             return {}
@@ -194,16 +192,7 @@ class GpuEvents:
         out = {"blocks per SM": round(on_each, 6)}
         if facts["warp_size"]:
             out["warps per SM"] = round(on_each * -(-threads // int(facts["warp_size"])), 6)
-        found = occupancy(
-            threads=np.array([threads]), registers=np.array([launch["registers"]]),
-            shared=np.array([launch["static_shared"] + launch["dynamic_shared"]]), grid_blocks=np.array([blocks]),
-            compute_major=int(facts["compute_major"]), multiprocessors=int(facts["multiprocessors"]),
-            warp_size=int(facts["warp_size"]), max_warps=int(facts["max_warps_per_multiprocessor"]),
-            max_blocks=int(facts["max_blocks_per_multiprocessor"]),
-            registers_per_multiprocessor=int(facts["registers_per_multiprocessor"]),
-            shared_per_multiprocessor=int(facts["shared_per_multiprocessor"]),
-            shared_reserved=int(facts["shared_reserved_per_block"]),
-        )  # fmt: skip
+        found = occupancy(facts, self._trace.launches[launch : launch + 1])
         if found is not None and found.known[0]:
             # What runs at once is no more than what there is to run.
             resident = min(float(found.warps[0]), out["warps per SM"])

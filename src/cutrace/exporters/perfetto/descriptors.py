@@ -132,22 +132,7 @@ class Devices:
     def occupancy(self, process: int, device: int, launches: np.ndarray) -> Occupancy | None:
         """Theoretical occupancy of launch configurations, None without the facts of the device."""
         row = self._rows.get((process, device))
-        if row is None:
-            return None
-        return occupancy(
-            threads=volume(launches, "block"),
-            registers=launches["registers"],
-            shared=launches["static_shared"].astype(np.int64) + launches["dynamic_shared"],
-            grid_blocks=volume(launches, "grid"),
-            compute_major=int(row["compute_major"]),
-            multiprocessors=int(row["multiprocessors"]),
-            warp_size=int(row["warp_size"]),
-            max_warps=int(row["max_warps_per_multiprocessor"]),
-            max_blocks=int(row["max_blocks_per_multiprocessor"]),
-            registers_per_multiprocessor=int(row["registers_per_multiprocessor"]),
-            shared_per_multiprocessor=int(row["shared_per_multiprocessor"]),
-            shared_reserved=int(row["shared_reserved_per_block"]),
-        )
+        return None if row is None else occupancy(row, launches)
 
     def context(self, process: int, context: int) -> Interned:
         """A context as interned data."""
@@ -221,12 +206,6 @@ class Devices:
             "pci_bdf": self._trace.strings[int(row["pci"])] or None,
             "extra_info": [{"key": k, "value": str(v)} for k, v in extra.items() if v is not None],
         }
-
-
-def volume(launches: np.ndarray, of: str) -> np.ndarray:
-    """How many blocks the ``grid``, or threads the ``block``, of each launch has."""
-    x, y, z = (launches[f"{of}_{axis}"].astype(np.uint64) for axis in "xyz")
-    return x * y * z
 
 
 class Descriptors:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..._native import Blobs, Keys, Submissions, demangle, encode_pieces
-from ...analysis.occupancy import UNLIMITED
+from ...analysis.occupancy import UNLIMITED, volume
 from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace.rows import time_order
 from . import proto
-from .descriptors import Descriptors, volume
+from .descriptors import Descriptors
 from .packets import InternedRefs, Output, Sequence
 from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
 
