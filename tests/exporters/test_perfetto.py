@@ -10,6 +10,7 @@ import pytest
 import captures
 import cutrace
 from captures import ORIGIN, Capture
+from cutrace import conversion
 from cutrace.errors import CutraceError
 from cutrace.exporters.base import Request
 from cutrace.exporters.perfetto import export, pipeline, write
@@ -281,7 +282,7 @@ class TestSparseCaptures:
 class TestFiles:
     def test_a_folder_that_is_not_there(self, ordinary: Path, tmp_path: Path) -> None:
         with cutrace.load(ordinary) as trace, pytest.raises(CutraceError, match="cannot write"):
-            write(trace, tmp_path / "none" / "out.pftrace", Request())
+            conversion.write(trace, tmp_path / "none" / "out.pftrace")
 
     def test_a_failure_leaves_nothing_behind(self, ordinary: Path, tmp_path: Path) -> None:
         def fail(done: int, total: int) -> None:
@@ -290,7 +291,7 @@ class TestFiles:
         before = set(tmp_path.iterdir())
         for name in ("out.pftrace", "out.pftrace.gz"):
             with cutrace.load(ordinary) as trace, pytest.raises(RuntimeError, match="stop"):
-                write(trace, tmp_path / name, Request(progress=fail))
+                conversion.write(trace, tmp_path / name, Request(progress=fail))
         assert set(tmp_path.iterdir()) == before
 
     def test_a_compression_that_is_not_known(self, ordinary: Path, tmp_path: Path) -> None:

@@ -27,33 +27,6 @@ CUDA = 4
 #: The category of events that are no records themselves, but follow from records.
 DERIVED = "cutrace.derived"
 
-#: Kinds of tracks. A track is (kind, key): the key is a thread id, a device, ... as the kind says.
-(
-    THREAD, NVTX_RANGES, SYNCHRONIZATION, OVERHEAD, JIT, UNIFIED, MEMORY, POOLS, DEVICE_STATE, OPEN_RANGES, NAMED,
-    OPEN_SLICES, MOMENTS, COUNTER, GPU_SLICES, PROJECTIONS, READING,
-) = range(17)  # fmt: skip
-
-#: Names of tracks by kind, with the key in place of ``{}``.
-_TRACK_NAMES = {
-    THREAD: "unknown thread",
-    OPEN_RANGES: "NVTX ranges still open at the end, thread {}",
-    OPEN_SLICES: "slices still open at the end, thread {}",
-    SYNCHRONIZATION: "synchronization, context {}",
-    OVERHEAD: "overhead, thread {}",
-    JIT: "JIT, thread {}",
-    UNIFIED: "unified memory",
-    MEMORY: "memory, device {}",
-    POOLS: "memory pools, device {}",
-    DEVICE_STATE: "environment, device {}",
-}
-#: What tracks of a kind show, where their name does not say it all.
-_MEANINGS = {
-    SYNCHRONIZATION: "Waits for the GPU, on the host and between streams",
-    OVERHEAD: "Time that CUPTI and the driver took, e.g. to load kernels and to record",
-    MEMORY: "Allocations and releases",
-    PROJECTIONS: "Ranges, from the first begin to the last end of the work here that was launched in them",
-}
-
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
@@ -228,37 +201,12 @@ class Descriptors:
             "process": {"pid": self.pids[process], "process_name": info.name, "cmdline": list(info.command)},
         }
 
-    def track(self, process: int, kind: int, key: Any) -> dict[str, Any]:
-        """A track below that of its process."""
-        if kind == THREAD and key:
-            name = self._threads.get((process, key))
-            return {"thread": {"pid": self.pids[process], "tid": key, "thread_name": name}}
-        strings, queue_name = self.trace.strings, self.devices.queue_name
-        if kind == COUNTER:
-            name, series, category, unit, thread, device = key
-            parts = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
-            parts.append(f"device {device}" if device != 0xFFFF else "")
-            counted = counter(strings[unit], strings[category] or "counter")
-            return {"name": ", ".join(filter(None, parts)), "counter": counted}
-        if kind == READING:
-            name, unit, device = key
-            return {"name": f"{name}, device {device}", "counter": counter(unit, DERIVED, "environment")}
-        if kind == PROJECTIONS:
-            domain = strings[key[3]]
-            name = f"NVTX {domain} on" if domain else "NVTX on"
-            return {"name": f"{name} {queue_name(process, *key[:3])}", "description": _MEANINGS[kind]}
-        if kind == GPU_SLICES:
-            return {"name": f"annotations, {queue_name(process, *key)}"}
-        if kind == NVTX_RANGES:
-            return {"name": f"NVTX ranges {strings[key]}" if key else "NVTX ranges"}
-        if kind == NAMED:
-            return {"name": strings[key] or "(unnamed)"}
-        if kind == MOMENTS:
-            return {"name": "moments of the process" if key == 1 else "moments of the trace"}
-        name = _TRACK_NAMES[kind].format(key)
-        if kind in (OVERHEAD, JIT) and not key:
-            name = name.partition(",")[0]  # the thread is not known
-        return {"name": name, "description": _MEANINGS.get(kind)}
+    def thread(self, process: int, thread: int) -> dict[str, Any]:
+        """The track of a thread."""
+        if not thread:
+            return {"name": "unknown thread"}
+        name = self._threads.get((process, thread))
+        return {"thread": {"pid": self.pids[process], "tid": thread, "thread_name": name}}
 
 
 def counter(unit: str, *categories: str) -> dict[str, Any]:

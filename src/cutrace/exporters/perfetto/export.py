@@ -18,7 +18,6 @@ import numpy as np
 
 from ..._native import Lanes, Submissions
 from ...errors import CutraceError
-from ...outputs import unwritable
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
@@ -30,12 +29,12 @@ from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex
 from .derived.projection import Projection
 from .derived.waits import CallWaits, Waits
-from .descriptors import DERIVED, THREAD, Descriptors, counter, write_header, write_missing
+from .descriptors import DERIVED, Descriptors, counter, write_header, write_missing
 from .flows import Flows, needs_slice
 from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, KeyIndex, Lists, StyleIndex
 from .host_tables import (
-    PROJECTED,
     TEXT,
+    THREAD,
     HostChunk,
     HostEvents,
     HostTable,
@@ -45,7 +44,7 @@ from .host_tables import (
     Track,
     end_template,
 )
-from .packets import Output
+from .packets import Output, wrapper
 from .pipeline import PacketFile
 from .proto import Columns
 
@@ -79,8 +78,7 @@ _RESERVED = frozenset(name for t in host_tables.TABLES if t.text for name in t.a
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace for ui.perfetto.dev to ``path``; a path that ends with .gz is compressed as a whole.
 
-    Memory does not grow with the capture; progress is counted in rows. Raises :class:`CutraceError` when the file
-    cannot be written; none is left then.
+    Memory does not grow with the capture; progress is counted in rows.
     """
     compress = request.compress
     if compress not in (None, "zstd", "deflate"):
@@ -90,13 +88,11 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones. Having
     # freed something larger once, it keeps them.
     np.empty(KEPT_FREE, np.uint8)
-    try:
-        with Output(path, compress) as output:
-            if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
-                output.capture(trace)  # in front of all else, where it is found at once
-            _write(trace, output, request)
-    except OSError as error:
-        raise unwritable(path, error) from None
+    with PacketFile(path, wrapper(compress)) as file:
+        output = Output(file)
+        if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
+            output.capture(trace)  # in front of all else, where it is found at once
+        _write(trace, output, request)
 
 
 def _write(trace: Trace, output: Output, request: Request) -> None:
@@ -112,17 +108,16 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
         events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
         tracks = HostTracks(output, descriptors, process, uuid)
-        with Spool(PROJECTED) as projected:
+        with Spool() as projected, Spool() as blocks.still_open:
             derived = DerivedWork(trace, blocks, process, queues, projected) if request.derived else None
             blocks.read_ahead(output.file, process, *_GPU_TABLES)
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
             host = HostWriter(blocks, columns, tracks, output, derived.memory if derived else None)
-            pending = [_Pending(info.first_time, info) for info in blocks.of(process, *_HOST_TABLES)]
-            pending += [_Pending(block.first_time, block) for block in projected.blocks]
-            host.write(host_tables.TABLES, pending)
-            host.write(host_tables.OPEN_TABLES, blocks.open(process))
+            pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *_HOST_TABLES), *projected.blocks]
+            host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
+            host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
         if derived:
             names = [descriptors.devices.queue_name(process, *key) for key in queues.keys]
             for found in (*derived.counters.values(names), *derived.memory.values()):
@@ -148,7 +143,7 @@ def _texts(trace: Trace) -> Iterator[int]:
 
 class Blocks:
     """The blocks of the tables that become events. Counts what is read, for progress and for the rows without known
-    times (``unknown``, by table)."""
+    times (``unknown``, by table). Slices that never ended are put into the spool ``still_open``."""
 
     def __init__(self, trace: Trace, progress: Progress | None) -> None:
         self.trace, self._progress = trace, progress
@@ -157,7 +152,7 @@ class Blocks:
         self._total, self._done = sum(info.rows for info in infos), 0
         self._block: Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]] = trace.block
         self._read: set[int] = set()  # offsets of blocks
-        self._open: dict[int, list[_Pending]] = {}
+        self.still_open: Spool  # set for each process
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
         for info in sorted(infos, key=lambda info: info.first_time):
             self._blocks.setdefault((info.table or "", info.process), []).append(info)
@@ -171,27 +166,16 @@ class Blocks:
         ordered = sorted(self.of(process, *tables), key=lambda info: info.first_time)
         self._block = file.read_ahead(self.trace.block, ordered)
 
-    def open(self, process: int) -> list[_Pending]:
-        """The blocks read so far that have slices which never ended."""
-        return self._open.get(process, [])
-
-    def read_open(self, info: BlockInfo) -> np.ndarray:
-        """The rows of a block that are slices which never ended."""
-        unknown = self.trace.block(info)[1]
-        still_open: np.ndarray = unknown[never_ended(info.table or "", unknown)]
-        return still_open
-
     def read(self, info: BlockInfo) -> np.ndarray:
         """The rows of a block with known times, to be written. Counts the block when it is read first."""
         rows, unknown = self._block(info)
         if info.offset in self._read:
             return rows
         self._read.add(info.offset)
-        still_open = unknown[never_ended(info.table or "", unknown)]
-        if len(still_open):
-            first = int(still_open["start"].min())
-            self._open.setdefault(info.process, []).append(_Pending(first, info))
-        self.unknown[info.table or ""] += len(unknown) - len(still_open)
+        table = info.table or ""
+        still_open = unknown[never_ended(table, unknown)]
+        self.still_open.add(TABLES[table], still_open)
+        self.unknown[table] += len(unknown) - len(still_open)
         self._done += info.rows
         if self._progress:
             self._progress(self._done, self._total)
@@ -274,24 +258,15 @@ class HostColumns:
 
 
 @dataclass(order=True)
-class _Pending:
-    """A block with rows that begin at ``time`` or later; those that begin before ``written`` were written."""
+class _Block:
+    """A block. Its rows that begin before ``written`` were written, the others begin at ``time`` or later. In memory it
+    is one chunk for each description that takes rows of it."""
 
     time: int
     source: BlockInfo | SpoolBlock = field(compare=False)
     written: int = field(compare=False, default=0)
+    chunks: list[HostChunk] = field(compare=False, default_factory=list)
     order: int = field(default_factory=count().__next__)
-
-
-@dataclass
-class _Live:
-    """A block in memory, as one chunk for each description that takes rows of it. ``next`` is the first moment at which
-    rows begin that were not written."""
-
-    source: BlockInfo | SpoolBlock
-    chunks: list[HostChunk]
-    written: int
-    next: int = 0
 
 
 class _Laid(NamedTuple):
@@ -336,7 +311,7 @@ class HostWriter:
         self._events: dict[str, list[HostEvents]] = {}
         self.spilled, self.detached = 0, 0
 
-    def write(self, tables: Iterable[HostTable], pending: list[_Pending]) -> None:
+    def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
         """Write the rows of these blocks."""
         has_steps = any(block.source.table == "flows" for block in pending)
         while pending:
@@ -350,11 +325,11 @@ class HostWriter:
             threads = [track.kind == THREAD for track in self._tracks.tracks]
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
 
-    def _pass(self, pending: list[_Pending], has_steps: bool) -> list[_Pending]:
+    def _pass(self, pending: list[_Block], has_steps: bool) -> list[_Block]:
         """One pass in rising time. Returns blocks that hold earlier rows than their header says: a capture that lies
         about its times costs another pass, not a wrong trace."""
-        late: list[_Pending] = []
-        live: list[_Live] = []
+        late: list[_Block] = []
+        live: list[_Block] = []
         heapq.heapify(pending)
         begin = 0
         while pending or live:
@@ -362,35 +337,33 @@ class HostWriter:
             while pending and len(live) < _CHUNKS // 2 and (size < HOST_WINDOW or pending[0].time <= first):
                 block = heapq.heappop(pending)
                 size += block.source.payload_size
-                chunks = self._load(block, begin, late)
-                if chunks:
-                    live.append(_Live(block.source, chunks, block.written))
+                block.chunks = self._load(block, begin, late)
+                if block.chunks:
+                    live.append(block)
             until = pending[0].time if pending else NEVER
             if until <= begin and live:
                 until = begin + 1  # many blocks begin at one moment: it is written in parts
             self._write_window(live, until, has_steps)
-            live = [block for block in live if block.next != NEVER]
-            live.sort(key=lambda block: block.next)
+            live = [block for block in live if block.time != NEVER]
+            live.sort(key=lambda block: block.time)
             while sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4:
                 dropped = live.pop()
-                heapq.heappush(pending, _Pending(dropped.next, dropped.source, until))
+                dropped.chunks.clear()
+                heapq.heappush(pending, dropped)
             begin = until
         return late
 
-    def _load(self, block: _Pending, begin: int, late: list[_Pending]) -> list[HostChunk]:
+    def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
         """Read a block."""
         source = block.source
         tables = self._events[source.table or ""]
-        if isinstance(source, SpoolBlock):
-            rows = source.read()
-        else:
-            rows = self._blocks.read_open(source) if tables[0].table.open else self._blocks.read(source)
+        rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)
         if not len(rows):
             return []
         if not block.written and begin:
             first = int(rows[tables[0].table.layout.start_field].min())
             if first < begin:
-                late.append(_Pending(first, source))
+                late.append(_Block(first, source))
                 return []
         chunks: list[HostChunk] = []
         for events in tables:
@@ -402,17 +375,17 @@ class HostWriter:
             self._memory.add(chunks[0])
         return chunks
 
-    def _write_window(self, live: list[_Live], until: int, has_steps: bool) -> None:
+    def _write_window(self, live: list[_Block], until: int, has_steps: bool) -> None:
         """Write the events of all blocks before a moment."""
         chunks: list[HostChunk] = []
         for block in live:
-            block.next = NEVER
+            block.time = NEVER
             for chunk in block.chunks:
                 track_of = self._tracks.of(chunk.events)
                 after = self._lanes.add(
                     len(chunks), chunk.combinations, chunk.start, chunk.end, block.written, until, track_of
                 )
-                block.next = min(block.next, after)
+                block.time = min(block.time, after)
                 chunks.append(chunk)
             block.written = until
         groups, offsets, which, rows, times, lanes = self._lanes.take(until)

@@ -6,8 +6,9 @@ blocks of rows into chunks, which are columns for a template. :class:`HostTracks
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import TracebackType
@@ -35,28 +36,7 @@ from ...trace import Trace
 from ..rows import payload_columns
 from . import proto
 from .annotations import Annotations
-from .descriptors import (
-    COUNTER,
-    CUDA,
-    DERIVED,
-    DEVICE_STATE,
-    GPU_SLICES,
-    JIT,
-    MEMORY,
-    MOMENTS,
-    NAMED,
-    NVTX_RANGES,
-    OPEN_RANGES,
-    OPEN_SLICES,
-    OVERHEAD,
-    POOLS,
-    PROJECTIONS,
-    READING,
-    SYNCHRONIZATION,
-    THREAD,
-    UNIFIED,
-    Descriptors,
-)
+from .descriptors import CUDA, DERIVED, Descriptors, counter
 from .packets import Interned, InternedNames, InternedRefs, Output, Sequence
 from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
 
@@ -94,6 +74,8 @@ class Style(NamedTuple):
     fields: Mapping[str, Any] = {}
 
 
+#: Describes the track with a key of a process, as ``TrackDescriptor`` has it. Tables with the same one share tracks.
+DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
 #: Describes the style of a row.
 Describe = Callable[[Trace, np.void], Style]
 #: Reads a value out of a row.
@@ -104,8 +86,8 @@ Read = Callable[[Trace, np.void], "int | str | None"]
 class HostTable:
     """How a table becomes events on tracks.
 
-    ``track`` is the kind of track. Its key is the value of ``track_fields``: 0 without any, a tuple of several, behind
-    ``track_key`` if there is one. ``style_fields`` are the fields that ``describe`` looks at; counters have no style.
+    ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without any, a tuple of
+    several. ``style_fields`` are the fields that ``describe`` looks at; counters have no style.
     ``arguments`` are fields that become a debug annotation each, left out where they are 0; with ``text``, those of
     :data:`TEXT` stand beside them. ``select`` chooses the rows that this description is for. ``value`` gives the value
     of a counter for each row. Rows of an ``open`` table are slices that never ended. ``layout`` has the fields of
@@ -113,13 +95,12 @@ class HostTable:
     """
 
     name: str
-    track: int
+    track: DescribeTrack
     track_fields: tuple[str, ...] = ()
     style_fields: tuple[str, ...] = ()
     describe: Describe | None = None
     arguments: tuple[str, ...] = ()
     kind: Literal["", "counter", "flow"] = ""
-    track_key: tuple[Hashable, ...] = ()
     select: Callable[[np.ndarray], np.ndarray] | None = None
     value: Callable[[np.ndarray], np.ndarray] | None = None
     text: bool = False
@@ -210,12 +191,62 @@ def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: flo
         numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
         return numbers * factor
 
+    def track(descriptors: Descriptors, process: int, device: int) -> dict[str, Any]:
+        return {"name": f"{name}, device {device}", "counter": counter(unit, DERIVED, "environment")}
+
     return HostTable(
-        "environment", READING, ("device",), kind="counter", track_key=(name, unit),
-        select=lambda rows: rows["kind"] == kind, value=value,
-    )  # fmt: skip
+        "environment", track, ("device",), kind="counter", select=lambda rows: rows["kind"] == kind, value=value
+    )
 
 
+def named(template: str, description: str | None = None) -> DescribeTrack:
+    """Tracks whose name has the key in place of ``{}``."""
+    return lambda descriptors, process, key: {"name": template.format(key), "description": description}
+
+
+def of_thread(name: str, description: str | None = None) -> DescribeTrack:
+    """Tracks beside those of threads, whose names tell the thread if it is known."""
+
+    def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
+        return {"name": f"{name}, thread {thread}" if thread else name, "description": description}
+
+    return describe
+
+
+def _named_track(descriptors: Descriptors, process: int, text: int) -> dict[str, Any]:
+    return {"name": descriptors.trace.strings[text] or "(unnamed)"}
+
+
+def _domain_track(descriptors: Descriptors, process: int, domain: int) -> dict[str, Any]:
+    return {"name": f"NVTX ranges {descriptors.trace.strings[domain]}" if domain else "NVTX ranges"}
+
+
+def _counter_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+    strings = descriptors.trace.strings
+    name, series, category, unit, thread, device = key
+    parts = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
+    parts.append(f"device {device}" if device != 0xFFFF else "")
+    counted = counter(strings[unit], strings[category] or "counter")
+    return {"name": ", ".join(filter(None, parts)), "counter": counted}
+
+
+def _projection_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+    domain, stream = descriptors.trace.strings[key[3]], descriptors.devices.queue_name(process, *key[:3])
+    return {
+        "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
+        "description": "Ranges, from the first begin to the last end of the work here that was launched in them",
+    }
+
+
+def _moments_track(descriptors: Descriptors, process: int, scope: int) -> dict[str, Any]:
+    return {"name": "moments of the process" if scope == 1 else "moments of the trace"}
+
+
+def _gpu_slice_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+    return {"name": f"annotations, {descriptors.devices.queue_name(process, *key)}"}
+
+
+THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
 _UNNAMED = text_of("name", "(unnamed)")
 
@@ -237,10 +268,11 @@ _STREAM_SLICE_KINDS = {1: "gpu_user_annotation", 2: "nvtx"}
 TABLES: tuple[HostTable, ...] = (
     HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
     replace(_RANGE, select=lambda r: r["kind"] == 0),
-    replace(_CROSSING, track=NVTX_RANGES, track_fields=("domain",), select=lambda r: r["kind"] != 0),
+    replace(_CROSSING, track=_domain_track, track_fields=("domain",), select=lambda r: r["kind"] != 0),
     HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True),
     HostTable(
-        "synchronizations", SYNCHRONIZATION, ("context",), ("type", "context", "status", "flags"),
+        "synchronizations", named("synchronization, context {}", "Waits for the GPU, on the host and between streams"),
+        ("context",), ("type", "context", "status", "flags"),
         styled(
             "synchronize {}", label_of("type", SYNCHRONIZATIONS), category="cuda_synchronization",
             type=label_of("type", SYNCHRONIZATIONS), context=number_of("context"), status=number_of("status"),
@@ -249,12 +281,13 @@ TABLES: tuple[HostTable, ...] = (
         ("correlation", "stream", "event", "event_record"),
     ),
     HostTable(
-        "overheads", OVERHEAD, ("thread",), ("kind",),
+        "overheads", of_thread("overhead", "Time that CUPTI and the driver took, e.g. to load kernels and to record"),
+        ("thread",), ("kind",),
         styled("{}", label_of("kind", OVERHEADS), category="overhead", kind=number_of("kind")),
         ("correlation",),
     ),
     HostTable(
-        "jit", JIT, ("thread",), ("operation", "entry", "device", "cache_path"),
+        "jit", of_thread("JIT"), ("thread",), ("operation", "entry", "device", "cache_path"),
         styled(
             "JIT {} ({})", label_of("operation", JIT_OPERATIONS), label_of("entry", JIT_ENTRIES), category="jit",
             operation=label_of("operation", JIT_OPERATIONS), entry=label_of("entry", JIT_ENTRIES),
@@ -263,7 +296,7 @@ TABLES: tuple[HostTable, ...] = (
         ("correlation", "cache_size"),
     ),
     HostTable(
-        "unified_memory", UNIFIED, (), ("kind", "source_device", "destination_device", "flags"),
+        "unified_memory", named("unified memory"), (), ("kind", "source_device", "destination_device", "flags"),
         styled(
             "{}", label_of("kind", UNIFIED_MEMORY_KINDS), category="unified_memory", kind=number_of("kind"),
             source_device=number_of("source_device"), destination_device=number_of("destination_device"),
@@ -272,7 +305,7 @@ TABLES: tuple[HostTable, ...] = (
         ("value", "address", "stream"),
     ),
     HostTable(
-        "allocations", MEMORY, ("device",),
+        "allocations", named("memory, device {}", "Allocations and releases"), ("device",),
         ("operation", "memory", "device", "context", "flags", "pool_type", "source"),
         styled(
             "{} {} memory", label_of("operation", ALLOCATIONS), label_of("memory", MEMORY_KINDS), category="memory",
@@ -282,7 +315,7 @@ TABLES: tuple[HostTable, ...] = (
         ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
     ),
     HostTable(
-        "memory_pools", POOLS, ("device",), ("operation", "pool_type", "device"),
+        "memory_pools", named("memory pools, device {}"), ("device",), ("operation", "pool_type", "device"),
         styled(
             "pool {}", label_of("operation", POOL_OPERATIONS), category="memory",
             pool_type=label_or("pool_type", POOL_TYPES), device=number_of("device"),
@@ -290,7 +323,7 @@ TABLES: tuple[HostTable, ...] = (
         ("address", "size", "used", "release_threshold", "minimum", "correlation"),
     ),
     HostTable(
-        "environment", DEVICE_STATE, ("device",), ("kind", "device", "flags"),
+        "environment", named("environment, device {}"), ("device",), ("kind", "device", "flags"),
         styled(
             "{}", label_of("kind", ENVIRONMENT), category="environment", kind=label_of("kind", ENVIRONMENT),
             device=number_of("device"), flags=number_of("flags"),
@@ -304,28 +337,28 @@ TABLES: tuple[HostTable, ...] = (
     _reading(3, "power limit", "W", 32, 32, 1e-3),
     _reading(4, "fan", "%", 0, 32),
     HostTable(
-        PROJECTED.name, PROJECTIONS, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected, ("thread",),
-        payload=True, derived=PROJECTED,
+        PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected,
+        ("thread",), payload=True, derived=PROJECTED,
     ),
     replace(_SLICE, select=lambda r: r["track"] == 0),
     replace(
-        _SLICE, track=NAMED, track_fields=("track",), arguments=("external", "thread"),
+        _SLICE, track=_named_track, track_fields=("track",), arguments=("external", "thread"),
         select=lambda r: r["track"] != 0,
     ),
     replace(_INSTANT, select=lambda r: (r["track"] == 0) & (r["scope"] == 0)),
     replace(
-        _INSTANT, track=NAMED, track_fields=("track",), arguments=("thread",), select=lambda r: r["track"] != 0
+        _INSTANT, track=_named_track, track_fields=("track",), arguments=("thread",), select=lambda r: r["track"] != 0
     ),
     replace(
-        _INSTANT, track=MOMENTS, track_fields=("scope",), arguments=("thread",),
+        _INSTANT, track=_moments_track, track_fields=("scope",), arguments=("thread",),
         select=lambda r: (r["track"] == 0) & (r["scope"] != 0),
     ),
     HostTable(
-        "counters", COUNTER, ("name", "series", "category", "unit", "thread", "device"), kind="counter",
+        "counters", _counter_track, ("name", "series", "category", "unit", "thread", "device"), kind="counter",
         value=lambda rows: rows["value"],
     ),
     HostTable(
-        "gpu_slices", GPU_SLICES, ("device", "context", "stream"), ("name", "category", "kind"),
+        "gpu_slices", _gpu_slice_track, ("device", "context", "stream"), ("name", "category", "kind"),
         styled("{}", _UNNAMED, category=text_of("category", label_or("kind", _STREAM_SLICE_KINDS, "gpu_slice"))),
         ("correlation",), text=True,
     ),
@@ -337,8 +370,8 @@ TABLES: tuple[HostTable, ...] = (
 
 #: Slices that never ended are on tracks of their own: elsewhere, ends of others would end them.
 OPEN_TABLES = (
-    replace(_CROSSING, track=OPEN_RANGES, open=True),
-    replace(_SLICE, track=OPEN_SLICES, open=True),
+    replace(_CROSSING, track=named("NVTX ranges still open at the end, thread {}"), open=True),
+    replace(_SLICE, track=named("slices still open at the end, thread {}"), open=True),
 )
 
 
@@ -391,14 +424,14 @@ class HostEvents:
     """One description of a table, with what its rows have in common.
 
     A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
-    (``tracks``, as kind and key), to their style (``styles``, which begin with the style fields), to the constant part
+    (``tracks``, as its key), to their style (``styles``, which begin with the style fields), to the constant part
     of their event (``pieces``) and to what that refers to (``refs``).
     """
 
     def __init__(self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations) -> None:
         self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
         self.pieces = Blobs()
-        self.tracks: list[tuple[int, Hashable]] = []
+        self.tracks: list[int | tuple[int, ...]] = []
         self.styles: list[tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
         self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
@@ -445,8 +478,8 @@ class HostEvents:
         self.pieces.add(piece)
         self.styles.append(key)
         self.refs.append(refs)
-        of = (*table.track_key, *(int(row[f]) for f in table.track_fields))
-        self.tracks.append((table.track, of[0] if len(of) == 1 else of or 0))
+        key = tuple(int(row[f]) for f in table.track_fields)
+        self.tracks.append(key[0] if len(key) == 1 else key or 0)
 
     def _style(self, row: np.void, shared: int) -> tuple[bytes, list[Interned]]:
         """The constant part of the event of rows, and what it refers to."""
@@ -525,7 +558,7 @@ class Track:
     """A track of the trace: the group of slices that Lanes keeps nested, with its packet sequence."""
 
     uuid: int
-    kind: int
+    kind: DescribeTrack | None
     sequence: Sequence
     descriptor: dict[str, Any]
     waiting: list[Interned] = field(default_factory=list)  # to be sent before the next event
@@ -543,7 +576,7 @@ class HostTracks:
     def clear(self) -> None:
         """Forget the tracks: what follows is on new ones."""
         self.tracks: list[Track] = []
-        self._numbers: dict[tuple[int, Hashable], int] = {}
+        self._numbers: dict[tuple[DescribeTrack, Any], int] = {}
         self._of_events: dict[HostEvents, np.ndarray] = {}
 
     def of(self, events: HostEvents) -> np.ndarray:
@@ -551,7 +584,7 @@ class HostTracks:
         sent what new combinations refer to."""
         known = self._of_events.get(events, np.zeros(0, np.uint32))
         if len(known) < len(events.tracks):
-            new = [self._number(*track) for track in events.tracks[len(known) :]]
+            new = [self._number(events.table.track, key) for key in events.tracks[len(known) :]]
             for number, refs in zip(new, events.refs[len(known) :], strict=True):
                 self.tracks[number].waiting += refs
             known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
@@ -580,84 +613,69 @@ class HostTracks:
 
     def write_counter(self, descriptor: Mapping[str, Any], times: np.ndarray, values: np.ndarray) -> None:
         """Write one counter that is there as a whole: its values from moments (ns, rising) on."""
-        track = self._new(COUNTER, {"parent_uuid": self._parent, **descriptor})
+        track = self._new(None, {"parent_uuid": self._parent, **descriptor})
         self.prepare(track, int(times[0]))
         whole, values = counter_values(values)
         columns: Columns = {"time": times, "value": values, "bare_prefixes": self._output.bare_prefixes}
         offsets = np.array([0, len(times)], np.uint32)
         self._output.events([counter_template(whole).bind(columns)], [track.sequence], offsets, times)
 
-    def _number(self, kind: int, key: Hashable) -> int:
+    def _number(self, kind: DescribeTrack, key: Any) -> int:
         known = self._numbers.get((kind, key))
         if known is None:
             known = self._numbers[kind, key] = len(self.tracks)
-            descriptor = self._descriptors.track(self._process, kind, key)
+            descriptor = kind(self._descriptors, self._process, key)
             if "thread" not in descriptor:
                 descriptor = {"parent_uuid": self._parent, **descriptor}
             self.tracks.append(self._new(kind, descriptor))
         return known
 
-    def _new(self, kind: int, descriptor: dict[str, Any]) -> Track:
+    def _new(self, kind: DescribeTrack | None, descriptor: dict[str, Any]) -> Track:
         uuid = self._output.uuid()
         return Track(uuid, kind, self._output.sequence({"track_event_defaults": {"track_uuid": uuid}}), descriptor)
 
 
 @dataclass(frozen=True)
 class SpoolBlock:
-    """Some rows of a spool: in memory, or at an offset in its file. It has the names of a capture's block."""
+    """Some rows of a spool, at an offset. It has the names of a capture's block."""
 
     spool: Spool
+    layout: Table
     first_time: int
     payload_size: int
-    kept: np.ndarray | None
     offset: int
 
     @property
     def table(self) -> str:
-        return self.spool.table.name
+        return self.layout.name
 
     def read(self) -> np.ndarray:
         """The rows."""
-        return self.spool.read(self) if self.kept is None else self.kept
+        self.spool.file.seek(self.offset)
+        return np.frombuffer(self.spool.file.read(self.payload_size), self.layout.dtype)
 
 
 class Spool:
-    """Rows of a table that are made in one pass and written in another, in blocks: in memory as long as they are few,
-    else in an unnamed file. Leaving the ``with`` block gives up the rows."""
+    """Rows that are made in one pass and written in another, in blocks: in memory as long as they are few, else in an
+    unnamed file. Leaving the ``with`` block gives up the rows."""
 
     #: Bytes of rows that are kept in memory.
     KEPT_BYTES = 8 << 20
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
+    def __init__(self) -> None:
         self.blocks: list[SpoolBlock] = []
-        self._kept = self._end = 0
-        self._file: Any = None
+        self.file = tempfile.SpooledTemporaryFile(self.KEPT_BYTES)  # noqa: SIM115 (closed with the spool)
 
     def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self._file is not None:
-            self._file.close()
+        self.file.close()
 
-    def add(self, rows: np.ndarray) -> None:
-        """Append a block; its rows must not be changed any more."""
-        if not len(rows):
-            return
-        first = int(rows[self.table.start_field].min())
-        keep = self._kept + rows.nbytes <= self.KEPT_BYTES
-        self.blocks.append(SpoolBlock(self, first, rows.nbytes, rows if keep else None, self._end))
-        if keep:
-            self._kept += rows.nbytes
-            return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the spool)
-        self._file.seek(self._end)
-        self._file.write(rows.data)
-        self._end += rows.nbytes
-
-    def read(self, block: SpoolBlock) -> np.ndarray:
-        """The rows of a block that are in the file."""
-        self._file.seek(block.offset)
-        return np.frombuffer(self._file.read(block.payload_size), self.table.dtype)
+    def add(self, table: Table, rows: np.ndarray) -> None:
+        """Append a block of rows of a table."""
+        if len(rows):
+            self.file.seek(0, os.SEEK_END)
+            first = int(rows[table.start_field].min())
+            self.blocks.append(SpoolBlock(self, table, first, rows.nbytes, self.file.tell()))
+            self.file.write(rows.tobytes())

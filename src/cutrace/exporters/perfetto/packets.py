@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from ..._native import Blobs, Program
-from ...embedding import makers
+from ...embedding import compressed, makers
 from ...trace import Trace
 from ..base import Compression
 from . import proto
@@ -89,12 +87,11 @@ class InternedRefs(list[Interned]):
 
 
 class Output:
-    """Writes packets to ``path``, and gives out what must not repeat in a trace: sequences, uuids of tracks, ids of
-    interned ``names``. A path that ends with .gz is compressed as a whole. Leaving the ``with`` block by an exception
-    removes the file."""
+    """Writes packets to ``file``, and gives out what must not repeat in a trace: sequences, uuids of tracks, ids of
+    interned ``names``."""
 
-    def __init__(self, path: Path, compress: Compression) -> None:
-        self.file = PacketFile(path, _wrapper(compress))
+    def __init__(self, file: PacketFile) -> None:
+        self.file = file
         self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
         self.names = InternedNames()
         # What the packets of each sequence share, by the number of the sequence here. NEEDS_STATE makes a reader skip
@@ -147,12 +144,6 @@ class Output:
                 sequence.time = last
         self.file.events(streams, offsets, prefixes, clocks, which=which, rows=rows)
 
-    def __enter__(self) -> Output:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.file.__exit__(kind, error, tb)
-
 
 class Sequence:
     """One packet sequence, made by :meth:`Output.sequence`.
@@ -199,21 +190,10 @@ def _capture_packet(make: Callable[[], bytes]) -> bytes:
     return proto.encode("Trace", {"packet": {"trusted_packet_sequence_id": 1, "cutrace_capture": make()}})
 
 
-def _wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:
+def wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:
     """What makes a packet that holds a group of packets compressed. Several threads call it."""
     if compress == "zstd":
-        return _zstd
+        return lambda group: proto.encode("Trace", {"packet": {"zstd_compressed_packets": compressed(group)}})
     if compress == "deflate":
         return lambda group: proto.encode("Trace", {"packet": {"compressed_packets": zlib.compress(group, 6)}})
     return None
-
-
-def _zstd(group: bytes) -> bytes:
-    import zstandard
-
-    # The constant bytes between two numbers of a packet are often no more than four, and similar packets are mostly
-    # near. Looking at few, recent places for short matches saves a third of the time and up to a tenth of the size
-    # against the settings of the level.
-    settings = zstandard.ZstdCompressionParameters.from_level(3, min_match=4, hash_log=15, chain_log=8, window_log=19)
-    packed = zstandard.ZstdCompressor(compression_params=settings).compress(group)
-    return proto.encode("Trace", {"packet": {"zstd_compressed_packets": packed}})

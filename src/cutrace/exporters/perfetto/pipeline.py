@@ -45,11 +45,11 @@ def available_cores() -> int:
 
 class PacketFile:
     """Writes packets to ``path``; a path that ends with .gz is compressed as a whole. ``wrap`` makes a packet that
-    holds a group of packets compressed; several threads call it. Leaving the ``with`` block by an exception removes the
-    file. An error of a thread is raised by a later call, or when the block is left."""
+    holds a group of packets compressed; several threads call it. An error of a thread is raised by a later call, or
+    when the ``with`` block is left."""
 
     def __init__(self, path: Path, wrap: Callable[[bytes], bytes] | None = None, workers: int | None = None) -> None:
-        self._path, self._wrap = path, wrap
+        self._wrap = wrap
         self._workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
         self._group, self._used = np.empty(GROUP_SIZE, np.uint8), 0
         self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
@@ -86,11 +86,15 @@ class PacketFile:
     ) -> None:
         """Encode events in segments (see ``cutrace._native.encode``). The arrays must not be changed afterwards."""
         first, stop, clocks = int(offsets[0]), int(offsets[-1]), clocks.copy()
+
+        def encoded(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
+            return encode(buffer, at, streams, offsets, pieces, clocks, event, which, rows)
+
         if stop - first < _FEW_EVENTS:
-            self._used, first = encode(self._group, self._used, streams, offsets, pieces, clocks, first, which, rows)
+            self._used, first = encoded(self._group, self._used, first)
         if first < stop:
             self._send_group()
-            self._send(self._pool.submit(self._encode, streams, offsets, pieces, clocks, first, which, rows))
+            self._send(self._pool.submit(self._encode, encoded, first, stop))
 
     def put_made(self, make: Callable[[], bytes]) -> None:
         """Write the encoded packets that a function makes, in a thread. They are not compressed with others."""
@@ -124,20 +128,13 @@ class PacketFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            with ExitStack() as last:
-                last.callback(self._raw.close)
-                last.callback(self._file.close)
-                last.callback(self._writer.shutdown, cancel_futures=True)
-                last.callback(self._pool.shutdown, cancel_futures=True)
-                if kind is None:
-                    self._finish()
-        except BaseException as failure:
-            kind = type(failure)
-            raise
-        finally:
-            if kind is not None:
-                self._path.unlink(missing_ok=True)
+        with ExitStack() as last:
+            last.callback(self._raw.close)
+            last.callback(self._file.close)
+            last.callback(self._writer.shutdown, cancel_futures=True)
+            last.callback(self._pool.shutdown, cancel_futures=True)
+            if kind is None:
+                self._finish()
 
     # The caller's thread
 
@@ -168,19 +165,12 @@ class PacketFile:
     # The threads of the pool
 
     def _encode(
-        self,
-        streams: Sequence[Stream],
-        offsets: np.ndarray,
-        pieces: np.ndarray,
-        clocks: np.ndarray,
-        event: int,
-        which: np.ndarray | None,
-        rows: np.ndarray | None,
+        self, encoded: Callable[[np.ndarray, int, int], tuple[int, int]], event: int, stop: int
     ) -> list[np.ndarray]:
         """The packets of events, each array at most a group unless one packet is larger."""
-        parts, stop, buffer = [], int(offsets[-1]), self._buffer()
+        parts, buffer = [], self._buffer()
         while event < stop:
-            size, event = encode(buffer, 0, streams, offsets, pieces, clocks, event, which, rows)
+            size, event = encoded(buffer, 0, event)
             if size:
                 parts.append(buffer[:size])
             if event < stop:

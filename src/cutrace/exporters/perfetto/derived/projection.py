@@ -158,7 +158,7 @@ class Projection:
         keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(chosen.queues, axis=0)
         for i, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, i]
-        self._spool.add(rows)
+        self._spool.add(PROJECTED, rows)
         kept = seen[np.flatnonzero(~ready)]
         moved = (np.cumsum(~done) - 1)[kept.ranges]
         self._seen = [_Seen(moved, kept.queues, kept.starts, kept.ends)]
