@@ -43,6 +43,7 @@ class _Verbs(Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        command.short_help = VERBS[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -50,23 +51,9 @@ class _Verbs(Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        click.echo(f"cutrace {version('cutrace')}")
-        ctx.exit()
-
-
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "-V",
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
-    help="Show the version.",
+@click.version_option(
+    None, "-V", "--version", package_name="cutrace", message="cutrace %(version)s", help="Show the version."
 )
 def cli() -> None:
     """Record what a program does on NVIDIA GPUs and see it in Perfetto.

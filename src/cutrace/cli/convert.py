@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..trace.selection import Selection
 
 
-@click.command(short_help="Turn captures into a trace for ui.perfetto.dev.")
+@click.command()
 @options.sources("CAPTURE...")
 @options.output("Trace to write; its ending says the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).")
 @options.format

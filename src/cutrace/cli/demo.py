@@ -12,7 +12,7 @@ from ..errors import CutraceError
 from . import options
 
 
-@click.command(short_help="Record and convert a small GPU workload.")
+@click.command()
 @options.output("Trace to write; see `cutrace record --help`.", default="demo.pftrace")
 def demo(output: Path) -> int:
     """Record a small workload (kernels and copies on two streams, NVTX ranges) and convert it to a Perfetto trace.

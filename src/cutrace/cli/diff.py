@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LIMIT = 20
 
 
-@click.command(short_help="Compare what two traces did.")
+@click.command()
 @click.argument("a", metavar="A", type=options.SOURCE)
 @click.argument("b", metavar="B", type=options.SOURCE)
 @click.option("--with-a", multiple=True, type=options.FILE, metavar="FILE", help="Another file of A; may be repeated.")
@@ -45,10 +45,9 @@ def diff(
     with_b: tuple[Path, ...],
     form: str,
     output: Path | None,
-    fail_on: str,
-    tolerance: tuple[str, ...],
     everything: bool,
     limit: int | None,
+    **rules: Any,
 ) -> int:
     """Show what changed from A to B: kernels, API calls, copies, synchronisations, memory.
 
@@ -62,7 +61,7 @@ def diff(
 
     if output is not None:
         check_output(output)
-    found = api.diff([a, *with_a], [b, *with_b], fail_on=fail_on, tolerance=tolerance)
+    found = api.diff([a, *with_a], [b, *with_b], **rules)
     for side, sentences in zip((a, b), found.notes, strict=True):
         for sentence in sentences:
             say(f"{side}: {sentence}")
@@ -71,7 +70,7 @@ def diff(
         about = {"kind": "cutrace diff", "a": str(a), "b": str(b), "failed": found.failed}
         put(render(tables, form, limit=limit or 0, about=about), output)
         return int(found.failed)
-    failing = {aspect.value for aspect in parse_aspects(fail_on)}
+    failing = {aspect.value for aspect in parse_aspects(rules["fail_on"])}
 
     def style(table: Table, row: tuple[Cell, ...]) -> str:
         place = table.place("differs")

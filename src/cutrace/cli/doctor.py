@@ -15,7 +15,7 @@ from .output import terminal_width
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-@click.command(short_help="Check whether this machine can record, and say what to do if not.")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(as_json: bool) -> int:
     """Check driver, GPU, CUPTI, other tools, permissions and NVTX, and record a small program as a trial.

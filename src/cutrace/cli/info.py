@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..trace import Process, Trace
 
 
-@click.command(short_help="Show what a capture holds.")
+@click.command()
 @options.sources("CAPTURE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
@@ -61,16 +61,8 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
             for p, rows in zip(summary.processes, summary.process_counts, strict=True)
         ],
         "gpus": [
-            {
-                "name": g.name,
-                "uuid": g.uuid,
-                "kernels": g.kernels,
-                "kernel_ns": g.kernel_ns,
-                "busy_ns": g.busy_ns,
-                "compute_ns": g.compute_ns,
-                "utilization": round(g.utilization, 6),
-            }
-            for g in summary.gpus
+            {name: round(value, 6) if name == "utilization" else value for name, value in asdict(gpu).items()}
+            for gpu in summary.gpus
         ],
         "rows": summary.counts,
         "lossless": quality.lossless,
@@ -79,10 +71,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
         ],
         "unknown_times": quality.unknown,
         "damage": [{"offset": d.offset, "bytes": d.size, "rows": d.rows, "reason": d.reason} for d in quality.damage],
-        "early_starts": {
-            table: {"checked": e.checked, "count": e.count, "largest_ns": e.largest_ns}
-            for table, e in summary.early_starts.items()
-        },
+        "early_starts": {table: asdict(early) for table, early in summary.early_starts.items()},
         "notes": list(quality.notes),
         "imports": [asdict(file) for file in trace.imports],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -11,7 +11,7 @@ from . import options
 from .output import say, say_written, target
 
 
-@click.command(short_help="Put the traces of ranks and machines on one timeline.")
+@click.command()
 @options.sources()
 @options.output(
     "What to write: a capture (.bin), an archive of one trace a file for Perfetto (.tar), or any format that "
@@ -25,13 +25,7 @@ from .output import say, say_written, target
 @options.compress
 @options.quiet
 def merge(
-    sources: tuple[Path, ...],
-    output: Path,
-    format: str | None,
-    names: tuple[str, ...],
-    ranks: bool,
-    compress: Literal["zstd", "deflate"] | None,
-    quiet: bool,
+    sources: tuple[Path, ...], output: Path, names: tuple[str, ...], ranks: bool, quiet: bool, **request: Any
 ) -> int:
     """Put FILE..., one of each rank or machine, on the timeline of the first.
 
@@ -43,9 +37,8 @@ def merge(
     from ..exporters.base import Request
     from ..merging import merge as write
 
-    with target(output, format, "capture") as path:
-        request = Request(format=format, compress=compress)
-        done = write(sources, path, names=names, number=ranks, request=request)
+    with target(output, request["format"], "capture") as path:
+        done = write(sources, path, names=names, number=ranks, request=Request(**request))
     if not quiet:
         for rank in done:
             say(rank.sentence())

@@ -11,7 +11,7 @@ from . import options
 from .output import say
 
 
-@click.command(short_help="Show a trace in ui.perfetto.dev.")
+@click.command()
 @click.argument("source", metavar="FILE", type=options.SOURCE)
 @click.option("--no-browser", is_flag=True, help="Print the link and start no browser.")
 @click.option(

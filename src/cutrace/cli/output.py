@@ -76,14 +76,13 @@ def progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 def put(pieces: Iterable[str], output: Path | None) -> None:
     """Write text in pieces. What UTF-8 cannot hold is escaped. Who reads stdout may stop when they have enough."""
-    if output in (None, STDOUT):
+    if output is None or output == STDOUT:
         try:
             for piece in pieces:
                 click.echo(piece, nl=False)
         except BrokenPipeError:
             _ignore_stdout()
         return
-    assert output is not None
     with (
         replacing(output) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
@@ -98,12 +97,4 @@ def _ignore_stdout() -> None:
 
 def terminal_width() -> int | None:
     """The columns of the terminal that stdout is, None when it is none: then lines may have any length."""
-    if not sys.stdout.isatty():
-        return None
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        return int(columns)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except OSError:
-        return 80
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,12 +19,8 @@ from ..units import count_of, format_size
 from . import options
 from .output import say, say_written
 
-if TYPE_CHECKING:
-    from ..trace import Trace
-
 
 @click.command(
-    short_help="Run a command and record what it does on the GPU.",
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] [--]",
     epilog="Kinds: " + ", ".join(KINDS) + ".",
@@ -73,18 +69,14 @@ def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) 
     for pid in recording.running:
         say(f"process {pid} still runs: what it had written until now is in {output}")
     if recording.output is None:
-        say(_nothing(output))
+        left = f" {output} is that of an earlier run." if output.exists() else ""
+        say(
+            f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
+            "`cutrace doctor` checks this machine."
+        )
     else:
         _summarize(recording, recording.output)
     return recording.status
-
-
-def _nothing(output: Path) -> str:
-    left = f" {output} is that of an earlier run." if output.exists() else ""
-    return (
-        f"nothing was recorded: the command made no CUDA or NVTX call that could be seen.{left} "
-        "`cutrace doctor` checks this machine."
-    )
 
 
 def _summarize(recording: Recording, output: Path) -> None:
@@ -100,7 +92,10 @@ def _summarize(recording: Recording, output: Path) -> None:
         ]
         say(f"{recording.capture}: {', '.join(counts)}")
         # What the headers and a few rows tell: `cutrace info` reads the whole capture.
-        for reason, count in _losses(trace).items():
+        losses: Counter[str] = Counter()
+        for loss in trace.named_losses:
+            losses[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
+        for reason, count in losses.items():
             say(f"not recorded: {count:,} {reason}")
         for note in dict.fromkeys(note for p in trace.processes for note in p.info.get("notes", ())):
             say(str(note))
@@ -109,14 +104,6 @@ def _summarize(recording: Recording, output: Path) -> None:
     if sys.stderr.isatty():
         name = shlex.quote(str(recording.capture))
         say(f"next: `cutrace open {name}` or `cutrace stats {name}`")
-
-
-def _losses(trace: Trace) -> Counter[str]:
-    """What was lost over all processes, as sentences without their counts."""
-    found: Counter[str] = Counter()
-    for loss in trace.named_losses:
-        found[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
-    return found
 
 
 _NOUNS = {"memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range", "nvtx_marks": "NVTX mark"}

@@ -10,7 +10,7 @@ from . import options
 from .output import say_written, target
 
 
-@click.command(short_help="Write a capture without command lines, host names and paths.")
+@click.command()
 @click.argument("source", metavar="FILE", type=options.SOURCE)
 @options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
 def redact(source: Path, output: Path) -> int:

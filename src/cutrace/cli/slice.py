@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -13,7 +13,7 @@ from .output import say, say_written, target
 _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeated."
 
 
-@click.command(short_help="Cut a part out of a trace.")
+@click.command()
 @options.sources()
 @options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
 @options.format
@@ -37,17 +37,7 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @options.compress
 @options.table
 @options.quiet
-def slice(
-    sources: tuple[Path, ...],
-    output: Path,
-    format: str | None,
-    tables: str,
-    without: str,
-    compress: Literal["zstd", "deflate"] | None,
-    table: str | None,
-    quiet: bool,
-    **conditions: Any,
-) -> int:
+def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, quiet: bool, **given: Any) -> int:
     """Cut out of FILE, or of several as one, what meets all of the conditions.
 
     GPU work goes with its launch: a range or a test keeps what was launched in it, whenever that ran. Conditions on GPU
@@ -57,9 +47,10 @@ def slice(
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
 
-    wanted = Conditions(**conditions, tables=_words(tables), without=_words(without))
-    with target(output, format, "capture") as path:
-        done = cut(sources, path, wanted, request=Request(format=format, compress=compress, table=table))
+    request = Request(**{name: given.pop(name) for name in ("format", "compress", "table")})
+    wanted = Conditions(**given, tables=_words(tables), without=_words(without))
+    with target(output, request.format, "capture") as path:
+        done = cut(sources, path, wanted, request=request)
     if not quiet:
         told = f": {'; '.join(done.told)}" if done.told else ""
         say_written(output, f", {done.rows:,} of {done.total:,} rows{told}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
@@ -23,7 +23,7 @@ def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-@click.command(short_help="Show what kernels, calls, copies, ranges and streams took.")
+@click.command()
 @options.sources()
 @click.option("--report", "reports", multiple=True, metavar="NAME", help="Show this report; may be repeated.")
 @click.option(
@@ -45,15 +45,7 @@ def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--kernel-wait", metavar="TIME", default="30ns", show_default=True, help="Idle times below this are a kernel wait."
 )
 def stats(
-    sources: tuple[Path, ...],
-    reports: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    limit: int | None,
-    sort: str | None,
-    names: Literal["stable", "full"],
-    short: str,
-    kernel_wait: str,
+    sources: tuple[Path, ...], reports: tuple[str, ...], form: str, output: Path | None, limit: int | None, **how: Any
 ) -> int:
     """Show what the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one, took.
 
@@ -68,7 +60,7 @@ def stats(
     if output is not None:
         check_output(output)
     with opened(sources) as trace:
-        found = api.stats(trace, reports or None, sort=sort, names=names, short=short, kernel_wait=kernel_wait)
+        found = api.stats(trace, reports or None, **how)
         if limit is None:
             limit = 0 if form in ("csv", "json") else _LIMIT
         width = None if output else terminal_width()
