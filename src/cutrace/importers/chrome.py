@@ -112,7 +112,7 @@ def read(
             else:
                 generic.take(events)
     nothing = not timeline.process_count and not generic.metadata
-    if not reader.is_json or (nothing and any(reader.problems.values())):
+    if not reader.scanner.has_array or (nothing and any(reader.scanner.problems.values())):
         raise BadCapture(f"{source.path} holds no trace events that can be read: look at how it was written.")
     generic.finish()
     others = _values(reader, timeline)
@@ -123,7 +123,7 @@ def read(
         timeline.process_index(0)
     timeline.writer(0).process({"trace_metadata": others})
     timeline.finish()
-    for reason, count in reader.problems.items():
+    for reason, count in reader.scanner.problems.items():
         if count:
             out.seen("events", count)
             out.lost("events", count, why=_PROBLEMS[reason])

@@ -8,8 +8,9 @@ event. Texts are ids, for which :meth:`EventReader.texts` gives the text, and th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
+from typing import Any
 
 import numpy as np
 
@@ -86,14 +87,19 @@ EVENT_KEYS = (
 )  # fmt: skip
 
 
+_DENSE = ("phases", "flags", "times", "durations", "threads", "names", "categories", "arguments")
+
+
 @dataclass(frozen=True)
 class Events:
     """Some events of a group. Arrays have an entry an event; times are nanoseconds of the file's clock.
 
     ``arguments`` are ids of the JSON text of those that were not wanted. ``numbers`` is (events, ids of keys, values).
+    ``counted`` are the wanted arguments that are only counted.
     """
 
     group: str
+    counted: tuple[str, ...]
     phases: np.ndarray
     flags: np.ndarray
     times: np.ndarray
@@ -131,18 +137,28 @@ class Events:
         """How many events have a value in the column."""
         return len(self.columns[column][0]) if column in self.columns else 0
 
+    def select(self, chosen: np.ndarray) -> Events:
+        """The events that a mask chooses."""
+        if chosen.all():
+            return self
+        places = np.cumsum(chosen) - 1
+
+        def sparse(rows: np.ndarray, *values: np.ndarray) -> Any:
+            inside = chosen[rows]
+            return places[rows[inside]], *(some[inside] for some in values)
+
+        dense = {name: getattr(self, name)[chosen] for name in _DENSE}
+        columns = {name: sparse(*column) for name, column in self.columns.items()}
+        return replace(self, **dense, columns=columns, numbers=sparse(*self.numbers))
+
 
 class EventReader:
     """The events of a file. Iterate over it once; then :attr:`others` and :attr:`complaints` are whole."""
 
     def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
         self._source = source
-        self._groups = [rule.group for rule in rules] + [""]
-        self._columns = [
-            [key.column or key.name for key in (*EVENT_KEYS, *arguments)]
-            for arguments in [rule.arguments for rule in rules] + [()]
-        ]
-        self._scanner = EventScanner(
+        self._rules = (*rules, Rule(""))
+        self.scanner = EventScanner(
             [(r.phases, r.category, r.name, _plain(r.arguments), r.numbers) for r in rules], _plain(EVENT_KEYS), WRAP
         )
         self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
@@ -152,7 +168,7 @@ class EventReader:
         self.damaged = False
 
     def __iter__(self) -> Iterator[list[Events]]:
-        scanner = self._scanner
+        scanner = self.scanner
         try:
             with self._source.open() as file:
                 # Of a damaged file, read() gives nothing of the last piece, and read1() all that there is.
@@ -176,42 +192,29 @@ class EventReader:
         if scanner.pending:
             yield self._taken()
 
-    @property
-    def is_json(self) -> bool:
-        """Whether there is an array of events."""
-        return self._scanner.has_array
-
-    @property
-    def problems(self) -> dict[str, int]:
-        """How many events could not be read, by reason."""
-        return self._scanner.problems
-
-    @property
-    def text_count(self) -> int:
-        """Ids of texts are below this."""
-        return self._scanner.text_count
-
     def texts(self, ids: np.ndarray) -> list[bytes]:
         """The texts with these ids (uint32), as UTF-8."""
-        return self._scanner.texts(np.ascontiguousarray(ids, np.uint32))
+        return self.scanner.texts(np.ascontiguousarray(ids, np.uint32))
 
     @property
     def threads(self) -> list[tuple[int | bytes | None, int | bytes | None]]:
         """(pid, tid) as the file has them; None where an event has none."""
-        self._threads += self._scanner.threads(len(self._threads))
+        self._threads += self.scanner.threads(len(self._threads))
         return self._threads
 
     @property
     def others(self) -> dict[str, bytes]:
         """The other keys of the outer object, with the JSON text of their values (empty for one that was too large)."""
-        return {key.decode("utf-8", "replace"): value for key, value in self._scanner.others}
+        return {key.decode("utf-8", "replace"): value for key, value in self.scanner.others}
 
     def _taken(self) -> list[Events]:
         out = []
-        for group, names, taken in zip(self._groups, self._columns, self._scanner.take(), strict=True):
-            columns = {name: column for name, column in zip(names, taken[8], strict=True) if len(column[0])}
+        for rule, taken in zip(self._rules, self.scanner.take(), strict=True):
             if len(taken[0]):
-                out.append(Events(group, *taken[:8], columns=columns, numbers=taken[9]))
+                names = (key.column or key.name for key in (*EVENT_KEYS, *rule.arguments))
+                columns = {name: column for name, column in zip(names, taken[8], strict=True) if len(column[0])}
+                counted = tuple(key.name for key in rule.arguments if key.want == Want.NOTHING)
+                out.append(Events(rule.group, counted, *taken[:8], columns=columns, numbers=taken[9]))
         return out
 
 

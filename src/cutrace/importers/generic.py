@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._native import Keys
-from ..runbin import TABLES
 from ..trace_events import WRAP
 from .events import Events, Rule
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline, value_of
+from .timeline import Fate, Timeline, made, object_of, value_of
 
 #: Groups of events that :class:`Generic` takes, for the end of a list of rules.
 RULES = (
@@ -40,13 +38,12 @@ MOST_METADATA = 1000
 _OPEN = np.dtype(
     [
         ("time", "u8"), ("process", "i8"), ("thread", "u4"), ("name", "u4"), ("category", "u4"), ("arguments", "u4"),
-        ("id", "u4"), ("phase", "u1"), ("fate", "u1"),
+        ("id", "u4"), ("phase", "u1"),
     ]
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(NamedTuple):
     """A metadata event: ids as the file has them, arguments as JSON text, category as an id."""
 
     pid: int | bytes | None
@@ -70,90 +67,86 @@ class Generic:
 
     def take(self, events: Events) -> None:
         """Rows of the events of one group."""
-        {
-            "slices": self._slices,
-            "instants": self._instants,
-            "counters": self._counters,
-            "flows": self._flows,
-            "nested": self._nested,
-            "asynchronous": self._asynchronous,
-            "metadata": self._metadata,
-        }.get(events.group, self._unknown)(events)
+        fate: np.ndarray | None = np.full(len(events), Fate.PHASE, np.uint8)
+        unused: tuple[str, ...] = ()
+        match events.group:
+            case "slices":
+                fate, unused = self.slices(events), ("id", "id text", "id2", "s", "bp")
+            case "instants":
+                fate, unused = self.instants(events), ("id", "id text", "id2", "bp")
+            case "counters":
+                fate, unused = self._counters(events), ("s", "bp")
+            case "flows":
+                fate, unused = self._flows(events), ("s", "id2")
+            case "nested":
+                self._wait(events, self._begun)
+                fate, unused = None, ("id", "id text", "id2", "s", "bp")
+            case "asynchronous":
+                self._wait(events, self._async)
+                fate, unused = None, ("s", "bp")
+            case "metadata":
+                self._metadata(events)
+                fate = None
+        self._timeline.leave_columns(events, "key", *unused)
+        if fate is not None:
+            self._timeline.account_events(events, fate)
 
     def finish(self) -> None:
         """Rows of what had to wait for the end of the file."""
-        self._finish_nested()
-        self._finish_async()
+        if self._begun:
+            rows = np.concatenate(self._begun)
+            self._slices_of(rows, [rows["process"], rows["thread"]], rows["phase"] == ord("B"), kind=0)
+        if self._async:
+            self._finish_async(np.concatenate(self._async))
 
     # Groups
 
-    def _slices(self, events: Events) -> None:
-        fate = self.slices(events, 0)
-        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "s", "bp")
-        self._timeline.account_events(events, fate)
-
-    def slices(self, events: Events, kind: int, external: np.ndarray | None = None) -> np.ndarray:
+    def slices(self, events: Events, kind: int = 0) -> np.ndarray:
         """Rows of ``host_slices`` of a kind; returns fates."""
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        process, thread = self._timeline.threads(events.threads[kept])
-        rows = np.zeros(int(kept.sum()), TABLES["host_slices"].dtype)
-        rows["start"], rows["end"] = start[kept], end[kept]
-        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
-        rows["arguments"], rows["thread"], rows["kind"] = events.arguments[kept], thread, kind
-        if external is not None:
-            rows["external"] = external[kept]
-        rows["flags"] = rows["end"] == 0
-        self._timeline.put("host_slices", process, rows)
+        kept, start, end, fate = self._timeline.spans(events)
+        process, thread = self._timeline.threads(kept.threads)
+        self._timeline.add(
+            "host_slices", process, start=start, end=end, name=kept.names, category=kept.categories, thread=thread,
+            arguments=kept.arguments, kind=kind, external=kept.integers("External id"), flags=end == 0,
+        )  # fmt: skip
         return fate
-
-    def _instants(self, events: Events) -> None:
-        fate = self.instants(events)
-        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "bp")
-        self._timeline.account_events(events, fate)
 
     def instants(self, events: Events) -> np.ndarray:
         """Rows of ``instants``; returns fates."""
-        time, fate = self._timeline.starts(events)
-        kept = fate == Fate.KEPT
-        process, thread = self._timeline.threads(events.threads[kept])
-        rows = np.zeros(int(kept.sum()), TABLES["instants"].dtype)
-        rows["time"], rows["thread"] = time[kept], thread
-        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
-        arguments = self._with_phase(events.arguments, events.phases, ord("i"))
-        rows["arguments"] = arguments[kept]
-        rows["scope"] = self._timeline.by_text(events.ids("s")[kept], lambda scope: {"g": 2, "p": 1}.get(scope, 0))
-        self._timeline.put("instants", process, rows)
+        kept, time, fate = self._timeline.starts(events)
+        process, thread = self._timeline.threads(kept.threads)
+        self._timeline.add(
+            "instants", process, time=time, thread=thread, name=kept.names, category=kept.categories,
+            arguments=self._with_phase(kept.arguments, kept.phases, ord("i")),
+            scope=self._timeline.by_text(kept.ids("s"), lambda scope: {"g": 2, "p": 1}.get(scope, 0)),
+        )  # fmt: skip
         return fate
 
-    def _counters(self, events: Events) -> None:
-        time, fate = self._timeline.starts(events)
-        at, series, values = events.numbers
+    def _counters(self, events: Events) -> np.ndarray:
+        kept, time, fate = self._timeline.starts(events)
+        at, series, values = kept.numbers
         finite = np.isfinite(values)
         at, series, values = at[finite], series[finite], values[finite]
-        valued = np.zeros(len(events), bool)
+        valued = np.zeros(len(kept), bool)
         valued[at] = True
-        fate[(fate == Fate.KEPT) & ~valued] = Fate.NO_VALUES
-        used = fate[at] == Fate.KEPT
-        at = at[used]
-        process, _ = self._timeline.threads(events.threads[at])
-        rows = np.zeros(len(at), TABLES["counters"].dtype)
-        rows["time"], rows["value"], rows["series"] = time[at], values[used], series[used]
-        rows["name"], rows["category"] = self._counter_names(events)[at], events.categories[at]
-        rows["device"] = 0xFFFF
-        self._set_own(rows, events.ids("own")[at])
+        fate[np.flatnonzero(fate == Fate.KEPT)[~valued]] = Fate.NO_VALUES
+        process, _ = self._timeline.threads(kept.threads[at])
+        rows = made(
+            "counters", len(at), time=time[at], value=values, series=series, name=self._counter_names(kept)[at],
+            category=kept.categories[at], device=0xFFFF,
+        )  # fmt: skip
+        self._set_own(rows, kept.ids("own")[at])
         self._timeline.put("counters", process, rows)
-        self._timeline.leave_columns(events, "key", "s", "bp")
-        self._timeline.leave_arguments(events, fate)
-        self._timeline.account_events(events, fate)
+        self._timeline.leave_arguments(kept.select(valued))
+        return fate
 
     def _set_own(self, rows: np.ndarray, own: np.ndarray) -> None:
         """What a counter is about and its unit, as cutrace writes them beside the event."""
         if not own.any():
             return
-        told = self._timeline.by_text(own, lambda text: value_of(text) if text else None, object)
-        which = np.flatnonzero([isinstance(value, dict) for value in told])
-        for row, value in zip(which.tolist(), told[which], strict=True):
+        told = self._timeline.by_text(own, object_of, object)
+        for row in np.flatnonzero(told).tolist():
+            value = told[row]
             name, unit, device = value.get("name"), value.get("unit"), value.get("device")
             if isinstance(name, str):
                 rows["name"][row] = self._timeline.text(name)
@@ -166,144 +159,97 @@ class Generic:
 
     def _counter_names(self, events: Events) -> np.ndarray:
         """Names of counters; where they have an id, it tells those of one name apart."""
-        ids = self._ids(events)
-        if not ids.any():
-            return events.names
-        names: np.ndarray = events.names.copy()
-        which = np.flatnonzero(ids)
-        pairs, inverse = np.unique(names[which].astype(np.uint64) << np.uint64(32) | ids[which], return_inverse=True)
-        texts = [
-            f"{self._timeline.one_text(p >> 32)}[{self._timeline.one_text(p & 0xFFFFFFFF)}]" for p in pairs.tolist()
-        ]
-        names[which] = np.array([self._timeline.text(text) for text in texts], np.uint32)[inverse]
-        return names
 
-    def _flows(self, events: Events) -> None:
-        fate = self.flows(events)
-        self._timeline.leave_columns(events, "key", "s", "id2")
-        self._timeline.leave_arguments(events, fate)
-        self._timeline.account_events(events, fate)
+        def named(name: int, id_: int) -> str:
+            return f"{self._timeline.one_text(name)}[{self._timeline.one_text(id_)}]"
 
-    def flows(self, events: Events) -> np.ndarray:
-        """Rows of ``flows``; returns fates."""
-        time, fate = self._timeline.starts(events)
-        kept = fate == Fate.KEPT
-        process, thread = self._timeline.threads(events.threads[kept])
-        rows = np.zeros(int(kept.sum()), TABLES["flows"].dtype)
-        rows["time"], rows["thread"], rows["phase"] = time[kept], thread, events.phases[kept]
-        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
-        rows["id"] = events.integers("id").astype(np.uint64)[kept]
-        texts = self._unquoted(events.ids("id text"))
-        rows["text"] = texts[kept]
-        rows["flags"] = self._timeline.by_text(events.ids("bp")[kept], lambda text: text == "e")
-        self._timeline.put("flows", process, rows)
+        return self._combined(events.names, self._ids(events), named)
+
+    def _flows(self, events: Events) -> np.ndarray:
+        kept, time, fate = self._timeline.starts(events)
+        process, thread = self._timeline.threads(kept.threads)
+        self._timeline.add(
+            "flows", process, time=time, thread=thread, phase=kept.phases, name=kept.names, category=kept.categories,
+            id=kept.integers("id"), text=self._unquoted(kept.ids("id text")),
+            flags=self._timeline.by_text(kept.ids("bp"), lambda text: text == "e"),
+        )  # fmt: skip
+        self._timeline.leave_arguments(kept)
         return fate
-
-    def _unknown(self, events: Events) -> None:
-        self._timeline.account_events(events, np.full(len(events), Fate.PHASE, np.uint8))
 
     # Begins and ends
 
-    def _open(self, events: Events) -> np.ndarray:
-        """What of begins and ends is needed when they are put together."""
-        rows = np.zeros(len(events), _OPEN)
-        rows["time"], rows["fate"] = self._timeline.starts(events)
-        rows["process"], rows["thread"] = self._timeline.threads(events.threads)
-        rows["name"], rows["category"] = events.names, events.categories
-        rows["arguments"], rows["phase"], rows["id"] = events.arguments, events.phases, self._ids(events)
-        return rows
+    def _wait(self, events: Events, waiting: list[np.ndarray]) -> None:
+        """Keep what is needed of begins and ends when they are put together. They are accounted for then."""
+        kept, time, fate = self._timeline.starts(events)
+        rows = np.zeros(len(kept), _OPEN)
+        rows["time"], (rows["process"], rows["thread"]) = time, self._timeline.threads(kept.threads)
+        rows["name"], rows["category"] = kept.names, kept.categories
+        rows["arguments"], rows["phase"], rows["id"] = kept.arguments, kept.phases, self._ids(kept)
+        waiting.append(rows)
+        lost = fate != Fate.KEPT
+        self._timeline.account(events.phases[lost], events.categories[lost], fate[lost])
 
-    def _nested(self, events: Events) -> None:
-        self._timeline.leave_columns(events, "key", "id", "id text", "id2", "s", "bp")
-        self._begun.append(self._open(events))
-
-    def _asynchronous(self, events: Events) -> None:
-        self._timeline.leave_columns(events, "key", "s", "bp")
-        self._async.append(self._open(events))
-
-    def _finish_nested(self) -> None:
-        if self._begun:
-            rows = np.concatenate(self._begun)
-            self._begun.clear()
-            usable = np.flatnonzero(rows["fate"] == Fate.KEPT)
-            keys = _numbered(rows["process"][usable], rows["thread"][usable])
-            self._slices_of(rows, usable, keys, rows["phase"][usable] == ord("B"), kind=0)
-
-    def _finish_async(self) -> None:
-        if not self._async:
-            return
-        rows = np.concatenate(self._async)
-        self._async.clear()
-        usable = np.flatnonzero(rows["fate"] == Fate.KEPT)
-        phases = rows["phase"][usable]
-        begins, ends = np.isin(phases, list(_ASYNC_BEGINS)), np.isin(phases, list(_ASYNC_ENDS))
-        moments = rows[usable[~begins & ~ends]]
-        self._async_instants(moments)
-        usable, begins = usable[begins | ends], begins[begins | ends]
-        # The older kind goes by the name too. An id is of the whole trace, unless it says that it is of its process.
-        older = np.isin(rows["phase"][usable], list(b"SF"))
-        local = self._which(rows["id"][usable], lambda text: text.startswith('{"local"'))
-        keys = _numbered(
-            rows["category"][usable], rows["id"][usable], np.where(older, rows["name"][usable], 0), older,
-            np.where(local, rows["process"][usable], -1),
+    def _finish_async(self, rows: np.ndarray) -> None:
+        begins, ends = np.isin(rows["phase"], list(_ASYNC_BEGINS)), np.isin(rows["phase"], list(_ASYNC_ENDS))
+        moments, rows, begins = rows[~begins & ~ends], rows[begins | ends], begins[begins | ends]
+        self._timeline.add(
+            "instants", moments["process"], track=moments["id"],
+            arguments=self._with_phase(moments["arguments"], moments["phase"], ord("n")),
+            **{name: moments[name] for name in ("time", "name", "category", "thread")},
         )  # fmt: skip
-        self._slices_of(rows, usable, keys, begins, kind=_ASYNCHRONOUS)
+        self._timeline.account(moments["phase"], moments["category"], np.zeros(len(moments), np.uint8))
+        # The older kind goes by the name too. An id is of the whole trace, unless it says that it is of its process.
+        older = np.isin(rows["phase"], list(b"SF"))
+        local = self._timeline.by_text(rows["id"], lambda text: text.startswith('{"local"'), bool)
+        keys = [
+            rows["category"], rows["id"], np.where(older, rows["name"], 0), older,
+            np.where(local, rows["process"], -1),
+        ]  # fmt: skip
+        self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
-    def _slices_of(self, rows: np.ndarray, usable: np.ndarray, keys: np.ndarray, begins: np.ndarray, kind: int) -> None:
-        """Slices of begins and ends; ``keys`` says which of them may belong together."""
-        starts, ends, without = match_begin_end(keys, rows["time"][usable], begins)
-        rows["fate"][usable[without]] = Fate.NO_BEGIN
-        first, last = rows[usable[starts]], rows[usable[np.maximum(ends, 0)]]
-        ended = ends >= 0
-        slices = np.zeros(len(first), TABLES["host_slices"].dtype)
-        for name in ("name", "category", "thread"):
-            slices[name] = first[name]
-        slices["start"], slices["end"] = first["time"], np.where(ended, last["time"], 0)
-        slices["kind"], slices["flags"] = kind, np.where(ended, 2, 3)
-        slices["track"] = first["id"] if kind == _ASYNCHRONOUS else 0
-        arguments = self._with_phase(first["arguments"], first["phase"], ord("b" if kind == _ASYNCHRONOUS else "B"))
-        slices["arguments"] = self._with_end(arguments, np.where(ended, last["arguments"], 0))
+    def _slices_of(self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int) -> None:
+        """Slices of begins and ends; ``keys`` are the columns that are equal for those that may belong together."""
+        numbers, _ = Keys(len(keys)).ids([np.ascontiguousarray(column, np.int64) for column in keys])
+        starts, ends, without = match_begin_end(numbers, rows["time"], begins)
+        first, last = rows[starts], rows[np.maximum(ends, 0)]
+        ended, asynchronous = ends >= 0, kind == _ASYNCHRONOUS
+        arguments = self._with_phase(first["arguments"], first["phase"], ord("b" if asynchronous else "B"))
+        self._timeline.add(
+            "host_slices", first["process"], start=first["time"], end=np.where(ended, last["time"], 0), kind=kind,
+            flags=np.where(ended, 2, 3), track=first["id"] if asynchronous else 0,
+            arguments=self._with_end(arguments, np.where(ended, last["arguments"], 0)),
+            **{name: first[name] for name in ("name", "category", "thread")},
+        )  # fmt: skip
         for name in ("name", "category", "thread", "process"):
             other = ended & (last[name] != first[name]) & ((last[name] != 0) | (name in ("thread", "process")))
             self._timeline.leave(f"{name} of ends", int(other.sum()), why="not that of the begin")
-        self._timeline.put("host_slices", first["process"], slices)
-        self._timeline.account(rows["phase"], rows["category"], np.zeros(len(rows), np.int64), rows["fate"])
-
-    def _async_instants(self, rows: np.ndarray) -> None:
-        out = np.zeros(len(rows), TABLES["instants"].dtype)
-        for name in ("time", "name", "category", "thread"):
-            out[name] = rows[name]
-        out["track"] = rows["id"]
-        out["arguments"] = self._with_phase(rows["arguments"], rows["phase"], ord("n"))
-        self._timeline.put("instants", rows["process"], out)
+        fate = np.zeros(len(rows), np.uint8)
+        fate[without] = Fate.NO_BEGIN
+        self._timeline.account(rows["phase"], rows["category"], fate)
 
     # Metadata
 
     def _metadata(self, events: Events) -> None:
-        threads = self._timeline.reader.threads
-        names, arguments = self._timeline.texts(events.names), self._timeline.texts(events.arguments)
-        for thread, name, text, category in zip(
-            events.threads.tolist(), names, arguments, events.categories.tolist(), strict=True
-        ):
-            pid, tid = threads[thread]
-            self.metadata.append(Metadata(pid, tid, name.decode("utf-8", "replace"), text, category))
+        known = self._timeline.reader.threads
+        threads = [known[i] for i in events.threads.tolist()]
+        names = (name.decode("utf-8", "replace") for name in self._timeline.texts(events.names))
+        columns = (names, self._timeline.texts(events.arguments), events.categories.tolist())
+        self.metadata += (Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True))
 
     def finish_metadata(self) -> None:
         """Names and the like of the processes and threads, from what was collected in :attr:`metadata`."""
         kept: dict[int, list[dict[str, Any]]] = {}
-        names: list[tuple[int, int, bytes]] = []
+        names: list[tuple[int, int, int]] = []
         processes: dict[int, str] = {}
         for event in self.metadata:
-            values = value_of(event.arguments)
-            values = values if isinstance(values, dict) else {}
+            values = object_of(event.arguments)
             process = self._timeline.process_index(event.pid)
             text = values.get("name")
             if event.name == "process_name" and isinstance(text, str) and len(values) == 1:
                 processes[process] = text
             elif event.name == "thread_name" and isinstance(text, str) and len(values) == 1:
-                names.append(
-                    (process, self._timeline.thread_number(process, event.tid), text.encode("utf-8", "replace"))
-                )
+                thread = self._timeline.thread_number(process, event.tid)
+                names.append((process, thread, self._timeline.text(text)))
             elif len(kept.setdefault(process, [])) < MOST_METADATA:
                 tid = event.tid.decode("utf-8", "replace") if isinstance(event.tid, bytes) else event.tid
                 kept[process].append({"name": event.name, "tid": tid, "args": values})
@@ -316,13 +262,11 @@ class Generic:
         for process, some in kept.items():
             if some:
                 self._timeline.writer(process).process({"metadata_events": some})
-        rows = np.zeros(len(names), TABLES["threads"].dtype)
-        for row, (_, thread, text) in zip(rows, names, strict=True):
-            row["thread"], row["name"], row["source"] = thread, self._timeline.text(text), 1
-        self._timeline.put("threads", np.array([process for process, _, _ in names], np.int64), rows)
+        of, threads, texts = np.array(names, np.int64).reshape(-1, 3).T
+        self._timeline.add("threads", of, thread=threads, name=texts, source=1)
         for (category, fate), count in self._told.items():
             phases, categories = np.full(count, ord("M"), np.uint8), np.full(count, category, np.uint32)
-            self._timeline.account(phases, categories, np.zeros(count, np.int64), np.full(count, fate, np.uint8))
+            self._timeline.account(phases, categories, np.full(count, fate, np.uint8))
 
     def tell(self, event: Metadata, fate: Fate) -> None:
         """Say what became of a metadata event, before :meth:`finish_metadata`."""
@@ -350,38 +294,29 @@ class Generic:
 
         return self._timeline.by_text(texts, unquoted, np.uint32)
 
-    def _which(self, texts: np.ndarray, test: Callable[[str], bool]) -> np.ndarray:
-        """Which of the texts pass a test."""
-        return self._timeline.by_text(texts, test, bool)
-
     def _with_phase(self, arguments: np.ndarray, phases: np.ndarray, usual: int) -> np.ndarray:
         """Arguments that say the phase of an event where it is another than usual."""
-        return self._wrapped(arguments, np.where(phases == usual, 0, phases), lambda p: {"ph": chr(p)})
+        others = np.where(phases == usual, 0, phases)
+        return self._combined(arguments, others, lambda text, phase: self._wrapped(text, {"ph": chr(phase)}))
 
     def _with_end(self, arguments: np.ndarray, of_end: np.ndarray) -> np.ndarray:
         """Arguments of begins that hold those of the ends, too."""
-        return self._wrapped(arguments, of_end, lambda text: {"end": value_of(self._timeline.one_text(text))})
+        text_of = self._timeline.one_text
+        return self._combined(arguments, of_end, lambda text, end: self._wrapped(text, {"end": value_of(text_of(end))}))
 
-    def _wrapped(self, arguments: np.ndarray, more: np.ndarray, say: Callable[[int], dict[str, Any]]) -> np.ndarray:
-        """Arguments with more in them where ``more`` is not 0, each combination once."""
+    def _wrapped(self, arguments: int, more: dict[str, Any]) -> str:
+        """Arguments (an id) with more under :data:`WRAP`."""
+        told = object_of(self._timeline.one_text(arguments))
+        wrap = told.get(WRAP)
+        told[WRAP] = (wrap if isinstance(wrap, dict) else {}) | more
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+    def _combined(self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]) -> np.ndarray:
+        """Texts (ids), combined with what ``more`` has for them where that is not 0, each combination once."""
         which = np.flatnonzero(more)
-        if not len(which):
-            return arguments
-        keys = arguments[which].astype(np.uint64) << np.uint64(32) | more[which].astype(np.uint64)
-        unique, inverse = np.unique(keys, return_inverse=True)
-        texts = []
-        for key in unique.tolist():
-            told = value_of(self._timeline.one_text(key >> 32)) if key >> 32 else {}
-            told = told if isinstance(told, dict) else {}
-            wrap = told.get(WRAP)
-            told[WRAP] = (wrap if isinstance(wrap, dict) else {}) | say(key & 0xFFFFFFFF)
-            texts.append(self._timeline.text(json.dumps(told, ensure_ascii=False, separators=(",", ":"))))
-        out: np.ndarray = arguments.copy()
-        out[which] = np.array(texts, np.uint32)[inverse]
+        pairs = texts[which].astype(np.uint64) << np.uint64(32) | more[which].astype(np.uint64)
+        unique, inverse = np.unique(pairs, return_inverse=True)
+        combined = [self._timeline.text(combine(pair >> 32, pair & 0xFFFFFFFF)) for pair in unique.tolist()]
+        out: np.ndarray = texts.copy()
+        out[which] = np.array(combined, np.uint32)[inverse]
         return out
-
-
-def _numbered(*columns: np.ndarray) -> np.ndarray:
-    """A number for each row of columns, the same for equal ones."""
-    keys = Keys(len(columns))
-    return keys.ids([np.ascontiguousarray(column, np.int64) for column in columns])[0]

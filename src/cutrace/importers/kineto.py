@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._native import Keys
 from ..runbin import TABLES
 from ..trace_events import (
     DEVICE_PROPERTIES,
@@ -29,7 +28,7 @@ from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline, value_of
+from .timeline import Fate, Timeline, made, object_of, value_of
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
@@ -81,8 +80,9 @@ RULES = (
     *_rules("runtime", "X", "cuda_runtime", "Runtime", left=_DERIVED, arguments=_CALL),
     *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
     *_rules(
-        "synchronizations", "X", "cuda_sync", left=(*_DERIVED, "cuda_sync_kind"),
-        arguments=(*_WHERE, *_OWN, *_WAIT),
+        "synchronizations", "X", "cuda_sync", left=_DERIVED,
+        # The kind is in the name too.
+        arguments=(*_WHERE, *_OWN, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
     *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
     *_rules("overheads", "X", "overhead", left=_DERIVED, arguments=keys("correlation")),
@@ -104,15 +104,15 @@ RULES = (
     *_rules("arrows", "stf", "ac2g", "async_cpu_to_gpu", "async_gpu"),
 )  # fmt: skip
 
-#: Groups of GPU work: the table of their rows, and arguments that are left out beside :data:`_DERIVED`.
-_GPU_GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "kernels": ("kernels", _OF_KERNELS),
-    "memcpys": ("memcpys", _OF_COPIES),
-    "memsets": ("memsets", _OF_COPIES),
-    "synchronizations": ("synchronizations", ()),
-    "graphs": ("graph_launches", ()),
-    "cuda_events": ("gpu_slices", ()),
-    "annotations": ("gpu_slices", ()),
+#: Groups of GPU work, and the tables of their rows.
+_GPU_GROUPS = {
+    "kernels": "kernels",
+    "memcpys": "memcpys",
+    "memsets": "memsets",
+    "synchronizations": "synchronizations",
+    "graphs": "graph_launches",
+    "cuda_events": "gpu_slices",
+    "annotations": "gpu_slices",
 }
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
 #: Categories that say which process the profiler ran in.
@@ -169,18 +169,6 @@ class Gpu:
     device: bool
 
 
-@dataclass(frozen=True)
-class _Ranges:
-    """Begins and ends of NVTX ranges that wait for each other; ``rows`` have the time of each as their start."""
-
-    ids: np.ndarray
-    phases: np.ndarray
-    categories: np.ndarray
-    processes: np.ndarray
-    fates: np.ndarray
-    rows: np.ndarray
-
-
 class Kineto:
     """Turns Kineto's groups into rows. All GPU work is of the process that the profiler ran in, whose id is ``host``
     where the begin of the file says it."""
@@ -188,169 +176,144 @@ class Kineto:
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
         self._gpus: dict[int, Gpu] | None = None
-        self._launches = Keys(13)
-        self._functions = Keys(5)
-        self._externals = Keys(3)
-        self._recorded = Keys(5)
-        self._priorities = Keys(4)
-        self._contexts = Keys(3)
         self._sizes: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
         self._own: dict[int, dict[str, Any]] = {0: {}}
-        self._ranges: list[_Ranges] = []
+        #: Begins and ends of NVTX ranges that wait for each other: ids, phases, categories, processes, and rows with
+        #: the time of each as their start.
+        self._ranges: list[tuple[np.ndarray, ...]] = []
 
     def begin(self, batch: list[Events]) -> None:
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
-        if self._host is None:
-            for events in batch:
-                if events.group.split(":")[0] in _OF_HOST:
-                    pids = [self._timeline.reader.threads[i][0] for i in np.unique(events.threads).tolist()]
-                    self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
-                    if self._host is not None:
-                        break
+        for events in batch if self._host is None else ():
+            if events.group.split(":")[0] in _OF_HOST:
+                pids = [self._timeline.reader.threads[i][0] for i in np.unique(events.threads).tolist()]
+                self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
+                if self._host is not None:
+                    break
 
     def take(self, events: Events) -> None:
         group = events.group.split(":")[0]
-        if group in _HOST_KINDS:
-            fate = self._generic.slices(events, _HOST_KINDS[group], events.integers("External id").astype(np.uint64))
-            self._left(events, *(_OF_PYTHON if group == "python" else ()))
-        elif group in _GPU_GROUPS:
-            fate = self._gpu_work(group, events)
-        elif group == "started":
+        if group == "started":
             self._started(events)
             return
+        if group in _HOST_KINDS:
+            fate = self._generic.slices(events, _HOST_KINDS[group])
+        elif group in _GPU_GROUPS:
+            fate = self._gpu_work(group, events)
+        elif group == "arrows":
+            fate = np.full(len(events), Fate.REDUNDANT, np.uint8)
         else:
             fate = getattr(self, f"_{group}")(events)
+        self._timeline.leave_columns(events, "argument", *events.counted)
+        if group != "arrows":
+            self._timeline.leave_columns(events, "key", *_KEYS)
         self._timeline.account_events(events, fate)
 
     # GPU work
 
     def _gpu_work(self, group: str, events: Events) -> np.ndarray:
-        """Rows of GPU work. The method that is named as the group sets what only such rows have."""
-        table, left = _GPU_GROUPS[group]
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows, home = self._gpu_rows(table, events, start, end, kept), self._homes(events)[kept]
-        fill = getattr(self, f"_{group}", None)
-        if fill:
-            fill(events, kept, home, rows)
-        if table != "kernels":  # what cutrace adds there is of the launch configuration
-            self._set_own_rows(events, rows, table, kept)
-        self._timeline.put(table, home, rows)
-        if table == "gpu_slices":
-            self._left(events, *left)
-        else:
-            self._gpu_left(events, fate, *left)
-        return fate
-
-    def _kernels(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        own = events.ids(OWN)[kept]
-        grid, block = self._triples(events.ids("grid")[kept]), self._triples(events.ids("block")[kept])
-        numbers = ("registers per thread", "shared memory", "graph node id", "graph id")
-        columns = [
-            home, events.names[kept], *grid.T, *block.T, *(events.integers(name)[kept] for name in numbers), own,
-        ]  # fmt: skip
-        ids, first = self._launches.ids([np.ascontiguousarray(c, np.int64) for c in columns])
-        rows["launch"] = ids + 1
-        self._write_launches([np.asarray(c)[first] for c in columns], ids[first] + 1)
-        self._write_priorities(events, kept, home, rows)
-
-    def _write_launches(self, columns: list[np.ndarray], ids: np.ndarray) -> None:
-        """New launch configurations, given by the columns that they were told apart by."""
-        home, names, gx, gy, gz, bx, by, bz, registers, shared, node, graph, own = columns
-        rows = np.zeros(len(ids), TABLES["launches"].dtype)
-        rows["id"], rows["name"] = ids, names
-        for axis, of_grid, of_block in (("x", gx, bx), ("y", gy, by), ("z", gz, bz)):
-            rows[f"grid_{axis}"], rows[f"block_{axis}"] = of_grid, of_block
-        rows["registers"], rows["dynamic_shared"] = registers, shared
-        rows["graph_node"], rows["graph"], rows["carveout"] = node, graph, 255
-        for i in np.flatnonzero(own).tolist():
-            rows[i : i + 1] = self._set_own(rows[i : i + 1], "launches", int(own[i]))
-        self._timeline.put("launches", home, rows)
-
-    def _memcpys(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
-        named = self._timeline.by_text(events.names[kept], _copy_named, object)
-        kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
-        rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
-        without = sum(name is None for name in named)
-        self._timeline.leave("names of copies", without, why="they do not say which kind of copy it is")
-        device = rows["device"].astype(np.int64)
-        peer = events.present("inDevice")[kept]
-        rows["device"] = device = np.where(peer, _u16(events.integers("inDevice"))[kept], device)
-        rows["context"] = np.where(peer, _u16(events.integers("inContext"))[kept], rows["context"])
-        for field, name in (("source_device", "fromDevice"), ("destination_device", "toDevice")):
-            rows[field] = np.where(events.present(name)[kept], _u16(events.integers(name))[kept], device)
-        other = np.where(
-            events.integers("fromContext") == events.integers("inContext"),
-            events.integers("toContext"),
-            events.integers("fromContext"),
-        )
-        rows["peer_context"] = np.where(peer, _u16(other)[kept], 0)
-
-    def _memsets(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["bytes"] = np.maximum(events.integers("bytes"), 0)[kept]
-        memory = self._timeline.by_text(events.names[kept], _fill_named)
-        rows["memory"] = np.maximum(memory, 0)
-        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="they do not say which memory it is")
-
-    def _synchronizations(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        rows["type"] = self._timeline.by_text(events.names[kept], lambda name: SYNCHRONIZATIONS.get(name, 0))
-        record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)[kept]
-        rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id"))[kept], record
-        self._set_own_rows(events, rows, "synchronizations", kept)
-        # What is waited for was recorded by a call, in a stream: that is said nowhere else.
-        told = record > 0
-        stream = _u32(events.integers("wait_on_stream"))[kept]
-        self._write_recorded(*(c[told] for c in (home, rows["event"], record, stream, rows["context"])))
-
-    def _cuda_events(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        self._gpu_slices(events, kept, rows, kind=0)
-        event = _u32(events.integers("event_id"))[kept]
-        self._write_recorded(home, event, rows["correlation"], rows["stream"], rows["context"])
-
-    def _annotations(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        self._gpu_slices(events, kept, rows, kind=1)
-
-    def _gpu_slices(self, events: Events, kept: np.ndarray, rows: np.ndarray, kind: int) -> None:
-        rows["name"], rows["category"] = events.names[kept], events.categories[kept]
-        rows["arguments"], rows["kind"] = events.arguments[kept], kind
-
-    def _write_recorded(
-        self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
-    ) -> None:
-        """Recordings of CUDA events, each once, with the correlation id of the call as their number."""
-        columns = (home, event, record, stream, context)
-        _, first = self._recorded.ids([np.ascontiguousarray(c, np.int64) for c in columns])
-        rows = np.zeros(len(first), TABLES["cuda_events"].dtype)
-        rows["event"], rows["event_record"], rows["correlation"] = event[first], record[first], _u32(record[first])
-        rows["stream"], rows["context"] = stream[first], context[first]
-        self._timeline.put("cuda_events", home[first], rows)
-
-    def _gpu_rows(self, table: str, events: Events, start: np.ndarray, end: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Rows of a table with what all GPU work has. Without the arguments, process and thread ids tell device and
-        stream."""
-        layout = TABLES[table]
-        rows = np.zeros(int(kept.sum()), layout.dtype)
+        """Rows of GPU work. The method that is named as the group sets what only such rows have. Without the arguments,
+        process and thread ids tell device and stream."""
+        events, start, end, fate = self._timeline.spans(events)
+        table = _GPU_GROUPS[group]
         pid, tid = self._numbers_of_threads(events.threads)
+        home = self._homes(events)
         values = {
             "device": _u16(np.where(events.present("device"), events.integers("device"), pid)),
             "context": _u16(events.integers("context")),
             "stream": _u32(np.where(events.present("stream"), events.integers("stream"), tid)),
             "correlation": _u32(events.integers("correlation")),
-            "graph_node": events.integers("graph node id").astype(np.uint64),
+            "graph_node": events.integers("graph node id"),
             "graph": _u32(events.integers("graph id")),
             "start": start,
             "end": end,
         }
-        for name, column in values.items():
-            if name in layout.offsets:
-                rows[name] = column[kept]
-        home = self._homes(events)
-        if "External id" in events.columns:
-            self._write_externals(events, kept, home)
-        self._write_contexts(home[kept], values["device"][kept], values["context"][kept])
-        return rows
+        known = {name: column for name, column in values.items() if name in TABLES[table].offsets}
+        rows = made(table, len(events), **known)
+        self._write_externals(events, home)
+        there = (values["context"] > 0) & (values["device"] != _MOST)
+        device, context = values["device"][there], values["context"][there]
+        self._timeline.add_once("contexts", home[there], device=device, context=context, compute_api=1)
+        if group != "graphs":
+            getattr(self, f"_{group}")(events, home, rows)
+        if table != "kernels":  # what cutrace adds there is of the launch configuration
+            self._set_own(rows, table, events.ids(OWN))
+        self._timeline.put(table, home, rows)
+        if table != "gpu_slices":
+            self._timeline.leave_arguments(events)
+        return fate
+
+    def _kernels(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
+        own = events.ids(OWN)
+        fields = {
+            "name": events.names,
+            "registers": events.integers("registers per thread"),
+            "dynamic_shared": events.integers("shared memory"),
+            "graph_node": events.integers("graph node id"),
+            "graph": events.integers("graph id"),
+        }
+        for name in ("grid", "block"):
+            sizes = self._triples(events.ids(name)).T
+            fields |= {f"{name}_{axis}": size for axis, size in zip("xyz", sizes, strict=True)}
+        numbers, first = self._timeline.distinct("launches", home, own, *fields.values())
+        rows["launch"] = numbers + 1
+        new = {name: column[first] for name, column in fields.items()}
+        launches = made("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
+        self._set_own(launches, "launches", own[first])
+        self._timeline.put("launches", home[first], launches)
+        given = events.present("priority")
+        where = {name: rows[name][given] for name in ("context", "stream")}
+        self._timeline.add_once("streams", home[given], **where, priority=events.integers("priority")[given])
+
+    def _memcpys(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
+        rows["bytes"] = np.maximum(events.integers("bytes"), 0)
+        named = self._timeline.by_text(events.names, _copy_named, object)
+        kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
+        rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
+        without = sum(name is None for name in named)
+        self._timeline.leave("names of copies", without, why="they do not say which kind of copy it is")
+        peer = events.present("inDevice")
+        for name, column in (("device", "inDevice"), ("context", "inContext")):
+            rows[name] = np.where(peer, _u16(events.integers(column)), rows[name])
+        for name, column in (("source_device", "fromDevice"), ("destination_device", "toDevice")):
+            rows[name] = np.where(events.present(column), _u16(events.integers(column)), rows["device"])
+        source, own, destination = (events.integers(f"{which}Context") for which in ("from", "in", "to"))
+        rows["peer_context"] = np.where(peer, _u16(np.where(source == own, destination, source)), 0)
+
+    def _memsets(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
+        rows["bytes"] = np.maximum(events.integers("bytes"), 0)
+        memory = self._timeline.by_text(events.names, _fill_named)
+        rows["memory"] = np.maximum(memory, 0)
+        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="they do not say which memory it is")
+
+    def _synchronizations(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
+        rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
+        record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
+        rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id")), record
+        self._set_own(rows, "synchronizations", events.ids(OWN))
+        # What is waited for was recorded by a call, in a stream: that is said nowhere else.
+        told = record > 0
+        columns = (rows["event"], record, _u32(events.integers("wait_on_stream")), rows["context"])
+        self._write_recorded(home[told], *(column[told] for column in columns))
+
+    def _cuda_events(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
+        self._annotations(events, home, rows, kind=0)
+        event = _u32(events.integers("event_id"))
+        self._write_recorded(home, event, rows["correlation"], rows["stream"], rows["context"])
+
+    def _annotations(self, events: Events, home: np.ndarray, rows: np.ndarray, kind: int = 1) -> None:
+        rows["name"], rows["category"] = events.names, events.categories
+        rows["arguments"], rows["kind"] = events.arguments, kind
+
+    def _write_recorded(
+        self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
+    ) -> None:
+        """Recordings of CUDA events, each once, with the correlation id of the call as their number."""
+        self._timeline.add_once(
+            "cuda_events", home, event=event, event_record=record, correlation=_u32(record), stream=stream,
+            context=context,
+        )  # fmt: skip
 
     def _homes(self, events: Events) -> np.ndarray:
         """The process of each event on a GPU: the profiled one, unless the file says whose a device is."""
@@ -365,41 +328,12 @@ class Kineto:
         gpu = (self._gpus or {}).get(pid)
         return self._home if gpu is None else self._timeline.process_index(gpu.process)
 
-    def _write_contexts(self, home: np.ndarray, device: np.ndarray, context: np.ndarray) -> None:
-        """Which device a context is on."""
-        there = (context > 0) & (device != _MOST)
-        columns = [np.ascontiguousarray(c, np.int64)[there] for c in (home, device, context)]
-        _, first = self._contexts.ids(columns)
-        rows = np.zeros(len(first), TABLES["contexts"].dtype)
-        rows["device"], rows["context"], rows["compute_api"] = columns[1][first], columns[2][first], 1
-        self._timeline.put("contexts", columns[0][first], rows)
-
     def _numbers_of_threads(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The numbers in the process and thread ids of threads (indices): "stream 7" is 7, and no number 0."""
         which, inverse = np.unique(threads, return_inverse=True)
         known = self._timeline.reader.threads
         numbers = np.array([[_number(id_) for id_ in known[i]] for i in which.tolist()], np.int64).reshape(-1, 2)
         return numbers[inverse, 0], numbers[inverse, 1]
-
-    def _write_priorities(self, events: Events, kept: np.ndarray, home: np.ndarray, rows: np.ndarray) -> None:
-        given = events.present("priority")[kept]
-        if given.any():
-            columns = (home, rows["context"], rows["stream"], events.integers("priority")[kept])
-            columns = tuple(np.ascontiguousarray(c, np.int64)[given] for c in columns)
-            _, first = self._priorities.ids(columns)
-            out = np.zeros(len(first), TABLES["streams"].dtype)
-            for name, column in zip(("context", "stream", "priority"), columns[1:], strict=True):
-                out[name] = column[first]
-            self._timeline.put("streams", columns[0][first], out)
-
-    def _gpu_left(self, events: Events, fate: np.ndarray, *columns: str) -> None:
-        self._timeline.leave_arguments(events, fate, *_DERIVED, *columns)
-        self._timeline.leave_columns(events, "key", *_KEYS)
-
-    def _left(self, events: Events, *columns: str) -> None:
-        """Arguments that are left out where all others are kept."""
-        self._timeline.leave_columns(events, "argument", *_DERIVED, *columns)
-        self._timeline.leave_columns(events, "key", *_KEYS)
 
     # The host
 
@@ -410,64 +344,50 @@ class Kineto:
         return self._calls(events, 1)
 
     def _calls(self, events: Events, domain: int) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        usable = fate == Fate.KEPT
+        events, start, end, fate = self._timeline.spans(events)
         process, thread = self._timeline.threads(events.threads)
         fields = {
-            "domain": np.full(len(events), domain, np.int64),
+            "domain": np.full(len(events), domain),
             "callback": _u32(events.integers("cbid")),
             "status": self._own_numbers(events, "status"),
             "name": events.names,
         }
-        columns = [np.ascontiguousarray(column[usable], np.int64) for column in (process, *fields.values())]
-        numbers, first = self._functions.ids(columns)
-        functions = np.zeros(len(first), TABLES["functions"].dtype)
-        functions["id"] = np.minimum(numbers[first] + 1, _MOST)
-        for name, column in fields.items():
-            functions[name] = column[usable][first]
-        there = numbers[first] < _MOST
-        self._timeline.put("functions", process[usable][first][there], functions[there])
-        full = numbers >= _MOST
-        fate[np.flatnonzero(usable)[full]] = Fate.FULL
-        kept = fate == Fate.KEPT
-        rows = np.zeros(int(kept.sum()), TABLES["api_calls"].dtype)
-        rows["start"], rows["end"], rows["thread"] = start[kept], end[kept], thread[kept]
-        rows["correlation"] = _u32(events.integers("correlation"))[kept]
-        rows["function"] = numbers[~full] + 1
-        self._timeline.put("api_calls", process[kept], rows)
-        self._write_externals(events, kept, process)
-        self._gpu_left(events, fate)
+        numbers, first = self._timeline.distinct("functions", process, *fields.values())
+        first = first[numbers[first] < _MOST]
+        new = {name: column[first] for name, column in fields.items()}
+        self._timeline.add("functions", process[first], id=numbers[first] + 1, **new)
+        fits = numbers < _MOST
+        fate[np.flatnonzero(fate == Fate.KEPT)[~fits]] = Fate.FULL
+        correlation = _u32(events.integers("correlation"))
+        columns = {"start": start, "end": end, "thread": thread, "correlation": correlation, "function": numbers + 1}
+        fitting = {name: column[fits] for name, column in columns.items()}
+        self._timeline.add("api_calls", process[fits], **fitting)
+        self._write_externals(events.select(fits), process[fits])
+        self._timeline.leave_arguments(events.select(fits))
         return fate
 
-    def _write_externals(self, events: Events, kept: np.ndarray, process: np.ndarray) -> None:
+    def _write_externals(self, events: Events, process: np.ndarray) -> None:
         """Kineto's ids of what was running, by correlation id."""
-        given = kept & events.present("External id") & (events.integers("correlation") > 0)
-        if not given.any():
-            return
-        columns = [process[given], events.integers("External id")[given], events.integers("correlation")[given]]
-        _, first = self._externals.ids([np.ascontiguousarray(c, np.int64) for c in columns])
-        rows = np.zeros(len(first), TABLES["external_correlations"].dtype)
-        rows["external"], rows["correlation"] = columns[1][first], _u32(columns[2][first])
-        rows["kind"] = EXTERNAL_KIND
-        self._timeline.put("external_correlations", columns[0][first], rows)
+        external, correlation = events.integers("External id"), events.integers("correlation")
+        given = events.present("External id") & (correlation > 0)
+        self._timeline.add_once(
+            "external_correlations", process[given], external=external[given], correlation=_u32(correlation[given]),
+            kind=EXTERNAL_KIND,
+        )  # fmt: skip
 
     def _overheads(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
+        events, start, end, fate = self._timeline.spans(events)
         kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
         process, thread = self._places_of_overheads(events)
-        known = (fate == Fate.KEPT) & (kinds >= 0)
-        rows = np.zeros(int(known.sum()), TABLES["overheads"].dtype)
-        rows["start"], rows["end"], rows["kind"] = start[known], end[known], kinds[known]
-        rows["thread"], rows["correlation"] = thread[known], _u32(events.integers("correlation"))[known]
-        self._timeline.put("overheads", process[known], rows)
-        others = (fate == Fate.KEPT) & ~known
-        slices = np.zeros(int(others.sum()), TABLES["host_slices"].dtype)
-        slices["start"], slices["end"] = start[others], end[others]
-        slices["name"], slices["category"] = events.names[others], events.categories[others]
-        slices["arguments"], slices["thread"] = events.arguments[others], thread[others]
-        self._timeline.put("host_slices", process[others], slices)
-        self._left(events)
-        self._timeline.leave_arguments(events, np.where(known, fate, Fate.PHASE))
+        known, correlation = kinds >= 0, _u32(events.integers("correlation"))
+        rows = made("overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation)
+        self._timeline.put("overheads", process[known], rows[known])
+        slices = made(
+            "host_slices", len(events), start=start, end=end, name=events.names, category=events.categories,
+            arguments=events.arguments, thread=thread,
+        )  # fmt: skip
+        self._timeline.put("host_slices", process[~known], slices[~known])
+        self._timeline.leave_arguments(events.select(known))
         return fate
 
     def _places_of_overheads(self, events: Events) -> tuple[np.ndarray, np.ndarray]:
@@ -485,82 +405,69 @@ class Kineto:
     def _memory(self, events: Events) -> np.ndarray:
         """What the allocator of the framework says: two counters a device, and the moment with what is left to say."""
         fate = self._generic.instants(events)
-        time, _ = self._timeline.starts(events)
+        events, time, _ = self._timeline.starts(events)
         process, _ = self._timeline.threads(events.threads)
         on_gpu = events.integers("Device Type") == 1
         device = np.where(on_gpu, _u16(events.integers("Device Id")), 0xFFFF)
         for name in _TOTALS:
-            given = events.present(name) & (fate == Fate.KEPT)
-            rows = np.zeros(int(given.sum()), TABLES["counters"].dtype)
-            rows["time"], rows["value"] = time[given], events.integers(name)[given]
-            rows["device"], rows["name"] = device[given], self._timeline.text(name)
-            rows["unit"] = self._timeline.text("bytes")
-            self._timeline.put("counters", process[given], rows)
-        self._left(events, "finished")
+            given = events.present(name)
+            self._timeline.add(
+                "counters", process[given], time=time[given], value=events.integers(name)[given], device=device[given],
+                name=self._timeline.text(name), unit=self._timeline.text("bytes"),
+            )  # fmt: skip
         return fate
-
-    def _arrows(self, events: Events) -> np.ndarray:
-        return np.full(len(events), Fate.REDUNDANT, np.uint8)
 
     # NVTX, as cutrace writes it
 
     def _pushed(self, events: Events) -> np.ndarray:
-        start, end, fate = self._timeline.spans(events)
-        kept = fate == Fate.KEPT
-        rows, process = self._said("nvtx_ranges", events, kept)
-        rows["start"], rows["end"] = start[kept], end[kept]
-        rows["end_thread"] = np.where(rows["end"] > 0, rows["thread"], 0)
-        rows["depth"], rows["flags"] = _u16(events.integers("depth"))[kept], end[kept] == 0
+        events, start, end, fate = self._timeline.spans(events)
+        process, rows = self._nvtx("nvtx_ranges", events)
+        rows["start"], rows["end"], rows["flags"] = start, end, end == 0
+        rows["end_thread"] = np.where(end > 0, rows["thread"], 0)
+        rows["depth"] = _u16(events.integers("depth"))
         self._timeline.put("nvtx_ranges", process, rows)
-        self._timeline.leave_columns(events, "key", *_KEYS)
         return fate
 
     def _marks(self, events: Events) -> np.ndarray:
-        time, fate = self._timeline.starts(events)
-        kept = fate == Fate.KEPT
-        rows, process = self._said("nvtx_marks", events, kept)
-        rows["time"], rows["source"] = time[kept], events.integers("source")[kept] == 1
+        events, time, fate = self._timeline.starts(events)
+        process, rows = self._nvtx("nvtx_marks", events)
+        rows["time"], rows["source"] = time, events.integers("source") == 1
         self._timeline.put("nvtx_marks", process, rows)
-        self._timeline.leave_columns(events, "key", *_KEYS)
         return fate
 
     def _started(self, events: Events) -> None:
         """Begins and ends of ranges wait for the end of the file."""
-        time, fate = self._timeline.starts(events)
-        rows, process = self._said("nvtx_ranges", events, np.ones(len(events), bool))
-        rows["start"], rows["kind"], rows["range_id"] = time, 1, events.integers("range id").astype(np.uint64)
-        self._ranges.append(
-            _Ranges(events.integers("id"), events.phases, events.categories, process, fate, rows)
-        )  # fmt: skip
+        kept, time, fate = self._timeline.starts(events)
+        lost = fate != Fate.KEPT
+        self._timeline.account(events.phases[lost], events.categories[lost], fate[lost])
+        process, rows = self._nvtx("nvtx_ranges", kept)
+        rows["start"], rows["kind"], rows["range_id"] = time, 1, kept.integers("range id")
+        self._ranges.append((kept.integers("id"), kept.phases, kept.categories, process, rows))
 
-    def _said(self, table: str, events: Events, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows with what ranges and marks have, and their processes."""
-        process, thread = self._timeline.threads(events.threads[kept])
-        rows = np.zeros(int(kept.sum()), TABLES[table].dtype)
-        rows["name"], rows["thread"], rows["domain"] = events.names[kept], thread, events.ids("domain")[kept]
-        rows["category"], rows["color"] = _u32(events.integers("category"))[kept], _u32(events.integers("color"))[kept]
+    def _nvtx(self, table: str, events: Events) -> tuple[np.ndarray, np.ndarray]:
+        """Processes, and rows with what ranges and marks have."""
+        process, thread = self._timeline.threads(events.threads)
         # A payload that is not a signed integer has its bits beside it.
         bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
-        rows["payload"] = bits.astype(np.uint64)[kept]
-        rows["payload_type"] = events.integers("payload type").astype(np.uint8)[kept]
-        self._timeline.leave_arguments(events, np.where(kept, Fate.KEPT, Fate.PHASE))
-        return rows, process
+        self._timeline.leave_arguments(events)
+        return process, made(
+            table, len(events), name=events.names, thread=thread, domain=events.ids("domain"),
+            category=_u32(events.integers("category")), color=_u32(events.integers("color")), payload=bits,
+            payload_type=events.integers("payload type"),
+        )  # fmt: skip
 
     def _finish_ranges(self) -> None:
         if not self._ranges:
             return
-        ids, phases, categories, process, fate, rows = (
-            np.concatenate([getattr(part, field.name) for part in self._ranges]) for field in fields(_Ranges)
-        )
-        usable = np.flatnonzero(fate == Fate.KEPT)
-        starts, ends, without = match_begin_end(ids[usable], rows["start"][usable], phases[usable] == ord("b"))
-        fate[usable[without]] = Fate.NO_BEGIN
-        begun, ended = usable[starts], ends >= 0
-        out, last = rows[begun], rows[usable[np.maximum(ends, 0)]]
+        ids, phases, categories, process, rows = map(np.concatenate, zip(*self._ranges, strict=True))
+        starts, ends, without = match_begin_end(ids, rows["start"], phases == ord("b"))
+        ended, out, last = ends >= 0, rows[starts], rows[np.maximum(ends, 0)]
         out["end"], out["end_thread"] = np.where(ended, last["start"], 0), np.where(ended, last["thread"], 0)
         out["flags"] = ~ended
-        self._timeline.put("nvtx_ranges", process[begun], out)
-        self._timeline.account(phases, categories, np.zeros(len(ids), np.int64), fate)
+        self._timeline.put("nvtx_ranges", process[starts], out)
+        fate = np.zeros(len(ids), np.uint8)
+        fate[without] = Fate.NO_BEGIN
+        self._timeline.account(phases, categories, fate)
 
     # The end
 
@@ -668,31 +575,21 @@ class Kineto:
     def _own_of(self, text: int) -> dict[str, Any]:
         """Fields of a record that Kineto does not have, from the JSON of cutrace's own argument."""
         if text not in self._own:
-            value = value_of(self._timeline.one_text(text))
-            self._own[text] = value if isinstance(value, dict) else {}
+            self._own[text] = object_of(self._timeline.one_text(text))
         return self._own[text]
 
-    def _set_own(self, rows: np.ndarray, table: str, text: int) -> np.ndarray:
-        """Rows with the fields that cutrace's own argument has, where they fit."""
-        types = {f.name: f.type for f in TABLES[table].fields}
-        for name, value in self._own_of(text).items():
-            if name == "name" and isinstance(value, str) and types.get(name) == "string":
-                rows[name] = self._timeline.text(value)
-            elif (
-                types.get(name) in _NUMBERS and name not in ("id", "start", "end", "process") and isinstance(value, int)
-            ):
-                limits = np.iinfo(rows.dtype[name])
-                if limits.min <= value <= limits.max:
-                    rows[name] = value
-        return rows
-
-    def _set_own_rows(self, events: Events, rows: np.ndarray, table: str, kept: np.ndarray) -> None:
-        texts = events.ids(OWN)[kept]
-        told = np.flatnonzero(texts)
-        if len(told):
-            told = told[np.argsort(texts[told], kind="stable")]
-            for part in np.split(told, np.flatnonzero(np.diff(texts[told])) + 1):
-                rows[part] = self._set_own(rows[part], table, int(texts[part[0]]))
+    def _set_own(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
+        """Set the fields that cutrace's own arguments (ids) have, where they fit."""
+        types = {f.name: f.type for f in TABLES[table].fields if f.name not in ("id", "start", "end", "process")}
+        for text in np.unique(texts[texts > 0]).tolist():
+            which = texts == text
+            for name, value in self._own_of(text).items():
+                if name == "name" and isinstance(value, str) and types.get(name) == "string":
+                    rows[name][which] = self._timeline.text(value)
+                elif types.get(name) in _NUMBERS and isinstance(value, int):
+                    limits = np.iinfo(rows.dtype[name])
+                    if limits.min <= value <= limits.max:
+                        rows[name][which] = value
 
     def _own_numbers(self, events: Events, name: str) -> np.ndarray:
         """One field of cutrace's own argument, 0 where there is none."""
@@ -703,8 +600,7 @@ class Kineto:
 
 def _gpus(told: bytes | None) -> dict[int, Gpu]:
     """The process ids that stand for devices, as cutrace writes them."""
-    value = value_of(told or b"")
-    gpus = value.get("gpus") if isinstance(value, dict) else None
+    gpus = object_of(told or b"").get("gpus")
     out = {}
     for gpu in gpus if isinstance(gpus, list) else ():
         if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):

@@ -7,6 +7,7 @@ process.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .._native import Keys
 from ..runbin import TABLES, Writer
 from .base import Import
 from .events import EventReader, Events, Flag
@@ -33,40 +35,30 @@ _OWN_TEXTS = 1 << 31
 
 
 class Fate(IntEnum):
-    """What became of an event."""
+    """What became of an event: the word of the account, and why."""
 
-    KEPT = 0
-    NO_TIME = 1
-    BAD_TIME = 2
-    BAD_DURATION = 3
-    NEGATIVE = 4
-    RANGE = 5
-    NO_BEGIN = 6
-    FULL = 7
-    NO_VALUES = 8
-    PHASE = 9
-    REDUNDANT = 10
-    OF_DEVICE = 11
-    TOO_MANY = 12
+    word: str
+    why: str
 
+    def __new__(cls, number: int, word: str, why: str = "") -> Fate:
+        fate = int.__new__(cls, number)
+        fate._value_, fate.word, fate.why = number, word, why
+        return fate
 
-#: The word of the account, and why.
-_FATES: dict[Fate, tuple[str, str]] = {
-    Fate.KEPT: ("kept", ""),
-    Fate.NO_TIME: ("lost", "no time"),
-    Fate.BAD_TIME: ("lost", "the time is no number"),
-    Fate.BAD_DURATION: ("lost", "the duration is no number"),
-    Fate.NEGATIVE: ("lost", "the duration is negative"),
-    Fate.RANGE: ("lost", "the time is beyond 64 bits"),
+    KEPT = 0, "kept"
+    NO_TIME = 1, "lost", "no time"
+    BAD_TIME = 2, "lost", "the time is no number"
+    BAD_DURATION = 3, "lost", "the duration is no number"
+    NEGATIVE = 4, "lost", "the duration is negative"
+    RANGE = 5, "lost", "the time is beyond 64 bits"
     # A recording that begins in the middle of a program has such ends.
-    Fate.NO_BEGIN: ("left", "an end without a begin"),
-    Fate.FULL: ("lost", "more functions than a capture can tell apart"),
-    Fate.NO_VALUES: ("lost", "no value is a number"),
-    Fate.PHASE: ("left", "a capture has nothing like this phase"),
-    Fate.REDUNDANT: ("left", "correlation ids say the same"),
-    Fate.OF_DEVICE: ("left", "a capture has devices and streams of its own"),
-    Fate.TOO_MANY: ("left", "more than are kept of a process"),
-}
+    NO_BEGIN = 6, "left", "an end without a begin"
+    FULL = 7, "lost", "more functions than a capture can tell apart"
+    NO_VALUES = 8, "lost", "no value is a number"
+    PHASE = 9, "left", "a capture has nothing like this phase"
+    REDUNDANT = 10, "left", "correlation ids say the same"
+    OF_DEVICE = 11, "left", "a capture has devices and streams of its own"
+    TOO_MANY = 12, "left", "more than are kept of a process"
 
 
 def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
@@ -85,11 +77,24 @@ def value_of(text: bytes | str) -> Any:
         return None
 
 
+def object_of(text: bytes | str) -> dict[str, Any]:
+    """JSON text as an object, an empty one for any other text."""
+    value = value_of(text)
+    return value if isinstance(value, dict) else {}
+
+
+def made(table: str, count: int, **fields: Any) -> np.ndarray:
+    """Rows of a table with these fields, each an array or one value for all rows; the other fields are 0."""
+    rows = np.zeros(count, TABLES[table].dtype)
+    for name, values in fields.items():
+        rows[name] = values
+    return rows
+
+
 @dataclass
 class _Process:
     """A process of the file, and how its texts are numbered in the capture."""
 
-    index: int
     writer: Writer
     texts: np.ndarray = field(default_factory=lambda: np.zeros(1024, np.uint32))
     own_texts: dict[int, int] = field(default_factory=dict)
@@ -110,8 +115,10 @@ class Timeline:
         self._own_ids: dict[bytes, int] = {}
         self._shared: int | None = None
         self._offset: int | None = None
-        self._first = 0
-        self._leftovers: dict[str, dict[int, int]] = {}
+        self._distinct: dict[str, Keys] = {}
+        #: A moment (row time) near the begin of the file; 0 when it has no times.
+        self.first = 0
+        self._leftovers: dict[str, Counter[int]] = {}
         self._fates: dict[tuple[int, int, int], list[int]] = {}
 
     # Processes and threads
@@ -119,33 +126,29 @@ class Timeline:
     def process_index(self, pid: Any) -> int:
         """The process with this id in the file: an int, bytes (a text) or None (an event without one). Beyond the first
         :data:`MOST_PROCESSES`, all are one, in which a thread is what a process and a thread of the file are."""
-        if pid not in self._index_of and len(self._processes) >= MOST_PROCESSES:
-            return self._others()
-        if pid not in self._index_of:
-            number = isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP
-            index = self._index_of[pid] = len(self._processes)
-            info: dict[str, Any] = {} if number else {"source_pid": _readable(pid)}
+        if pid in self._index_of:
+            return self._index_of[pid]
+        if len(self._processes) >= MOST_PROCESSES:
+            if self._shared is None:
+                self._shared = self._begin_process(FIRST_MADE_UP + len(self._processes), "other processes", None)
+                self.out.note(f"The file has more than {MOST_PROCESSES} processes: those beyond are shown as one.")
+            return self._shared
+        if isinstance(pid, int) and 0 <= pid < FIRST_MADE_UP:
+            index = self._begin_process(pid, "")
+        else:
             name = _readable(pid) if isinstance(pid, bytes) else ""
-            writer = self.out.process(
-                ("timeline", index),
-                pid=pid if number else FIRST_MADE_UP + index,
-                name=name,
-                time_offset_ns=self.offset,
-                **info,
-            )
-            self._processes.append(_Process(index, writer))
-        return self._index_of[pid]
+            index = self._begin_process(FIRST_MADE_UP + len(self._processes), name, _readable(pid))
+        self._index_of[pid] = index
+        return index
 
-    def _others(self) -> int:
-        if self._shared is None:
-            self._shared = len(self._processes)
-            writer = self.out.process(
-                ("timeline", self._shared), pid=FIRST_MADE_UP + self._shared, name="other processes",
-                time_offset_ns=self.offset, source_pid=None,
-            )  # fmt: skip
-            self._processes.append(_Process(self._shared, writer))
-            self.out.note(f"The file has more than {MOST_PROCESSES} processes: those beyond are shown as one.")
-        return self._shared
+    def _begin_process(self, number: int, name: str, *source_pid: Any) -> int:
+        index = len(self._processes)
+        info = {"source_pid": source_pid[0]} if source_pid else {}
+        key = ("timeline", index)
+        self._processes.append(
+            _Process(self.out.process(key, pid=number, name=name, time_offset_ns=self.offset, **info))
+        )
+        return index
 
     def known_process(self, pid: Any) -> bool:
         """Whether there are rows of this process."""
@@ -171,13 +174,10 @@ class Timeline:
 
     def threads(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Processes and numbers of the reader's threads with these indices."""
-        if len(indices) and int(indices.max()) >= len(self._thread_id):
+        new = len(indices) and int(indices.max()) >= len(self._thread_id)
+        if new or (self._thread_process[indices] < 0).any():
             self._learn_threads(np.unique(indices))
-        wanted = self._thread_process[indices] if len(indices) else np.zeros(0, np.int64)
-        if len(wanted) and int(wanted.min()) < 0:
-            self._learn_threads(np.unique(indices))
-            wanted = self._thread_process[indices]
-        return wanted, self._thread_id[indices] if len(indices) else np.zeros(0, np.uint32)
+        return self._thread_process[indices], self._thread_id[indices]
 
     def _learn_threads(self, indices: np.ndarray) -> None:
         known = self.reader.threads
@@ -186,8 +186,7 @@ class Timeline:
         self._thread_id = np.append(self._thread_id, np.zeros(more, np.uint32))
         for index in indices[self._thread_process[indices] < 0].tolist():
             pid, tid = known[index]
-            process = self.process_index(pid)
-            self._thread_process[index] = process
+            process = self._thread_process[index] = self.process_index(pid)
             self._thread_id[index] = self.thread_number(process, tid, pid)
 
     # Texts
@@ -235,8 +234,8 @@ class Timeline:
                     known[text] = process.writer.string(self._own[text - _OWN_TEXTS])
             out[own] = np.array([known[text] for text in made.tolist()], np.uint32)[inverse]
             return out
-        if len(process.texts) < self.reader.text_count:
-            more = max(self.reader.text_count, 2 * len(process.texts)) - len(process.texts)
+        if len(process.texts) < self.reader.scanner.text_count:
+            more = max(self.reader.scanner.text_count, 2 * len(process.texts)) - len(process.texts)
             process.texts = np.append(process.texts, np.zeros(more, np.uint32))
         out = process.texts[ids]
         missing = ids[(out == 0) & (ids != 0)]
@@ -260,37 +259,51 @@ class Timeline:
             first = min((int(times.min()) for times in timed if len(times)), default=None)
             if first is not None:
                 shift = 0 if first >= _EARLIEST else (1 - min(first, 0) // _SHIFT) * _SHIFT
-                self._offset, self._first = shift, first + shift
+                self._offset, self.first = shift, first + shift
 
-    @property
-    def first(self) -> int:
-        """A moment (row time) near the begin of the file; 0 when it has no times."""
-        return self._first
-
-    def starts(self, events: Events) -> tuple[np.ndarray, np.ndarray]:
-        """The begins of events as row times, and the fates of those that have no usable one (:attr:`Fate.KEPT` where
-        they have)."""
+    def starts(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray]:
+        """The events that have a usable begin, their begins as row times, and the fates of all events."""
         fate = np.zeros(len(events), np.uint8)
-        times = events.times
-        fate[(times < 1 - self.offset) | (times > _LATEST - self.offset)] = Fate.RANGE
+        fate[(events.times < 1 - self.offset) | (events.times > _LATEST - self.offset)] = Fate.RANGE
         fate[(events.flags & Flag.TIME) == 0] = Fate.NO_TIME
         fate[(events.flags & Flag.BAD_TIME) > 0] = Fate.BAD_TIME
-        start = np.where(fate == Fate.KEPT, times, 1 - self.offset) + np.int64(self.offset)
-        return start.astype(np.uint64), fate
+        kept = events.select(fate == Fate.KEPT)
+        return kept, (kept.times + np.int64(self.offset)).astype(np.uint64), fate
 
-    def spans(self, events: Events) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Begins and ends (0 where an event has no duration) as row times, and fates."""
-        start, fate = self.starts(events)
-        durations = events.durations
-        timed = (events.flags & Flag.DURATION) > 0
-        fate[(fate == Fate.KEPT) & timed & (durations < 0)] = Fate.NEGATIVE
-        fate[(fate == Fate.KEPT) & timed & (durations > _LATEST - start.astype(np.int64))] = Fate.RANGE
-        fate[(fate == Fate.KEPT) & ((events.flags & Flag.BAD_DURATION) > 0)] = Fate.BAD_DURATION
-        usable = timed & (fate == Fate.KEPT)
-        end = np.where(usable, start + np.where(usable, durations, 0).astype(np.uint64), 0).astype(np.uint64)
-        return start, end, fate
+    def spans(self, events: Events) -> tuple[Events, np.ndarray, np.ndarray, np.ndarray]:
+        """The events that have usable times, their begins and ends (0 for one without a duration) as row times, and
+        the fates of all events."""
+        kept, start, fate = self.starts(events)
+        timed = (kept.flags & Flag.DURATION) > 0
+        durations = np.where(timed, kept.durations, 0)
+        found = np.zeros(len(kept), np.uint8)
+        found[(kept.flags & Flag.BAD_DURATION) > 0] = Fate.BAD_DURATION
+        found[durations > _LATEST - start.astype(np.int64)] = Fate.RANGE
+        found[durations < 0] = Fate.NEGATIVE
+        fate[fate == Fate.KEPT] = found
+        good = found == Fate.KEPT
+        end = np.where(timed, start + durations.astype(np.uint64), 0).astype(np.uint64)
+        return kept.select(good), start[good], end[good], fate
 
     # Rows
+
+    def add(self, table: str, processes: np.ndarray, **fields: Any) -> None:
+        """:meth:`put` for rows with these fields."""
+        self.put(table, processes, made(table, len(processes), **fields))
+
+    def add_once(self, table: str, processes: np.ndarray, **fields: Any) -> None:
+        """:meth:`add` for each combination of a process and fields that was not added before."""
+        if not len(processes):
+            return
+        columns = {name: np.broadcast_to(values, processes.shape) for name, values in fields.items()}
+        _, first = self.distinct(table, processes, *columns.values())
+        self.add(table, processes[first], **{name: values[first] for name, values in columns.items()})
+
+    def distinct(self, table: str, *columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Number the combinations of values that columns have, from 0, over all calls for a table. Returns the number
+        of each row, and the rows whose combinations are new."""
+        keys = self._distinct.setdefault(table, Keys(len(columns)))
+        return keys.ids([np.ascontiguousarray(column, np.int64) for column in columns])
 
     def put(self, table: str, processes: np.ndarray, rows: np.ndarray) -> None:
         """Write rows; their texts are ids of the reader (or of :meth:`text`), and ``processes`` says whose they are."""
@@ -309,10 +322,11 @@ class Timeline:
 
     # The account
 
-    def account(self, phases: np.ndarray, categories: np.ndarray, durations: np.ndarray, fates: np.ndarray) -> None:
+    def account(self, phases: np.ndarray, categories: np.ndarray, fates: np.ndarray, durations: Any = 0) -> None:
         """These events were seen, and this became of them. ``durations`` are 0 where an event has none."""
         if not len(phases):
             return
+        durations = np.broadcast_to(np.int64(durations), phases.shape)
         key = (
             phases.astype(np.uint64) << np.uint64(40)
             | categories.astype(np.uint64) << np.uint64(8)
@@ -328,20 +342,15 @@ class Timeline:
     def account_events(self, events: Events, fates: np.ndarray) -> None:
         """:meth:`account` for whole events."""
         durations = np.where((events.flags & Flag.DURATION) > 0, events.durations, 0)
-        self.account(events.phases, events.categories, durations, fates)
+        self.account(events.phases, events.categories, fates, durations)
 
-    def leave_arguments(self, events: Events, fates: np.ndarray, *columns: str) -> None:
-        """The arguments of these events that nobody wanted, and those of ``columns``, have no place in a capture."""
-        if not len(events):
-            return
-        what = self.kind(int(events.phases[0]), int(events.categories[0]))
-        self.leave_columns(events, "argument", *columns)
-        arguments = events.arguments[(events.arguments > 0) & (fates == Fate.KEPT)]
+    def leave_arguments(self, events: Events) -> None:
+        """The arguments of these events that nobody wanted have no place in a capture."""
+        arguments = events.arguments[events.arguments > 0]
         if len(arguments):
-            known = self._leftovers.setdefault(what, {})
+            known = self._leftovers.setdefault(self.kind(int(events.phases[0]), int(events.categories[0])), Counter())
             ids, counts = np.unique(arguments, return_counts=True)
-            for text, count in zip(ids.tolist(), counts.tolist(), strict=True):
-                known[text] = known.get(text, 0) + count
+            known.update(dict(zip(ids.tolist(), counts.tolist(), strict=True)))
 
     def leave_columns(self, events: Events, noun: str, *columns: str) -> None:
         """What these columns say, each a ``noun`` (key, argument), has no place in a capture."""
@@ -364,31 +373,27 @@ class Timeline:
 
     def finish(self) -> None:
         """Write what is known of processes, and the account."""
+        fates = list(Fate)
         for (phase, category, fate), (count, duration) in self._fates.items():
             what = self.kind(phase, category)
-            word, why = _FATES[Fate(fate)]
             self.out.seen(what, count, duration)
-            if word == "kept":
+            if fate == Fate.KEPT:
                 self.out.kept(what, count, duration)
             else:
-                getattr(self.out, word)(what, count, duration, why=why)
+                getattr(self.out, fates[fate].word)(what, count, duration, why=fates[fate].why)
         for what, texts in self._leftovers.items():
-            names: dict[str, int] = {}
-            ids = np.array(list(texts), np.uint32)
-            for text, count in zip(self.texts(ids), texts.values(), strict=True):
-                value = value_of(text)
-                for name in value if isinstance(value, dict) else ():
-                    names[name] = names.get(name, 0) + count
+            names: Counter[str] = Counter()
+            for text, count in zip(self.texts(np.array(list(texts), np.uint32)), texts.values(), strict=True):
+                names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
                 self.leave(f"argument {name} of {what}", count)
         for process in self._processes:
             if process.made_up:
                 process.writer.process({"source_threads": {str(n): _readable(t) for t, n in process.made_up.items()}})
                 named = {thread: tid for tid, thread in process.made_up.items() if tid is not None}
-                rows = np.zeros(len(named), TABLES["threads"].dtype)
-                rows["thread"], rows["source"] = list(named), 1
                 texts_of = (tid if isinstance(tid, bytes) else str(tid).encode() for tid in named.values())
-                rows["name"] = [process.writer.string(text) for text in texts_of]
+                names_of = [process.writer.string(text) for text in texts_of]
+                rows = made("threads", len(named), thread=list(named), name=names_of, source=1)
                 process.writer.rows("threads", rows)
 
 
