@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +37,7 @@ from cutrace.reports.text import Line, failure_lines
 from .bodies import ENDINGS, Body
 from .capture import Run
 from .expectations import Expectation
-from .fixtures import checked
+from .fixtures import Tracer, checked
 
 if TYPE_CHECKING:
     from .session import Session
@@ -55,7 +54,7 @@ _OFF = "pytest --cutrace records this process; for a test that records itself: @
 _VANISHED = "the golden values stay: no GPU work was seen, which only --cutrace-update=all writes down"
 
 
-class Attempt:
+class Attempt(Tracer):
     """A test while it runs. It is also the fixture ``gpu_trace`` of that test."""
 
     active = True
@@ -83,22 +82,22 @@ class Attempt:
         #: Regions and values of fixtures that were set up before the body.
         self._spanning: list[str] = []
         self._before: dict[str, Any] = {}
-        self._body: Body | None = None
+        #: The body, once it is about to run for the first time.
+        self.body: Body | None = None
 
     # What the fixture offers
 
-    def region(self, name: str) -> AbstractContextManager[None]:
-        if self.current is None:
-            return self._spanned(str(name))
-        return self.session.captures.region(self.current, str(name))
-
     @contextlib.contextmanager
-    def _spanned(self, name: str) -> Iterator[None]:
-        self._spanning.append(name)
+    def region(self, name: str) -> Iterator[None]:
+        if self.current is not None:
+            with self.session.captures.region(self.current, str(name)):
+                yield
+            return
+        self._spanning.append(str(name))
         try:
             yield
         finally:
-            self._spanning.remove(name)
+            self._spanning.remove(str(name))
 
     def value(self, name: str, value: Any) -> None:
         counter = checked(name, value)
@@ -126,17 +125,13 @@ class Attempt:
 
     # Running
 
-    def prepare(self) -> None:
-        """The body is about to run for the first time."""
-        self._body = Body(self.item, whole_item=self.session.settings.whole_item)
-
     def begin(self) -> None:
         """The window begins."""
-        if note := self.session.captures.recording.ready():
-            self.notes.append(note)
-        self.user = {name: plain(value) for name, value in self._before.items()}
+        self._note(self.session.captures.recording.ready())
         self.current = self.session.captures.begin(self.session.nodeid(self.item))
-        self.current.user |= {name: value for name, value in self._before.items() if checked(name, value)}
+        self.user = {}
+        for name, value in self._before.items():
+            self.value(name, value)
         for name in self._spanning:
             self.session.captures.enter(self.current, name)
 
@@ -166,7 +161,7 @@ class Attempt:
         """The body passed. Runs it again as often as is wished, compares, and fails the test if it has to."""
         expected = self.expected
         self._measure(run)
-        why = self.session.captures.recording.unseen(others=run.recorded)
+        why = self.session.captures.recording.unseen(others=bool(run.parts))
         if why and not run.metrics.gpu_records:
             self.untraced(why)
             return
@@ -174,10 +169,12 @@ class Attempt:
             self.untraced("; ".join(run.metrics.problems) or "no GPU work")
             return
         self.passed_runs, self.judged = [run], [run]
-        if why:
-            self.notes.append(why)
+        self._note(why)
         if expected.warmup or expected.repeat:
-            self._repeat(expected.warmup, expected.repeat or 1)
+            while len(self.passed_runs) < expected.warmup + (expected.repeat or 1) and self._again() is not None:
+                pass
+            self.passed_runs = self.passed_runs[expected.warmup :] or self.passed_runs[-1:]
+            self.judged = [*self.passed_runs]
         self._judge()
         self._conclude()
         self._fail_if_it_has_to()
@@ -205,35 +202,26 @@ class Attempt:
 
     def _again(self) -> Run | None:
         """Run the body once more. None, and a note, if it cannot be run or does not pass."""
-        assert self._body is not None
-        if obstacle := self._body.obstacle():
+        assert self.body is not None
+        if obstacle := self.body.obstacle():
             self._note(f"it is not run again: {obstacle}")
             return None
         self.session.seed(self.item, again=True)
         self.begin()
-        failure: BaseException | None = None
         try:
-            self._body.run()
+            self.body.run()
         except ENDINGS as error:
-            failure = error
+            self._note(f"another run of it did not pass: {type(error).__name__}: {error}")
+            return None
         finally:
             run = self.end()
-        if failure is not None:
-            self._note(f"another run of it did not pass: {type(failure).__name__}: {failure}")
-            return None
         self._measure(run)
         self.passed_runs.append(run)
         return run
 
     def _note(self, sentence: str) -> None:
-        if sentence not in self.notes:
+        if sentence and sentence not in self.notes:
             self.notes.append(sentence)
-
-    def _repeat(self, warmup: int, repeat: int) -> None:
-        while len(self.passed_runs) < warmup + repeat and self._again() is not None:
-            pass
-        self.passed_runs = self.passed_runs[warmup:] or self.passed_runs[-1:]
-        self.judged = [*self.passed_runs]
 
     # Judging
 
@@ -272,12 +260,10 @@ class Attempt:
         if comparison is None:
             return
         failed = [row for row in comparison.rows if row.failed]
-        automatic = not (self.expected.warmup or self.expected.repeat or self.updating)
-        if automatic and not comparison.problems and any(row.verdict is not Verdict.SLOW for row in failed):
+        if not (self.expected.warmup or self.expected.repeat or self.updating or comparison.problems):
             # The first run of a process loads modules and fills caches and pools.
-            run = self._again()
-            again = self._compared([run]) if run is not None else None
-            if run is not None and again is not None:
+            run = self._again() if any(row.verdict is not Verdict.SLOW for row in failed) else None
+            if run is not None and (again := self._compared([run])) is not None:
                 self.judged, comparison = [run], again
                 self._note("the first run differed too: this is the second one")
         if not self.updating and any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows):
@@ -286,15 +272,11 @@ class Attempt:
 
     def _confirmed(self, comparison: Comparison) -> Comparison:
         for _ in range(_CONFIRMATIONS):
-            again = []
-            for _ in self.judged:
-                run = self._again()
-                if run is None:
-                    return comparison
-                again.append(run)
-            other = self._compared(again)
-            if other is not None:
-                comparison = confirmed(comparison, other)
+            again = [run for _ in self.judged if (run := self._again()) is not None]
+            other = self._compared(again) if len(again) == len(self.judged) else None
+            if other is None:
+                break
+            comparison = confirmed(comparison, other)
         return comparison
 
     def _compared(self, runs: list[Run]) -> Comparison | None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+import unittest
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    import unittest
 
 #: What a second run of a body may end with.
 ENDINGS = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
@@ -20,9 +17,10 @@ class Body:
     def __init__(self, item: pytest.Item, *, whole_item: bool) -> None:
         self._item = item
         self._whole_item = whole_item
-        self._case = _case(item)
+        instance = getattr(item, "instance", None)
+        self._case = instance if isinstance(instance, unittest.TestCase) else None
         #: What fixtures have put on the instance.
-        self._given = dict(vars(self._case)) if self._case is not None else {}
+        self._given = dict(vars(instance)) if self._case is not None else {}
 
     def obstacle(self) -> str:
         """Why the body cannot be run again, "" if it can."""
@@ -30,26 +28,17 @@ class Body:
             return f"{type(self._item).__name__} items run once"
         if "subtests" in self._item.fixturenames:
             return "a test with subtests runs once"
-        if self._whole_item:
-            return "with cutrace_window = item a test runs once"
-        return ""
+        return "with cutrace_window = item a test runs once" if self._whole_item else ""
 
     def run(self) -> None:
-        """Run it again. Raises what the body raises."""
+        """Run it again, a method of unittest.TestCase with setUp and tearDown in an instance of its own. Raises what
+        the body raises."""
         if self._case is None:
             self._item.runtest()
-        else:
-            self._run_case(self._case)
-
-    def _run_case(self, first: unittest.TestCase) -> None:
-        """Run a method of unittest.TestCase with its setUp and tearDown, in an instance of its own. Its result is not
-        pytest's, which has the one of the first run."""
-        import unittest
-
-        case = type(first)(first._testMethodName)
-        for name, value in self._given.items():
-            if name not in vars(case):
-                setattr(case, name, value)
+            return
+        case = type(self._case)(self._case._testMethodName)
+        vars(case).update({name: value for name, value in self._given.items() if name not in vars(case)})
+        # pytest has the result of the first run.
         result = unittest.TestResult()
         case(result)
         for _, trace in (*result.errors, *result.failures, *result.skipped, *result.expectedFailures):
@@ -62,9 +51,3 @@ def unreported(item: pytest.Item) -> BaseException | None:
     """The failure of a method of unittest.TestCase, which pytest keeps for its report and does not raise."""
     found: Any = getattr(item, "_excinfo", None)
     return found[0].value if found else None
-
-
-def _case(item: pytest.Item) -> unittest.TestCase | None:
-    unittest = sys.modules.get("unittest")
-    instance = getattr(item, "instance", None)
-    return instance if unittest is not None and isinstance(instance, unittest.TestCase) else None

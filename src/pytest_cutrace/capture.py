@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _EARLIER = 8
 
 
-def now() -> int:
-    """The clock of captures."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
 #: What a test that did nothing measured.
 NOTHING: dict[str, Value] = {m.name: {} if m.counts else 0 for m in METRICS.values() if m.always}
 
@@ -46,12 +41,6 @@ class Run:
     user: dict[str, object] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
-    notes: tuple[str, ...] = ()
-
-    @property
-    def recorded(self) -> bool:
-        """Whether any process did something with CUDA."""
-        return bool(self.parts)
 
     @property
     def window(self) -> Window:
@@ -76,7 +65,7 @@ class Captures:
     def begin(self, name: str) -> Run:
         run = Run(name)
         run.marked = self.recording.begin()
-        run.start = now()
+        run.start = _now()
         if run.marked:
             self.recording.mark(begin("test", name))
         return run
@@ -89,7 +78,7 @@ class Captures:
         # A mark of the end without one of the begin would make the capture look damaged.
         if run.marked:
             self.recording.mark(end("test", run.name))
-        run.end = now()
+        run.end = _now()
         run.parts += self.recording.take(patient=patient)
 
     @contextlib.contextmanager
@@ -104,7 +93,7 @@ class Captures:
                 self._leave(run, region)
 
     def enter(self, run: Run, name: str) -> tuple[str, int]:
-        region = (name, now())
+        region = (name, _now())
         run.open.append(region)
         if run.marked:
             self.recording.mark(begin("region", name))
@@ -114,12 +103,10 @@ class Captures:
         name, start = region
         if run.marked:
             self.recording.mark(end("region", name))
-        run.regions.append(Window(name, start, now()))
+        run.regions.append(Window(name, start, _now()))
 
     def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
         """Measure a run that has ended."""
-        if not run.recorded:
-            return run.metrics
         run.metrics = self._measured(run.files, run.window, more)
         if run.metrics.without_launch and self._earlier:
             # Work of an earlier test that ran late: its launch is in that one's capture.
@@ -131,9 +118,7 @@ class Captures:
         region = run.regions[-1]
         self.recording.mark(begin("tool", "metrics"))
         run.parts += self.recording.take(patient=True)
-        metrics = Metrics(dict(NOTHING))
-        if run.recorded:
-            metrics = self._measured(run.files, replace(region, regions=()), None)
+        metrics = self._measured(run.files, replace(region, regions=()), None)
         self.recording.mark(end("tool", "metrics"))
         return metrics
 
@@ -162,6 +147,8 @@ class Captures:
     def _measured(
         self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
     ) -> Metrics:
+        if not files:  # no process did anything with CUDA
+            return Metrics(dict(NOTHING))
         with self.opened(files) as trace:
             from cutrace.analysis.metrics import measure
 
@@ -172,3 +159,8 @@ class Captures:
                 capability = f"{device['compute_major']}.{device['compute_minor']}"
                 metrics = replace(metrics, facts={**metrics.facts, "compute capability": capability})
             return replace(metrics, values=metrics.values | dict(more(trace, window))) if more else metrics
+
+
+def _now() -> int:
+    """The clock of captures."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

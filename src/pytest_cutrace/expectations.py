@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -61,8 +62,7 @@ class Expectations:
     def __init__(self, settings: Settings, name: Callable[[pytest.Item], str]) -> None:
         self._settings = settings
         self._name = name
-        self._paths: dict[str, Path] = {}
-        self._modules: dict[tuple[Path, str], Module | CutraceError | None] = {}
+        self._module = functools.cache(_module)
 
     def of(self, item: pytest.Item) -> Expectation:
         """Raises :class:`CutraceError` or :class:`pytest.UsageError` for markers or a golden file that are not
@@ -70,32 +70,24 @@ class Expectations:
         settings = self._settings
         file, test = split(self._name(item))
         given = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-        path = self._usual(file or test) if given is None else Path(given)
+        path = golden_path(settings.golden_root, file or test) if given is None else Path(given)
         found = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
         if found.off or (settings.scope == "marked" and not found.marked):
             return found
         if _benchmarked(item) and not found.marked:
             return replace(found, passed_over="a benchmark decides how often it runs")
         module = self._module(path, file)
-        if module is None:
-            return found
+        if isinstance(module, CutraceError):
+            raise module
         return replace(found, entry=module.tests.get(test), siblings=bool(module.tests))
 
-    def _usual(self, file: str) -> Path:
-        if file not in self._paths:
-            self._paths[file] = golden_path(self._settings.golden_root, file)
-        return self._paths[file]
 
-    def _module(self, path: Path, file: str) -> Module | None:
-        if (path, file) not in self._modules:
-            try:
-                self._modules[path, file] = read(path, module=file) if path.is_file() else None
-            except CutraceError as error:
-                self._modules[path, file] = error
-        found = self._modules[path, file]
-        if isinstance(found, CutraceError):
-            raise found
-        return found
+def _module(path: Path, file: str) -> Module | CutraceError:
+    """The golden file of a test file, empty where there is none, or what is wrong with it."""
+    try:
+        return read(path, module=file) if path.is_file() else Module(file)
+    except CutraceError as error:
+        return error
 
 
 def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
@@ -103,15 +95,15 @@ def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
 
     Raises :class:`pytest.UsageError` with the place of the test for what is not understood.
     """
+    limits: dict[str, Any] = {}
     try:
         for marker in reversed(list(item.iter_markers("cutrace"))):
             if marker.args:
                 words = ", ".join(_KNOWN)
                 raise CutraceError(f"the marker cutrace takes no positional argument: write one of {words} by name")
+            found = replace(found, marked=True)
             for word, value in marker.kwargs.items():
                 found = _with(found, word, value)
-            found = replace(found, marked=True)
-        limits: dict[str, Any] = {}
         for marker in reversed(list(item.iter_markers("gpu_limit"))):
             if marker.args or not marker.kwargs:
                 what = "takes metrics by name" if marker.args else "limits nothing"
@@ -121,36 +113,32 @@ def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
         path, line, _ = item.reportinfo()
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise pytest.UsageError(f"{place}: {error}") from None
-    return replace(found, limits=limits) if limits else found
+    return replace(found, limits=limits or None)
 
 
 def _with(found: Expectation, word: str, value: Any) -> Expectation:
     """The expectation with one keyword of the marker."""
     rules = found.rules
-    if word == "off":
-        if not isinstance(value, bool):
-            raise CutraceError(f"off={value!r}: write True or False")
-        return replace(found, off=value)
-    if word == "warmup":
-        return replace(found, warmup=_count(word, value, 0))
-    if word == "repeat":
-        return replace(found, repeat=_count(word, value, 1))
-    if word == "gate":
-        rules = replace(rules, gate=parse_gate(_words(word, value)))
-    elif word == "tolerance":
-        given = value if isinstance(value, Mapping) else _words(word, value)
-        rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(given)})
-    elif word == "ignore":
-        rules = replace(rules, ignore=(*rules.ignore, *parse_ignore(_words(word, value))))
-    else:
-        raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
+    match word:
+        case "off":
+            if not isinstance(value, bool):
+                raise CutraceError(f"off={value!r}: write True or False")
+            return replace(found, off=value)
+        case "warmup" | "repeat":
+            least = 0 if word == "warmup" else 1
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise CutraceError(f"{word}={value!r}: write a number from {least} on")
+            return replace(found, warmup=value) if word == "warmup" else replace(found, repeat=value)
+        case "gate":
+            rules = replace(rules, gate=parse_gate(_words(word, value)))
+        case "tolerance":
+            given = value if isinstance(value, Mapping) else _words(word, value)
+            rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(given)})
+        case "ignore":
+            rules = replace(rules, ignore=(*rules.ignore, *parse_ignore(_words(word, value))))
+        case _:
+            raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
     return replace(found, rules=rules)
-
-
-def _count(word: str, value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise CutraceError(f"{word}={value!r}: write a number from {least} on")
-    return value
 
 
 def _words(word: str, value: object) -> str | list[str]:

@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 
-class Tracer(Protocol):
-    """The trace of the test that asked for it."""
+class Tracer:
+    """The trace of the test that asked for it; this one, of a test that is not traced, does nothing."""
 
-    @property
-    def active(self) -> bool:
-        """Whether this test is being traced."""
-
-    @property
-    def metrics(self) -> Mapping[str, Any]:
-        """The metrics of the region that ended last: waits for the GPU, then measures. Skips the test where it is not
-        traced, since an assertion about nothing would mean nothing."""
-
-    def region(self, name: str) -> AbstractContextManager[None]:
-        """A part of the test with metrics of its own. Regions nest; those of one name add up. One that a fixture
-        enters before the test spans each run of the test's body."""
-
-    def value(self, name: str, value: Any) -> None:
-        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is a
-        counter, which golden files hold too."""
-
-
-class Untraced:
-    """The fixture in a run without ``--cutrace``, or where nothing can be traced."""
-
+    #: Whether this test is being traced.
     active = False
 
     def __init__(self, reason: str = "it needs pytest --cutrace") -> None:
@@ -40,12 +20,18 @@ class Untraced:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
+        """The metrics of the region that ended last: waits for the GPU, then measures. Skips the test where it is not
+        traced, since an assertion about nothing would mean nothing."""
         pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
     def region(self, name: str) -> AbstractContextManager[None]:
+        """A part of the test with metrics of its own. Regions nest; those of one name add up. One that a fixture
+        enters before the test spans each run of the test's body."""
         return nullcontext()
 
     def value(self, name: str, value: Any) -> None:
+        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is a
+        counter, which golden files hold too."""
         checked(name, value)
 
 

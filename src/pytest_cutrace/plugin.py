@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .fixtures import Tracer, Untraced
+from .fixtures import Tracer
 
 if TYPE_CHECKING:
     from .session import Session
@@ -94,7 +94,7 @@ def gpu_trace(request: pytest.FixtureRequest) -> Tracer:
     Without ``--cutrace`` regions and values do nothing, and ``metrics`` skips the test.
     """
     session = request.config.stash.get(_SESSION, None)
-    return Untraced() if session is None else session.tracer(request.node)
+    return Tracer() if session is None else session.tracer(request.node)
 
 
 @pytest.fixture

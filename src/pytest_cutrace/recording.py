@@ -6,13 +6,14 @@ a look into an empty folder.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from cutrace.collect import Options, completed, cuda, environment
@@ -43,18 +44,12 @@ def refusal() -> str:
     return ""
 
 
-@cache
-def _gpu_nodes() -> bool:
-    return any(next(Path("/dev").glob(node), None) is not None for node in _NODES)
-
-
 @dataclass(frozen=True)
 class CaptureFile:
-    """A file of what one process did: of this one (``own``), of a child that has ended, or of one that has not."""
+    """A file of what one process did: this one (``own``) or another."""
 
     path: Path
     own: bool
-    running: int = 0
 
 
 class SessionRecording:
@@ -71,7 +66,7 @@ class SessionRecording:
         self._pid = os.getpid()
         self._options = ""
         self._variables: dict[str, str] = {}
-        self._restore: dict[str, str | None] = {}
+        self._restore: dict[str, str] = {}
         self._driver: ctypes.CDLL | None = None
         self._native: Collector | None = None
         self._number = 0
@@ -100,31 +95,27 @@ class SessionRecording:
         self._options = options.text(directory=self.folder)
         variables = environment.injection(options, self.folder)
         self._variables = {name: value for name, value in variables.items() if name not in others}
-        self._restore = {name: os.environ.get(name) for name in self._variables}
+        self._restore = {name: os.environ[name] for name in self._variables if name in os.environ}
         os.environ.update(self._variables)
         self._driver = cuda.driver()
         started = self._used() or cuda.loaded(str(collector_path()))
         # The idle library tells before and after each test whether it records. Loading it has no other effect.
         self._native = collector()
         if started:
-            self._start()
+            collector().start(self._options)
             self.notes.append("CUDA was in use before pytest's plugins: recording it costs more than usual")
 
     def close(self) -> None:
         """End the recording and put the environment back."""
         if os.getpid() != self._pid:
             return
-        for name, value in self._restore.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        try:
+        for name in self._variables:
+            os.environ.pop(name, None)
+        os.environ.update(self._restore)
+        # Its messages about tests were reported after each test.
+        with contextlib.suppress(CutraceError):
             if self._recording() and self._own_file():
                 collector().stop()
-        except CutraceError:
-            # Its messages about tests were reported after each test.
-            pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
@@ -142,7 +133,7 @@ class SessionRecording:
             os.environ[name] = self._variables[name]
         if not self._recording() and self._used():
             try:
-                self._start()
+                collector().start(self._options)
             except CutraceError:
                 return ""  # unseen() names the reason
         return f"an earlier test had changed {', '.join(missing)}: put back" if missing and not paused else ""
@@ -173,14 +164,13 @@ class SessionRecording:
         files of others. ``patient``: wait for what processes that go on have not written yet."""
         if self.refusal:
             return ()
-        found: list[CaptureFile] = []
         self._number += 1
-        if self._recording() and self._own_file():
+        path = self.parts / f"{self._number:06}.bin"
+        own = self._recording() and self._own_file()
+        if own:
             collector().synchronize()
-            path = self.parts / f"{self._number:06}.bin"
-            if collector().cut(path):
-                found.append(CaptureFile(path, own=True))
-        return (*found, *self._others(patient))
+            own = bool(collector().cut(path))
+        return (*([CaptureFile(path, own=True)] if own else ()), *self._others(patient))
 
     def unseen(self, *, others: bool = False) -> str:
         """Why GPU work of this process is not recorded now, "" if it is or if there is none. ``others``: a process that
@@ -204,7 +194,7 @@ class SessionRecording:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is not None and hidden.strip() in ("", "-1"):
             return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
-        if not _gpu_nodes():
+        if not any(next(Path("/dev").glob(node), None) for node in _NODES):
             return "this machine shows no GPU (/dev/nvidia0)"
         return ""
 
@@ -216,29 +206,23 @@ class SessionRecording:
         count = ctypes.c_int()
         return self._driver is not None and self._driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
 
-    def _start(self) -> None:
-        collector().start(self._options)
-
     def _own_file(self) -> bool:
         """Whether the recording that runs here is this one."""
-        mine = f"{self._pid}-"
-        with os.scandir(self.folder) as entries:
-            return any(entry.name.startswith(mine) for entry in entries)
+        return any(name.startswith(f"{self._pid}-") for name in self._names())
+
+    def _names(self) -> Iterator[str]:
+        return (path.name for path in self.folder.iterdir())
 
     def _others(self, patient: bool) -> tuple[CaptureFile, ...]:
         """The files of other processes that have something new."""
         found: list[CaptureFile] = []
-        mine = f"{self._pid}-"
-        files = [
-            Path(e.path) for e in os.scandir(self.folder) if e.name.endswith(".bin") and not e.name.startswith(mine)
-        ]
-        if not files:
-            return ()
-        pids = {path: self._writer(path) for path in files}
-        if patient and any(pids.values()):
+        names = sorted(name for name in self._names() if name.endswith(".bin"))
+        files = [self.folder / name for name in names if not name.startswith(f"{self._pid}-")]
+        writers = [self._writer(path) for path in files]
+        if patient and any(writers):
             time.sleep(_FLUSHED)
-        for path in sorted(files):
-            size, pid = path.stat().st_size, pids[path]
+        for path, pid in zip(files, writers, strict=True):
+            size = path.stat().st_size
             if not size or (pid and self._sizes.get(path.name) == size):
                 continue
             copy = self.parts / f"{self._number:06}-{path.name}"
@@ -247,7 +231,7 @@ class SessionRecording:
                 join([path], copy, moving=False)
             else:
                 path.replace(copy)
-            found.append(CaptureFile(copy, own=False, running=pid))
+            found.append(CaptureFile(copy, own=False))
         return tuple(found)
 
     def _writer(self, path: Path) -> int:

@@ -6,8 +6,9 @@ come as text on the reports of teardowns, with the changes of golden files.
 
 from __future__ import annotations
 
-import json
+import base64
 import os
+import pickle
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -68,7 +69,7 @@ class Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data: Any = getattr(report, "cutrace", None)
         if report.when == "teardown" and data is not None:
-            self.add(Case.from_json(json.loads(data)))
+            self.add(pickle.loads(base64.b64decode(data)))
         lines: Any = getattr(report, "cutrace_lines", None)
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if lines and terminal is not None and terminal._tw.hasmarkup:

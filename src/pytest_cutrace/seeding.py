@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -32,13 +30,32 @@ class Seeds:
         self._config = config
         self._name = name
         self._current = ""
-        self._arrivals = _Arrivals(self._arrived)
-        sys.meta_path.insert(0, self._arrivals)
+        sys.meta_path.insert(0, self)
         self.sow("")
 
     def close(self) -> None:
-        if self._arrivals in sys.meta_path:
-            sys.meta_path.remove(self._arrivals)
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find for the module of a generator, which is seeded once the module is imported."""
+        if name not in _GENERATORS:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def execute_and_seed(module: ModuleType) -> None:
+                del loader.exec_module
+                execute(module)
+                _GENERATORS[name](self._number())
+
+            loader.exec_module = execute_and_seed
+        return spec
 
     def sow(self, identity: str) -> None:
         """Seed all generators that are loaded from this text."""
@@ -87,9 +104,6 @@ class Seeds:
         plugins = self._config.pluginmanager
         return plugins.get_plugin("randomly") or plugins.get_plugin("pytest_randomly")
 
-    def _arrived(self, module: str) -> None:
-        _GENERATORS[module](self._number())
-
 
 def _seed_random(number: int) -> None:
     if (random := sys.modules.get("random")) is not None:
@@ -126,43 +140,3 @@ _GENERATORS: dict[str, Callable[[int], None]] = {
     "torch": _seed_torch,
     "cupy": _seed_cupy,
 }
-
-
-class _Arrivals(MetaPathFinder):
-    """Calls ``then`` with the name of a generator's module once that has been imported."""
-
-    def __init__(self, then: Callable[[str], None]) -> None:
-        self._then = then
-        self._looking = False
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in _GENERATORS or self._looking:
-            return None
-        self._looking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._looking = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
-        return spec
-
-
-class _Loader(Loader):
-    """The loader of a module, with something to do afterwards. The module keeps the loader that it should have."""
-
-    def __init__(self, loader: Loader, then: Callable[[str], None]) -> None:
-        self._loader = loader
-        self._then = then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then(module.__name__)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import json
+import functools
 import os
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +23,10 @@ from cutrace.reports.model import Case, State
 
 from . import options
 from .attempt import Attempt
-from .bodies import unreported
+from .bodies import Body, unreported
 from .capture import Captures
 from .expectations import Expectation, Expectations
-from .fixtures import Tracer, Untraced
+from .fixtures import Tracer
 from .options import known
 from .recording import SessionRecording, refusal
 from .report import Reporter, without_group
@@ -46,7 +48,7 @@ class Session:
         self.expectations = Expectations(settings, self.nodeid)
         self._seeds = Seeds(config, self.nodeid) if settings.seed else None
         self._environment = ""
-        self._variants: dict[str, str] = {}
+        self._variant = functools.cache(lambda cuda: variant(settings.variant, {"cuda": cuda}))
         self._wrong: dict[pytest.Item, str] = {}
         self._reporter: Reporter | None = None
         self._pid = os.getpid()
@@ -148,14 +150,9 @@ class Session:
         """The environment of a run, for one without GPU work that of an earlier one."""
         if run.facts.get("compute capability"):
             given = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
-            self._environment = environment(run, self._variant(run)) if given is None else str(given)
+            usual = given is None
+            self._environment = environment(run, self._variant(run.facts.get("cuda", ""))) if usual else str(given)
         return self._environment
-
-    def _variant(self, run: Metrics) -> str:
-        cuda = run.facts.get("cuda", "")
-        if cuda not in self._variants:
-            self._variants[cuda] = variant(self.settings.variant, run.facts)
-        return self._variants[cuda]
 
     def seed(self, item: pytest.Item, *, again: bool = False) -> None:
         """Seed the random generators for a run of the body of a test."""
@@ -163,10 +160,7 @@ class Session:
             self._seeds.body(item, again=again)
 
     def tracer(self, item: pytest.Item) -> Tracer:
-        attempt = item.stash.get(_ATTEMPT, None)
-        if attempt is not None:
-            return attempt
-        return Untraced(self.refusal or "this test is not traced")
+        return item.stash.get(_ATTEMPT, None) or Tracer(self.refusal or "this test is not traced")
 
     def _normalize(self, name: str) -> str:
         given = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
@@ -176,23 +170,18 @@ class Session:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        problems = {item: problem for item in items if (problem := self._expect(item))}
-        if problems and not self.worker:
-            raise pytest.UsageError("\n".join(dict.fromkeys(problems.values())))
+        for item in items:
+            try:
+                item.stash[_EXPECTED] = self.expectations.of(item)
+            except (CutraceError, pytest.UsageError) as error:  # noqa: PERF203
+                self._wrong[item] = str(error)
         # A worker of pytest-xdist has no way to end the session with a message: the tests fail instead.
-        self._wrong = problems
+        if self._wrong and not self.worker:
+            raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         if items and self.worker:
             self.config.workeroutput["cutrace_partly"] = True  # type: ignore[attr-defined]
-
-    def _expect(self, item: pytest.Item) -> str:
-        """Find out what is expected of a test; returns what is wrong with its markers or its golden file."""
-        try:
-            item.stash[_EXPECTED] = self.expectations.of(item)
-        except (CutraceError, pytest.UsageError) as error:
-            return str(error)
-        return ""
 
     # Running
 
@@ -216,7 +205,7 @@ class Session:
         if not self.captures.recording.here:
             attempt.untraced("it ran in a fork of the process that is traced")
             return (yield)
-        attempt.prepare()
+        attempt.body = Body(item, whole_item=self.settings.whole_item)
         if attempt.current is None:
             try:
                 attempt.begin()
@@ -291,8 +280,8 @@ class Session:
         if self._reporter is not None and os.getpid() == self._pid:
             self._reporter.add(case)
         else:
-            # As text: pytest-xdist cannot send an integer below -2^31, which memory that was given back can be.
-            report.cutrace = json.dumps(case.to_json())
+            # As text, which every plugin that writes or sends reports can take.
+            report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
         if self.settings.junit:
             from cutrace.reports.junit import properties
 
@@ -307,11 +296,12 @@ class Session:
             return attempt.case(passed=report.passed)
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
-            return Case(self.nodeid(item), state=State.UNVERIFIED, reason=self._wrong[item], worker=self.worker)
-        if expected.off:
-            return Case(self.nodeid(item), state=State.UNTRACED, reason="the marker says off=True", worker=self.worker)
-        state = State.UNVERIFIED if expected.any else State.UNTRACED
-        return Case(self.nodeid(item), state=state, reason=self.refusal, worker=self.worker)
+            state, reason = State.UNVERIFIED, self._wrong[item]
+        elif expected.off:
+            state, reason = State.UNTRACED, "the marker says off=True"
+        else:
+            state, reason = State.UNVERIFIED if expected.any else State.UNTRACED, self.refusal
+        return Case(self.nodeid(item), state=state, reason=reason, worker=self.worker)
 
 
 def _outcome(report: pytest.TestReport) -> str:

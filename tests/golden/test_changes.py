@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from cutrace.errors import CutraceError
 from cutrace.golden import (
     Accepted,
-    Change,
     Entry,
     Module,
     accept,
@@ -28,7 +26,6 @@ from cutrace.golden import (
     write,
     write_changes,
 )
-from cutrace.golden.model import plain
 from support.measured import MODULE, NAME, TEST, change, entry, run
 
 OTHER = "tests/test_other.py::test_it"
@@ -117,11 +114,6 @@ def test_each_golden_file_is_read_once_to_be_written(root, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", lambda path: paths.append(path) or read_bytes(path))
     assert write_changes([change(root, memset_count=2), change(root, f"{MODULE}::test[1]")])
     assert paths == [golden_path(root, TEST)]
-
-
-def test_a_change_survives_json(root):
-    wanted = change(root, line=7, before="abc", regions={"f": {"memset_count": 1}}, **{"ours.tokens": 3})
-    assert Change.from_json(json.loads(json.dumps(plain(wanted)))) == wanted
 
 
 def test_an_id_without_a_file_has_a_golden_file_too(root):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import CutraceError
 from .files import existing, golden_files, line_of_test, read, text, write
-from .model import Entry, Module, Observed, joined, split, stored
+from .model import Entry, Module, Observed, joined, split
 
 _DIGITS = 16
 
@@ -33,17 +33,6 @@ class Change:
     observed: Observed
     line: int = 0
     before: str = ""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Change:
-        """The change that :func:`.model.plain` made this of."""
-        observed = data["observed"]
-        values, unstable = (
-            {region: stored(known) for region, known in observed[key].items()} for key in ("values", "unstable")
-        )
-        return cls(**{
-            **data, "path": Path(data["path"]), "observed": Observed(values, unstable, observed["confirmed"]),
-        })  # fmt: skip
 
 
 @dataclass(frozen=True)

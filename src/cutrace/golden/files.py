@@ -9,15 +9,16 @@ from __future__ import annotations
 import difflib
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..outputs import write_text
-from .lines import Damaged, line_of, parsed
 from .model import (
     DIVIDED,
     SIGNED,
@@ -26,7 +27,6 @@ from .model import (
     Interval,
     Module,
     Observed,
-    Parts,
     Span,
     Stored,
     Values,
@@ -35,6 +35,11 @@ from .model import (
     part_of,
     total_of,
 )
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 #: The format of golden files that is written, and the only one that is read.
 FORMAT = 2
@@ -53,6 +58,9 @@ _OF_REGION = ("unstable",)
 _LISTED = {found.total: found.name for found in METRICS.values() if found.counts and found.total in DIVIDED}
 _AGAIN = "Take the file from version control, or delete it and run pytest --cutrace-update"
 _KINDS = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "a table"}
+_AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
+#: Digits of a number that Python refuses to read.
+_ENDLESS = re.compile(r"\d{4300}")
 
 
 def read(path: Path, *, module: str | None = None) -> Module:
@@ -72,7 +80,7 @@ def read(path: Path, *, module: str | None = None) -> Module:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise CutraceError(f"{path}:{line}: this is not UTF-8 text. {_AGAIN}") from None
-    return _Reader(path, source).module(module)
+    return _module(_Place(path, source, _tables(path, source)), module)
 
 
 def existing(path: Path, module: str) -> Module | None:
@@ -86,10 +94,12 @@ def existing(path: Path, module: str) -> Module | None:
 
 def text(module: Module) -> str:
     """The golden file as text. Equal ones have equal texts, and reading a text and writing it again changes nothing."""
-    seen = _common_seen(module)
+    # The environments that most tests have are named once.
+    lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
+    seen = max(lists, key=lambda names: (lists[names], len(names), names), default=())
     lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
     for test, entry in module.tests.items():
-        lines += ["", *_entry(_key(_key_of(test)), entry, seen, module.against.get(test, ""))]
+        lines += ["", *_test_lines(_key(_key_of(test)), entry, seen, module.against.get(test, ""))]
     return "\n".join(lines) + "\n"
 
 
@@ -118,7 +128,7 @@ def golden_files(root: Path) -> Iterator[Path]:
 def line_of_test(path: Path, test: str) -> int:
     """The line, from 1, on which a golden file speaks of a test; 1 if it does not."""
     try:
-        return line_of(path.read_text(encoding="utf-8"), (_key_of(test),))
+        return _line_of(path.read_text(encoding="utf-8"), (_key_of(test),))
     except (OSError, UnicodeDecodeError):
         return 1
 
@@ -130,186 +140,223 @@ def _unreadable(path: Path, error: OSError) -> CutraceError:
 # Reading
 
 
-class _Reader:
-    """Reads one file, so that every error can name its line."""
+@dataclass(frozen=True)
+class _Place:
+    """A value in a golden file and the keys that lead to it, so that every error can name its line."""
 
-    def __init__(self, path: Path, source: str) -> None:
-        self.path = path
-        self.source = source
+    path: Path
+    source: str
+    value: Any
+    keys: tuple[str, ...] = ()
 
-    def module(self, wanted: str | None) -> Module:
-        tables = self._tables()
-        self._format(tables)
-        path = self._text(tables, ("module",))
-        if "module" not in tables:
-            self._fail((), f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
-        if wanted is not None and path != wanted:
-            self._fail(
-                ("module",),
-                f"this is the golden file of {path!r}, but {wanted!r} was looked for here. If the test file was "
-                "renamed, correct the line, or delete the file and run pytest --cutrace-update",
-            )
-        seen = self._names(tables, ("seen",))
-        module = Module(path)
-        for key in tables:
-            if key not in _TOP:
-                table = self._table(tables, (key,))
-                test = key.removeprefix("::") if key.startswith("::") else key
-                module.tests[test] = self._entry(table, (key,), seen)
-                if stamp := self._text(table, (key, "against")):
-                    module.against[test] = stamp
-        return module
-
-    def _tables(self) -> dict[str, Any]:
-        for number, line in enumerate(self.source.split("\n"), 1):
-            if line.startswith(("<<<<<<< ", ">>>>>>> ")):
-                raise CutraceError(
-                    f"{self.path}:{number}: there are marks of a merge conflict. Choose a side for each test between "
-                    "the marks, remove the marks, and run pytest --cutrace"
-                )
-        try:
-            return parsed(self.source)
-        except Damaged as error:
-            raise CutraceError(f"{self.path}:{error.line}: {error.reason}. {_AGAIN}") from None
-
-    def _format(self, tables: dict[str, Any]) -> None:
-        number = tables.get("format")
-        if type(number) is not int or number < 1:
-            self._fail(("format",), f"there is no line 'format = {FORMAT}': this is no golden file. {_AGAIN}")
-        if number < FORMAT:
-            advice = "is read no more: delete the folder of golden files and run pytest --cutrace-update"
-            self._fail(("format",), f"format {number} {advice}")
-        if number > FORMAT:
-            advice = f"is newer than {FORMAT}, the newest known here: install a newer cutrace"
-            self._fail(("format",), f"format {number} {advice}")
-
-    def _entry(self, table: dict[str, Any], keys: tuple[str, ...], seen: Sequence[str]) -> Entry:
-        environments = self._names(table, (*keys, "seen")) or seen
-        if not environments:
-            self._fail(keys, "no line 'seen = [...]' says in which environments the values were seen")
-        unconfirmed = self._names(table, (*keys, "unconfirmed"))
-        special = self._table(table, (*keys, "on"))
-        for key, names in (("unconfirmed", unconfirmed), ("on", special)):
-            for name in names:
-                if name not in environments:
-                    self._fail((*keys, key, name), f"{name!r} is not among the environments in 'seen'")
-        shared = self._observed(table, keys, _OF_TEST)
-        entry = {}
-        for name in environments:
-            place = (*keys, "on", name)
-            own = self._observed(self._table(special, place), place, _OF_ENVIRONMENT) if name in special else Observed()
-            entry[name] = Observed(
-                _united(shared.values, own.values), _united(shared.unstable, own.unstable), name not in unconfirmed
-            )
-        return entry
-
-    def _observed(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str]) -> Observed:
-        """What one table says: values by region, and what is unstable of them."""
-        observed = Observed({"": self._values(table, keys, special)})
-        scopes = {"": (table, keys)}
-        regions = self._table(table, (*keys, "region"))
-        for name in regions:
-            scopes[name] = (self._table(regions, (*keys, "region", name)), (*keys, "region", name))
-            observed.values[name] = self._values(*scopes[name], _OF_REGION)
-        for name, (values, place) in scopes.items():
-            if unstable := self._values(self._table(values, (*place, "unstable")), (*place, "unstable")):
-                observed.unstable[name] = unstable
-        return observed
-
-    def _values(self, table: dict[str, Any], keys: tuple[str, ...], special: Sequence[str] = ()) -> Values:
-        values: Values = {}
-        for name, value in table.items():
-            if name in special:
-                continue
-            found = self._metric(name, (*keys, name))
-            total = total_of(found)
-            if total in values:
-                self._fail((*keys, name), f"{name} says again what another line of this table says: keep one of them")
-            values[total] = self._value(found, value, (*keys, name))
-        return values
-
-    def _value(self, found: Metric, value: Any, keys: tuple[str, ...]) -> Stored:
-        if found.kind is MetricClass.INFO:
-            self._fail(keys, f"{found.name} is never compared: remove the line")
-        if found.total and not found.counts:
-            self._fail(keys, f"a part has no line of its own: write {found.total} = {{ {part_of(found)} = 1 }}")
-        if found.kind is MetricClass.TIME:
-            return self._interval(found.name, value, keys)
-        if found.kind is MetricClass.STATE:
-            return self._span(found.name, value, keys)
-        if isinstance(value, dict) and (found.counts or found.name in DIVIDED):
-            return {key: self._counts(value[key], (*keys, key)) for key in value}
-        if found.counts:
-            self._fail(keys, f"{found.name} is a table of counts by name, such as {{ softmax = 1 }}")
-        return self._counts(value, keys, least=-_LARGEST if found.kind is MetricClass.COUNTER else 0)
-
-    def _counts(self, value: Any, keys: tuple[str, ...], *, least: int = 0) -> Count:
-        if not isinstance(value, list):
-            return self._count(value, keys, least=least)
-        found = tuple(sorted({self._count(one, keys, least=least) for one in value}))
-        if len(found) < 2:
-            self._fail(keys, f"{keys[-1]} lists alternatives, of which there are two or more: [1, 2]")
+    def at(self, key: str, default: Any = None, what: str = "") -> _Place:
+        """What stands under a key, of the type of ``default`` where one is given; ``what`` describes that type."""
+        found = _Place(self.path, self.source, self.value.get(key, default), (*self.keys, key))
+        if default is not None and not isinstance(found.value, type(default)):
+            found.fail(f"{key} is {what}, not {_kind(found.value)}")
         return found
 
-    def _span(self, name: str, value: Any, keys: tuple[str, ...]) -> Span:
-        least = -_LARGEST if name in SIGNED else 0
-        if isinstance(value, dict) and set(value) == {"min", "max"}:
-            low, high = (self._count(value[key], (*keys, key), least=least) for key in ("min", "max"))
-            if low <= high:
-                return Span(low, high)
-        elif type(value) is int:
-            return Span(self._count(value, keys, least=least), value)
-        self._fail(keys, f"{name} is a range of what runs have shown, such as {{ min = 0, max = 4096 }}")
+    def table(self, key: str) -> _Place:
+        return self.at(key, {}, "a table")
 
-    def _interval(self, name: str, value: Any, keys: tuple[str, ...]) -> Interval:
-        numbers = {"min", "median", "q3", "n"}
-        if not isinstance(value, dict) or not numbers <= set(value) <= {*numbers, "samples"}:
-            example = "{ min = 18400, median = 18700, q3 = 18900, n = 10 }"
-            self._fail(keys, f"{name} is an interval of ns such as {example}")
-        least, median, q3, n = (self._count(value[key], (*keys, key)) for key in ("min", "median", "q3", "n"))
-        samples = value.get("samples", [])
-        if not isinstance(samples, list):
-            self._fail(keys, "samples is a list of ns")
-        times = tuple(self._count(sample, (*keys, "samples")) for sample in samples)
-        if not least <= median <= q3 or n < 1 or (times and len(times) != n):
-            self._fail(keys, f"{name} is no interval: min <= median <= q3, n >= 1, and n samples if there are any")
-        return Interval(least, median, q3, n, times)
+    def text(self, key: str) -> str:
+        return str(self.at(key, "", "a text in quotes").value)
 
-    def _metric(self, name: str, keys: tuple[str, ...]) -> Metric:
-        found = metric(name)
+    def names(self, key: str) -> list[str]:
+        value = self.value.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+            self.fail(f"{key} is a list of environments, such as ['sm_90']", key)
+        return value
+
+    def count(self, least: int = 0) -> int:
+        value, name = self.value, self.keys[-1]
+        if type(value) is not int:
+            self.fail(f"{name} is a whole number, not {_kind(value)}")
+        if not least <= value <= _LARGEST:
+            self.fail(f"{name} cannot be {value}: it is a number from {least} to {_LARGEST}")
+        return value
+
+    def fail(self, message: str, *keys: str) -> NoReturn:
+        raise CutraceError(f"{self.path}:{_line_of(self.source, (*self.keys, *keys))}: {message}")
+
+
+def _tables(path: Path, source: str) -> dict[str, Any]:
+    for number, line in enumerate(source.split("\n"), 1):
+        if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+            raise CutraceError(
+                f"{path}:{number}: there are marks of a merge conflict. Choose a side for each test between "
+                "the marks, remove the marks, and run pytest --cutrace"
+            )
+    try:
+        tables: dict[str, Any] = tomllib.loads(source)
+        return tables
+    except RecursionError:
+        number, reason = 1, "it is nested too deeply"
+    except ValueError as error:  # TOMLDecodeError is one; a number of too many digits is another, without a line
+        reason = str(error)
+        if place := _AT_LINE.search(reason) or _ENDLESS.search(source):
+            number = int(place[1]) if place.re is _AT_LINE else source.count("\n", 0, place.start()) + 1
+        else:
+            number = source.count("\n") + 1
+        reason = _AT_LINE.sub("", reason).replace(" (at end of document)", " at the end of the file")
+    raise CutraceError(f"{path}:{number}: {reason}. {_AGAIN}")
+
+
+def _line_of(source: str, keys: tuple[str, ...]) -> int:
+    """The line, from 1, that holds the key with these parents; if there is none, the closest of its parents."""
+    found, depth = 1, 0
+    section: tuple[str, ...] = ()
+    for number, line in enumerate(source.split("\n"), 1):
+        if line.lstrip().startswith("["):
+            here = section = _keys_in(line)
+        else:
+            # A key in quotes may hold an equals sign.
+            ends = (at for at, c in enumerate(line) if c == "=")
+            here = (*section, *next(filter(None, (_keys_in(line[:at] + "= 0") for at in ends)), ()))
+        if (shared := sum(here[:n] == keys[:n] for n in range(1, len(keys) + 1))) > depth:
+            found, depth = number, shared
+    return found
+
+
+def _keys_in(line: str) -> tuple[str, ...]:
+    """The keys of a line, () if it has none."""
+    try:
+        table: Any = tomllib.loads(line)
+    except ValueError:
+        return ()
+    keys: list[str] = []
+    while isinstance(table, dict) and table:
+        key, table = next(iter(table.items()))
+        keys.append(key)
+        table = table[0] if isinstance(table, list) else table
+    return tuple(keys)
+
+
+def _module(file: _Place, wanted: str | None) -> Module:
+    number = file.value.get("format")
+    if type(number) is not int or number < 1:
+        file.fail(f"there is no line 'format = {FORMAT}': this is no golden file. {_AGAIN}", "format")
+    if number < FORMAT:
+        advice = "is read no more: delete the folder of golden files and run pytest --cutrace-update"
+        file.fail(f"format {number} {advice}", "format")
+    if number > FORMAT:
+        file.fail(f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace", "format")
+    path = file.text("module")
+    if "module" not in file.value:
+        file.fail(f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
+    if wanted is not None and path != wanted:
+        file.fail(
+            f"this is the golden file of {path!r}, but {wanted!r} was looked for here. If the test file was "
+            "renamed, correct the line, or delete the file and run pytest --cutrace-update",
+            "module",
+        )
+    seen = file.names("seen")
+    module = Module(path)
+    for key in file.value:
+        if key not in _TOP:
+            table, test = file.table(key), key.removeprefix("::")
+            module.tests[test] = _entry(table, seen)
+            if stamp := table.text("against"):
+                module.against[test] = stamp
+    return module
+
+
+def _entry(test: _Place, seen: Sequence[str]) -> Entry:
+    environments = test.names("seen") or seen
+    if not environments:
+        test.fail("no line 'seen = [...]' says in which environments the values were seen")
+    unconfirmed, special = test.names("unconfirmed"), test.table("on")
+    for key, names in (("unconfirmed", unconfirmed), ("on", special.value)):
+        for name in names:
+            if name not in environments:
+                test.fail(f"{name!r} is not among the environments in 'seen'", key, name)
+    shared = _observed(test, _OF_TEST)
+    entry = {}
+    for name in environments:
+        own = _observed(special.table(name), _OF_ENVIRONMENT)
+        values, unstable = _united(shared.values, own.values), _united(shared.unstable, own.unstable)
+        entry[name] = Observed(values, unstable, name not in unconfirmed)
+    return entry
+
+
+def _observed(table: _Place, special: Sequence[str]) -> Observed:
+    """What one table says: values by region, and what is unstable of them."""
+    observed = Observed()
+    regions = table.table("region")
+    for name, scope in {"": table, **{name: regions.table(name) for name in regions.value}}.items():
+        observed.values[name] = _values(scope, special if scope is table else _OF_REGION)
+        if unstable := _values(scope.table("unstable")):
+            observed.unstable[name] = unstable
+    return observed
+
+
+def _values(table: _Place, special: Sequence[str] = ()) -> Values:
+    values: Values = {}
+    for name in table.value:
+        if name in special:
+            continue
+        place, found = table.at(name), metric(name)
         if found is None:
             close = difflib.get_close_matches(name, (*METRICS, *_OF_TEST), 1)
             hint = f"did you mean {close[0]}?" if close else "docs/metrics.md lists them."
-            self._fail(keys, f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
-        return found
+            place.fail(f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
+        total = total_of(found)
+        if total in values:
+            place.fail(f"{name} says again what another line of this table says: keep one of them")
+        values[total] = _value(found, place)
+    return values
 
-    def _count(self, value: Any, keys: tuple[str, ...], *, least: int = 0) -> int:
-        if type(value) is not int:
-            self._fail(keys, f"{keys[-1]} is a whole number, not {_kind(value)}")
-        if not least <= value <= _LARGEST:
-            self._fail(keys, f"{keys[-1]} cannot be {value}: it is a number from {least} to {_LARGEST}")
-        return value
 
-    def _names(self, parent: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
-        value = parent.get(keys[-1], [])
-        if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
-            self._fail(keys, f"{keys[-1]} is a list of environments, such as ['sm_90']")
-        return value
+def _value(found: Metric, place: _Place) -> Stored:
+    if found.kind is MetricClass.INFO:
+        place.fail(f"{found.name} is never compared: remove the line")
+    if found.total and not found.counts:
+        place.fail(f"a part has no line of its own: write {found.total} = {{ {part_of(found)} = 1 }}")
+    if found.kind is MetricClass.TIME:
+        return _interval(place)
+    if found.kind is MetricClass.STATE:
+        return _span(place)
+    if isinstance(place.value, dict) and (found.counts or found.name in DIVIDED):
+        return {key: _count(place.at(key)) for key in place.value}
+    if found.counts:
+        place.fail(f"{found.name} is a table of counts by name, such as {{ softmax = 1 }}")
+    return _count(place, -_LARGEST if found.kind is MetricClass.COUNTER else 0)
 
-    def _table(self, parent: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-        table = parent.get(keys[-1], {})
-        if not isinstance(table, dict):
-            self._fail(keys, f"{keys[-1]} is a table, not {_kind(table)}")
-        return table
 
-    def _text(self, parent: dict[str, Any], keys: tuple[str, ...]) -> str:
-        value = parent.get(keys[-1], "")
-        if not isinstance(value, str):
-            self._fail(keys, f"{keys[-1]} is a text in quotes, not {_kind(value)}")
-        return value
+def _count(place: _Place, least: int = 0) -> Count:
+    if not isinstance(place.value, list):
+        return place.count(least)
+    found = tuple(sorted({_Place(place.path, place.source, one, place.keys).count(least) for one in place.value}))
+    if len(found) < 2:
+        place.fail(f"{place.keys[-1]} lists alternatives, of which there are two or more: [1, 2]")
+    return found
 
-    def _fail(self, keys: Sequence[str], message: str) -> NoReturn:
-        raise CutraceError(f"{self.path}:{line_of(self.source, keys)}: {message}")
+
+def _span(place: _Place) -> Span:
+    name, value = place.keys[-1], place.value
+    least = -_LARGEST if name in SIGNED else 0
+    if isinstance(value, dict) and set(value) == {"min", "max"}:
+        low, high = (place.at(key).count(least) for key in ("min", "max"))
+        if low <= high:
+            return Span(low, high)
+    elif type(value) is int:
+        return Span(place.count(least), value)
+    place.fail(f"{name} is a range of what runs have shown, such as {{ min = 0, max = 4096 }}")
+
+
+def _interval(place: _Place) -> Interval:
+    name, value = place.keys[-1], place.value
+    numbers = {"min", "median", "q3", "n"}
+    if not isinstance(value, dict) or not numbers <= set(value) <= {*numbers, "samples"}:
+        place.fail(f"{name} is an interval of ns such as {{ min = 18400, median = 18700, q3 = 18900, n = 10 }}")
+    least, median, q3, n = (place.at(key).count() for key in ("min", "median", "q3", "n"))
+    samples = place.at("samples")
+    if not isinstance(samples.value, list | None):
+        samples.fail("samples is a list of ns")
+    times = tuple(_Place(place.path, place.source, one, samples.keys).count() for one in samples.value or ())
+    if not least <= median <= q3 or n < 1 or (times and len(times) != n):
+        place.fail(f"{name} is no interval: min <= median <= q3, n >= 1, and n samples if there are any")
+    return Interval(least, median, q3, n, times)
 
 
 def _kind(value: Any) -> str:
@@ -332,13 +379,7 @@ def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values
 # Writing
 
 
-def _common_seen(module: Module) -> tuple[str, ...]:
-    """The environments that most tests have, which the file names once."""
-    lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
-    return max(lists, key=lambda names: (lists[names], len(names), names), default=())
-
-
-def _entry(name: str, entry: Entry, seen: Sequence[str], against: str) -> list[str]:
+def _test_lines(name: str, entry: Entry, seen: Sequence[str], against: str) -> list[str]:
     environments = sorted(entry)
     lines = [f"[{name}]"]
     if tuple(environments) != tuple(seen):
@@ -349,11 +390,11 @@ def _entry(name: str, entry: Entry, seen: Sequence[str], against: str) -> list[s
         lines.append(f"unconfirmed = {_strings(unconfirmed)}")
     values, own_values = _divided([entry[one].values for one in environments])
     unstable, own_unstable = _divided([entry[one].unstable for one in environments])
-    lines += _part(name, values, unstable)
-    for at, one in enumerate(environments):
-        if own_values[at] or own_unstable[at]:
+    lines += _table_lines(name, values, unstable)
+    for one, own, shaky in zip(environments, own_values, own_unstable, strict=True):
+        if own or shaky:
             table = f"{name}.on.{_key(one)}"
-            part = _part(table, own_values[at], own_unstable[at])
+            part = _table_lines(table, own, shaky)
             # A table with regions alone needs no line of its own.
             lines += [f"[{table}]"] * (not part[:1] or not part[0].startswith("[")) + part
     return lines
@@ -364,67 +405,61 @@ def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], li
     shared: dict[str, Values] = {}
     own: list[dict[str, Values]] = [{} for _ in scopes]
     for region in dict.fromkeys(region for values in scopes for region in values):
-        here = [values.get(region, {}) for values in scopes]
-        if everywhere := all(region in values for values in scopes):
-            shared[region] = {}
-        for at, values in enumerate(scopes):
-            if region in values and not everywhere:
-                own[at][region] = {}
-        for name in dict.fromkeys(name for values in here for name in values):
-            found = [values.get(name) for values in here]
-            first = found[0]
-            if everywhere and first is not None and all(value == first for value in found):
-                shared[region][name] = first
-                continue
-            if common := _common(found) if everywhere else {}:
+        everywhere = all(region in values for values in scopes)
+        for values, part in [(scopes[0], shared)] if everywhere else zip(scopes, own, strict=True):
+            if region in values:
+                part[region] = {}
+        for name in dict.fromkeys(name for values in scopes for name in values.get(region, ())):
+            found = [values.get(region, {}).get(name) for values in scopes]
+            common = _common(found) if everywhere else None
+            if common is not None:
                 shared[region][name] = common
-            for at, value in enumerate(found):
-                if isinstance(value, dict):
+            for value, part in zip(found, own, strict=True):
+                if isinstance(value, dict) and isinstance(common, dict):
                     value = {key: count for key, count in value.items() if key not in common}
-                if value is not None and value != {}:
-                    own[at].setdefault(region, {})[name] = value
+                if value is not None and value not in (common, {}):
+                    part.setdefault(region, {})[name] = value
     return shared, own
 
 
-def _common(found: Sequence[Stored | None]) -> Parts:
-    """The counts by name that all of these values have."""
-    parts = [value for value in found if isinstance(value, dict)]
-    if len(parts) < len(found):
-        return {}
-    return {key: count for key, count in parts[0].items() if all(other.get(key) == count for other in parts)}
+def _common(found: Sequence[Stored | None]) -> Stored | None:
+    """What all of these values are, or the counts by name that all of them have; None if there is nothing."""
+    first, *others = found
+    if all(value == first for value in others):
+        return first
+    parts = [value for value in others if isinstance(value, dict)]
+    if not isinstance(first, dict) or len(parts) < len(others):
+        return None
+    return {key: count for key, count in first.items() if all(other.get(key) == count for other in parts)} or None
 
 
-def _part(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
-    lines = [*_values(values.get("", {})), *_values(unstable.get("", {}), "unstable.")]
-    for region in sorted({*values, *unstable} - {""}):
-        lines.append(f"[{name}.region.{_key(region)}]")
-        lines += [*_values(values.get(region, {})), *_values(unstable.get(region, {}), "unstable.")]
+def _table_lines(name: str, values: dict[str, Values], unstable: dict[str, Values]) -> list[str]:
+    lines = []
+    for region in sorted({"", *values, *unstable}):
+        lines += [f"[{name}.region.{_key(region)}]"] * bool(region)
+        for prefix, part in (("", values), ("unstable.", unstable)):
+            lines += _value_lines(part.get(region, {}), prefix)
     return lines
 
 
-def _values(values: Values, prefix: str = "") -> list[str]:
-    lines = []
+def _value_lines(values: Values, prefix: str) -> Iterator[str]:
     for total in (found.name for found in ordered(values)):
         value = values[total]
-        if not isinstance(value, dict):
-            lines.append(f"{prefix}{_key(total)} = {_value(value)}")
-            continue
-        name = prefix + _key(_LISTED.get(total, total))
-        if sum(len(key) + 4 for key in value) > _WIDE:
-            lines += [f"{name}.{_key(key)} = {_value(value[key])}" for key in sorted(value)]
+        name = prefix + _key(_LISTED.get(total, total) if isinstance(value, dict) else total)
+        if isinstance(value, dict) and sum(len(key) + 4 for key in value) > _WIDE:
+            yield from (f"{name}.{_key(key)} = {_value_text(value[key])}" for key in sorted(value))
         else:
-            lines.append(f"{name} = {_value(value)}")
-    return lines
+            yield f"{name} = {_value_text(value)}"
 
 
-def _value(value: Stored) -> str:
+def _value_text(value: Stored) -> str:
     if isinstance(value, Interval):
         samples = f", samples = {list(value.samples)}" if value.samples else ""
         return f"{{ min = {value.min}, median = {value.median}, q3 = {value.q3}, n = {value.n}{samples} }}"
     if isinstance(value, Span):
         return str(value.min) if value.min == value.max else f"{{ min = {value.min}, max = {value.max} }}"
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(name)} = {_value(value[name])}" for name in sorted(value))
+        inside = ", ".join(f"{_key(name)} = {_value_text(value[name])}" for name in sorted(value))
         return f"{{ {inside} }}" if inside else "{}"
     return str(list(value)) if isinstance(value, tuple) else str(value)
 

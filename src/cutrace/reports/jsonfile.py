@@ -20,12 +20,12 @@ _Made = TypeVar("_Made", Report, Case)
 
 def report_text(report: Report) -> str:
     """The session without pictures of timelines, which are in the captures."""
-    return _text({"format": FORMAT, "kind": "cutrace report", **report.to_json(whole=False)})
+    return _text({"format": FORMAT, "kind": "cutrace report", **report.to_json()})
 
 
 def case_text(case: Case) -> str:
     """``metrics.json`` of one test."""
-    return _text({"format": FORMAT, "kind": "cutrace test", **case.to_json(whole=False)})
+    return _text({"format": FORMAT, "kind": "cutrace test", **case.to_json()})
 
 
 def read_report(path: Path) -> Report:

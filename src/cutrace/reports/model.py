@@ -18,7 +18,7 @@ UNKNOWN = "no reason is known"
 #: The same for an unconfirmed one.
 CONFIRM = "recorded from one run; run `pytest --cutrace-update` again to confirm"
 #: Fields of a case that reports as JSON leave out.
-_LARGE = ("timeline", "change")
+_INTERNAL = ("timeline", "change")
 
 
 class State(str, enum.Enum):
@@ -113,8 +113,8 @@ class Case:
     from the folder of the report; ``golden`` is the path of the golden file.
 
     ``environment`` is what golden values are kept by (``sm_90-cuda13``); ``recorded_on`` names driver, CUDA and clock;
-    ``job`` is the label of the CI job in a merged report. ``change`` is what the golden file is to say, which
-    :meth:`to_json` carries from pytest-xdist's workers and report.json leaves out.
+    ``job`` is the label of the CI job in a merged report. ``change`` is what the golden file is to say. It and the
+    timeline are not in report.json.
 
     The values that differed from golden ones are what an update wrote: rows of an updated case never fail, except for
     limits.
@@ -198,14 +198,9 @@ class Case:
         """The GPU with the environment: ``NVIDIA A100 (sm_80)``."""
         return f"{self.gpu} ({self.environment})" if self.gpu and self.environment else self.gpu or self.environment
 
-    def to_json(self, *, whole: bool = True) -> dict[str, Any]:
-        """Plain types alone, for JSON and for pytest-xdist; ``whole=False`` leaves out the timeline and the change."""
-        return {
-            one.name: plain(value)
-            for one in fields(self)
-            if one.name not in _LARGE or (whole and getattr(self, one.name) is not None)
-            for value in [getattr(self, one.name)]
-        }
+    def to_json(self) -> dict[str, Any]:
+        """Plain types alone, without the timeline and the change."""
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in _INTERNAL}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
@@ -215,13 +210,7 @@ class Case:
             known[name] = tuple(known.get(name) or ())
         known["state"] = State(known.get("state", State.TRACED))
         known["rows"] = tuple(map(_row, known.get("rows") or ()))
-        if change := known.get("change"):
-            known["change"] = Change.from_json(change)
         known["kernels"] = tuple(Kernel(**kernel) for kernel in known.get("kernels") or ())
-        if picture := known.get("timeline"):
-            lanes = tuple(Lane(**{**lane, "slices": tuple(map(tuple, lane["slices"]))}) for lane in picture["lanes"])
-            styles = tuple(Style(**style) for style in picture["styles"])
-            known["timeline"] = Timeline(**{**picture, "lanes": lanes, "styles": styles})
         return cls(**known)
 
 
@@ -265,12 +254,12 @@ class Report:
         found = Counter(case.why for case in self.cases if case.state is state)
         return dict(found.most_common())
 
-    def to_json(self, *, whole: bool = True) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "cases"}
         out["counts"] = {state.value: count for state, count in self.counts.items()}
         out["drifted"] = len(self.drifted)
         out["better"] = len(self.better)
-        out["cases"] = [case.to_json(whole=whole) for case in self.cases]
+        out["cases"] = [case.to_json() for case in self.cases]
         return out
 
     @classmethod
