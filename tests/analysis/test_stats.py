@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +12,11 @@ from hypothesis import strategies as st
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, join, training_steps
+from cutrace._native import GpuTimes
 from cutrace.analysis import projection, sweep
 from cutrace.analysis.calls import plain_name
 from cutrace.analysis.collectors import collect
-from cutrace.analysis.gpu import Gpus
+from cutrace.analysis.gpu import Overlap, overlap
 from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.reports import REPORTS, tables
 from cutrace.analysis.stats import Options
@@ -457,25 +457,21 @@ def test_overlaps_count_each_moment_once(intervals, pieces):
     kinds = np.array([kind for kind, _, _ in intervals], np.int64)
     start = np.array([start for _, start, _ in intervals], np.int64)
     end = start + np.array([length for _, _, length in intervals], np.int64)
-    # Launch 0 computes and launch 1 communicates.
-    uses = Gpus(np.array([False, True]))
+    gpus = GpuTimes()
     for at in range(0, len(intervals), pieces):
         part = slice(at, at + pieces)
-        uses.add(SimpleNamespace(work=SimpleNamespace(
-            device=np.zeros(len(start[part]), np.uint16), start=start[part], end=end[part],
-            table=np.array([0, 0, 1, 2], np.uint8)[kinds[part]], launch=(kinds[part] == 1).astype(np.uint32),
-        )))  # fmt: skip
-    moments = {k: {t for kind, a, n in intervals if kind == k for t in range(a, a + n)} for k in range(4)}
+        number, table = np.zeros(len(start[part]), np.uint32), np.array([0, 0, 1, 2], np.uint8)[kinds[part]]
+        gpus.add(number, start[part], end[part], table, np.array([1, 2, 4, 8], np.uint8)[kinds[part]])
+    moments = [{t for kind, a, n in intervals if kind == k for t in range(a, a + n)} for k in range(4)]
     if not intervals:
-        assert uses.uses(0) == []
+        assert gpus.uses() == []
         return
-    (use,) = uses.uses(0)
-    assert use.busy == len(set().union(*moments.values()))
-    assert use.compute == len(moments[0])
-    assert (use.communication.time, use.communication.hidden) == (len(moments[1]), len(moments[1] & moments[0]))
-    assert (use.copies.time, use.copies.hidden) == (len(moments[2]), len(moments[2] & moments[0]))
-    both = moments[1] | moments[2]
-    assert (use.both.time, use.both.hidden) == (len(both), len(both & moments[0]))
+    ((_, _, _, _, _, times),) = gpus.uses()
+    for chosen in range(16):
+        assert times[chosen] == len(set().union(*(moments[k] for k in range(4) if chosen >> k & 1)))
+    for kinds in (2, 4, 6):
+        moved = set().union(*(moments[k] for k in (1, 2) if kinds >> k & 1))
+        assert overlap(times, kinds) == Overlap(len(moved), len(moved & moments[0]))
 
 
 def test_what_importers_bring_is_counted(tmp_path):

@@ -11,7 +11,8 @@ import cutrace
 from captures import ORIGIN, Capture
 from cutrace.analysis import summary
 from cutrace.analysis.collectors import collect
-from cutrace.analysis.summary import summarize, union
+from cutrace.analysis.metrics import union
+from cutrace.analysis.summary import summarize
 from cutrace.runbin import Writer
 from support import rows, small_capture
 

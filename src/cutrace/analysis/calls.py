@@ -24,6 +24,9 @@ class Call(Enum):
     OTHER = "other"
 
 
+#: The function of what was launched by a call that was not recorded.
+UNKNOWN_CALL = "(unknown call)"
+
 _SUFFIXES = re.compile(r"(?:_v\d+|_pt[ds][sz])+$")
 
 _RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import InnerTimes, Keys
+from .._native import GpuTimes, InnerTimes, Keys, StreamTimes
 from ..errors import CutraceError
 from ..runbin.labels import (
     COPIES,
@@ -26,9 +26,22 @@ from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
-from .calls import plain_name
-from .distribution import Distributions, Spread
-from .gpu import Gpus, GpuUse, Streams, StreamUse, communicating
+from .calls import UNKNOWN_CALL, plain_name
+from .distribution import NOTHING, Distributions, Spread
+from .gpu import (
+    ANY_WORK,
+    COMMUNICATE,
+    COMPUTE,
+    COPY,
+    LONGEST_QUEUE,
+    RELEASE_NS,
+    GpuUse,
+    Idle,
+    Kinds,
+    Queue,
+    StreamUse,
+    overlap,
+)
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import (
@@ -82,15 +95,14 @@ class Context:
     @cached_property
     def kernels(self) -> Numbering:
         """The names of kernels by launch configuration."""
-        strings, which = np.unique(self.trace.launches["name"], return_inverse=True)
-        found = Numbering.of(self.options.names(self.text(i)) or UNKNOWN for i in strings.tolist())
-        return Numbering(found.numbers[which.reshape(-1)], found.names)
+        names = self.trace.strings.take(self.trace.launches["name"], self.options.names).tolist()
+        return Numbering.of(name or UNKNOWN for name in names)
 
     @cached_property
     def functions(self) -> Numbering:
         """The names of API functions."""
-        names = self.trace.strings.take(self.trace.functions["name"]).tolist()
-        return Numbering.of(plain_name(name) or "(unknown call)" for name in names)
+        names = self.trace.strings.take(self.trace.functions["name"], plain_name).tolist()
+        return Numbering.of(name or UNKNOWN_CALL for name in names)
 
     @cached_property
     def configurations(self) -> tuple[np.ndarray, _Groups]:
@@ -100,9 +112,9 @@ class Context:
         return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
 
     @cached_property
-    def communicating(self) -> np.ndarray:
-        """By launch configuration, whether its kernel communicates."""
-        return communicating(self.trace)
+    def kinds(self) -> Kinds:
+        """The kinds of GPU work."""
+        return Kinds(self.trace)
 
 
 class Collector(ABC):
@@ -404,13 +416,23 @@ class StreamUses(Collector):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._streams = Streams(context.options.consecutive_ns, context.options.full_queue)
+        options = context.options
+        self._times = StreamTimes(options.consecutive_ns, RELEASE_NS, options.full_queue, LONGEST_QUEUE)
+        self._lengths = Distributions()
 
     def add(self, window: Window) -> None:
-        self._streams.add(window)
+        work, calls = window.work, window.work.calls
+        called = (calls.known, calls.start, calls.end)
+        queued = self._times.add(work.start, work.end, work.table, work.stream, work.correlation, *called)
+        self._lengths.add(*queued)
 
-    def end(self, process: int, streams: list[Stream]) -> Iterable[StreamUse]:
-        return self._streams.uses(process, streams)
+    def end(self, process: int, streams: list[Stream]) -> Iterator[StreamUse]:
+        lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
+        for stream, at_launch, found in zip(streams, lengths, self._times.uses(), strict=False):
+            counts, first, last, busy, idle, gaps, (high, low), span, full = found
+            queue = Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
+            by_table = dict(zip(GPU_WORK, counts, strict=True))
+            yield StreamUse(process, stream, by_table, first, last, busy, Idle(*(*idle, gaps)), queue)
 
 
 class GpuUses(Collector):
@@ -419,13 +441,28 @@ class GpuUses(Collector):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._gpus = Gpus(context.communicating)
+        self._times = GpuTimes()
 
     def add(self, window: Window) -> None:
-        self._gpus.add(window)
+        work = window.work
+        kinds = self.context.kinds.of(work.table, work.launch)
+        self._times.add(work.device.astype(np.uint32), work.start, work.end, work.table, kinds)
 
-    def end(self, process: int, streams: list[Stream]) -> Iterable[GpuUse]:
-        return self._gpus.uses(process)
+    def end(self, process: int, streams: list[Stream]) -> Iterator[GpuUse]:
+        for device, counts, spent, first, last, times in self._times.uses():
+            yield GpuUse(
+                process,
+                device,
+                dict(zip(GPU_WORK, counts, strict=True)),
+                spent[_KERNELS],
+                first,
+                last,
+                busy=times[ANY_WORK],
+                compute=times[COMPUTE],
+                communication=overlap(times, COMMUNICATE),
+                copies=overlap(times, COPY),
+                both=overlap(times, COMMUNICATE | COPY),
+            )
 
 
 class _Launched:

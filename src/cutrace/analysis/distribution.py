@@ -39,8 +39,8 @@ NOTHING = Spread()
 class Distributions:
     """The spread of integers (0 <= number < 2^63) in each of the groups 0, 1, 2, ..."""
 
-    def __init__(self, spreads: Spreads | None = None) -> None:
-        self._spreads = Spreads() if spreads is None else spreads
+    def __init__(self) -> None:
+        self._spreads = Spreads()
 
     def add(self, groups: np.ndarray | int, values: np.ndarray) -> None:
         """Take in one number for each element of ``groups``, parallel arrays of integers, or all for one group."""
@@ -91,13 +91,6 @@ def _spread(
         return NOTHING
     total = high << 64 | low
     return Spread(count, total, total / count, median, least, greatest, deviation if count > 1 else 0.0, third)
-
-
-def spread(values: np.ndarray) -> Spread:
-    """The spread of one set of integers."""
-    found = Distributions()
-    found.add(0, values)
-    return found.spreads()[0] if len(values) else NOTHING
 
 
 def _middle(begin: np.ndarray, end: np.ndarray) -> np.ndarray:

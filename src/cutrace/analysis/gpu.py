@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from .._native import GpuTimes, StreamTimes
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .distribution import NOTHING, Distributions, Spread
-from .sweep import Stream, Window
+from .distribution import NOTHING, Spread
+from .sweep import Stream
 
 #: Gaps up to this (ns) are what it takes to start a kernel behind another one; HTA calls it consecutive kernel delay.
 CONSECUTIVE_NS = 30
@@ -27,8 +25,8 @@ RELEASE_NS = 10_000
 #: Launches that fill the queue of a stream: the next call that launches waits.
 FULL_QUEUE = 1024
 
-# Queues are not measured beyond.
-_LONGEST = 4096
+#: Queues are not measured beyond.
+LONGEST_QUEUE = 4096
 
 
 @dataclass(frozen=True)
@@ -72,57 +70,30 @@ class StreamUse:
     queue: Queue
 
 
-class Streams:
-    """Takes in the windows of one process, in order."""
-
-    def __init__(self, consecutive_ns: int = CONSECUTIVE_NS, full_queue: int = FULL_QUEUE) -> None:
-        self._times = StreamTimes(consecutive_ns, RELEASE_NS, full_queue, _LONGEST)
-
-    def add(self, window: Window) -> None:
-        work, calls = window.work, window.work.calls
-        called = (calls.known, calls.start, calls.end)
-        self._times.add(work.start, work.end, work.table, work.stream, work.correlation, *called)
-
-    def uses(self, process: int, streams: list[Stream]) -> list[StreamUse]:
-        """What came of it."""
-        lengths = Distributions(self._times.lengths).spreads()
-        found = []
-        for number, (counts, first, last, busy, idle, gaps, waited, span, full) in enumerate(self._times.uses()):
-            at_launch = lengths[number] if number < len(lengths) else NOTHING
-            host, kernel, dependency, other = idle
-            mean = (waited[0] << 64 | waited[1]) / span if span > 0 else 0.0
-            found.append(
-                StreamUse(
-                    process=process,
-                    stream=streams[number],
-                    counts=dict(zip(GPU_WORK, counts, strict=True)),
-                    first=first,
-                    last=last,
-                    busy=busy,
-                    idle=Idle(host, kernel, dependency, other, gaps),
-                    queue=Queue(at_launch, mean, full),
-                )
-            )
-        return found
-
-
-_COMPUTE, _COMMUNICATE, _COPY, _FILL = 1, 2, 4, 8
-_KINDS = [{"kernels": _COMPUTE, "memcpys": _COPY, "memsets": _FILL, "graph_launches": _COMPUTE}[t] for t in GPU_WORK]
+#: The kinds of GPU work, as bits; :class:`cutrace._native.GpuTimes` has the time of each set of them.
+COMPUTE, COMMUNICATE, COPY, FILL = 1, 2, 4, 8
+ANY_WORK = COMPUTE | COMMUNICATE | COPY | FILL
+_BY_TABLE = {"kernels": COMPUTE, "memcpys": COPY, "memsets": FILL, "graph_launches": COMPUTE}
+_KINDS = np.array([_BY_TABLE[table] for table in GPU_WORK], np.uint8)
 _COMMUNICATION = re.compile(r"nccl|rccl|nvshmem|oneshot_all|two_?shot_all|cross_device_reduce", re.IGNORECASE)
 
 
-@lru_cache(maxsize=1 << 16)
 def communicates(name: str) -> bool:
     """Whether a kernel of this (mangled or plain) name moves data between GPUs: those of NCCL and NVSHMEM, and the
     all-reduce kernels of vLLM and PyTorch's symmetric memory."""
     return _COMMUNICATION.search(name) is not None
 
 
-def communicating(trace: Trace) -> np.ndarray:
-    """By launch configuration, whether its kernel communicates."""
-    strings, which = np.unique(trace.launches["name"], return_inverse=True)
-    found: np.ndarray = np.array([communicates(trace.strings[i]) for i in strings.tolist()], bool)[which.reshape(-1)]
-    return found
+class Kinds:
+    """The kinds of a trace's GPU work."""
+
+    def __init__(self, trace: Trace) -> None:
+        found = trace.strings.take(trace.launches["name"], communicates).astype(bool)
+        self._of_launch = np.where(found, np.uint8(COMMUNICATE), np.uint8(COMPUTE))
+
+    def of(self, table: np.ndarray, launch: np.ndarray) -> np.ndarray:
+        """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""
+        return np.where(table == GPU_WORK.index("kernels"), self._of_launch.take(launch), _KINDS.take(table))
 
 
 @dataclass(frozen=True)
@@ -153,46 +124,6 @@ class GpuUse:
     both: Overlap
 
 
-_ALL = _COMPUTE | _COMMUNICATE | _COPY | _FILL
-_SETS = (_COMPUTE, _COMMUNICATE, _COPY, _COMMUNICATE | _COPY, _COMPUTE | _COMMUNICATE, _COMPUTE | _COPY,
-         _COMPUTE | _COMMUNICATE | _COPY, _ALL)  # fmt: skip
-
-
-class Gpus:
-    """Takes in the windows of one process, in order. ``communicating`` says of each launch configuration whether its
-    kernel communicates."""
-
-    def __init__(self, communicating: np.ndarray) -> None:
-        kernels = np.where(communicating, np.uint8(_COMMUNICATE), np.uint8(_COMPUTE))
-        self._times = GpuTimes(kernels, _KINDS, list(_SETS))
-
-    def add(self, window: Window) -> None:
-        work = window.work
-        self._times.add(work.device, work.start, work.end, work.table, work.launch)
-
-    def uses(self, process: int) -> list[GpuUse]:
-        """What came of it, by device."""
-        return [_use(process, *found) for found in self._times.uses()]
-
-
-def _use(
-    process: int, device: int, counts: list[int], kernel_ns: int, first: int, last: int, times: list[int]
-) -> GpuUse:
-    union = dict(zip(_SETS, times, strict=True))
-
-    def overlap(kinds: int) -> Overlap:
-        return Overlap(union[kinds], union[kinds] + union[_COMPUTE] - union[kinds | _COMPUTE])
-
-    return GpuUse(
-        process=process,
-        device=device,
-        counts=dict(zip(GPU_WORK, counts, strict=True)),
-        kernel_ns=kernel_ns,
-        first=first,
-        last=last,
-        busy=union[_ALL],
-        compute=union[_COMPUTE],
-        communication=overlap(_COMMUNICATE),
-        copies=overlap(_COPY),
-        both=overlap(_COMMUNICATE | _COPY),
-    )
+def overlap(times: list[int], kinds: int) -> Overlap:
+    """How much of the time of some kinds is that of computation too; ``times`` has the time of each set of kinds."""
+    return Overlap(times[kinds], times[kinds] + times[COMPUTE] - times[kinds | COMPUTE])

@@ -11,7 +11,7 @@ import numpy as np
 from ..runbin.labels import COPIES, known_label
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .calls import plain_name
+from .calls import UNKNOWN_CALL, plain_name
 from .stats import Options
 from .sweep import Stream, Sweep, Window, blocks_by_process
 
@@ -84,8 +84,8 @@ def _calls(trace: Trace, process: int, sweep: Sweep) -> Iterator[Call]:
 
 
 def _functions(trace: Trace) -> tuple[list[str], list[int]]:
-    names = [plain_name(name) or "(unknown call)" for name in trace.strings.take(trace.functions["name"]).tolist()]
-    return names, trace.functions["status"].tolist()
+    names = trace.strings.take(trace.functions["name"], plain_name).tolist()
+    return [name or UNKNOWN_CALL for name in names], trace.functions["status"].tolist()
 
 
 def _gpu_events(trace: Trace, process: int, sweep: Sweep, options: Options) -> Iterator[GpuEvent]:

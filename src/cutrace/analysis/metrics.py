@@ -11,10 +11,10 @@ import numpy as np
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK, unfinished
+from .calls import UNKNOWN_CALL
 from .definitions import COPY_KINDS, METRICS, MetricClass, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
-from .summary import union
 from .work import TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
 
 #: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
@@ -27,8 +27,6 @@ _DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(DIRECTIONS.get(kind, "othe
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
 _ALLOCATE, _RELEASE = 1, 2
-#: The function of an allocation whose call was not recorded.
-UNKNOWN_CALL = "(unknown call)"
 
 _NO_MEMORY: dict[str, Value] = {
     name: {} if found.counts else 0 for name, found in METRICS.items()
@@ -239,6 +237,17 @@ def _times(found: Index, work: Selection) -> dict[str, Value]:
     if copying := int((copies["end"] - copies["start"]).sum()):
         values["copy_bandwidth"] = round(int(copies["bytes"].sum()) * 1_000_000_000 / copying)
     return values
+
+
+def union(intervals: np.ndarray) -> int:
+    """The length of the union of intervals: array (2, n) of starts and ends."""
+    if not intervals.shape[1]:
+        return 0
+    start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
+    reached = np.maximum.accumulate(end)
+    # Each interval adds what reaches beyond all before it.
+    before = np.concatenate([start[:1], reached[:-1]])
+    return int((reached - np.minimum(np.maximum(before, start), reached)).sum())
 
 
 def _intervals(rows: np.ndarray) -> np.ndarray:

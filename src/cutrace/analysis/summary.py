@@ -13,11 +13,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from .._native import GpuTimes
 from ..runbin.layout import TABLES
 from ..trace import EarlyStart, Process, Quality, Trace
 from ..trace.quality import GPU_WORK
-from ..trace.rows import by_value
-from .gpu import communicating
+from ..trace.rows import time_order
+from .gpu import ANY_WORK, COMPUTE, Kinds
 
 # Blocks of kernels looked at together: some 16 MiB of rows.
 _WINDOW_BLOCKS = 16
@@ -61,11 +62,6 @@ class Summary:
         return self.end - self.start
 
 
-def counts(trace: Trace) -> dict[str, int]:
-    """Rows by table, tables without rows left out."""
-    return {name: rows for name in TABLES if (rows := trace.count(name))}
-
-
 def summarize(trace: Trace) -> Summary:
     """The figures of a trace."""
     by_process: tuple[Counter[str], ...] = tuple(Counter() for _ in trace.processes)
@@ -77,7 +73,7 @@ def summarize(trace: Trace) -> Summary:
         end=trace.end,
         processes=trace.processes,
         gpus=_gpus(trace),
-        counts=counts(trace),
+        counts={name: rows for name in TABLES if (rows := trace.count(name))},
         process_counts=tuple(dict(c) for c in by_process),
         early_starts=trace.early_starts,
         quality=trace.quality,
@@ -86,47 +82,30 @@ def summarize(trace: Trace) -> Summary:
 
 def _gpus(trace: Trace) -> tuple[Gpu, ...]:
     gpus, number = _devices(trace)
-    computing = ~communicating(trace)
-    for window in _windows(trace):
-        # The intervals of each GPU, all and those of computation.
-        busy: dict[int, list[np.ndarray]] = {}
-        compute: dict[int, list[np.ndarray]] = {}
-        for table in GPU_WORK:
-            for rows in trace.blocks(table, *window):
-                for index, mine in _by_gpu(rows, number, gpus):
-                    here = mine[(mine["start"] >= window[0]) & (mine["start"] < window[1])]
-                    if table in ("kernels", "graph_launches"):
-                        gpus[index].kernels += len(here) if table == "kernels" else 0
-                        gpus[index].kernel_ns += int((here["end"] - here["start"]).sum())
-                        computes = computing.take(mine["launch"]) if table == "kernels" else slice(None)
-                        compute.setdefault(index, []).append(_cut(mine[computes], window))
-                    busy.setdefault(index, []).append(_cut(mine, window))
-        for index, intervals in busy.items():
-            gpus[index].busy_ns += union(np.concatenate(intervals, axis=1))
-        for index, intervals in compute.items():
-            gpus[index].compute_ns += union(np.concatenate(intervals, axis=1))
+    kinds, times = Kinds(trace), GpuTimes()
+    for start, end in _windows(trace):
+        parts = []
+        for table, name in enumerate(GPU_WORK):
+            for rows in trace.blocks(name, start, end):
+                numbers, here = _numbers(rows, number, gpus), (rows["start"] >= start) & (rows["start"] < end)
+                rows = rows[here]
+                tables = np.full(len(rows), table, np.uint8)
+                kind = kinds.of(tables, rows["launch"] if name == "kernels" else np.zeros(len(rows), np.uint32))
+                columns = (rows[field].astype(np.int64) for field in ("start", "end"))
+                parts.append((numbers[here], *columns, tables, kind))
+        work = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if work and (order := time_order(work[1])) is not None:
+            work = [column[order] for column in work]
+        if work:
+            times.add(*work)
     span = trace.end - trace.start
-    for gpu in gpus:
+    kernels, graphs = GPU_WORK.index("kernels"), GPU_WORK.index("graph_launches")
+    for index, counts, spent, _, _, union in times.uses():
+        gpu = gpus[index]
+        gpu.kernels, gpu.kernel_ns = counts[kernels], spent[kernels] + spent[graphs]
+        gpu.busy_ns, gpu.compute_ns = union[ANY_WORK], union[COMPUTE]
         gpu.utilization = gpu.busy_ns / span if span else 0.0
     return tuple(gpus)
-
-
-def _cut(rows: np.ndarray, window: tuple[int, int]) -> np.ndarray:
-    """The intervals of rows within a window: array (2, n) of starts and ends."""
-    cut = np.stack([np.maximum(rows["start"], window[0]), np.minimum(rows["end"], window[1])])
-    inside: np.ndarray = cut[:, cut[0] < cut[1]]
-    return inside
-
-
-def union(intervals: np.ndarray) -> int:
-    """The length of the union of intervals: array (2, n) of starts and ends."""
-    if not intervals.shape[1]:
-        return 0
-    start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
-    reached = np.maximum.accumulate(end)
-    # Each interval adds what reaches beyond all before it.
-    before = np.concatenate([start[:1], reached[:-1]])
-    return int((reached - np.minimum(np.maximum(before, start), reached)).sum())
 
 
 def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
@@ -149,16 +128,16 @@ def uuid_text(raw: bytes) -> str:
     return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _by_gpu(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> Iterator[tuple[int, np.ndarray]]:
-    """The rows of a block by the GPU they ran on; GPUs that the capture does not describe are added."""
+def _numbers(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> np.ndarray:
+    """Which GPU each row ran on; GPUs that the capture does not describe are added."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
-    values = np.unique(key).tolist()
-    for value, at in zip(values, by_value(key, values), strict=True):
+    values, which = np.unique(key, return_inverse=True)
+    for value in values.tolist():
         process, device = value >> 16, value & 0xFFFF
         if (process, device) not in number:
             number[process, device] = len(gpus)
             gpus.append(Gpu(f"GPU {device} of process {process}", ""))
-        yield number[process, device], rows[at] if len(values) > 1 else rows
+    return np.array([number[v >> 16, v & 0xFFFF] for v in values.tolist()], np.uint32)[which.reshape(-1)]
 
 
 def _windows(trace: Trace) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .._native import Calls
 from ..runbin.blocks import BlockInfo, Damage
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 #: Tables of GPU work that an API call launched.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
-# Launches remembered while their GPU work is looked for; a power of two.
-_REMEMBERED = 1 << 20
+# Launches remembered while their GPU work is looked for: 2^20.
+_REMEMBERED_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,15 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     for table in GPU_WORK:
         checked = count = largest = 0
         for process, infos in _by_process(trace, table).items():
-            launches = _Launches(trace, calls.get(process, []))
+            launches = Calls(_REMEMBERED_BITS)
+            unread = sorted(calls.get(process, []), key=lambda info: -info.first_time)
             for info in sorted(infos, key=lambda info: info.last_time):
-                launches.read_until(info.last_time)
-                lead = launches.lead(trace.block(info)[0])
+                while unread and unread[-1].first_time <= info.last_time:
+                    rows = trace.block(unread.pop())[0]
+                    launches.add(rows["correlation"], rows["start"], rows["thread"])
+                rows = trace.block(info)[0]
+                known, called, *_ = launches.find(rows["correlation"])
+                lead = called[known] - rows["start"][known].astype(np.int64)
                 early = lead[lead > 0]
                 checked, count = checked + len(lead), count + len(early)
                 largest = max(largest, int(early.max(initial=0)))
@@ -122,29 +128,3 @@ def _by_process(trace: Trace, table: str) -> dict[int, list[BlockInfo]]:
     for info in trace.block_infos(table):
         infos.setdefault(info.process, []).append(info)
     return infos
-
-
-class _Launches:
-    """The start of recent API calls of a process by correlation id."""
-
-    def __init__(self, trace: Trace, infos: list[BlockInfo]) -> None:
-        self._trace = trace
-        self._unread = sorted(infos, key=lambda info: -info.first_time)
-        size = min(_REMEMBERED, 1 << sum(info.rows for info in infos).bit_length())
-        self._mask = np.uint32(size - 1)
-        self._correlation, self._start = np.zeros(size, np.uint32), np.zeros(size, np.uint64)
-
-    def read_until(self, time: int) -> None:
-        while self._unread and self._unread[-1].first_time <= time:
-            rows = self._trace.block(self._unread.pop())[0]
-            slot = rows["correlation"] & self._mask
-            # Runtime calls come around the driver calls they make under the same id: the later, outer one stays.
-            self._correlation[slot] = rows["correlation"]
-            self._start[slot] = rows["start"]
-
-    def lead(self, rows: np.ndarray) -> np.ndarray:
-        """How far (ns, signed) each row whose launch is remembered starts before it."""
-        slot = rows["correlation"] & self._mask
-        known = (self._correlation[slot] == rows["correlation"]) & (rows["correlation"] != 0)
-        lead: np.ndarray = self._start[slot[known]].astype(np.int64) - rows["start"][known].astype(np.int64)
-        return lead

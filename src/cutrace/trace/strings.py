@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +40,9 @@ class StringTable:
     def __iter__(self) -> Iterator[str]:
         return (text.decode("utf-8", "replace") for text in self._texts)
 
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        """The texts of many ids, as an object array of the same shape."""
+    def take(self, ids: np.ndarray, change: Callable[[str], Any] = str) -> np.ndarray:
+        """The texts of many ids, each as ``change`` makes it, as an object array of the same shape."""
         unique, inverse = np.unique(ids, return_inverse=True)
         texts = np.empty(len(unique), object)
-        texts[:] = [self[i] for i in unique.tolist()]
+        texts[:] = [change(self[i]) for i in unique.tolist()]
         return texts[inverse].reshape(np.shape(ids))

@@ -2,7 +2,6 @@
 // long their queues were, GpuTimes in how much of the time a GPU ran work of some kinds. Both take in rows in the order
 // of their begin and remember little of them. docs/stats.md has the rules.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
@@ -15,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/arrays.h"
 #include "common/column.h"
-#include "stats/spreads.h"
 
 namespace nb = nanobind;
 
@@ -62,28 +61,31 @@ class StreamTimes {
   StreamTimes(const StreamTimes&) = delete;
   StreamTimes& operator=(const StreamTimes&) = delete;
 
-  void add(Times starts, Times ends, Column<std::uint8_t> tables, Column<std::uint32_t> streams,
-           Column<std::uint32_t> correlations, Column<std::uint8_t> known, Times called, Times returned) {
+  // The stream of each launch, and the length of its queue then.
+  nb::tuple add(Times starts, Times ends, Column<std::uint8_t> tables, Column<std::uint32_t> streams,
+                Column<std::uint32_t> correlations, Column<std::uint8_t> known, Times called, Times returned) {
     need_rows(starts.size, ends, tables, streams, correlations, known, called, returned);
-    nb::gil_scoped_release release;
     std::vector<std::uint32_t> queues;
     std::vector<std::int64_t> lengths;
-    for (std::size_t row = 0; row < starts.size; ++row) {
-      const std::uint32_t number = streams[row];
-      if (number >= streams_.size()) streams_.resize(std::size_t{number} + 1);
-      Stream& s = streams_[number];
-      const Work work{starts[row], ends[row], called[row], returned[row], known[row] != 0};
-      ++s.counts[table_of(tables[row])];
-      run(s, work);
-      // A graph is one launch, however many of its nodes the stream runs.
-      const bool first = correlations[row] != s.correlation;
-      s.correlation = correlations[row];
-      if (first && work.known) {
-        queues.push_back(number);
-        lengths.push_back(queue(s, work));
+    {
+      nb::gil_scoped_release release;
+      for (std::size_t row = 0; row < starts.size; ++row) {
+        const std::uint32_t number = streams[row];
+        if (number >= streams_.size()) streams_.resize(std::size_t{number} + 1);
+        Stream& s = streams_[number];
+        const Work work{starts[row], ends[row], called[row], returned[row], known[row] != 0};
+        ++s.counts[table_of(tables[row])];
+        run(s, work);
+        // A graph is one launch, however many of its nodes the stream runs.
+        const bool first = correlations[row] != s.correlation;
+        s.correlation = correlations[row];
+        if (first && work.known) {
+          queues.push_back(number);
+          lengths.push_back(queue(s, work));
+        }
       }
     }
-    lengths_.add(queues, lengths, lengths.size());
+    return nb::make_tuple(to_array(std::move(queues)), to_array(std::move(lengths)));
   }
 
   nb::list uses() const {
@@ -96,8 +98,6 @@ class StreamTimes {
     }
     return out;
   }
-
-  Spreads& lengths() { return lengths_; }
 
  private:
   enum Reason { kHost, kKernel, kDependency, kOther, kReasons };
@@ -166,7 +166,6 @@ class StreamTimes {
   std::int64_t consecutive_, release_;
   std::size_t full_, longest_;
   std::vector<Stream> streams_;
-  Spreads lengths_;
   // Ends of work that is running, and the latest end of work that is not.
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> ends_;
   std::int64_t latest_ = kNever;
@@ -174,38 +173,21 @@ class StreamTimes {
 
 class GpuTimes {
  public:
-  // Kinds are bits: of kernels by launch configuration, of other work by its table. `sets` are the sets of kinds whose
-  // times are wanted.
-  GpuTimes(Column<std::uint8_t> of_launch, std::vector<std::uint8_t> of_table, const std::vector<std::uint8_t>& sets)
-      : of_table_(std::move(of_table)), sets_(sets.size()) {
-    if (of_table_.size() != kTables) throw std::invalid_argument("each table has a kind");
-    for (std::size_t launch = 0; launch < of_launch.size; ++launch) of_launch_.push_back(of_launch[launch]);
-    for (std::size_t kind = 0; kind < sets_of_.size(); ++kind)
-      for (std::size_t set = 0; set < sets.size(); ++set)
-        if (sets[set] & kind) sets_of_[kind].push_back(set);
-  }
-  GpuTimes(const GpuTimes&) = delete;
-  GpuTimes& operator=(const GpuTimes&) = delete;
-
-  void add(Column<std::uint16_t> devices, Times starts, Times ends, Column<std::uint8_t> tables,
-           Column<std::uint32_t> launches) {
-    need_rows(starts.size, devices, ends, tables, launches);
+  void add(Column<std::uint32_t> devices, Times starts, Times ends, Column<std::uint8_t> tables,
+           Column<std::uint8_t> kinds) {
+    need_rows(starts.size, devices, ends, tables, kinds);
     nb::gil_scoped_release release;
     Device* gpu = nullptr;
     for (std::size_t row = 0; row < starts.size; ++row) {
-      if (gpu == nullptr || devices[row] != devices[row - 1]) gpu = &of(devices[row]);
+      if (gpu == nullptr || devices[row] != devices[row - 1]) gpu = &devices_[devices[row]];
       const auto begin = starts[row], stop = ends[row];
-      const std::uint8_t number = table_of(tables[row]);
-      std::uint8_t kind = of_table_[number];
-      if (number == 0) {
-        if (launches[row] >= of_launch_.size()) throw std::out_of_range("no kind for a launch");
-        kind = of_launch_[launches[row]];
-        gpu->kernel_ns += static_cast<std::uint64_t>(stop - begin);
-      }
-      ++gpu->counts[number];
+      const std::uint8_t table = table_of(tables[row]), kind = kinds[row];
+      ++gpu->counts[table];
+      gpu->spent[table] += static_cast<std::uint64_t>(stop - begin);
       if (gpu->first == kNever) gpu->first = begin;
       gpu->last = std::max(gpu->last, stop);
-      for (const std::size_t set : sets_of_[kind]) gpu->times[set].add(begin, stop);
+      for (std::size_t set = 1; set < kSets; ++set)
+        if (set & kind) gpu->times[set].add(begin, stop);
     }
   }
 
@@ -214,29 +196,20 @@ class GpuTimes {
     for (const auto& [number, gpu] : devices_) {
       nb::list times;
       for (const Union& time : gpu.times) times.append(time.length);
-      out.append(nb::make_tuple(number, listed(gpu.counts), gpu.kernel_ns, gpu.first, gpu.last, times));
+      out.append(nb::make_tuple(number, listed(gpu.counts), listed(gpu.spent), gpu.first, gpu.last, times));
     }
     return out;
   }
 
  private:
+  static constexpr std::size_t kSets = 16;  // of the four kinds, which are bits
   struct Device {
-    Counts counts{};
-    std::uint64_t kernel_ns = 0;
+    Counts counts{}, spent{};
     std::int64_t first = kNever, last = 0;
-    std::vector<Union> times;  // by set
+    std::array<Union, kSets> times;
   };
 
-  Device& of(std::uint16_t number) {
-    Device& gpu = devices_[number];
-    gpu.times.resize(sets_);
-    return gpu;
-  }
-
-  std::vector<std::uint8_t> of_launch_, of_table_;
-  std::size_t sets_;
-  std::array<std::vector<std::size_t>, 256> sets_of_;  // by kind those that hold it
-  std::map<std::uint16_t, Device> devices_;
+  std::map<std::uint32_t, Device> devices_;
 };
 
 }  // namespace
@@ -250,21 +223,17 @@ void bind_work(nb::module_& m) {
       .def("add", &StreamTimes::add, nb::arg("starts"), nb::arg("ends"), nb::arg("tables"), nb::arg("streams"),
            nb::arg("correlations"), nb::arg("known"), nb::arg("called"), nb::arg("returned"),
            "Take in work in the order of its begin, of streams by number; ``known`` says whether its call is, which lasted\n"
-           "from ``called`` to ``returned``.")
+           "from ``called`` to ``returned``. The stream of each launch, and the length of the queue that it made.")
       .def("uses", &StreamTimes::uses,
            "By stream: (counts by table, first begin, last end, busy time, idle times by reason (host, kernel, dependency,\n"
            "other), gaps, waiting times added (>> 64, & (2**64 - 1)), time from the first launch to the last begin, time in\n"
-           "which the queue was full). The first begin is -1 for a stream without work.")
-      .def_prop_ro("lengths", &StreamTimes::lengths, nb::rv_policy::reference_internal,
-                   "The lengths of the queues that launches made, by stream.");
-  nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds.")
-      .def(nb::init<Column<std::uint8_t>, std::vector<std::uint8_t>, const std::vector<std::uint8_t>&>(), nb::arg("of_launch"),
-           nb::arg("of_table"), nb::arg("sets"),
-           "Kinds are bits: of kernels by launch configuration (uint8), of other work by table. ``sets`` are sets of kinds.")
+           "which the queue was full). The first begin is -1 for a stream without work.");
+  nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds, which are the bits 1, 2, 4 and 8.")
+      .def(nb::init<>())
       .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
-           nb::arg("launches"), "Take in work in the order of its begin.")
+           nb::arg("kinds"), "Take in work in the order of its begin.")
       .def("uses", &GpuTimes::uses,
-           "Rising by device: (device, counts by table, times of kernels added, first begin, last end, time by set).");
+           "Rising by device: (device, counts by table, times added by table, first begin, last end, time by set of kinds).");
 }
 
 }  // namespace cutrace
