@@ -8,7 +8,6 @@ import pytest
 
 from cutrace.collect import checks, cuda
 from cutrace.collect.checks import Check, Trial, can_record, run_checks
-from cutrace.collect.cuda import Cupti
 
 CUPTI = Path("/venv/nvidia/cu13/lib/libcupti.so.13")
 
@@ -28,7 +27,7 @@ def machine(monkeypatch):
         marks=1,
         notes=(),
     ) -> dict[str, Check]:
-        known = [Cupti(cupti, 13)] if libraries is None and cupti else libraries or []
+        known = {cupti: 13} if libraries is None and cupti else libraries or {}
         trial = Trial(tuple(devices), gpu_error, "", memsets, marks, {"notes": list(notes), "cupti_version": 28})
         monkeypatch.setattr(cuda, "driver_version", lambda: driver)
         monkeypatch.setattr(cuda, "find_cupti", lambda: cupti)
@@ -59,7 +58,7 @@ def test_a_machine_that_can_record_passes_every_check(machine):
         ({"cupti": None}, "libcupti", "not found", "pip install nvidia-cuda-cupti"),
         ({"cupti": None, "driver": 12080}, "libcupti", "not found", "nvidia-cuda-cupti-cu12"),
         (
-            {"cupti": None, "driver": 12080, "libraries": [Cupti(CUPTI, 13)]},
+            {"cupti": None, "driver": 12080, "libraries": {CUPTI: 13}},
             "versions",
             "older than /venv",
             "nvidia-cuda-cupti-cu12",
@@ -92,7 +91,7 @@ def test_another_tool_in_the_environment_is_a_warning(machine, monkeypatch):
 
 
 def test_further_copies_of_libcupti_are_listed(machine):
-    found = machine(libraries=[Cupti(CUPTI, 13), Cupti(Path("/usr/local/cuda/lib64/libcupti.so.12"), 12)])
+    found = machine(libraries={CUPTI: 13, Path("/usr/local/cuda/lib64/libcupti.so.12"): 12})
     assert "/usr/local/cuda/lib64/libcupti.so.12" in found["libcupti"].finding
 
 
@@ -123,4 +122,4 @@ def test_versions_are_written_as_people_know_them():
 
 def test_a_trial_that_wrote_nothing_holds_nothing(tmp_path):
     (tmp_path / "1-2.bin").touch()
-    assert checks._contents(tmp_path) == {}
+    assert checks._contents(tmp_path) == (0, 0, {})

@@ -32,15 +32,15 @@ def proc(tmp_path: Path) -> Path:
     ],
 )
 def test_a_tool_is_known_by_its_variables(proc: Path, variables: dict[str, str], name: str, sign: str) -> None:
-    (found,) = surroundings.tools(variables, proc)
-    assert (found.tool.name, found.signs) == (name, (sign,))
+    ((tool, signs),) = surroundings.tools(variables, proc)
+    assert (tool.name, signs) == (name, [sign])
 
 
 def test_a_tool_is_known_by_its_libraries_in_the_process(proc: Path) -> None:
     with (proc / "self" / "maps").open("a") as maps:
         maps.write("7f01 r-xp 0 08:01 2 /opt/cs/libsanitizer-collection.so\n")
-    (found,) = surroundings.tools({}, proc)
-    assert found.signs == ("libsanitizer-collection.so",)
+    ((_, signs),) = surroundings.tools({}, proc)
+    assert signs == ["libsanitizer-collection.so"]
 
 
 def test_a_debugger_is_known_by_its_process(proc: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_debugger_is_known_by_its_process(proc: Path) -> None:
     (proc / "77").mkdir()
     for comm, names in (("cuda-gdb", ["cuda-gdb"]), ("strace", [])):
         (proc / "77" / "comm").write_text(comm + "\n")
-        assert [found.tool.name for found in surroundings.tools({}, proc)] == names
+        assert [tool.name for tool, _ in surroundings.tools({}, proc)] == names
 
 
 def test_no_tool_is_found_where_there_is_none(proc: Path) -> None:

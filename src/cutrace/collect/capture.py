@@ -9,7 +9,7 @@ import itertools
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ContextDecorator, aclosing, contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class Capture(ContextDecorator):
+class Capture:
     """A recording of this process: a context manager, and a decorator that records each call.
 
     ``path`` is the capture, which exists from the end of the recording on.
@@ -253,10 +253,10 @@ def _finish(to: Destination, options: Options) -> bool:
             collector().stop()
     except CutraceError as error:
         failure = error
-    joined = to.finish(redacted=options.redact)
+    processes, _ = to.finish(redacted=options.redact)
     if failure is not None:
         raise failure
-    return joined.processes > 0
+    return processes > 0
 
 
 def _require_cupti(options: Options, directory: Path) -> None:

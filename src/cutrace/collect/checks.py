@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -90,19 +91,18 @@ def run_trial() -> Trial:
         except ValueError:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             return Trial(gpu_error=f"the trial ended with status {done.returncode}: {last}")
-        found = _contents(Path(folder))
-    return Trial(tuple(said["devices"]), said["error"], said["nvtx"], **found)
+        return Trial(tuple(said["devices"]), said["error"], said["nvtx"], *_contents(Path(folder)))
 
 
-def _contents(folder: Path) -> dict[str, Any]:
+def _contents(folder: Path) -> tuple[int, int, dict[str, Any]]:
+    """How many memory fills and marks the capture in a folder holds, and the description of its process."""
     from ..trace import load
 
     part = next((part for part in folder.glob("*.bin") if part.stat().st_size), None)
     if part is None:
-        return {}
+        return 0, 0, {}
     with load(part) as trace:
-        info = trace.processes[0].info
-        return {"memsets": trace.count("memsets"), "marks": trace.count("nvtx_marks"), "info": info}
+        return trace.count("memsets"), trace.count("nvtx_marks"), trace.processes[0].info
 
 
 def _collector() -> Check:
@@ -122,19 +122,13 @@ def _driver() -> Check:
             "there is no NVIDIA driver (libcuda.so.1)",
             "install the driver; in a container, start it with access to the GPU (docker run --gpus all)",
         )
-    release = _release()
-    finding = f"{f'{release}, ' if release else ''}CUDA {cuda.version_text(version)}"
+    release = ""  # the driver's own version, such as 580.65.06
+    with suppress(OSError):
+        release = Path("/sys/module/nvidia/version").read_text().strip() + ", "
+    finding = f"{release}CUDA {cuda.version_text(version)}"
     if version < _OLDEST_DRIVER:
         return Check("driver", "problem", finding, "update the driver: CUDA 12.0 (525) or newer is needed")
     return Check("driver", "ok", finding)
-
-
-def _release() -> str:
-    """The driver's own version, e.g. 580.65.06."""
-    try:
-        return Path("/sys/module/nvidia/version").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _gpu(trial: Trial) -> Iterator[Check]:
@@ -145,9 +139,8 @@ def _gpu(trial: Trial) -> Iterator[Check]:
         advice = "look at nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
         yield Check("GPU", "problem", "the driver shows no GPU", advice)
     elif cuda.driver_version() is not None:
-        yield Check(
-            "GPU", "problem", f"no GPU can be used ({trial.gpu_error})", "look at nvidia-smi and at the kernel log"
-        )
+        advice = "look at nvidia-smi and at the kernel log"
+        yield Check("GPU", "problem", f"no GPU can be used ({trial.gpu_error})", advice)
 
 
 def _cupti() -> Iterator[Check]:
@@ -158,23 +151,15 @@ def _cupti() -> Iterator[Check]:
     if path is None and not libraries:
         yield Check("libcupti", "problem", "not found", f"pip install {wheel}")
         return
-    others = [str(c.path) for c in libraries if path is None or c.path.resolve() != path.resolve()]
-    if others and path is not None:
-        yield Check(
-            "libcupti",
-            "ok",
-            f"{path}; others, taken only where a program loads them itself: {', '.join(others)}",
-        )
-    elif path is not None:
-        yield Check("libcupti", "ok", str(path))
-    if version is None:
-        return
-    if path is None:
-        newest = cuda.version_text(version)
-        found = ", ".join(others)
-        yield Check("versions", "problem", f"the driver (CUDA {newest}) is older than {found}", f"pip install {wheel}")
-        return
-    yield _versions(path, version)
+    others = ", ".join(str(other) for other in libraries if path is None or other.resolve() != path.resolve())
+    if path is not None:
+        more = f"; others, taken only where a program loads them itself: {others}" if others else ""
+        yield Check("libcupti", "ok", f"{path}{more}")
+        if version is not None:
+            yield _versions(path, version)
+    elif version is not None:
+        finding = f"the driver (CUDA {cuda.version_text(version)}) is older than {others}"
+        yield Check("versions", "problem", finding, f"pip install {wheel}")
 
 
 def _versions(path: Path, driver_version: int) -> Check:
@@ -184,12 +169,8 @@ def _versions(path: Path, driver_version: int) -> Check:
         return Check("versions", "problem", f"libcupti cannot be loaded: {error}", "install it again")
     number = ctypes.c_uint32()
     library.cuptiGetVersion(ctypes.byref(number))
-    return Check(
-        "versions",
-        "ok",
-        f"CUPTI {cuda.cupti_version_text(number.value)} works with the driver's CUDA "
-        f"{cuda.version_text(driver_version)}",
-    )
+    ours, theirs = cuda.cupti_version_text(number.value), cuda.version_text(driver_version)
+    return Check("versions", "ok", f"CUPTI {ours} works with the driver's CUDA {theirs}")
 
 
 def _injection() -> Check:
@@ -198,8 +179,8 @@ def _injection() -> Check:
     if not others and not found:
         return Check("other tools", "ok", "no other tool has set the injection variables")
     findings = [f"{name} is set to {library}" for name, library in others.items()]
-    findings += [f"this runs under {one.tool.name} ({', '.join(one.signs)})" for one in found]
-    advice = [one.tool.advice for one in found]
+    findings += [f"this runs under {tool.name} ({', '.join(signs)})" for tool, signs in found]
+    advice = [tool.advice for tool, _ in found]
     if others:
         advice.append("`cutrace record` takes its place; unset it to use cutrace from inside a program")
     return Check("other tools", "warning", "; ".join(findings), "; ".join(advice))
@@ -240,9 +221,8 @@ def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
 def _permissions(trial: Trial) -> Check:
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
-        return Check(
-            "permissions", "problem", f"no access to {control}", "join the group that owns it, or ask for access"
-        )
+        advice = "join the group that owns it, or ask for access"
+        return Check("permissions", "problem", f"no access to {control}", advice)
     restricted = surroundings.counters_restricted()
     if "PRIVILEGE" in trial.notes.upper():
         if surroundings.may_administrate():
@@ -270,9 +250,7 @@ def _capture(trial: Trial) -> Check:
     if trial.gpu_error:
         return Check("capture", "problem", "no GPU work could be recorded", "solve the problems above")
     if trial.memsets:
-        version = cuda.cupti_version_text(trial.info.get("cupti_version"))
-        return Check(
-            "capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({trial.info.get('cupti_path')})"
-        )
+        version, path = cuda.cupti_version_text(trial.info.get("cupti_version")), trial.info.get("cupti_path")
+        return Check("capture", "ok", f"work on the GPU was recorded with CUPTI {version} ({path})")
     reason = trial.notes or "its memory fill is not in the capture"
     return Check("capture", "problem", f"work on the GPU was not recorded: {reason}", "see docs/troubleshooting.md")

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,14 +71,13 @@ def record_command(
     except BaseException:
         to.discard()
         raise
-    joined = to.finish(redacted=options.redact)
-    return Recording(status, to.output if joined.processes else None, to.capture, joined.processes, joined.running)
+    processes, running = to.finish(redacted=options.redact)
+    return Recording(status, to.output if processes else None, to.capture, processes, running)
 
 
 def find_command(name: str) -> str:
     """The path of a command, found as a shell would find it."""
-    path = shutil.which(name)
-    if path is not None:
+    if path := shutil.which(name):
         return path
     file = Path(name)
     if name and file.is_dir():
@@ -95,13 +95,10 @@ def _ask_for_dumps(directory: Path) -> None:
     """Send SIGUSR2 to the processes that write into a folder, but for those that it would end."""
     for who in recorded(list(directory.glob("*.bin"))):
         pid = who.partition("-")[0]
-        try:
+        with suppress(OSError, ValueError):  # it has ended
             caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path("/proc", pid, "status").read_text(), re.MULTILINE)
             if caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1:
                 os.kill(int(pid), signal.SIGUSR2)
-        except (OSError, ValueError):
-            # It has ended.
-            continue
 
 
 def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], dumping: Path | None) -> int:

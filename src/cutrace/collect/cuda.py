@@ -7,20 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 _CUDA_NOT_INITIALIZED = 3
 #: CUPTI libraries by preference; the number is the CUDA major version they belong to.
 _MAJORS = (13, 12)
-
-
-@dataclass(frozen=True)
-class Cupti:
-    """A libcupti on this machine and its CUDA major version (0 where its name does not say)."""
-
-    path: Path
-    major: int
 
 
 def loaded(soname: str) -> ctypes.CDLL | None:
@@ -67,15 +58,14 @@ def cupti_in_process() -> Path | None:
     return None
 
 
-def cupti_libraries() -> list[Cupti]:
-    """All libcupti copies where wheels, toolkits and conda put them, in the order in which they would be taken."""
-    found: dict[Path, Cupti] = {}
+def cupti_libraries() -> dict[Path, int]:
+    """All libcupti copies where wheels, toolkits and conda put them, with their CUDA major version, in the order in
+    which they would be taken."""
+    found: dict[Path, tuple[Path, int]] = {}
     for path in _installed():
-        match = re.fullmatch(r"libcupti\.so\.(\d+)", path.name)
-        real = path.resolve()
-        if match and real not in found:
-            found[real] = Cupti(path, int(match[1]))
-    return list(found.values())
+        if match := re.fullmatch(r"libcupti\.so\.(\d+)", path.name):
+            found.setdefault(path.resolve(), (path, int(match[1])))
+    return dict(found.values())
 
 
 def find_cupti() -> Path | None:
@@ -83,12 +73,10 @@ def find_cupti() -> Path | None:
     libraries = cupti_libraries()
     version = driver_version()
     newest = version // 1000 if version else max(_MAJORS)
-    usable = [c for c in libraries if c.major <= newest]
+    usable = [path for path, major in libraries.items() if major <= newest]
     if usable:
-        return max(usable, key=lambda c: c.major).path
-    if libraries or version is None:
-        return None
-    return _by_pathfinder()
+        return max(usable, key=libraries.__getitem__)
+    return None if libraries or version is None else _by_pathfinder()
 
 
 def version_text(version: int | None) -> str:

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,10 +52,11 @@ class Destination:
             raise unwritable(output, error) from None
         return cls(output, capture, dump, directory)
 
-    def finish(self, *, redacted: bool) -> Joined:
+    def finish(self, *, redacted: bool) -> tuple[int, tuple[int, ...]]:
         """Join the files of the processes, convert the capture if the output has another format, and remove the folder.
 
-        Raises :class:`CutraceError` when that fails, and says where the capture or the files are then.
+        Returns how many processes wrote a file, and the pids of those that were still recording; what they had written
+        is in the capture. Raises :class:`CutraceError` when that fails: it says where the capture or the files are.
         """
         parts, running = finished_parts(self.directory)
         place = self.directory
@@ -74,20 +76,11 @@ class Destination:
                     self.discard()
                 raise CutraceError(f"{error} What was recorded is in {place}.") from None
         self.discard()
-        return Joined(len(recorded(parts)), running)
+        return len(recorded(parts)), running
 
     def discard(self) -> None:
         """Remove the folder and what is in it."""
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """How many processes wrote a file, and the pids of those that were still recording; what they had written is in the
-    capture."""
-
-    processes: int
-    running: tuple[int, ...]
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
@@ -124,12 +117,9 @@ def writer(part: Path) -> int | None:
     """The process that still has its file (``<pid>-<instance>.bin``) open."""
     pid = part.name.partition("-")[0]
     target = part.resolve()
-    try:
+    with suppress(OSError, ValueError):  # it has ended, or is another user's
         if any(link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()):
             return int(pid)
-    except (OSError, ValueError):
-        # It has ended, or is another user's.
-        pass
     return None
 
 

@@ -41,25 +41,13 @@ def collector_path() -> Path:
 class Stats(ctypes.Structure):
     """What the collector has done so far; counts add up from the start of the capture."""
 
-    _fields_ = (
-        *(
-            (name, ctypes.c_uint64)
-            for name in (
-                "size",
-                "rows_written",
-                "bytes_written",
-                "buffers_requested",
-                "buffers_completed",
-                "records_dropped",
-                "records_discarded",
-                "nvtx_events",
-                "memory_bytes",
-                "blocks_written",
-            )
-        ),
-        ("state", ctypes.c_uint32),
-        ("cupti_active", ctypes.c_uint32),
-    )
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "size", "rows_written", "bytes_written", "buffers_requested", "buffers_completed", "records_dropped",
+            "records_discarded", "nvtx_events", "memory_bytes", "blocks_written",
+        )
+    ] + [("state", ctypes.c_uint32), ("cupti_active", ctypes.c_uint32)]  # fmt: skip
 
 
 class Collector:
@@ -148,9 +136,8 @@ class Collector:
         return text.decode(errors="replace") if text else ""
 
     def _made(self, status: int) -> bool:
-        if status < 0:
-            self._check(status)
-        return bool(status == 0)
+        self._check(min(status, 0))
+        return status == 0
 
     def _check(self, status: int) -> None:
         if status != 0:

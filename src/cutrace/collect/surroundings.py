@@ -60,16 +60,8 @@ TOOLS = (
 )
 
 
-@dataclass(frozen=True)
-class Found:
-    """A tool, and what gave it away."""
-
-    tool: Tool
-    signs: tuple[str, ...]
-
-
-def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[Found]:
-    """The tools that have set up this process, or the one that traces it, by what they leave there.
+def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[tuple[Tool, list[str]]]:
+    """The tools that have set up this process, or the one that traces it, each with what gave it away.
 
     :param proc: where ``self/maps`` and ``self/status`` are read.
     """
@@ -83,7 +75,7 @@ def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[Fo
         signs += [name for name in sorted(libraries) if any(part in name for part in tool.libraries)]
         signs += [f"traced by {tracer}"] if tracer in tool.tracers else []
         if signs:
-            found.append(Found(tool, tuple(signs)))
+            found.append((tool, signs))
     return found
 
 
