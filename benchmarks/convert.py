@@ -15,7 +15,8 @@ are read from and written to the page cache, in the folder that TMPDIR names. On
 counted. A virtual machine may have to ask its host for memory that was not in use, which can take as long as the
 conversion and shows in ``system_seconds``: ``seconds_all`` has every round.
 
-The traces do not carry the capture (``--no-capture``), but for ``with_capture``, which is the default of ``convert``.
+The traces do not carry the capture (``--no-capture``), but for ``with_capture``, which is the default of ``convert``;
+its ``reopen_seconds`` is how long ``cutrace.load()`` takes to open that trace again, in a fresh process.
 ``records_only`` is the same with ``--no-derived``: without what is no record but follows from them.
 
 ``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
@@ -171,6 +172,16 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
     return total
 
 
+def reopen(trace: Path) -> float:
+    """Seconds in which a fresh process opens a trace as the capture inside, and counts its kernels."""
+    program = (
+        "import sys, time; begin = time.perf_counter(); import cutrace; trace = cutrace.load(sys.argv[1]); "
+        "assert trace.count('kernels'); print(time.perf_counter() - begin)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(trace)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
 def convert(
     source: Path,
     destination: Path,
@@ -206,6 +217,8 @@ def convert(
     seconds = time.perf_counter() - begin
     result: dict[str, Any] = json.loads(done.stdout)
     result |= {"process_seconds": seconds, "bytes": destination.stat().st_size}
+    if capture:
+        result["reopen_seconds"] = reopen(destination)
     destination.unlink()
     return result
 
@@ -350,6 +363,7 @@ def main() -> None:
                 "system_seconds": round(median("system_seconds", carrying), 3),
                 "peak_rss_mib": round(max(p["peak_rss_mib"] for p in carrying), 1),
                 "bytes_per_event": round(carrying[0]["bytes"] / events, 2),
+                "reopen_seconds": round(median("reopen_seconds", carrying), 3),
             },
             "records_only": {
                 "events_per_second": round(events / median("seconds", records)),

@@ -8,7 +8,9 @@ runs in a fresh process that is pinned to one core, on the unpacked file in the 
 bytes of JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules;
 ``peak_mib`` is what the process had at most beyond what it had before the import, and ``table_mib`` the size of the
 capture. ``packed`` is the same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for
-Perfetto, plain, as .gz and with ``--compress zstd``. Prints one JSON line; ``--out`` adds it to the results in a file.
+Perfetto, plain, as .gz and with ``--compress zstd``. ``opening``, with ``--trace-processor``, compares how long
+Perfetto's own engine takes to open the JSON and the trace, in turns, with the number of arguments that each gives it.
+Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +88,33 @@ def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
     return out
 
 
+def opening(path: Path, shell: str, rounds: int, folder: Path) -> dict[str, Any]:
+    """User and wall seconds (medians) in which trace_processor opens the JSON and the trace."""
+    files = {"json": path, "pftrace": folder / "opened.pftrace", "pftrace_with_capture": folder / "carrying.pftrace"}
+    cutrace.convert(path, files["pftrace"], capture=False)
+    cutrace.convert(path, files["pftrace_with_capture"], capture=True)
+    query = folder / "query.sql"
+    query.write_text("select count(*) as n from args;\n")
+    told: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
+    arguments: dict[str, int] = {}
+    for _ in range(rounds):
+        for name, file in files.items():
+            before, began = os.times().children_user, time.perf_counter()
+            done = subprocess.run([shell, "-q", query, file], check=True, capture_output=True, text=True)
+            told[name].append((os.times().children_user - before, time.perf_counter() - began))
+            arguments[name] = int(done.stdout.split()[-1])
+    out: dict[str, Any] = {}
+    for name, times in told.items():
+        user, wall = (round(statistics.median(each), 3) for each in zip(*times, strict=True))
+        out[name] = {"user_seconds": user, "seconds": wall, "arguments": arguments[name]}
+    return out | {"json_to_pftrace": round(out["json"]["user_seconds"] / out["pftrace"]["user_seconds"], 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="trace events as JSON, gzipped or not")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--trace-processor", metavar="SHELL", help="a trace_processor_shell, to compare opening with")
     parser.add_argument("--out", type=Path, help="add the result to this file")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -105,6 +131,8 @@ def main() -> None:
         if packed:
             result["packed"] = measured(chosen.file, size, chosen.rounds)
         result |= sizes(plain, size, folder)
+        if chosen.trace_processor:
+            result["opening"] = opening(plain, chosen.trace_processor, chosen.rounds, folder)
     print(json.dumps(result))
     if chosen.out:
         known = json.loads(chosen.out.read_text()) if chosen.out.exists() else []
