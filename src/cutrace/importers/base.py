@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import zlib
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, cast
+from typing import Any, BinaryIO, Literal, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -50,12 +52,16 @@ class Source:
             if not path.is_file():
                 return cls(path, b"")
             with path.open("rb") as file:
-                head = file.read(HEAD)
+                begin, head = file.read(4), b""
+            packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
+            source = cls(path, b"", cast(Any, packed))
+            # Of a damaged file, what stands in front of the damage.
+            with suppress(*DAMAGED), source.open() as file:
+                while len(head) < HEAD and (piece := cast(io.BufferedReader, file).read1(HEAD - len(head))):
+                    head += piece
+            return replace(source, head=head)
         except OSError as error:
             raise BadCapture(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
-        packed = next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), "")
-        source = cls(path, head, cast(Any, packed))
-        return cls(path, source._unpacked(), source.packed) if packed else source
 
     def open(self) -> BinaryIO:
         """The whole file, unpacked as it is read. Reading raises one of :data:`DAMAGED` where it is damaged."""
@@ -68,17 +74,6 @@ class Source:
             reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
             return cast(BinaryIO, io.BufferedReader(cast(Any, reader), 1 << 20))
         return file
-
-    def _unpacked(self) -> bytes:
-        """The first 64 KiB, or what there is of them in front of a damage."""
-        head = b""
-        try:
-            with self.open() as file:
-                while len(head) < HEAD and (piece := cast(io.BufferedReader, file).read1(HEAD - len(head))):
-                    head += piece
-        except DAMAGED:
-            pass
-        return head
 
 
 def _damaged() -> tuple[type[Exception], ...]:
@@ -110,24 +105,22 @@ class Importer(Protocol):
 _OF_THE_FILE = frozenset(("format", "tables", "import"))
 
 
-@dataclass
-class _Tally:
-    count: int = 0
-    duration_ns: int = 0
-
-    def add(self, count: int, duration_ns: int) -> None:
-        self.count += int(count)
-        self.duration_ns += int(duration_ns)
-
-
-@dataclass
-class _Account:
+class _Account(TypedDict):
     """The events of one kind in the source: those that were seen, and what became of them."""
 
-    seen: _Tally = field(default_factory=_Tally)
-    kept: _Tally = field(default_factory=_Tally)
-    left: dict[str, _Tally] = field(default_factory=dict)
-    lost: dict[str, _Tally] = field(default_factory=dict)
+    seen: dict[str, int]
+    kept: dict[str, int]
+    left: dict[str, dict[str, int]]
+    lost: dict[str, dict[str, int]]
+
+
+def _tally(count: int = 0, duration_ns: int = 0) -> dict[str, int]:
+    return {"count": int(count), "duration_ns": int(duration_ns)}
+
+
+def _add(tally: dict[str, int], count: int, duration_ns: int) -> None:
+    tally["count"] += int(count)
+    tally["duration_ns"] += int(duration_ns)
 
 
 class Import:
@@ -178,27 +171,27 @@ class Import:
 
     def seen(self, what: str, count: int, duration_ns: int = 0) -> None:
         """The source has ``count`` events of the kind ``what``; their durations add up to ``duration_ns``."""
-        self._account(what).seen.add(count, duration_ns)
+        _add(self._account(what)["seen"], count, duration_ns)
 
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
         """So many of them became rows."""
-        self._account(what).kept.add(count, duration_ns)
+        _add(self._account(what)["kept"], count, duration_ns)
 
     def left(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
         """So many of them were understood and have no place in a capture."""
         if count:
-            self._account(what).left.setdefault(why, _Tally()).add(count, duration_ns)
+            _add(self._account(what)["left"].setdefault(why, _tally()), count, duration_ns)
 
     def lost(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
         """So many of them could not be used. They are among the losses of the trace."""
         if count:
-            self._account(what).lost.setdefault(why, _Tally()).add(count, duration_ns)
+            _add(self._account(what)["lost"].setdefault(why, _tally()), count, duration_ns)
 
     def damaged(self, what: str, how: str) -> None:
         """A part of the source that could not be read to its end, for the reason ``how``. At least one thing was
         lost."""
         self.note(f"{what} is damaged ({how}): what could be read of it is here. Copy or export the file again.")
-        if DAMAGED_FILE not in self._account(what).lost:
+        if DAMAGED_FILE not in self._account(what)["lost"]:
             self.seen(what, 1)
             self.lost(what, 1, why=DAMAGED_FILE)
 
@@ -210,11 +203,13 @@ class Import:
     def close(self) -> Path:
         """Finish the capture and return its file."""
         first = self.process(next(iter(self._writers), None))
-        first.process({"import": self._told(), "notes": self._notes})
-        rows = np.zeros(sum(len(account.lost) for account in self._accounts.values()), TABLES["losses"].dtype)
-        reasons = ((what, why, t) for what, a in self._accounts.items() for why, t in a.lost.items())
-        for row, (what, why, tally) in zip(rows, reasons, strict=True):
-            row["count"], row["reason"] = tally.count, _UNREADABLE
+        # As cutrace.trace.imported reads it.
+        about = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
+        first.process({"import": about, "notes": self._notes})
+        reasons = [(what, why, t["count"]) for what, a in self._accounts.items() for why, t in a["lost"].items()]
+        rows = np.zeros(len(reasons), TABLES["losses"].dtype)
+        for row, (what, why, count) in zip(rows, reasons, strict=True):
+            row["count"], row["reason"] = count, _UNREADABLE
             row["detail"] = first.string(f"{what}: {why}" if why else what)
         if len(rows):
             first.rows("losses", rows)
@@ -236,23 +231,29 @@ class Import:
             writer.discard()
 
     def _account(self, what: str) -> _Account:
-        return self._accounts.setdefault(what, _Account())
+        return self._accounts.setdefault(what, {"seen": _tally(), "kept": _tally(), "left": {}, "lost": {}})
 
-    def _told(self) -> dict[str, Any]:
-        """The account as :mod:`cutrace.trace.imported` reads it."""
-        return {
-            "format": self._importer.name,
-            "source": self._source.path.name,
-            "events": {
-                what: {
-                    "seen": asdict(account.seen),
-                    "kept": asdict(account.kept),
-                    "left": {why: asdict(tally) for why, tally in account.left.items()},
-                    "lost": {why: asdict(tally) for why, tally in account.lost.items()},
-                }
-                for what, account in self._accounts.items()
-            },
-        }
+
+def value_of(text: bytes | str | None) -> Any:
+    """JSON text as a value, None for what is none."""
+    try:
+        return json.loads(text or b"")
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def object_of(text: bytes | str | None) -> dict[str, Any]:
+    """JSON text as an object, an empty one for any other text."""
+    value = value_of(text)
+    return value if isinstance(value, dict) else {}
+
+
+def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
+    """Rows of a table with these fields, each an array or one value for all rows; the other fields are 0."""
+    rows = np.zeros(count, TABLES[table].dtype)
+    for name, values in fields.items():
+        rows[name] = values
+    return rows
 
 
 def read(importer: Importer, source: Source, folder: Path, damage: str = "") -> Path:

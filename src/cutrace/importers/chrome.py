@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..errors import BadCapture
-from .base import DAMAGED, HEAD, Import, Source
+from .base import DAMAGED, HEAD, Import, Source, value_of
 from .events import EventReader, Events, Rule
 from .generic import RULES, Generic
-from .timeline import Timeline, value_of
+from .timeline import Timeline
 
 #: What an event that could not be read is called, by the scanner's reason.
 _PROBLEMS = {

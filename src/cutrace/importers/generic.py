@@ -14,9 +14,10 @@ import numpy as np
 
 from .._native import Keys
 from ..trace_events import WRAP
+from .base import object_of, rows_of, value_of
 from .events import Events, Rule
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline, made, object_of, value_of
+from .timeline import Fate, Timeline
 
 #: Groups of events that :class:`Generic` takes, for the end of a list of rules.
 RULES = (
@@ -131,7 +132,7 @@ class Generic:
         valued[at] = True
         fate[np.flatnonzero(fate == Fate.KEPT)[~valued]] = Fate.NO_VALUES
         process, _ = self._timeline.threads(kept.threads[at])
-        rows = made(
+        rows = rows_of(
             "counters", len(at), time=time[at], value=values, series=series, name=self._counter_names(kept)[at],
             category=kept.categories[at], device=0xFFFF,
         )  # fmt: skip

@@ -23,12 +23,12 @@ from ..trace_events import (
     OWN,
     SYNCHRONIZATIONS,
 )
-from .base import Import, Source
+from .base import Import, Source, object_of, rows_of, value_of
 from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline, made, object_of, value_of
+from .timeline import Fate, Timeline
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
@@ -230,7 +230,7 @@ class Kineto:
             "end": end,
         }
         known = {name: column for name, column in values.items() if name in TABLES[table].offsets}
-        rows = made(table, len(events), **known)
+        rows = rows_of(table, len(events), **known)
         self._write_externals(events, home)
         there = (values["context"] > 0) & (values["device"] != _MOST)
         device, context = values["device"][there], values["context"][there]
@@ -259,7 +259,7 @@ class Kineto:
         numbers, first = self._timeline.distinct("launches", home, own, *fields.values())
         rows["launch"] = numbers + 1
         new = {name: column[first] for name, column in fields.items()}
-        launches = made("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
+        launches = rows_of("launches", len(first), id=numbers[first] + 1, carveout=255, **new)
         self._set_own(launches, "launches", own[first])
         self._timeline.put("launches", home[first], launches)
         given = events.present("priority")
@@ -380,9 +380,11 @@ class Kineto:
         kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
         process, thread = self._places_of_overheads(events)
         known, correlation = kinds >= 0, _u32(events.integers("correlation"))
-        rows = made("overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation)
+        rows = rows_of(
+            "overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation
+        )
         self._timeline.put("overheads", process[known], rows[known])
-        slices = made(
+        slices = rows_of(
             "host_slices", len(events), start=start, end=end, name=events.names, category=events.categories,
             arguments=events.arguments, thread=thread,
         )  # fmt: skip
@@ -450,7 +452,7 @@ class Kineto:
         # A payload that is not a signed integer has its bits beside it.
         bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
         self._timeline.leave_arguments(events)
-        return process, made(
+        return process, rows_of(
             table, len(events), name=events.names, thread=thread, domain=events.ids("domain"),
             category=_u32(events.integers("category")), color=_u32(events.integers("color")), payload=bits,
             payload_type=events.integers("payload type"),

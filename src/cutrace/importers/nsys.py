@@ -6,11 +6,9 @@ that nobody here knows is left out by name. :mod:`.nsys_events` says what become
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from ..errors import BadCapture
 from ..nsys import THREAD_BITS, THREADS
 from ..runbin import Writer
 from . import nsys_events, nsys_nvtx, nsys_target
-from .base import Import, Source
+from .base import Import, Source, object_of
 from .reading import Mapping, Reading, Target
 from .row_builder import Strings, Texts
 from .tables import Batch, Kind, rows
@@ -128,7 +126,7 @@ class NsysReading(Reading):
     def _begun(self, key: int) -> Writer:
         pid, path, description = self.processes.get(key, (key >> THREAD_BITS & THREADS, "", ""))
         if self.is_own:
-            return self.out.restored(key, _object(description), pid)
+            return self.out.restored(key, object_of(description), pid)
         info = nsys_target.info(self) | ({"executable": path} if path else {})
         return self.out.process(key, pid=pid, name=PurePath(path).name, time_offset_ns=self.offset, **info)
 
@@ -137,7 +135,7 @@ class NsysReading(Reading):
         """The same texts as names of functions: without the version that nsys has behind them."""
         if self.is_own:
             return self.texts
-        return Texts(self.texts.ids, [nsys_events.without_version(text) for text in self.texts.texts])
+        return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
         """The numbers of the threads that serialized ids stand for."""
@@ -231,15 +229,6 @@ class NsysReading(Reading):
             count = self.tables.count(name)
             self.out.seen(what, count or 0)
             self.out.left(what, count or 0, why=why)
-
-
-def _object(text: str) -> dict[str, Any]:
-    """JSON text as an object; an empty object for any other text."""
-    try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _beside(path: Path, out: Import) -> None:

@@ -7,7 +7,6 @@ of its family says under which heading.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,11 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import nsys
+from .._native import Keys
 from ..nsys import NOTHING, Column, SqlTable, declare
 from ..runbin import TABLES
+from .base import value_of
 from .nsys_target import device_ordinals
 from .reading import Fill, Mapping, Target
-from .row_builder import Rows, arguments, distinct
+from .row_builder import Rows, arguments
 from .tables import Kind, rows
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _metrics(table: str, category: str) -> Fill:
         made.rows["category"] = writer.string(category)
         names = _metric_names(reading, table)
         keys = np.stack([batch["typeId"], batch["metricId"]], axis=1)
-        first, inverse = distinct(np.ascontiguousarray(keys).view("i8,i8").reshape(-1))
+        inverse, first = Keys(2).ids([batch["typeId"], batch["metricId"]])
         found = [names.get((t, m)) or names.get((None, m)) or f"metric {m}" for t, m in keys[first].tolist()]
         made.rows["name"] = np.array([writer.string(name) for name in found])[inverse]
         units = [re.search(r"\[([^\]]*)\]$", name) for name in found]
@@ -244,17 +245,10 @@ def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
     made.rows["name"] = [writer.string(name or "event") for name in names]
     made.rows["category"] = writer.string("generic event")
     texts = batch["data"].tolist()
-    objects = [_is_object(text) for text in texts]
+    objects = [isinstance(value_of(text), dict) for text in texts]
     made.rows["arguments"] = [writer.string(text if good else "") for text, good in zip(texts, objects, strict=True)]
     wrong = [bool(text) and not good for text, good in zip(texts, objects, strict=True)]
     made.reject(np.array(wrong, bool), "data is no JSON object")
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict) if text else False
-    except (ValueError, RecursionError):
-        return False
 
 
 _OVERHEADS = Mapping(

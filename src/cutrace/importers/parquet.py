@@ -6,7 +6,6 @@ clock. A capture has them by process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from ..errors import BadCapture
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED, TYPES, Field
-from .base import Import, Source
+from .base import Import, Source, object_of
 from .tables_arrow import need_pyarrow
 
 _PROCESSES = "processes.parquet"
@@ -164,7 +163,7 @@ class _Folder:
         for index, (description, pid, offset) in enumerate(zip(*columns.values(), offsets, strict=True)):
             number = pid if type(pid) is int and 0 <= pid < 1 << 32 else 0
             shift = offset if type(offset) is int and abs(offset) < 1 << 62 else 0
-            found.append(_Process(self._out.restored(index, _object(description), number), shift))
+            found.append(_Process(self._out.restored(index, object_of(description), number), shift))
         if not found:
             raise BadCapture(f"{path} has no process: convert the capture again.")
         return found
@@ -268,14 +267,6 @@ def _damaged() -> tuple[type[Exception], ...]:
     from pyarrow import ArrowException
 
     return ArrowException, OSError, ValueError, LookupError, OverflowError
-
-
-def _object(text: object) -> dict[str, Any]:
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _sentence(error: Exception) -> str:

@@ -76,7 +76,7 @@ class Reading:
     def texts(self) -> Texts:
         """The texts that all tables refer to by number."""
         name, number = self.string_table
-        found: dict[int, str] = {}
+        found = Texts()
         columns: dict[str, Kind] = {number: "integer", "value": "text"}
         for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
             good = batch.known(number) & batch.known("value")
@@ -84,7 +84,7 @@ class Reading:
             self.out.seen(name, batch.rows)
             self.out.kept(name, int(np.count_nonzero(good)))
             self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
-        return Texts.of(found)
+        return found
 
     def write(self, what: str, target: Target, made: Rows) -> None:
         """Write rows, and account for them."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .._native import Keys
 from ..runbin import TABLES, Writer
 from ..runbin.layout import REFERRED
 from .base import Import
@@ -165,65 +166,35 @@ class Interned:
 
     def __init__(self, writer: Writer, table: str) -> None:
         self._writer, self._table = writer, table
-        self._known: dict[bytes, int] = {}
-        self._most = int(np.iinfo(TABLES[table].dtype["id"]).max)
+        row = TABLES[table].dtype
+        self._most = int(np.iinfo(row["id"]).max)
+        self._words = (row.itemsize + 7) // 8
+        self._keys = Keys(self._words)
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
         """The id of each row, whose own ``id`` is 0; new ones are written. 0 for a row of zeros, which says nothing,
         and where there are more than ids."""
-        first, inverse = distinct(rows)
-        ids, new = np.zeros(len(first), np.int64), []
-        for i in np.argsort(first).tolist():
-            key = rows[first[i]].tobytes()
-            known = self._known.get(key, 0)
-            if not known and len(self._known) < self._most and any(key):
-                known = self._known[key] = len(self._known) + 1
-                new.append((first[i], known))
-            ids[i] = known
-        if new:
-            added = rows[[at for at, _ in new]]
-            added["id"] = [number for _, number in new]
+        words = np.zeros((len(rows), self._words), np.int64)
+        words.view(np.uint8)[:, : rows.dtype.itemsize] = (
+            np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
+        )
+        told = words.any(axis=1)
+        numbers, first = self._keys.ids([np.ascontiguousarray(column) for column in words[told].T])
+        first = first[numbers[first] < self._most]
+        if len(first):
+            added = rows[told][first]
+            added["id"] = numbers[first] + 1
             self._writer.rows(self._table, added)
-        found: np.ndarray = ids[inverse]
-        return found
+        ids = np.zeros(len(rows), np.int64)
+        ids[told] = np.where(numbers < self._most, numbers + 1, 0)
+        return ids
 
 
-def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of the different rows is first, and which of them each row is."""
-    size = rows.dtype.itemsize
-    words = np.zeros((len(rows), (size + 7) // 8), np.uint64)
-    words.view(np.uint8)[:, :size] = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
-    # Sorting hashes is many times faster than sorting rows.
-    hashes = np.zeros(len(rows), np.uint64)
-    for column in words.T:
-        hashes = (hashes ^ column) * np.uint64(0x9E3779B97F4A7C15)
-        hashes ^= hashes >> np.uint64(29)
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    if (words[first][inverse] != words).any():
-        _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
-    return first, inverse.reshape(-1)
+class Texts(dict[int, str]):
+    """Texts by the ids that a file refers to them with, "" for another id."""
 
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts by the ids that a file refers to them with, ascending."""
-
-    ids: np.ndarray
-    texts: list[str]
-
-    @classmethod
-    def of(cls, pairs: Mapping[int, str]) -> Texts:
-        order = sorted(pairs)
-        return cls(np.array(order, np.int64), [pairs[i] for i in order])
-
-    def __getitem__(self, number: int) -> str:
-        """The text with an id, "" for none."""
-        at = int(np.searchsorted(self.ids, number))
-        return self.texts[at] if at < len(self.ids) and self.ids[at] == number else ""
-
-    def places(self, ids: np.ndarray) -> np.ndarray:
-        """Where the texts with these ids are, -1 for an id that there is not."""
-        return find(self.ids, ids)
+    def __missing__(self, number: int) -> str:
+        return ""
 
 
 def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -240,20 +211,22 @@ class Strings:
 
     def __init__(self, writer: Writer, texts: Texts) -> None:
         self._writer, self._texts = writer, texts
-        self._ids = np.full(len(texts.texts) + 1, -1, np.int64)
-        self._ids[-1] = 0
+        self._ids: dict[int, int] = {}
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-        places = self._texts.places(ids)
-        for at in np.unique(places[self._ids[places] < 0]).tolist():
-            self._ids[at] = self._writer.string(self._texts.texts[at])
-        found: np.ndarray = self._ids[places]
+        which, inverse = np.unique(ids, return_inverse=True)
+        for number in which.tolist():
+            if number not in self._ids:
+                self._ids[number] = self._writer.string(self._texts[number])
+        found: np.ndarray = np.array([self._ids[number] for number in which.tolist()], np.int64)[inverse]
         return found
 
 
 def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
     """String ids of texts, an array of str."""
-    return np.fromiter(map(writer.string, texts.tolist()), np.int64, len(texts))
+    values = texts.tolist()
+    ids = {text: writer.string(text) for text in dict.fromkeys(values)}
+    return np.fromiter(map(ids.__getitem__, values), np.int64, len(values))
 
 
 def arguments(writer: Writer, values: Mapping[str, Sequence[object]], rows: int) -> np.ndarray:

@@ -6,11 +6,16 @@ importer so deals with arrays alone, and a file that is not what it should be sh
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: What a column is read as: int64, float64, or objects (str, bytes).
 Kind = Literal["integer", "real", "text", "bytes"]
@@ -59,6 +64,8 @@ class Column:
     @classmethod
     def joined(cls, parts: Sequence[Column]) -> Column:
         """The columns of consecutive rows as one."""
+        if len(parts) == 1:
+            return parts[0]
         values, null, wrong = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "null", "wrong")
         )
@@ -94,34 +101,54 @@ class Batch:
         return Batch(int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen), columns)
 
 
-class Tables(Protocol):
+class Tables(ABC):
     """A file, or folder, of tables. Used as a context manager; reading raises no error for damage, but says in
     ``damage`` which tables could not be read to their end."""
 
-    damage: dict[str, str]
+    #: What reading a damaged file raises.
+    errors: ClassVar[tuple[type[Exception], ...]]
 
-    @property
-    def names(self) -> Mapping[str, tuple[str, ...]]:
-        """The columns of each table, in the order of the file."""
-        ...
+    def __init__(self) -> None:
+        self.damage: dict[str, str] = {}
+        #: The columns of each table, in the order of the file.
+        self.names: dict[str, tuple[str, ...]] = {}
 
+    @abstractmethod
     def count(self, table: str) -> int | None:
         """How many rows a table has, None when it is not known."""
-        ...
 
+    @abstractmethod
     def least(self, table: str, column: str, floor: int) -> int | None:
         """The smallest number of a column that is ``floor`` or more, None without any."""
-        ...
 
+    @abstractmethod
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         """How many rows have something else than NULL, 0 or an empty text, for each of the columns."""
-        ...
 
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
         """The rows of a table in the order of the file. A column that it lacks has no values."""
-        ...
+        present = {name: kind for name, kind in columns.items() if name in self.names.get(table, ())}
+        for rows, found in self._batches(table, present):
+            absent = {name: Column.absent(rows, kind) for name, kind in columns.items() if name not in found}
+            yield Batch(rows, found | absent)
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+        """Numbers of rows, and columns that the table has."""
+
+    @contextmanager
+    def reading(self, table: str) -> Iterator[None]:
+        """Keep an error that damage raises in :attr:`damage`."""
+        try:
+            yield
+        except self.errors as error:
+            self.damage.setdefault(table, str(error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
 
 
 def rows(tables: Tables, table: str, columns: Mapping[str, Kind]) -> Iterator[dict[str, object]]:

@@ -6,7 +6,6 @@ Needs pyarrow, which ``pip install cutrace[parquet]`` brings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import BadCapture, CutraceError
-from .tables import BATCH, Batch, Column, Kind
+from .tables import BATCH, Column, Kind, Tables
 
 #: Endings of the files that may be tables.
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
@@ -27,13 +26,15 @@ STREAM = b"\xff\xff\xff\xff"
 FILE = b"ARROW1"
 
 
-class ArrowTables:
+class ArrowTables(Tables):
     """The tables of a folder or file (see :class:`.tables.Tables`). Raises :class:`CutraceError` without pyarrow."""
+
+    # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
+    errors = (Exception,)
 
     def __init__(self, path: Path) -> None:
         need_pyarrow(path)
-        self.damage: dict[str, str] = {}
-        self.names: dict[str, tuple[str, ...]] = {}
+        super().__init__()
         if path.is_dir():
             self._files = {f.stem: _File(f) for f in sorted(path.iterdir()) if f.suffix in SUFFIXES}
         else:
@@ -41,13 +42,13 @@ class ArrowTables:
             if damage:
                 self.damage["the end of the file"] = damage
         for name, file in self._files.items():
-            with self._reading(name):
+            with self.reading(name):
                 self.names[name] = tuple(map(str, file.schema().names))
         if not self.names:
             raise BadCapture(f"{path} has no table that can be read. Export it again.")
 
     def count(self, table: str) -> int | None:
-        with self._reading(table):
+        with self.reading(table):
             return self._files[table].count()
         return None
 
@@ -75,35 +76,18 @@ class ArrowTables:
                 counts[name] += int(compute.sum(some).as_py() or 0)
         return counts
 
-    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
-        present = [name for name in columns if name in self.names.get(table, ())]
-        for batch in self._read(table, present):
-            found = {name: _column(batch.column(name), columns[name]) for name in present}
-            absent = {n: Column.absent(batch.num_rows, kind) for n, kind in columns.items() if n not in found}
-            yield Batch(batch.num_rows, found | absent)
-
-    def close(self) -> None:
-        self._files.clear()
-
-    def __enter__(self) -> ArrowTables:
-        return self
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+        for batch in self._read(table, list(columns)):
+            yield batch.num_rows, {name: _column(batch.column(name), kind) for name, kind in columns.items()}
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._files.clear()
 
     def _read(self, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        with self._reading(table):
+        with self.reading(table):
             for batch in self._files[table].batches(columns):
                 for at in range(0, batch.num_rows, BATCH):
                     yield batch.slice(at, BATCH)
-
-    @contextmanager
-    def _reading(self, table: str) -> Iterator[None]:
-        # pyarrow raises errors of many types for a damaged file, OSError and ValueError among them.
-        try:
-            yield
-        except Exception as error:
-            self.damage.setdefault(table, str(error))
 
 
 @dataclass(frozen=True)

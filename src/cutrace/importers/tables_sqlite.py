@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import BadCapture
-from .tables import BATCH, Batch, Column, Kind
+from .tables import BATCH, Column, Kind, Tables
 
 #: What an SQLite database begins with.
 MAGIC = b"SQLite format 3\x00"
@@ -21,56 +19,53 @@ MAGIC = b"SQLite format 3\x00"
 _FETCHED = 1 << 11
 
 
-class SqliteTables:
+class SqliteTables(Tables):
     """The tables of a database file (see :class:`.tables.Tables`).
 
     The file is opened as one that nobody changes: nothing is locked or written, nor does anybody's lock matter.
     Raises :class:`BadCapture` when it is no database.
     """
 
+    errors = (sqlite3.Error, OverflowError)
+
     def __init__(self, path: Path) -> None:
-        self.damage: dict[str, str] = {}
+        super().__init__()
         try:
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
             # The file cannot be written all the same: this lets files be read of which the end is missing.
             self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
-            self._schema = self._listed()
+            #: The names of the tables, readable or not.
+            self.listed = self._listed()
         except sqlite3.Error as error:
             raise BadCapture(f"{path} cannot be read as a database: {error}. Export it again.") from None
 
-    def _listed(self) -> list[tuple[object]]:
+        for name in self.listed:
+            with self.reading(name):
+                columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                self.names[name] = tuple(str(column[1]) for column in columns)
+
+    def _listed(self) -> list[str]:
         """The names of the tables, those in front of a damage. Raises :class:`sqlite3.Error` when there are none."""
-        found: list[tuple[object]] = []
+        found: list[str] = []
         cursor = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         try:
             while row := cursor.fetchone():
-                found.append(row)
+                found.append(str(row[0]))
         except sqlite3.Error as error:
             if not found:
                 raise
             self.damage["the list of tables"] = str(error)
-        return found
-
-    @cached_property
-    def names(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for (name,) in self._schema:
-            if str(name).startswith("sqlite_"):
-                continue
-            with self._reading(str(name)):
-                columns = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
-                found[str(name)] = tuple(str(column[1]) for column in columns)
-        return found
+        return [name for name in found if not name.startswith("sqlite_")]
 
     def count(self, table: str) -> int | None:
-        with self._reading(table):
+        with self.reading(table):
             return int(self._connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])
         return None
 
     def least(self, table: str, column: str, floor: int) -> int | None:
         name = _quoted(column)
-        with self._reading(table):
+        with self.reading(table):
             found = self._connection.execute(
                 f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'", (floor,)
             ).fetchone()[0]
@@ -81,65 +76,53 @@ class SqliteTables:
         if not columns:
             return {}
         sums = ", ".join(f"count(nullif(nullif({c}, 0), ''))" for c in map(_quoted, columns))
-        with self._reading(table):
+        with self.reading(table):
             counts = self._connection.execute(f"SELECT {sums} FROM {_quoted(table)}").fetchone()
             return dict(zip(columns, map(int, counts), strict=True))
         return {}
 
-    def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
-        present = [name for name in columns if name in self.names.get(table, ())]
-        # A table without any of them still has rows.
-        query = f"SELECT {', '.join(map(_quoted, present)) or 'NULL'} FROM {_quoted(table)}"
-        for parts in self._parts(table, query, [columns[name] for name in present]):
-            size = sum(rows for rows, _ in parts)
-            found = {name: _joined([part[i] for _, part in parts]) for i, name in enumerate(present)}
-            yield Batch(size, found | {n: Column.absent(size, k) for n, k in columns.items() if n not in found})
+    def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
+        # A table without any of them still has rows, and a query for no column has one all the same.
+        query = f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
+        size = 0
+        parts: dict[str, list[Column]] = {name: [] for name in columns}
+        for rows in self._rows(table, query):
+            size += len(rows)
+            for values, (name, kind) in zip(zip(*rows), columns.items()):  # noqa: B905
+                parts[name].append(_column(values, kind))
+            if size >= BATCH:
+                yield size, {name: Column.joined(some) for name, some in parts.items()}
+                size, parts = 0, {name: [] for name in columns}
+        if size:
+            yield size, {name: Column.joined(some) for name, some in parts.items()}
 
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> SqliteTables:
-        return self
+    def _rows(self, table: str, query: str) -> Iterator[list[tuple[object, ...]]]:
+        """What a query finds, some rows at a time."""
+        read = 0
+        with self.reading(table):
+            cursor = self._connection.execute(query)
+            while rows := _fetched(cursor):
+                read += len(rows)
+                yield rows
+        if table in self.damage:
+            # Rows that were to be fetched together with the one that could not be.
+            rows = []
+            with self.reading(table):
+                cursor = self._connection.execute(f"{query} LIMIT -1 OFFSET {read}")
+                while row := cursor.fetchone():
+                    rows.append(row)
+            if rows:
+                yield rows
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _parts(self, table: str, query: str, kinds: Sequence[Kind]) -> Iterator[list[_Part]]:
-        """What a query finds, in batches."""
-        read = 0
-        with self._reading(table):
-            cursor = self._connection.execute(query)
-            parts, error = _fetched(cursor, kinds)
-            while parts:
-                read += sum(rows for rows, _ in parts)
-                yield parts
-                parts, error = ([], error) if error else _fetched(cursor, kinds)
-            if error:
-                raise error
-        if table not in self.damage:
-            return
-        # Rows that were to be fetched together with the one that could not be.
-        rows: list[tuple[object, ...]] = []
-        with self._reading(table):
-            cursor = self._connection.execute(f"{query} LIMIT -1 OFFSET {read}")
-            while row := cursor.fetchone():
-                rows.append(row)
-        if rows:
-            yield [(len(rows), _columns(rows, kinds))]
-
-    @contextmanager
-    def _reading(self, table: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OverflowError) as error:
-            self.damage.setdefault(table, str(error))
+        self._connection.close()
 
 
 def tables_of(path: Path) -> set[str]:
     """The names of the tables of a database; none for what is no database."""
     try:
         with SqliteTables(path) as tables:
-            return {str(name) for (name,) in tables._schema}
+            return set(tables.listed)
     except BadCapture:
         return set()
 
@@ -148,32 +131,15 @@ def _quoted(name: object) -> str:
     return '"' + str(name).replace('"', '""') + '"'
 
 
-#: Some rows: how many, and their columns.
-_Part = tuple[int, list[Column]]
-
-
-def _fetched(cursor: sqlite3.Cursor, kinds: Sequence[Kind]) -> tuple[list[_Part], sqlite3.Error | None]:
-    """The rows of a batch, in some parts, and why they are the last ones if they should not be."""
-    parts: list[_Part] = []
-    size = 0
+def _fetched(cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
     # Millions of tuples come and go here, none of them in a cycle: looking for cycles takes a quarter of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        while size < BATCH and (rows := cursor.fetchmany(_FETCHED)):
-            parts.append((len(rows), _columns(rows, kinds)))
-            size += len(rows)
-    except sqlite3.Error as error:
-        return parts, error
+        return cursor.fetchmany(_FETCHED)
     finally:
         if collecting:
             gc.enable()
-    return parts, None
-
-
-def _columns(rows: Sequence[tuple[object, ...]], kinds: Sequence[Kind]) -> list[Column]:
-    # A query for no column has one all the same.
-    return [_column(values, kind) for values, kind in zip(zip(*rows), kinds)]  # noqa: B905
 
 
 def _column(values: tuple[object, ...], kind: Kind) -> Column:
@@ -186,7 +152,3 @@ def _column(values: tuple[object, ...], kind: Kind) -> Column:
         if array.dtype == np.float64 and kind == "real":
             return Column.of(array)
     return Column.mixed(values, kind)
-
-
-def _joined(parts: Sequence[Column]) -> Column:
-    return parts[0] if len(parts) == 1 else Column.joined(parts)

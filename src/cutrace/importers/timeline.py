@@ -6,7 +6,6 @@ process.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 
 from .._native import Keys
 from ..runbin import TABLES, Writer
-from .base import Import
+from .base import Import, object_of, rows_of
 from .events import EventReader, Events, Flag
 
 #: Ids from here on stand for processes and threads whose id in the file is no number that an operating system gives.
@@ -67,28 +66,6 @@ def sums(values: np.ndarray, groups: np.ndarray, count: int) -> list[int]:
     np.add.at(high, groups, values >> 32)
     np.add.at(low, groups, values & 0xFFFFFFFF)
     return [(h << 32) + rest for h, rest in zip(high.tolist(), low.tolist(), strict=True)]
-
-
-def value_of(text: bytes | str) -> Any:
-    """JSON text as a value, None for what is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def object_of(text: bytes | str) -> dict[str, Any]:
-    """JSON text as an object, an empty one for any other text."""
-    value = value_of(text)
-    return value if isinstance(value, dict) else {}
-
-
-def made(table: str, count: int, **fields: Any) -> np.ndarray:
-    """Rows of a table with these fields, each an array or one value for all rows; the other fields are 0."""
-    rows = np.zeros(count, TABLES[table].dtype)
-    for name, values in fields.items():
-        rows[name] = values
-    return rows
 
 
 @dataclass
@@ -289,7 +266,7 @@ class Timeline:
 
     def add(self, table: str, processes: np.ndarray, **fields: Any) -> None:
         """:meth:`put` for rows with these fields."""
-        self.put(table, processes, made(table, len(processes), **fields))
+        self.put(table, processes, rows_of(table, len(processes), **fields))
 
     def add_once(self, table: str, processes: np.ndarray, **fields: Any) -> None:
         """:meth:`add` for each combination of a process and fields that was not added before."""
@@ -393,7 +370,7 @@ class Timeline:
                 named = {thread: tid for tid, thread in process.made_up.items() if tid is not None}
                 texts_of = (tid if isinstance(tid, bytes) else str(tid).encode() for tid in named.values())
                 names_of = [process.writer.string(text) for text in texts_of]
-                rows = made("threads", len(named), thread=list(named), name=names_of, source=1)
+                rows = rows_of("threads", len(named), thread=list(named), name=names_of, source=1)
                 process.writer.rows("threads", rows)
 
 
