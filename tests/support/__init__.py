@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 
+from cutrace.cli import main
 from cutrace.runbin import TABLES, Writer
 
 #: Put in front of a Python program: `capture(...)` writes what a recorded process would have written.
@@ -29,9 +32,13 @@ def recorded(program: str) -> list[str]:
 
 
 def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None, **options):
-    """Run the command line in a process of its own; returns its status, stdout and stderr as text."""
+    """Run the command line; returns its status, stdout and stderr as text. A verb that only reads and writes files runs
+    in this process, which is ten times as fast, unless ``env``, ``cwd`` or options of a process are given."""
+    words = list(map(str, arguments))
+    if words[:1] and words[0] in _FILES and env is None and cwd is None and not options:
+        return _run_here(words)
     return subprocess.run(
-        [sys.executable, "-m", "cutrace", *map(str, arguments)],
+        [sys.executable, "-m", "cutrace", *words],
         capture_output=True,
         text=True,
         env={**os.environ, **(env or {})},
@@ -39,6 +46,20 @@ def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | N
         timeout=120,
         **options,
     )
+
+
+_FILES = frozenset(("check", "convert", "diff", "golden", "info", "merge", "redact", "report", "slice", "stats"))
+
+
+def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    texts = [stream.buffer.getvalue().decode().replace("\r\n", "\n") for stream in (out, err)]
+    return subprocess.CompletedProcess(words, status, *texts)
 
 
 def rows(table: str, count: int, /, **values) -> np.ndarray:
