@@ -12,7 +12,6 @@ it is compiled into a native program::
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,13 +22,10 @@ import numpy as np
 
 from ..._native import Blobs, Program
 
-#: How the value of a field is coded.
-VARINT, FIXED64, BYTES, MESSAGE = "varint", "fixed64", "bytes", "message"
+#: By how a value is coded, its wire type. Nested messages are coded like bytes.
+_WIRE_TYPES = {"varint": 0, "fixed64": 1, "double": 1, "bytes": 2}
 
-_WIRE_TYPES = {VARINT: 0, FIXED64: 1, BYTES: 2, MESSAGE: 2}
-
-#: By message, its fields: number, name, and the coding or, for a nested message, the name of that. ``double`` is a
-#: fixed64 that holds a floating-point number.
+#: By message, its fields: number, name, and the coding or, for a nested message, the name of that.
 MESSAGES: dict[str, str] = {
     "Trace": "1 packet TracePacket",
     "TracePacket": """
@@ -99,21 +95,6 @@ MESSAGES: dict[str, str] = {
     "InternedComputeArgName": "1 iid varint, 2 name bytes",
 }
 
-#: Fields and messages that the perfetto package does not carry: those of gpu/gpu_interned_data.proto and
-#: gpu/gpu_track_event.proto, which extend the two public messages, and the capture, which viewers skip.
-EXTENSIONS = frozenset(
-    (
-        "InternedData.compute_kernels",
-        "InternedData.compute_arg_names",
-        "TrackEvent.gpu_correlation",
-        "TrackEvent.gpu_api",
-        "GpuCorrelation",
-        "InternedComputeKernel",
-        "InternedComputeArgName",
-        "TracePacket.cutrace_capture",
-    )
-)
-
 _SHORT = [bytes((i,)) for i in range(0x80)]
 
 
@@ -130,45 +111,22 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-@dataclass(frozen=True)
-class FieldType:
-    """One field: its number, how its value is coded, and for a nested message the name of that message."""
+class FieldType(NamedTuple):
+    """One field: its number and tag, and how its value is coded, for a nested message the name of that message."""
 
     number: int
+    tag: bytes
     coding: str
-    message: str = ""
-    is_float: bool = False
-    tag: bytes = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tag", varint(self.number << 3 | _WIRE_TYPES[self.coding]))
 
 
 @cache
-def fields(message: str) -> Mapping[str, FieldType]:
-    """The fields of a message (``TracePacket``, ``GpuRenderStageEvent.Dim3``) by name."""
-    try:
-        described = MESSAGES[message]
-    except KeyError:
-        raise KeyError(f"there is no message {message}") from None
-    out = {}
-    for one in described.split(","):
-        number, name, kind = one.split()
-        if kind in MESSAGES:
-            out[name] = FieldType(int(number), MESSAGE, kind)
-        elif kind == "double":
-            out[name] = FieldType(int(number), FIXED64, is_float=True)
-        else:
-            out[name] = FieldType(int(number), kind)
-    return out
-
-
 def field(message: str, name: str) -> FieldType:
     """One field of a message. Raises KeyError, which names both, when there is none."""
-    try:
-        return fields(message)[name]
-    except KeyError:
-        raise KeyError(f"{message} has no field {name}") from None
+    for described in MESSAGES[message].split(","):
+        number, known, coding = described.split()
+        if known == name:
+            return FieldType(int(number), varint(int(number) << 3 | _WIRE_TYPES.get(coding, 2)), coding)
+    raise KeyError(f"{message} has no field {name}")
 
 
 def encode(message: str, values: Mapping[str, Any]) -> bytes:
@@ -185,15 +143,17 @@ def encode(message: str, values: Mapping[str, Any]) -> bytes:
 
 
 def _coded(kind: FieldType, value: Any) -> bytes:
-    if kind.coding == MESSAGE:
-        body = encode(kind.message, value)
-        return varint(len(body)) + body
-    if kind.coding == BYTES:
+    if kind.coding == "varint":
+        return varint(int(value))
+    if kind.coding == "double":
+        return struct.pack("<d", value)
+    if kind.coding == "fixed64":
+        return struct.pack("<Q", value)
+    if kind.coding in MESSAGES:
+        body = encode(kind.coding, value)
+    else:
         body = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
-        return varint(len(body)) + body
-    if kind.coding == FIXED64:
-        return struct.pack("<d", value) if kind.is_float else struct.pack("<Q", value & (1 << 64) - 1)
-    return varint(int(value))
+    return varint(len(body)) + body
 
 
 Columns = dict[str, "np.ndarray | Blobs"]
@@ -256,7 +216,7 @@ class When:
 RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(10)
 _PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
 _TAG_SIZE = 8  # bytes that an operation can have for its tag
-_OF_CODING = {VARINT: VARINTS, FIXED64: FIXED64S}
+_OF_CODING = {"varint": VARINTS, "fixed64": FIXED64S, "double": FIXED64S}
 
 
 class _Op(NamedTuple):
@@ -278,11 +238,8 @@ class Template:
     also be one of the classes above. ``columns`` are the names that :meth:`bind` needs."""
 
     def __init__(self, message: str, description: Mapping[str, Any]) -> None:
-        self._ops: list[_Op] = []
-        self._barrier = -1  # the operation before this one stays as it is, because a condition counts it
         self.columns: list[str] = []
-        self._compile(message, description)
-        self.program = Program(self._ops)
+        self.program = Program(self._compile(message, description))
 
     def bind(self, columns: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The program with its columns, as native functions take them."""
@@ -293,57 +250,48 @@ class Template:
             self.columns.append(name)
         return self.columns.index(name)
 
-    def _add(self, op: _Op) -> None:
-        last = self._ops[-1] if self._ops and self._barrier != len(self._ops) else None
-        if last and last.kind == RAW:
-            if op.kind == RAW:
-                op = op._replace(raw=self._ops.pop().raw + op.raw)
-            elif op.kind in _PREFIXED and not op.optional and len(last.raw) + len(op.tag) <= _TAG_SIZE:
-                # Constant bytes in front of an operation become part of its tag.
-                op = op._replace(tag=self._ops.pop().raw + op.tag)
-        self._ops.append(op)
+    def _compile(self, message: str, description: Mapping[str, Any]) -> list[_Op]:
+        items = ((name, v if isinstance(v, list | tuple) else (v,)) for name, v in description.items())
+        return self._joined(self._field(message, name, value) for name, values in items for value in values)
 
-    def _compile(self, message: str, description: Mapping[str, Any]) -> None:
-        for name, value in description.items():
-            for item in value if isinstance(value, list | tuple) else (value,):
-                self._field(message, name, item)
+    def _joined(self, parts: Iterable[list[_Op]]) -> list[_Op]:
+        """The operations of parts, with constant bytes in one piece, and in the tag behind them if they fit there."""
+        out: list[_Op] = []
+        raw = b""
+        for part in parts:
+            if part and part[0].kind == RAW:
+                raw += part[0].raw
+                continue
+            if raw and part:
+                first = part[0]
+                if first.kind in _PREFIXED and not first.optional and len(raw) + len(first.tag) <= _TAG_SIZE:
+                    part = [first._replace(tag=raw + first.tag), *part[1:]]
+                else:
+                    out.append(_Op(RAW, raw=raw))
+                raw = b""
+            out += part
+        return [*out, _Op(RAW, raw=raw)] if raw else out
 
-    def _field(self, message: str, name: str, value: Any) -> None:
+    def _field(self, message: str, name: str, value: Any) -> list[_Op]:
+        """The operations of a field. A constant is one operation, which comes first."""
         if isinstance(value, Piece):
-            self._add(_Op(BLOB, column=self._column(value.ids), column2=self._column(value.table)))
-            return
+            return [_Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))]
         if isinstance(value, SegmentPiece):
-            self._add(_Op(GIVEN, column=self._column(value.table)))
-            return
+            return [_Op(GIVEN, column=self._column(value.table))]
         if isinstance(value, When):
-            at = len(self._ops)
-            self._add(_Op(UNLESS, column=self._column(value.column), optional=True, omit=value.unless & (1 << 64) - 1))
-            self._field(message, name, value.value)
-            self._ops[at] = self._ops[at]._replace(skip=len(self._ops) - at - 1)
-            self._barrier = len(self._ops)
-            return
+            at, body = self._column(value.column), self._joined([self._field(message, name, value.value)])
+            return [_Op(UNLESS, column=at, optional=True, omit=value.unless & (1 << 64) - 1, skip=len(body)), *body]
         kind = field(message, name)
         if isinstance(value, Column):
             omit = (value.omit or 0) & (1 << 64) - 1
             code, column = _OF_CODING[kind.coding], self._column(value.name)
-            self._add(_Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit))
-        elif isinstance(value, Delta):
-            self._add(_Op(DELTA, kind.tag, self._column(value.name), event=value.event))
-        elif isinstance(value, Each):
-            self._add(_Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values)))
-        elif isinstance(value, Mapping) and _has_gaps(value.values()):
-            at = len(self._ops)
-            self._add(_Op(OPEN, kind.tag))
-            self._compile(kind.message, value)
-            self._add(_Op(CLOSE))
-        elif value is not None:
-            self._add(_Op(RAW, raw=encode(message, {name: value})))
-
-
-def _has_gaps(values: Iterable[Any]) -> bool:
-    return any(
-        isinstance(v, Column | Delta | Each | Piece | SegmentPiece | When)
-        or (isinstance(v, Mapping) and _has_gaps(v.values()))
-        or (isinstance(v, list | tuple) and _has_gaps(v))
-        for v in values
-    )
+            return [_Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]
+        if isinstance(value, Delta):
+            return [_Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
+        if isinstance(value, Each):
+            return [_Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))]
+        if isinstance(value, Mapping):
+            body = self._compile(kind.coding, value)
+            if any(op.kind != RAW for op in body):
+                return [_Op(OPEN, kind.tag), *body, _Op(CLOSE)]
+        return [] if value is None else [_Op(RAW, raw=encode(message, {name: value}))]
