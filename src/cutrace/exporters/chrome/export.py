@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -12,13 +13,12 @@ import numpy as np
 
 from ...embedding import JSON_KEY, pieces
 from ...errors import CutraceError
-from ...outputs import unwritable
 from ...runbin import TABLES
 from ...trace import Trace
 from ...trace.rows import never_ended
 from ..base import Request
 from .gpu import GpuEvents
-from .host import HostEvents
+from .host import MEMORY, HostEvents
 from .metadata import devices_and_streams, keys_before, keys_behind, processes_and_threads
 from .shared import Shared
 
@@ -28,7 +28,6 @@ _LEVEL = 5
 _GPU = ("kernels", "memcpys", "memsets", "synchronizations", "graph_launches", "gpu_slices")
 _HOST = (
     "api_calls", "nvtx_ranges", "nvtx_marks", "host_slices", "instants", "counters", "flows", "overheads",
-    "allocations", "memory_pools", "unified_memory", "jit",
 )  # fmt: skip
 
 
@@ -36,19 +35,12 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     """Write trace-event JSON to ``path``; one that ends with .gz is compressed.
 
     Memory does not grow with the trace, but for the correlation ids of GPU work and for slices whose begin and end are
-    events apart. Raises :class:`CutraceError` when the file cannot be written.
+    events apart.
     """
     if request.compress:
         raise CutraceError(f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz")
-    try:
-        if path.suffix.lower() == ".gz":
-            with gzip.open(path, "wb", _LEVEL) as packed:
-                _Export(trace, cast(BinaryIO, packed), request).run()
-        else:
-            with path.open("wb") as file:
-                _Export(trace, file, request).run()
-    except OSError as error:
-        raise unwritable(path, error) from None
+    with gzip.open(path, "wb", _LEVEL) if path.suffix.lower() == ".gz" else path.open("wb") as file:
+        _Export(trace, cast(BinaryIO, file), request).run()
 
 
 class _Export:
@@ -56,11 +48,11 @@ class _Export:
 
     def __init__(self, trace: Trace, file: BinaryIO, request: Request) -> None:
         self._trace, self._file, self._request = trace, file, request
-        self._shared = Shared.of(trace)
+        self._shared = Shared(trace)
         gpu, host = GpuEvents(self._shared), HostEvents(self._shared)
         self._lines: dict[str, Callable[[np.ndarray], bytes]] = {
             name: getattr(events, name) for events, names in ((gpu, _GPU), (host, _HOST)) for name in names
-        }
+        } | {table: partial(host.memory, table) for table in MEMORY}
         self._empty = True
         self._total = sum(trace.count(name) for name in self._lines)
         self._done = 0

@@ -16,7 +16,7 @@ from .lines import Column, Line, Pieces, members, own, quoted
 from .shared import WAITS, Shared, find
 
 _HEAD = '{"ph":"X","cat":"%s","name":%s<blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
-_TIES = '<if external>"External id":<int external>,<end>'
+_TIES = '<if external_id>"External id":<int external_id>,<end>'
 _WHERE = '"device":<int device>,"context":<int context>,"stream":<int stream>,"correlation":<int correlation>'
 _GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><end>'
 _ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
@@ -72,7 +72,8 @@ class GpuEvents:
         self._device_of = {(int(c["process"]), int(c["context"])): int(c["device"]) for c in self._trace.contexts}
 
     def kernels(self, rows: np.ndarray) -> bytes:
-        return _KERNEL.write(
+        return self._shared.write(
+            _KERNEL,
             rows,
             **self._columns(rows),
             name=self._kernel_names(self._trace.launches["name"][rows["launch"]]),
@@ -83,7 +84,8 @@ class GpuEvents:
         peer = (rows["kind"] == MEMCPY_KINDS["PtoP"]) | (rows["peer_context"] > 0)
         fields = ("peer_context", "source_device", "destination_device")
         told = [np.where(peer, rows[field].astype(np.int64), -1) for field in fields]
-        return _MEMCPY.write(
+        return self._shared.write(
+            _MEMCPY,
             rows,
             **self._columns(rows),
             name=self._copy_names(rows["kind"], rows["source_memory"], rows["destination_memory"]),
@@ -92,7 +94,7 @@ class GpuEvents:
 
     def memsets(self, rows: np.ndarray) -> bytes:
         name, fill = self._fill_names(rows["memory"]), self._fills(rows["value"], rows["flags"])
-        return _MEMSET.write(rows, **self._columns(rows), name=name, own=fill)
+        return self._shared.write(_MEMSET, rows, **self._columns(rows), name=name, own=fill)
 
     def synchronizations(self, rows: np.ndarray) -> bytes:
         waited, record = self._recorded.of(rows)
@@ -101,7 +103,8 @@ class GpuEvents:
         nowhere = rows["stream"] == 0
         shown = rows.copy()
         shown["stream"][nowhere] = _NO_STREAM
-        return _SYNC.write(
+        return self._shared.write(
+            _SYNC,
             rows,
             **self._columns(shown, np.array(device, np.int64), WAITS),
             name=self._waits(rows["type"]),
@@ -111,7 +114,7 @@ class GpuEvents:
         )
 
     def graph_launches(self, rows: np.ndarray) -> bytes:
-        return _GRAPH_LAUNCH.write(rows, **self._columns(rows))
+        return self._shared.write(_GRAPH_LAUNCH, rows, **self._columns(rows))
 
     def gpu_slices(self, rows: np.ndarray) -> bytes:
         ids = self._shared.arguments.ids(rows["arguments"])
@@ -120,11 +123,11 @@ class GpuEvents:
         told = (fields[0] >= 0) | np.any(fields[1:], axis=0)
         arguments = self._shared.arguments.columns(ids)
         there = np.asarray(arguments.pop("args"))
-        return _SLICE.write(
+        return self._shared.write(
+            _SLICE,
             rows,
             **self._columns(rows),
             **arguments,
-            name=self._shared.names(rows["name"]),
             category=self._categories(rows["category"], rows["kind"]),
             args=there | told,
             own=self._slice_own(*fields, there),
@@ -137,21 +140,9 @@ class GpuEvents:
     def _columns(self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0) -> dict[str, Column]:
         """What all GPU work has. ``beside`` is added to the stream for the thread that it is shown on."""
         device = rows["device"] if device is None else device
-        fields = rows.dtype.names or ()
         stream = np.ascontiguousarray(rows["stream"]).view(np.int32)
-        columns = self._shared.span(rows) | {
-            "device": device,
-            "stream": stream,
-            "where": self._shared.pid_tid.gpu(rows["process"], device, stream.astype(np.int64) + beside),
-            "external": self._shared.correlations.externals(rows),
-            "arrow": self._shared.correlations.keys(rows),
-        }
-        if "graph_node" in fields:
-            columns["graphed"] = (rows["graph_node"] > 0) | (rows["graph"] > 0)
-        if "bytes" in fields:
-            duration = rows["end"] - rows["start"]
-            columns["bandwidth"] = rows["bytes"] / np.maximum(duration, 1).astype(np.float64)
-        return columns
+        where = self._shared.pid_tid.gpu(rows["process"], device, stream.astype(np.int64) + beside)
+        return {"device": device, "stream": stream, "where": where}
 
     # Pieces
 

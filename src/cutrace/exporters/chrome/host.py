@@ -18,8 +18,8 @@ from .shared import Shared
 
 _CALL = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
-    '<if external>"External id":<int external>,<end><if cbid>"cbid":<int cbid>,<end>"correlation":<int correlation>'
-    '<if status>,"' + OWN + '":{"status":<int status>}<end>}}'
+    '<if external_id>"External id":<int external_id>,<end><if cbid>"cbid":<int cbid>,<end>'
+    '"correlation":<int correlation><if status>,"' + OWN + '":{"status":<int status>}<end>}}'
     '<if starts>,\n{"ph":"s","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}<end>'
 )
 _SAID = (
@@ -91,12 +91,12 @@ _JIT = Line(
     '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,'
     '"device":<int device>}}'
 )
-#: By table, what its events are called, and the labels of what they say.
-_MEMORY = {
-    "allocations": ("allocation", ALLOCATIONS, ""),
-    "memory_pools": ("memory pool", POOL_OPERATIONS, "memory pool "),
-    "unified_memory": ("unified memory", UNIFIED_MEMORY_KINDS, ""),
-    "jit": ("JIT", JIT_OPERATIONS, ""),
+#: By table its lines, the field that names its events, what they are called, and the labels of what they say.
+MEMORY = {
+    "allocations": (_ALLOCATION, "operation", "allocation", ALLOCATIONS, ""),
+    "memory_pools": (_POOL, "operation", "memory pool", POOL_OPERATIONS, "memory pool "),
+    "unified_memory": (_UNIFIED, "kind", "unified memory", UNIFIED_MEMORY_KINDS, ""),
+    "jit": (_JIT, "operation", "JIT", JIT_OPERATIONS, ""),
 }
 
 _NO_DEVICE = 0xFFFF
@@ -123,42 +123,38 @@ class HostEvents:
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
         self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
-        self._memory_names = {name: Pieces(1, _memory_name(*labels)) for name, labels in _MEMORY.items()}
+        self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, *names) in MEMORY.items()}
 
     def api_calls(self, rows: np.ndarray) -> bytes:
         functions = self._trace.functions[rows["function"]]
-        return _CALL.write(
+        return self._shared.write(
+            _CALL,
             rows,
-            **self._shared.span(rows),
             category=self._domains(functions["domain"]),
             name=self._calls(functions["name"]),
-            where=self._shared.thread(rows),
-            external=self._shared.correlations.externals(rows),
             cbid=functions["callback"],
             status=functions["status"],
             starts=self._shared.correlations.starts_work(rows),
-            arrow=self._shared.correlations.keys(rows),
         )
 
     def nvtx_ranges(self, rows: np.ndarray) -> bytes:
         """Ranges that threads start and end for one another overlap, so they are asynchronous slices."""
         started = rows["kind"] != 0
         pushed, rows = rows[~started], rows[started]
-        lines = _PUSHED.write(pushed, **self._nvtx(pushed), **self._shared.span(pushed))
+        lines = self._shared.write(_PUSHED, pushed, **self._nvtx(pushed))
         numbers = np.arange(self._ranges, self._ranges + len(rows))
         self._ranges += len(rows)
-        return lines + _STARTED.write(
+        return lines + self._shared.write(
+            _STARTED,
             rows,
             **self._nvtx(rows),
-            **self._shared.span(rows),
             range_id=rows["range_id"].astype(np.int64),
-            stop=self._shared.at(rows["end"]),
             number=numbers,
             end_where=self._shared.pid_tid.host(rows["process"], rows["end_thread"]),
         )
 
     def nvtx_marks(self, rows: np.ndarray) -> bytes:
-        return _MARK.write(rows, **self._nvtx(rows), time=self._shared.at(rows["time"]))
+        return self._shared.write(_MARK, rows, **self._nvtx(rows))
 
     def _nvtx(self, rows: np.ndarray) -> dict[str, Column]:
         """What ranges and marks of NVTX have."""
@@ -170,7 +166,6 @@ class HostEvents:
         known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
         return payload | {
             "is_signed": payload["is_signed"] | ~known, "inexact": inexact, "bits": bits,
-            "name": self._shared.names(rows["name"]), "where": self._shared.thread(rows),
             "domain": self._domain_names(rows["domain"]),
         }  # fmt: skip
 
@@ -182,7 +177,7 @@ class HostEvents:
         ids, external = self._shared.arguments.ids(rows["arguments"]), rows["external"] > 0
         columns = self._described(rows, ids, external)
         columns["args"] = np.asarray(columns["args"]) | external
-        return _SLICE.write(rows, **columns, **self._shared.span(rows))
+        return self._shared.write(_SLICE, rows, **columns)
 
     def _begins_and_ends(self, rows: np.ndarray) -> bytes:
         """Slices as two events, in an order that puts them together again, whoever reads them."""
@@ -207,7 +202,8 @@ class HostEvents:
         asynchronous, older = rows["kind"] == 5, self._shared.arguments.phases(ids) == ord("S")
         style = np.where(asynchronous, np.where(older, 2, 1), 0)
         letters = np.array([list(b"EB"), list(b"eb"), list(b"FS")])[style, begin.astype(np.int64)]
-        return _BEGIN.write(
+        return self._shared.write(
+            _BEGIN,
             rows,
             **self._described(rows, ids),
             phase=self._phases(letters),
@@ -221,13 +217,13 @@ class HostEvents:
     def instants(self, rows: np.ndarray) -> bytes:
         ids, tracked = self._shared.arguments.ids(rows["arguments"]), rows["track"] > 0
         phases = self._shared.arguments.phases(ids)
-        return _INSTANT.write(
+        return self._shared.write(
+            _INSTANT,
             rows,
             **self._described(rows, ids),
             phase=self._phases(np.where(phases > 0, phases, np.where(tracked, ord("n"), ord("i")))),
             scoped=~tracked,
             scope=self._scopes(rows["scope"]),
-            time=self._shared.at(rows["time"]),
             track=tracked,
             id=self._tracks(rows["track"]),
         )
@@ -236,59 +232,38 @@ class HostEvents:
         """Values of one counter at one moment are one event."""
         first = _event_of_counter(rows)
         last = np.append(first[1:], True)
-        return _COUNTER.write(
+        return self._shared.write(
+            _COUNTER,
             rows,
             first=first,
             last=last,
             more=~last,
             cat=self._shared.names(rows["category"]),
             name=self._counter_names(rows["name"], rows["device"]),
-            where=self._shared.thread(rows),
-            time=self._shared.at(rows["time"]),
             series=self._series(rows["series"]),
             own=self._counter_own(rows["name"], rows["device"], rows["unit"], rows["series"] == 0),
         )
 
     def flows(self, rows: np.ndarray) -> bytes:
-        return _FLOW.write(
+        return self._shared.write(
+            _FLOW,
             rows,
             phase=self._phases(rows["phase"]),
             enclosing=rows["flags"] & 1,
             numbered=rows["text"] == 0,
             id_text=self._shared.names(rows["text"]),
             cat=self._shared.names(rows["category"]),
-            name=self._shared.names(rows["name"]),
-            where=self._shared.thread(rows),
-            time=self._shared.at(rows["time"]),
         )
 
     def overheads(self, rows: np.ndarray) -> bytes:
         where = self._shared.pid_tid.overheads(rows["process"], rows["thread"])
-        return _OVERHEAD.write(rows, **self._shared.span(rows), name=self._overheads(rows["kind"]), where=where)
+        return self._shared.write(_OVERHEAD, rows, name=self._overheads(rows["kind"]), where=where)
 
-    # Memory events with a duration are not slices: they would overlap the slices of their thread.
-
-    def allocations(self, rows: np.ndarray) -> bytes:
-        return self._memory(_ALLOCATION, "allocations", rows, rows["operation"])
-
-    def memory_pools(self, rows: np.ndarray) -> bytes:
-        return self._memory(_POOL, "memory_pools", rows, rows["operation"])
-
-    def unified_memory(self, rows: np.ndarray) -> bytes:
-        return self._memory(_UNIFIED, "unified_memory", rows, rows["kind"])
-
-    def jit(self, rows: np.ndarray) -> bytes:
-        return self._memory(_JIT, "jit", rows, rows["operation"], rows["thread"])
-
-    def _memory(
-        self, line: Line, table: str, rows: np.ndarray, labels: np.ndarray, thread: np.ndarray | None = None
-    ) -> bytes:
-        threads = np.zeros(len(rows), np.int64) if thread is None else thread
-        times = (
-            {"time": self._shared.at(rows["time"])} if "time" in (rows.dtype.names or ()) else self._shared.span(rows)
-        )
-        where = self._shared.pid_tid.host(rows["process"], threads)
-        return line.write(rows, **times, where=where, name=self._memory_names[table](labels))
+    def memory(self, table: str, rows: np.ndarray) -> bytes:
+        """Memory events with a duration are not slices: they would overlap the slices of their thread."""
+        thread = rows["thread"] if table == "jit" else np.zeros(len(rows), np.int64)
+        where, name = self._shared.pid_tid.host(rows["process"], thread), self._memory_names[table]
+        return self._shared.write(MEMORY[table][0], rows, where=where, name=name(rows[MEMORY[table][1]]))
 
     # Columns and pieces
 
@@ -298,8 +273,6 @@ class HostEvents:
         return self._shared.arguments.columns(ids, behind) | {
             "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
             "cat": self._categories(rows["category"], kinds),
-            "name": self._shared.names(rows["name"]),
-            "where": self._shared.thread(rows),
         }
 
     def _category(self, category: int, kind: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class Line:
     """
 
     def __init__(self, template: str) -> None:
-        self._columns: list[str] = []
+        self.columns: list[str] = []
         self._blobs: list[str] = []
         parts: list[list[Any]] = []
         open_parts: list[int] = []
@@ -70,27 +70,22 @@ class Line:
                 continue
             if kind == "if":
                 open_parts.append(len(parts))
-            if column not in self._columns:
-                self._columns.append(column)
+            if column not in self.columns:
+                self.columns.append(column)
             if kind == "blob" and column not in self._blobs:
                 self._blobs.append(column)
-            parts.append([_KINDS[kind], b"", self._columns.index(column), column if kind == "blob" else 0])
+            parts.append([_KINDS[kind], b"", self.columns.index(column), column if kind == "blob" else 0])
         parts.append([0, template[at:].encode(), 0, 0])
         for part in parts:
             if part[0] == _KINDS["blob"]:
-                part[3] = len(self._columns) + self._blobs.index(part[3])
+                part[3] = len(self.columns) + self._blobs.index(part[3])
         self._rows = JsonRows([tuple(part) for part in parts])
 
-    def write(self, rows: np.ndarray, **columns: Column) -> bytes:
-        """The lines of all rows. A column that is not given is the field of the rows with its name."""
-        numbers: list[np.ndarray] = []
-        blobs: dict[str, Blobs] = {}
-        for name in self._columns:
-            column = columns[name] if name in columns else rows[name]
-            if isinstance(column, tuple):
-                column, blobs[name] = column
-            numbers.append(column)
-        return self._rows.write([*numbers, *(blobs[name] for name in self._blobs)], len(rows))
+    def write(self, columns: Mapping[str, Column], rows: int) -> bytes:
+        """The lines of all rows."""
+        given = [columns[name] for name in self.columns]
+        numbers = [column[0] if isinstance(column, tuple) else column for column in given]
+        return self._rows.write([*numbers, *(columns[name][1] for name in self._blobs)], rows)
 
 
 class Pieces:
@@ -111,12 +106,9 @@ class Pieces:
 # Arguments of imported events
 
 
-class _NotJson(Exception):
-    """NaN and the like, which Python reads."""
-
-
 def _refuse(word: str) -> Any:
-    raise _NotJson(word)
+    """Refuse NaN and the like, which Python reads."""
+    raise ValueError(word)
 
 
 @dataclass(frozen=True)
@@ -136,7 +128,7 @@ def split(text: str) -> ArgumentParts:
     """A text of arguments apart. What is no JSON object becomes an argument ``arguments``."""
     try:
         value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError, _NotJson):
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         return ArgumentParts(inside=b',"arguments":' + quoted(text))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...trace import Trace
 from ...trace_events import EXTERNAL_KIND
-from .lines import Column, EventArguments, Pieces, quoted
+from .lines import Column, EventArguments, Line, Pieces, quoted
 
 #: Devices of further processes: their process ids begin here, with this many for each process.
 _DEVICES, _DEVICES_A_PROCESS = 0x40000000, 0x10000
@@ -116,39 +116,39 @@ def find(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keys[at] == wanted), at
 
 
-@dataclass(frozen=True)
 class Shared:
-    """What the writers of all tables use. ``offset`` (ns) was added to the times of the file by an import."""
+    """What the writers of all tables use."""
 
-    trace: Trace
-    pid_tid: PidTid
-    correlations: CorrelationIndex
-    names: Pieces
-    arguments: EventArguments
-    offset: int
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self._offset = trace, offset_of(trace)
+        self.pid_tid, self.correlations = PidTid(trace), CorrelationIndex(trace)
+        self.names = Pieces(1, lambda text: quoted(trace.strings[text]))
+        self.arguments = EventArguments(trace.strings)
+        #: Columns of the lines of several tables, from rows.
+        self._columns: dict[str, Callable[[np.ndarray], Column]] = {
+            "start": lambda rows: self.at(rows["start"]),
+            "stop": lambda rows: self.at(rows["end"]),
+            "time": lambda rows: self.at(rows["time"]),
+            "duration": lambda rows: np.where(rows["end"] > 0, rows["end"] - rows["start"], 0),
+            "ended": lambda rows: rows["end"] > 0,
+            "bandwidth": lambda rows: rows["bytes"] / np.maximum(rows["end"] - rows["start"], 1).astype(np.float64),
+            "graphed": lambda rows: (rows["graph_node"] > 0) | (rows["graph"] > 0),
+            "name": lambda rows: self.names(rows["name"]),
+            "where": lambda rows: self.pid_tid.host(rows["process"], rows["thread"]),
+            "external_id": self.correlations.externals,
+            "arrow": self.correlations.keys,
+        }
 
-    @classmethod
-    def of(cls, trace: Trace) -> Shared:
-        strings = trace.strings
-        names = Pieces(1, lambda text: quoted(strings[text]))
-        return cls(trace, PidTid(trace), CorrelationIndex(trace), names, EventArguments(strings), offset_of(trace))
+    def write(self, line: Line, rows: np.ndarray, **columns: Column) -> bytes:
+        """The line of each row. A column that is not given is one of those above, or the field with its name."""
+        for name in line.columns:
+            if name not in columns:
+                columns[name] = self._columns[name](rows) if name in self._columns else rows[name]
+        return line.write(columns, len(rows))
 
     def at(self, times: np.ndarray) -> np.ndarray:
         """Times (ns) as the file has them."""
-        return times.astype(np.int64) - self.offset
-
-    def span(self, rows: np.ndarray) -> dict[str, Column]:
-        """When rows begin, how long they take, and whether they ended."""
-        ended = rows["end"] > 0
-        return {
-            "start": self.at(rows["start"]),
-            "duration": np.where(ended, rows["end"] - rows["start"], 0),
-            "ended": ended,
-        }
-
-    def thread(self, rows: np.ndarray) -> Column:
-        """Where events of threads are shown."""
-        return self.pid_tid.host(rows["process"], rows["thread"])
+        return times.astype(np.int64) - self._offset
 
 
 def offset_of(trace: Trace) -> int:

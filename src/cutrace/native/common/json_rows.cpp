@@ -42,8 +42,6 @@ bool is_signed(Type type) {
   return type == Type::kI8 || type == Type::kI16 || type == Type::kI32 || type == Type::kI64;
 }
 
-bool is_real(Type type) { return type == Type::kF32 || type == Type::kF64; }
-
 template <typename Number>
 char* put(char* p, Number value) {
   return std::to_chars(p, p + 32, value).ptr;
@@ -57,19 +55,11 @@ char* put_microseconds(char* p, std::uint64_t bits, bool with_sign) {
   p = put(p, bits / 1000);
   const auto rest = static_cast<unsigned>(bits % 1000);
   *p++ = '.';
-  *p++ = static_cast<char>('0' + rest / 100);
-  *p++ = static_cast<char>('0' + rest / 10 % 10);
-  *p++ = static_cast<char>('0' + rest % 10);
+  for (const unsigned part : {100u, 10u, 1u}) *p++ = static_cast<char>('0' + rest / part % 10);
   return p;
 }
 
-char* put_real(char* p, std::uint64_t bits, Type type) {
-  const double value = type == Type::kF32   ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
-                       : type == Type::kF64 ? std::bit_cast<double>(bits)
-                                            : static_cast<double>(static_cast<std::int64_t>(bits));
-  if (!std::isfinite(value)) return std::copy_n("null", 4, p);
-  return put(p, value);
-}
+char* put_real(char* p, double value) { return std::isfinite(value) ? put(p, value) : std::copy_n("null", 4, p); }
 
 class JsonRows {
  public:
@@ -95,8 +85,9 @@ class JsonRows {
       if (part.kind == Piece::kText) continue;
       if (columns[part.column].blobs != nullptr) throw std::invalid_argument("a column of numbers is wanted");
       if (part.kind == Piece::kBlob && columns[part.skip].blobs == nullptr) throw std::invalid_argument("Blobs are wanted");
-      if (part.kind == Piece::kInteger || part.kind == Piece::kMicroseconds || part.kind == Piece::kBlob)
-        if (is_real(columns[part.column].type)) throw std::invalid_argument("a column of whole numbers is wanted");
+      const Type type = columns[part.column].type;
+      if (part.kind != Piece::kUnless && (type == Type::kF32 || (type == Type::kF64) != (part.kind == Piece::kReal)))
+        throw std::invalid_argument("a column of other numbers is wanted");
     }
     std::string out;
     {
@@ -111,10 +102,8 @@ class JsonRows {
     char number[48];
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Part& part = parts_[i];
-      if (part.kind == Piece::kText) {
-        out += part.text;
-        continue;
-      }
+      out += part.text;
+      if (part.kind == Piece::kText) continue;
       const AnyColumn& source = columns[part.column];
       const std::uint64_t bits = source[row];
       switch (part.kind) {
@@ -122,7 +111,7 @@ class JsonRows {
           out.append(number, is_signed(source.type) ? put(number, static_cast<std::int64_t>(bits)) : put(number, bits));
           break;
         case Piece::kMicroseconds: out.append(number, put_microseconds(number, bits, is_signed(source.type))); break;
-        case Piece::kReal: out.append(number, put_real(number, bits, source.type)); break;
+        case Piece::kReal: out.append(number, put_real(number, std::bit_cast<double>(bits))); break;
         case Piece::kBlob: {
           const Blobs& blobs = *columns[part.skip].blobs;
           if (bits >= blobs.size()) throw std::out_of_range("there is no blob with this id");

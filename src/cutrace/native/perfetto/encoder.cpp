@@ -100,41 +100,6 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   return total;
 }
 
-// The events of one call.
-struct Batch {
-  const std::vector<Bound>& bounds;
-  Column<std::uint32_t> offsets, pieces;
-  Writable<std::uint64_t> lasts;
-  std::optional<Column<std::uint8_t>> which;
-  std::optional<Column<std::uint32_t>> rows;
-};
-
-// Encodes from `event` on until all are done, or the next might not fit; moves `event`, returns the end of the bytes.
-std::uint8_t* encode_events(const Batch& batch, std::size_t& event, std::uint8_t* cursor, const std::uint8_t* end) {
-  Progress progress;
-  for (std::size_t segment = 0; segment < batch.pieces.size; ++segment) {
-    progress.piece = batch.pieces[segment];
-    progress.last = batch.lasts[segment];
-    for (const std::size_t stop = batch.offsets[segment + 1]; event < stop; ++event) {
-      const std::size_t stream = batch.which ? (*batch.which)[event] : 0;
-      if (stream >= batch.bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
-      const Bound& bound = batch.bounds[stream];
-      const std::size_t row = batch.rows ? (*batch.rows)[event] : event;
-      if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
-      std::size_t need = bound.row_bound;
-      if (!bound.lists.empty()) need += list_bound(bound, event, row);
-      if (static_cast<std::size_t>(end - cursor) < need) {
-        batch.lasts.set(segment, progress.last);
-        return cursor;
-      }
-      progress.event = event;
-      cursor = bound.encode(cursor, row, progress);
-    }
-    batch.lasts.set(segment, progress.last);
-  }
-  return cursor;
-}
-
 nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
                  std::vector<std::pair<const Program*, std::vector<AnyColumn>>> streams, Column<std::uint32_t> offsets,
                  Column<std::uint32_t> pieces, Writable<std::uint64_t> lasts, std::size_t first_event,
@@ -159,13 +124,32 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
         for (std::size_t i = 0; i < segments; ++i)
           if (pieces[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
 
-  const Batch batch{bounds, offsets, pieces, lasts, which, rows};
   auto* const begin = const_cast<std::uint8_t*>(out.data);
+  std::uint8_t* cursor = begin + at;
   std::size_t event = first_event;
-  std::uint8_t* cursor;
+  const auto encode_events = [&] {
+    Progress progress;
+    for (std::size_t segment = 0; segment < segments; ++segment) {
+      progress.piece = pieces[segment];
+      progress.last = lasts[segment];
+      for (; event < offsets[segment + 1]; ++event) {
+        const std::size_t stream = which ? (*which)[event] : 0;
+        if (stream >= bounds.size()) throw std::out_of_range("no stream " + std::to_string(stream));
+        const Bound& bound = bounds[stream];
+        const std::size_t row = rows ? (*rows)[event] : event;
+        if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
+        std::size_t need = bound.row_bound;
+        if (!bound.lists.empty()) need += list_bound(bound, event, row);
+        if (static_cast<std::size_t>(begin + out.size - cursor) < need) return lasts.set(segment, progress.last);
+        progress.event = event;
+        cursor = bound.encode(cursor, row, progress);
+      }
+      lasts.set(segment, progress.last);
+    }
+  };
   {
     nb::gil_scoped_release release;
-    cursor = encode_events(batch, event, begin + at, begin + out.size);
+    encode_events();
   }
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }

@@ -45,12 +45,17 @@ class Submissions {
     const std::size_t rows = correlations.size;
     Array<std::uint32_t> offsets(rows + 1);
     std::uint64_t total = 0;
-    Finder finder(spans_);
+    // Rows near each other have correlations near each other, so most look into the span of the row before.
+    std::uint32_t number = UINT32_MAX;
+    const Span* span = nullptr;
+    const auto find = [&](std::uint32_t c) {
+      if (c >> kSpanBits != number) span = spans_.find(number = c >> kSpanBits);
+      return span;
+    };
     for (std::size_t row = 0; row < rows; ++row) {
       offsets[row] = static_cast<std::uint32_t>(total);
       const std::uint32_t c = correlations[row];
-      const Span* span = finder.find(c >> kSpanBits);
-      total += span ? count(*span, c) : 0;
+      total += find(c) ? count(*span, c) : 0;
       if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
     }
     offsets[rows] = static_cast<std::uint32_t>(total);
@@ -60,8 +65,8 @@ class Submissions {
       for (std::size_t row = 0; row < rows; ++row) {
         if (offsets[row] == offsets[row + 1]) continue;
         const std::uint32_t c = correlations[row];
-        const Span& span = *finder.find(c >> kSpanBits);
-        for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i) ids[i] = id(span, c, i - offsets[row]);
+        find(c);
+        for (std::uint32_t i = offsets[row]; i < offsets[row + 1]; ++i) ids[i] = id(*span, c, i - offsets[row]);
       }
     }
     return nb::make_tuple(to_array(std::move(offsets)), to_array(std::move(ids)));
@@ -79,28 +84,9 @@ class Submissions {
     std::bitset<kSpan> seen, more;  // which correlations had work, and which had more than one piece
     std::vector<std::uint64_t> ranges;
   };
-  using Spans = Map<Span>;
   struct More {
     std::uint32_t work = 0;  // beyond the first
     std::uint32_t asked = 0;
-  };
-
-  // Rows near each other have correlations near each other, so most look into the span of the row before.
-  class Finder {
-   public:
-    explicit Finder(const Spans& spans) : spans_(spans) {}
-    const Span* find(std::uint32_t number) {
-      if (number != number_) {
-        span_ = spans_.find(number);
-        number_ = number;
-      }
-      return span_;
-    }
-
-   private:
-    const Spans& spans_;
-    const Span* span_ = nullptr;
-    std::uint32_t number_ = UINT32_MAX;
   };
 
   std::uint64_t next(std::uint32_t c) {
@@ -138,7 +124,7 @@ class Submissions {
   std::uint64_t base_;
   std::uint64_t next_;
   std::uint32_t near_spans_;
-  Spans spans_;
+  Map<Span> spans_;
   std::size_t last_ = 0;
   std::uint32_t last_number_ = UINT32_MAX;
   Map<More> more_;
