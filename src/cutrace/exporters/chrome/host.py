@@ -93,10 +93,10 @@ _JIT = Line(
 )
 #: By table its lines, the field that names its events, what they are called, and the labels of what they say.
 MEMORY = {
-    "allocations": (_ALLOCATION, "operation", "allocation", ALLOCATIONS, ""),
-    "memory_pools": (_POOL, "operation", "memory pool", POOL_OPERATIONS, "memory pool "),
-    "unified_memory": (_UNIFIED, "kind", "unified memory", UNIFIED_MEMORY_KINDS, ""),
-    "jit": (_JIT, "operation", "JIT", JIT_OPERATIONS, ""),
+    "allocations": (_ALLOCATION, "operation", ("allocation", ALLOCATIONS, "")),
+    "memory_pools": (_POOL, "operation", ("memory pool", POOL_OPERATIONS, "memory pool ")),
+    "unified_memory": (_UNIFIED, "kind", ("unified memory", UNIFIED_MEMORY_KINDS, "")),
+    "jit": (_JIT, "operation", ("JIT", JIT_OPERATIONS, "")),
 }
 
 _NO_DEVICE = 0xFFFF
@@ -123,7 +123,7 @@ class HostEvents:
         self._scopes = Pieces(1, lambda scope: b"tpg"[scope : scope + 1] or b"t")
         self._tracks = Pieces(1, self._track)
         self._overheads = Pieces(1, lambda kind: quoted(_OVERHEAD_NAMES.get(kind, "Unrecognized")))
-        self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, *names) in MEMORY.items()}
+        self._memory_names = {table: Pieces(1, _memory_name(*names)) for table, (_, _, names) in MEMORY.items()}
 
     def api_calls(self, rows: np.ndarray) -> bytes:
         functions = self._trace.functions[rows["function"]]
