@@ -78,8 +78,6 @@ class Style(NamedTuple):
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
 #: Describes the style of a row.
 Describe = Callable[[Trace, np.void], Style]
-#: Reads a value out of a row.
-Read = Callable[[Trace, np.void], "int | str | None"]
 
 
 @dataclass(frozen=True)
@@ -120,36 +118,12 @@ class HostTable:
         return "end" in self.layout.offsets and not self.open
 
 
-def number_of(name: str, mask: int = -1) -> Read:
-    """The number in a field."""
-    return lambda trace, row: int(row[name]) & mask
+def _numbers(row: np.void, *names: str) -> dict[str, int]:
+    return {name: int(row[name]) for name in names}
 
 
-def text_of(name: str, otherwise: str | Read | None = None) -> Read:
-    """The string of a field, or something else where it is empty."""
-    other = otherwise if callable(otherwise) else lambda trace, row: otherwise
-    return lambda trace, row: trace.strings[int(row[name])] or other(trace, row)
-
-
-def label_of(name: str, labels: dict[int, str]) -> Read:
-    """The label of a number; of a number without one, the number."""
-    return lambda trace, row: label(labels, int(row[name]))
-
-
-def label_or(name: str, labels: dict[int, str], otherwise: str | None = None) -> Read:
-    """The label of a number; of a number without one, something else."""
-    return lambda trace, row: labels.get(int(row[name]), otherwise)
-
-
-def styled(title: str, *names: Read, category: str | Read, **arguments: Read) -> Describe:
-    """A description: ``title`` with the values of ``names`` in its gaps, a category, arguments."""
-
-    def describe(trace: Trace, row: np.void) -> Style:
-        of = category if isinstance(category, str) else str(category(trace, row))
-        found = {name: read(trace, row) for name, read in arguments.items()}
-        return Style(title.format(*(read(trace, row) for read in names)), (of,), found)
-
-    return describe
+def _texts(trace: Trace, row: np.void, *names: str) -> list[str]:
+    return [trace.strings[int(row[name])] for name in names]
 
 
 def _api_call(trace: Trace, row: np.void) -> Style:
@@ -182,6 +156,58 @@ def _nvtx_mark(trace: Trace, row: np.void) -> Style:
 def _projected(trace: Trace, row: np.void) -> Style:
     style = _nvtx(trace, row)
     return style._replace(categories=(DERIVED, *style.categories))
+
+
+def _synchronization(trace: Trace, row: np.void) -> Style:
+    kind = label(SYNCHRONIZATIONS, int(row["type"]))
+    numbers = _numbers(row, "context", "status", "flags")
+    return Style(f"synchronize {kind}", ("cuda_synchronization",), {"type": kind, **numbers})
+
+
+def _overhead(trace: Trace, row: np.void) -> Style:
+    return Style(label(OVERHEADS, int(row["kind"])), ("overhead",), _numbers(row, "kind"))
+
+
+def _jit(trace: Trace, row: np.void) -> Style:
+    operation, entry = label(JIT_OPERATIONS, int(row["operation"])), label(JIT_ENTRIES, int(row["entry"]))
+    cache = _texts(trace, row, "cache_path")[0] or None
+    arguments = {"operation": operation, "entry": entry, **_numbers(row, "device"), "cache_path": cache}
+    return Style(f"JIT {operation} ({entry})", ("jit",), arguments)
+
+
+def _unified_memory(trace: Trace, row: np.void) -> Style:
+    numbers = _numbers(row, "kind", "source_device", "destination_device", "flags")
+    return Style(label(UNIFIED_MEMORY_KINDS, int(row["kind"])), ("unified_memory",), numbers)
+
+
+def _allocation(trace: Trace, row: np.void) -> Style:
+    operation, memory = label(ALLOCATIONS, int(row["operation"])), label(MEMORY_KINDS, int(row["memory"]))
+    arguments: dict[str, int | str | None] = {**_numbers(row, "device", "context")}
+    arguments |= {"asynchronous": int(row["flags"]) & 1, "pool_type": POOL_TYPES.get(int(row["pool_type"]))}
+    return Style(
+        f"{operation} {memory} memory", ("memory",), arguments | {"source": _texts(trace, row, "source")[0] or None}
+    )
+
+
+def _memory_pool(trace: Trace, row: np.void) -> Style:
+    arguments = {"pool_type": POOL_TYPES.get(int(row["pool_type"])), **_numbers(row, "device")}
+    return Style(f"pool {label(POOL_OPERATIONS, int(row['operation']))}", ("memory",), arguments)
+
+
+def _environment(trace: Trace, row: np.void) -> Style:
+    kind = label(ENVIRONMENT, int(row["kind"]))
+    return Style(kind, ("environment",), {"kind": kind, **_numbers(row, "device", "flags")})
+
+
+def _source_event(category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)") -> Describe:
+    """Events as their source named them: ``name`` without a name, and without a category that of ``kinds``, or
+    ``category``."""
+
+    def describe(trace: Trace, row: np.void) -> Style:
+        given, of = _texts(trace, row, "name", "category")
+        return Style(given or name, (of or (kinds.get(int(row["kind"]), category) if kinds else category),))
+
+    return describe
 
 
 def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0) -> HostTable:
@@ -248,22 +274,15 @@ def _gpu_slice_track(descriptors: Descriptors, process: int, key: tuple[int, ...
 
 THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
-_UNNAMED = text_of("name", "(unnamed)")
 
 # What the descriptions of a table with several have in common.
 _RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True)
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
     "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
-    styled("{}", _UNNAMED, category=text_of("category", label_or("kind", HOST_SLICE_KINDS, "other"))),
-    ("external",), text=True,
+    _source_event("other", HOST_SLICE_KINDS), ("external",), text=True,
 )  # fmt: skip
-_INSTANT = HostTable(
-    "instants", THREAD, ("thread",), ("name", "category"),
-    styled("{}", _UNNAMED, category=text_of("category", "instant")),
-    text=True,
-)  # fmt: skip
-_STREAM_SLICE_KINDS = {1: "gpu_user_annotation", 2: "nvtx"}
+_INSTANT = HostTable("instants", THREAD, ("thread",), ("name", "category"), _source_event("instant"), text=True)
 
 TABLES: tuple[HostTable, ...] = (
     HostTable("api_calls", THREAD, ("thread",), ("function",), _api_call, ("correlation",), submits=True),
@@ -272,63 +291,33 @@ TABLES: tuple[HostTable, ...] = (
     HostTable("nvtx_marks", THREAD, ("thread",), (*_NVTX_FIELDS, "source"), _nvtx_mark, payload=True),
     HostTable(
         "synchronizations", named("synchronization, context {}", "Waits for the GPU, on the host and between streams"),
-        ("context",), ("type", "context", "status", "flags"),
-        styled(
-            "synchronize {}", label_of("type", SYNCHRONIZATIONS), category="cuda_synchronization",
-            type=label_of("type", SYNCHRONIZATIONS), context=number_of("context"), status=number_of("status"),
-            flags=number_of("flags"),
-        ),
+        ("context",), ("type", "context", "status", "flags"), _synchronization,
         ("correlation", "stream", "event", "event_record"),
     ),
     HostTable(
         "overheads", of_thread("overhead", "Time that CUPTI and the driver took, e.g. to load kernels and to record"),
-        ("thread",), ("kind",),
-        styled("{}", label_of("kind", OVERHEADS), category="overhead", kind=number_of("kind")),
-        ("correlation",),
+        ("thread",), ("kind",), _overhead, ("correlation",),
     ),
     HostTable(
         "jit", of_thread("JIT"), ("thread",), ("operation", "entry", "device", "cache_path"),
-        styled(
-            "JIT {} ({})", label_of("operation", JIT_OPERATIONS), label_of("entry", JIT_ENTRIES), category="jit",
-            operation=label_of("operation", JIT_OPERATIONS), entry=label_of("entry", JIT_ENTRIES),
-            device=number_of("device"), cache_path=text_of("cache_path"),
-        ),
-        ("correlation", "cache_size"),
+        _jit, ("correlation", "cache_size"),
     ),
     HostTable(
         "unified_memory", named("unified memory"), (), ("kind", "source_device", "destination_device", "flags"),
-        styled(
-            "{}", label_of("kind", UNIFIED_MEMORY_KINDS), category="unified_memory", kind=number_of("kind"),
-            source_device=number_of("source_device"), destination_device=number_of("destination_device"),
-            flags=number_of("flags"),
-        ),
-        ("value", "address", "stream"),
+        _unified_memory, ("value", "address", "stream"),
     ),
     HostTable(
         "allocations", named("memory, device {}", "Allocations and releases"), ("device",),
         ("operation", "memory", "device", "context", "flags", "pool_type", "source"),
-        styled(
-            "{} {} memory", label_of("operation", ALLOCATIONS), label_of("memory", MEMORY_KINDS), category="memory",
-            device=number_of("device"), context=number_of("context"), asynchronous=number_of("flags", mask=1),
-            pool_type=label_or("pool_type", POOL_TYPES), source=text_of("source"),
-        ),
-        ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
+        _allocation, ("bytes", "address", "correlation", "stream", "pool", "pool_used"),
     ),
     HostTable(
         "memory_pools", named("memory pools, device {}"), ("device",), ("operation", "pool_type", "device"),
-        styled(
-            "pool {}", label_of("operation", POOL_OPERATIONS), category="memory",
-            pool_type=label_or("pool_type", POOL_TYPES), device=number_of("device"),
-        ),
-        ("address", "size", "used", "release_threshold", "minimum", "correlation"),
+        _memory_pool, ("address", "size", "used", "release_threshold", "minimum", "correlation"),
     ),
     HostTable(
         "environment", named("environment, device {}"), ("device",), ("kind", "device", "flags"),
-        styled(
-            "{}", label_of("kind", ENVIRONMENT), category="environment", kind=label_of("kind", ENVIRONMENT),
-            device=number_of("device"), flags=number_of("flags"),
-        ),
-        ("values",),
+        _environment, ("values",),
     ),
     _reading(1, "SM clock", "Hz", 0, 16, 1e6),
     _reading(1, "memory clock", "Hz", 16, 16, 1e6),
@@ -359,12 +348,10 @@ TABLES: tuple[HostTable, ...] = (
     ),
     HostTable(
         "gpu_slices", _gpu_slice_track, ("device", "context", "stream"), ("name", "category", "kind"),
-        styled("{}", _UNNAMED, category=text_of("category", label_or("kind", _STREAM_SLICE_KINDS, "gpu_slice"))),
-        ("correlation",), text=True,
+        _source_event("gpu_slice", {1: "gpu_user_annotation", 2: "nvtx"}), ("correlation",), text=True,
     ),
     HostTable(
-        "flows", THREAD, ("thread",), ("name", "category"),
-        styled("{}", text_of("name", "flow"), category=text_of("category", "flow")), kind="flow",
+        "flows", THREAD, ("thread",), ("name", "category"), _source_event("flow", name="flow"), kind="flow",
     ),
 )  # fmt: skip
 
