@@ -372,7 +372,7 @@ class HostWriter:
             if len(part):
                 chunks.append(events.chunk(part, self._columns.of(events.table, part)))
         if self._memory and source.table == "allocations" and not block.written:
-            self._memory.add(chunks[0])
+            self._memory.add(rows)
         return chunks
 
     def _write_window(self, live: list[_Block], until: int, has_steps: bool) -> None:

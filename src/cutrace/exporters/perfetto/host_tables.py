@@ -411,15 +411,13 @@ class HostEvents:
     """One description of a table, with what its rows have in common.
 
     A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
-    (``tracks``, as its key), to their style (``styles``, which begin with the style fields), to the constant part
-    of their event (``pieces``) and to what that refers to (``refs``).
+    (``tracks``, as its key), to the constant part of their event (``pieces``) and to what that refers to (``refs``).
     """
 
     def __init__(self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations) -> None:
         self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
-        self.styles: list[tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
         self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
         self._keys = Keys(len(self._fields) + table.text)
@@ -463,7 +461,6 @@ class HostEvents:
             self._styles[key] = self._style(row, shared)
         piece, refs = self._styles[key]
         self.pieces.add(piece)
-        self.styles.append(key)
         self.refs.append(refs)
         key = tuple(int(row[f]) for f in table.track_fields)
         self.tracks.append(key[0] if len(key) == 1 else key or 0)

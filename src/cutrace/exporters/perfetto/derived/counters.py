@@ -18,7 +18,6 @@ import numpy as np
 from ...._native import Tally
 from ....runbin.labels import MEMCPY_KINDS, MEMORY_KINDS, label
 from ..gpu_events import GpuPart, KeyIndex
-from ..host_tables import HostChunk, HostEvents
 
 BITS = 12
 EXACT = 1 << 16
@@ -98,21 +97,19 @@ class MemoryCounters:
     """The memory that a process holds, by device and kind."""
 
     def __init__(self, span: tuple[int, int]) -> None:
-        self._counters = CounterSet(span)
+        self._counters, self._kinds = CounterSet(span), KeyIndex("device", "memory", "operation")
         self._held: dict[tuple[int, int], int] = {}  # the number of each device and kind
-        self._events: HostEvents | None = None
-        self._numbers, self._factors = [0], [0]  # by combination of the events
+        self._numbers: list[int] = []  # by kind of row
+        self._factors: list[int] = []
 
-    def add(self, chunk: HostChunk) -> None:
+    def add(self, rows: np.ndarray) -> None:
         """Add rows of ``allocations``."""
-        if chunk.events is not self._events:
-            self._events, self._numbers, self._factors = chunk.events, [], []
-        for style in chunk.events.styles[len(self._numbers) :]:
-            of = dict(zip(chunk.events.table.style_fields, style, strict=False))
-            self._numbers.append(self._held.setdefault((of["device"], of["memory"]), len(self._held)))
-            self._factors.append({1: 1, 2: -1}.get(of["operation"], 0))
+        kinds = self._kinds.of(rows)
+        for device, memory, operation in self._kinds.keys[len(self._numbers) :]:
+            self._numbers.append(self._held.setdefault((device, memory), len(self._held)))
+            self._factors.append({1: 1, 2: -1}.get(operation, 0))
         counters, factors = self._counters.numbers(len(self._held))[self._numbers], np.array(self._factors, np.int64)
-        self._counters.tally.add(chunk.combinations, counters, factors, chunk.rows["time"], chunk.rows["bytes"])
+        self._counters.tally.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
     def values(self) -> Iterator[CounterValues]:
         """All counters."""

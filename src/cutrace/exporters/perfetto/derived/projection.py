@@ -108,14 +108,10 @@ class Projection:
 
     def _index(self) -> None:
         """Bring the ranges of each thread into the order of their begin."""
-        if not len(self._ranges):
-            return
         threads, starts, ends = (np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end"))
         order = np.lexsort((starts, threads))
         found, begins = np.unique(threads[order], return_index=True)
-        stops = np.append(begins[1:], len(order))
-        for thread, begin, stop in zip(found.tolist(), begins.tolist(), stops.tolist(), strict=True):
-            rows = order[begin:stop]
+        for thread, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
             self._threads[thread] = rows, starts[rows], ends[rows], np.maximum.accumulate(ends[rows])
 
     def _look(self) -> None:

@@ -87,15 +87,9 @@ class _Asked:
 
     def by_stream(self) -> dict[int, _Asked]:
         """Those for each stream, in their order."""
-        if not len(self):
-            return {}
         order = np.argsort(self.stream, kind="stable")
         streams, starts = np.unique(self.stream[order], return_index=True)
-        stops = np.append(starts[1:], len(order)).tolist()
-        return {
-            key: self[order[start:stop]]
-            for key, start, stop in zip(streams.tolist(), starts.tolist(), stops, strict=True)
-        }
+        return {key: self[at] for key, at in zip(streams.tolist(), np.split(order, starts[1:]), strict=False)}
 
 
 def _all(*asked: _Asked) -> _Asked:
@@ -121,10 +115,10 @@ class _Work:
 
 
 class Waits:
-    """The waits of one process, read along with the work waited for; none without a trace. ``queues`` numbers its
-    streams; ``dropped`` counts the waits that were too many to look for."""
+    """The waits of one process, read along with the work waited for. ``queues`` numbers its streams; ``dropped`` counts
+    the waits that were too many to look for."""
 
-    def __init__(self, trace: Trace | None, process: int, queues: KeyIndex) -> None:
+    def __init__(self, trace: Trace, process: int, queues: KeyIndex) -> None:
         self._queues, self.dropped = queues, 0
         syncs, records = (_rows(trace, table, process) for table in ("synchronizations", "cuda_events"))
         if len(syncs) + len(records) > MOST:
@@ -151,17 +145,15 @@ class Waits:
         self._last: dict[int, _Last] = {}
         self._wholes = 0
         self._partial: set[int] = set()  # streams for which it is not looked what waits for their whole context
-        self.active = bool(self._host or self._whole or self._waiting)
+        self._active = bool(self._host or self._whole or self._waiting)
 
     def window(self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]) -> list[Lists | None]:
         """Note the work of a window; for each part what its rows waited for, None where that is nothing."""
         out: list[Lists | None] = [None] * len(parts)
-        if not self.active:
-            return out
         waiting: dict[int, list[_Work]] = {}
         for number, (part, queue) in enumerate(zip(parts, queues, strict=True)):
             correlations = np.ascontiguousarray(part.rows["correlation"])
-            for one, at in _each(queue):
+            for one, at in _each(queue) if self._active else ():
                 _, context, stream = self._queues.keys[one]
                 key = context << 32 | stream
                 if key in self._asked or context in self._whole or key in self._waiting:
@@ -291,14 +283,13 @@ def _work(number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray) 
     return _Work(number, work[known:], part.block.ids[rows], rows)
 
 
-def _rows(trace: Trace | None, table: str, process: int) -> np.ndarray:
+def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     """The rows of a table that belong to a process and to a call, and of them what is looked at."""
     names = [f for f in _LOOKED_AT if f in TABLES[table].offsets]
     dtype = np.dtype([(f, TABLES[table].dtype[f]) for f in names])
     parts = [np.zeros(0, dtype)]
-    for info in trace.block_infos(table) if trace else ():
+    for info in trace.block_infos(table):
         if info.process == process and sum(map(len, parts)) <= MOST:
-            assert trace is not None
             rows = trace.block(info)[0]
             part = np.empty(len(rows), dtype)
             for name in names:
