@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from cutrace._native import Blobs, Program, encode, encode_pieces
+from cutrace._native import Blobs, Program, encode, encode_pieces, encode_rows
 from cutrace.exporters.perfetto import proto
-from cutrace.exporters.perfetto.proto import CLOSE, OPEN, Column, Delta, Each, Piece, SegmentPiece, Template, When
+from cutrace.exporters.perfetto.proto import Column, Delta, Each, Piece, SegmentPiece, Template, When
+from cutrace.exporters.programs import CLOSE, INTEGER, MICROSECONDS, OPEN, RAW, REAL, UNLESS, Op
 
 U64 = st.integers(0, 2**64 - 1)
 SIZES = st.one_of(U64, *(st.integers(0, 2 ** (7 * n)) for n in range(1, 9)))
@@ -169,6 +170,21 @@ def test_segments_streams_and_small_buffers(times: list[list[int]], room: int) -
         clocks[segment] += p.timestamp
         assert clocks[segment] == flat[i]
         assert (p.track_event.name_iid if which[i] == 0 else p.gpu_render_stage_event.event_id) == rows[i]
+
+
+def test_numbers_as_text() -> None:
+    ops = [
+        Op(INTEGER, column=0), Op(RAW, raw=b" "), Op(MICROSECONDS, column=0), Op(UNLESS, column=0, skip=2),
+        Op(RAW, raw=b" "), Op(REAL, column=1), Op(RAW, raw=b";"),
+    ]  # fmt: skip
+    columns = [np.array([-(1 << 63), -1, 0, 1_002_003]), np.array([0.1, np.nan, 5.0, -0.0])]
+    assert encode_rows((Program(ops), columns), 4) == (
+        b"-9223372036854775808 -9223372036854775.808 0.1;-1 -0.001 null;0 0.000;1002003 1002.003 -0;"
+    )
+    assert encode_rows((Program(ops[:1]), [np.array([1 << 63], np.uint64)]), 1) == b"9223372036854775808"
+    for op, column in ((Op(REAL), columns[0]), (Op(INTEGER), columns[1])):
+        with pytest.raises(ValueError, match="text is made of"):
+            encode_rows((Program([op]), [column]), 4)
 
 
 @given(st.lists(st.tuples(U64, st.text(max_size=100)), max_size=20))

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs, JsonRows, Keys
+from ..._native import Blobs, Keys, Program, encode_rows
 from ...trace.strings import StringTable
 from ...trace_events import OWN, WRAP
+from ..programs import BLOB, INTEGER, MICROSECONDS, RAW, REAL, UNLESS, Op
 
 #: A column of a line: numbers, or ids and the pieces that they stand for.
 Column = np.ndarray | tuple[np.ndarray, Blobs]
 
-_KINDS = {"": 0, "int": 1, "us": 2, "real": 3, "blob": 4, "if": 5}
+_KINDS = {"int": INTEGER, "us": MICROSECONDS, "real": REAL, "blob": BLOB, "if": UNLESS}
 _PLACE = re.compile(r"<(int|us|real|blob|if|end) ?(\w*)>")
 
 
@@ -54,38 +55,36 @@ class Line:
     """
 
     def __init__(self, template: str) -> None:
-        self.columns: list[str] = []
-        self._blobs: list[str] = []
-        parts: list[list[Any]] = []
-        open_parts: list[int] = []
+        # What the program takes: columns, and for those of ids the pieces.
+        self._arrays: list[tuple[str, int]] = []
+        ops: list[Op] = []
+        conditions: list[int] = []
         at = 0
         for place in _PLACE.finditer(template):
             if place.start() > at:
-                parts.append([0, template[at : place.start()].encode(), 0, 0])
+                ops.append(Op(RAW, raw=template[at : place.start()].encode()))
             at = place.end()
             kind, column = place.groups()
             if kind == "end":
-                start = open_parts.pop()
-                parts[start][3] = len(parts) - start - 1
+                start = conditions.pop()
+                ops[start] = ops[start]._replace(skip=len(ops) - start - 1)
                 continue
             if kind == "if":
-                open_parts.append(len(parts))
-            if column not in self.columns:
-                self.columns.append(column)
-            if kind == "blob" and column not in self._blobs:
-                self._blobs.append(column)
-            parts.append([_KINDS[kind], b"", self.columns.index(column), column if kind == "blob" else 0])
-        parts.append([0, template[at:].encode(), 0, 0])
-        for part in parts:
-            if part[0] == _KINDS["blob"]:
-                part[3] = len(self.columns) + self._blobs.index(part[3])
-        self._rows = JsonRows([tuple(part) for part in parts])
+                conditions.append(len(ops))
+            pieces = self._array(column, 1) if kind == "blob" else 0
+            ops.append(Op(_KINDS[kind], column=self._array(column, 0), column2=pieces))
+        self._program = Program([*ops, Op(RAW, raw=template[at:].encode())])
+        self.columns = tuple(dict.fromkeys(column for column, _ in self._arrays))
+
+    def _array(self, column: str, part: int) -> int:
+        if (column, part) not in self._arrays:
+            self._arrays.append((column, part))
+        return self._arrays.index((column, part))
 
     def write(self, columns: Mapping[str, Column], rows: int) -> bytes:
         """The lines of all rows."""
-        given = [columns[name] for name in self.columns]
-        numbers = [column[0] if isinstance(column, tuple) else column for column in given]
-        return self._rows.write([*numbers, *(columns[name][1] for name in self._blobs)], rows)
+        parts = {name: column if isinstance(column, tuple) else (column,) for name, column in columns.items()}
+        return encode_rows((self._program, [parts[name][part] for name, part in self._arrays]), rows)
 
 
 class Pieces:
@@ -166,8 +165,10 @@ class EventArguments:
     def columns(self, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
         """The columns of parts: ``args`` is whether there is an object of arguments, and ``behind`` where something
         stands in it in front of ``inside``."""
+        pieces = ids.astype(np.uint32)
         return {
-            "beside": (ids, self._beside), "inside": (2 * ids + behind, self._inside), "of_end": (ids, self._of_end),
+            "beside": (pieces, self._beside), "of_end": (pieces, self._of_end),
+            "inside": ((2 * ids + behind).astype(np.uint32), self._inside),
             "args": np.frombuffer(self._there, np.uint8).copy()[ids] > 0,
         }  # fmt: skip
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._native import Blobs, Program
+from ..programs import BLOB, CLOSE, DELTA, FIXED64S, GIVEN, OPEN, RAW, REPEATED, UNLESS, VARINTS, Op
 
 #: By how a value is coded, its wire type. Nested messages are coded like bytes.
 _WIRE_TYPES = {"varint": 0, "fixed64": 1, "double": 1, "bytes": 2}
@@ -212,25 +213,9 @@ class When:
     unless: int = 0
 
 
-# The operations of native programs.
-RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN = range(10)
 _PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
 _TAG_SIZE = 8  # bytes that an operation can have for its tag
 _OF_CODING = {"varint": VARINTS, "fixed64": FIXED64S, "double": FIXED64S}
-
-
-class _Op(NamedTuple):
-    """One operation, as :class:`cutrace._native.Program` takes it."""
-
-    kind: int
-    tag: bytes = b""
-    column: int = 0
-    column2: int = 0
-    optional: bool = False
-    event: bool = False
-    omit: int = 0
-    skip: int = 0
-    raw: bytes = b""
 
 
 class Template:
@@ -250,13 +235,13 @@ class Template:
             self.columns.append(name)
         return self.columns.index(name)
 
-    def _compile(self, message: str, description: Mapping[str, Any]) -> list[_Op]:
+    def _compile(self, message: str, description: Mapping[str, Any]) -> list[Op]:
         items = ((name, v if isinstance(v, list | tuple) else (v,)) for name, v in description.items())
         return self._joined(self._field(message, name, value) for name, values in items for value in values)
 
-    def _joined(self, parts: Iterable[list[_Op]]) -> list[_Op]:
+    def _joined(self, parts: Iterable[list[Op]]) -> list[Op]:
         """The operations of parts, with constant bytes in one piece, and in the tag behind them if they fit there."""
-        out: list[_Op] = []
+        out: list[Op] = []
         raw = b""
         for part in parts:
             if part and part[0].kind == RAW:
@@ -267,31 +252,31 @@ class Template:
                 if first.kind in _PREFIXED and not first.optional and len(raw) + len(first.tag) <= _TAG_SIZE:
                     part = [first._replace(tag=raw + first.tag), *part[1:]]
                 else:
-                    out.append(_Op(RAW, raw=raw))
+                    out.append(Op(RAW, raw=raw))
                 raw = b""
             out += part
-        return [*out, _Op(RAW, raw=raw)] if raw else out
+        return [*out, Op(RAW, raw=raw)] if raw else out
 
-    def _field(self, message: str, name: str, value: Any) -> list[_Op]:
+    def _field(self, message: str, name: str, value: Any) -> list[Op]:
         """The operations of a field. A constant is one operation, which comes first."""
         if isinstance(value, Piece):
-            return [_Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))]
+            return [Op(BLOB, column=self._column(value.ids), column2=self._column(value.table))]
         if isinstance(value, SegmentPiece):
-            return [_Op(GIVEN, column=self._column(value.table))]
+            return [Op(GIVEN, column=self._column(value.table))]
         if isinstance(value, When):
             at, body = self._column(value.column), self._joined([self._field(message, name, value.value)])
-            return [_Op(UNLESS, column=at, optional=True, omit=value.unless & (1 << 64) - 1, skip=len(body)), *body]
+            return [Op(UNLESS, column=at, optional=True, omit=value.unless & (1 << 64) - 1, skip=len(body)), *body]
         kind = field(message, name)
         if isinstance(value, Column):
             omit = (value.omit or 0) & (1 << 64) - 1
             code, column = _OF_CODING[kind.coding], self._column(value.name)
-            return [_Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]
+            return [Op(code, kind.tag, column, 0, value.omit is not None, value.event, omit)]
         if isinstance(value, Delta):
-            return [_Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
+            return [Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
         if isinstance(value, Each):
-            return [_Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))]
+            return [Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))]
         if isinstance(value, Mapping):
             body = self._compile(kind.coding, value)
             if any(op.kind != RAW for op in body):
-                return [_Op(OPEN, kind.tag), *body, _Op(CLOSE)]
-        return [] if value is None else [_Op(RAW, raw=encode(message, {name: value}))]
+                return [Op(OPEN, kind.tag), *body, Op(CLOSE)]
+        return [] if value is None else [Op(RAW, raw=encode(message, {name: value}))]

@@ -67,6 +67,8 @@ struct Bound {
     if (op.kind == OpKind::kDelta && c.type != Type::kU64)
       throw std::invalid_argument("differences are taken of uint64 columns");
     if (op.kind == OpKind::kBlob && c.type != Type::kU32) throw std::invalid_argument("ids of pieces are uint32");
+    if (op.kind >= OpKind::kInteger && (c.type == Type::kF32 || (c.type == Type::kF64) != (op.kind == OpKind::kReal)))
+      throw std::invalid_argument("text is made of whole numbers or of doubles");
     std::size_t entries = c.size;
     if (op.kind == OpKind::kRepeated) {
       if (columns[op.column2].blobs) throw std::invalid_argument("a list needs a column of values");
@@ -154,10 +156,11 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }
 
-// Appends a piece for each row.
-void encode_pieces(Blobs& blobs, std::pair<const Program*, std::vector<AnyColumn>> stream, std::size_t rows) {
-  for (const AnyColumn& column : stream.second)
-    if (column.blobs == &blobs) throw std::invalid_argument("pieces are not made of pieces of the same table");
+using Stream = std::pair<const Program*, std::vector<AnyColumn>>;
+
+// Calls put with the bytes of each row.
+template <typename Put>
+void each_row(Stream stream, std::size_t rows, Put put) {
   for (const Op& op : stream.first->ops())
     if (op.kind == OpKind::kGiven) throw std::invalid_argument("a piece belongs to no segment");
   const Bound bound(stream.first, std::move(stream.second), rows);
@@ -168,8 +171,22 @@ void encode_pieces(Blobs& blobs, std::pair<const Program*, std::vector<AnyColumn
     buffer.resize(std::max(buffer.size(), bound.row_bound + list_bound(bound, row, row)));
     progress.event = row;
     const std::uint8_t* const end = bound.encode(buffer.data(), row, progress);
-    blobs.add(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
+    put(buffer.data(), static_cast<std::size_t>(end - buffer.data()));
   }
+}
+
+nb::bytes encode_rows(Stream stream, std::size_t rows) {
+  std::string out;
+  each_row(std::move(stream), rows, [&](const std::uint8_t* row, std::size_t size) {
+    out.append(reinterpret_cast<const char*>(row), size);
+  });
+  return nb::bytes(out.data(), out.size());
+}
+
+void encode_pieces(Blobs& blobs, Stream stream, std::size_t rows) {
+  for (const AnyColumn& column : stream.second)
+    if (column.blobs == &blobs) throw std::invalid_argument("pieces are not made of pieces of the same table");
+  each_row(std::move(stream), rows, [&](const std::uint8_t* row, std::size_t size) { blobs.add(row, size); });
 }
 
 }  // namespace
@@ -177,7 +194,7 @@ void encode_pieces(Blobs& blobs, std::pair<const Program*, std::vector<AnyColumn
 Program::Program(const std::vector<Operation>& ops) {
   std::size_t depth = 0;
   for (const auto& [kind, tag, column, column2, optional, per_event, sentinel, skip, raw] : ops) {
-    if (kind > static_cast<unsigned>(OpKind::kGiven)) throw std::invalid_argument("no such operation");
+    if (kind > static_cast<unsigned>(OpKind::kReal)) throw std::invalid_argument("no such operation");
     Op op{static_cast<OpKind>(kind), optional, per_event, static_cast<std::uint8_t>(tag.size()), {}, column, column2, skip,
           sentinel, 0, 0};
     if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
@@ -186,7 +203,7 @@ Program::Program(const std::vector<Operation>& ops) {
     op.raw_size = static_cast<std::uint32_t>(raw.size());
     const auto* p = static_cast<const std::uint8_t*>(raw.data());
     raw_.insert(raw_.end(), p, p + raw.size());
-    row_bound_ += raw.size() + tag.size() + kVarintMax + kLengthMax;
+    row_bound_ += raw.size() + tag.size() + std::max(kVarintMax + kLengthMax, kTextMax);
     if (op.kind != OpKind::kRaw && op.kind != OpKind::kOpen && op.kind != OpKind::kClose)
       columns_ = std::max(columns_, std::size_t{op.column} + 1);
     if (op.kind == OpKind::kBlob || op.kind == OpKind::kRepeated)
@@ -211,7 +228,7 @@ Program::Program(const std::vector<Operation>& ops) {
 }
 
 void bind_encoder(nb::module_& m) {
-  nb::class_<Program>(m, "Program", "A protobuf message as a list of operations on columns.")
+  nb::class_<Program>(m, "Program", "A protobuf message, or a line of text, as a list of operations on columns.")
       .def(nb::init<const std::vector<Program::Operation>&>(), nb::arg("ops"));
   m.def("encode", &encode, nb::arg("out"), nb::arg("at"), nb::arg("streams"), nb::arg("offsets"), nb::arg("pieces"),
         nb::arg("lasts"), nb::arg("first_event") = 0, nb::arg("which") = nb::none(), nb::arg("rows") = nb::none(),
@@ -222,6 +239,8 @@ void bind_encoder(nb::module_& m) {
         "what a segment has in common, and ``lasts[s]`` (uint64, updated) as the value that differences start from.\n"
         "Begins at ``first_event`` and stops early when the next event might not fit into ``out``.\n"
         "Returns (offset behind the last byte, event to go on from).");
+  m.def("encode_rows", &encode_rows, nb::arg("stream"), nb::arg("rows"),
+        "The bytes of the rows from 0 to ``rows``, which (Program, columns) encodes.");
   m.def("encode_pieces", &encode_pieces, nb::arg("blobs"), nb::arg("stream"), nb::arg("rows"),
         "Append a piece to ``blobs`` for each row from 0 to ``rows``, which (Program, columns) encodes.");
 }

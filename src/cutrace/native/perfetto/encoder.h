@@ -1,5 +1,5 @@
-// Protobuf from columns. A Program is a message described as a list of operations; encode() runs programs row by
-// row into a buffer. Nothing here knows which messages these are: field names and numbers are resolved in Python.
+// Protobuf, and lines of JSON, from columns. A Program is a message or a line described as a list of operations; encode()
+// runs programs row by row into a buffer. Nothing here knows what they say: Python resolves names and field numbers.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,6 +21,9 @@ enum class OpKind : std::uint8_t {
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
   kGiven,     // bytes that are the same for all events of a segment, out of a Blobs table
+  kInteger,       // the number in a column, as text
+  kMicroseconds,  // nanoseconds in a column, as microseconds with three decimals
+  kReal,          // a double as text, as short as it can be; null for what JSON has no number for
 };
 
 struct Op {

@@ -2,6 +2,10 @@
 // calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +20,7 @@
 namespace cutrace {
 
 inline constexpr std::size_t kDepthMax = 16;
+inline constexpr std::size_t kTextMax = 32;  // of a number as text
 
 // Where the encoding of one event stands.
 struct Progress {
@@ -80,6 +85,12 @@ inline std::uint8_t* close(const Step*, std::uint8_t* at, std::size_t, Progress&
   return close_message(*--p.opened, at);
 }
 
+template <typename Number>
+std::uint8_t* put_text(std::uint8_t* at, Number value) {
+  char* const text = reinterpret_cast<char*>(at);
+  return at + (std::to_chars(text, text + kTextMax, value).ptr - text);
+}
+
 // What depends on the type of the column, and on whether it has an entry for each event or for each row.
 template <typename T, bool by_event>
 struct Of {
@@ -125,6 +136,29 @@ struct Of {
     return at;
   }
 
+  static std::uint8_t* integer(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    return put_text(put_tag(at, *s), static_cast<std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>(value(s, row, p)));
+  }
+
+  static std::uint8_t* microseconds(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    std::uint64_t v = value(s, row, p);
+    at = put_tag(at, *s);
+    if (std::is_signed_v<T> && v >> 63) {
+      *at++ = '-';
+      v = ~v + 1;
+    }
+    at = put_text(at, v / 1000);
+    *at++ = '.';
+    for (const unsigned part : {100u, 10u, 1u}) *at++ = static_cast<std::uint8_t>('0' + v % 1000 / part % 10);
+    return at;
+  }
+
+  static std::uint8_t* real(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
+    const auto number = std::bit_cast<double>(value(s, row, p));
+    at = put_tag(at, *s);
+    return std::isfinite(number) ? put_text(at, number) : std::copy_n("null", 4, at);
+  }
+
   static std::uint8_t* unless(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     return go_on(s + 1 + (value(s, row, p) == s->sentinel ? s->skip : 0), at, row, p);
   }
@@ -144,6 +178,9 @@ Step::Code code_of(OpKind kind) {
     case OpKind::kClose: return run<close>;
     case OpKind::kUnless: return S::unless;
     case OpKind::kGiven: return run<given>;
+    case OpKind::kInteger: return run<S::integer>;
+    case OpKind::kMicroseconds: return run<S::microseconds>;
+    case OpKind::kReal: return run<S::real>;
   }
   return end;
 }
@@ -158,7 +195,8 @@ inline Step::Code code_of(OpKind kind, Type type, bool by_event) {
     case Type::kU8: return code_of<std::uint8_t>(kind, by_event);
     case Type::kU16: return code_of<std::uint16_t>(kind, by_event);
     case Type::kU32: case Type::kF32: return code_of<std::uint32_t>(kind, by_event);
-    case Type::kU64: case Type::kI64: case Type::kF64: return code_of<std::uint64_t>(kind, by_event);
+    case Type::kU64: case Type::kF64: return code_of<std::uint64_t>(kind, by_event);
+    case Type::kI64: return code_of<std::int64_t>(kind, by_event);
     case Type::kI8: return code_of<std::int8_t>(kind, by_event);
     case Type::kI16: return code_of<std::int16_t>(kind, by_event);
     case Type::kI32: return code_of<std::int32_t>(kind, by_event);
