@@ -10,10 +10,11 @@ import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby, starmap
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from .errors import CutraceError
 from .exporters.base import Request
 from .loading import StrPath, listed, opened, selected
 from .runbin.layout import HOST_SLICE_KINDS, TABLES
-from .trace import Process, Trace
+from .trace import Trace
 from .trace.rows import LATEST
 from .trace.selection import FACTS, INTERNED, Selection, Stretch, threads_of, united, window
 from .trace.writing import write as write_capture
@@ -117,7 +118,8 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     start, end = (None if text is None else moment(trace, text) for text in (c.start, c.end))
     window(trace, start, end)
     if start is not None or end is not None:
-        told.append(f"from {_moment(trace, start, 'its begin')} to {_moment(trace, end, 'its end')}")
+        begin = "its begin" if start is None else _since_begin(trace, start)
+        told.append(f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}")
     processes = _processes(trace, c.process) if c.process else None
     if processes is not None:
         told.append("processes " + _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes))
@@ -130,9 +132,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
         raise CutraceError("an index, or the same thread, is of an NVTX range: name the range")
     devices = _devices(trace, c.gpu) if c.gpu else None
     streams = _streams(trace, c.stream) if c.stream else None
-    for what, words in (("GPU", c.gpu), ("stream", c.stream)):
-        if words:
-            told.append(f"{what} {_listing(words)}")
+    told += [f"{what} {_listing(words)}" for what, words in (("GPU", c.gpu), ("stream", c.stream)) if words]
     kernels = _kernels(trace, c.kernel, told) if c.kernel else None
     tables = _tables(c, told)
     return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(told)
@@ -148,10 +148,6 @@ def moment(trace: Trace, text: str) -> int:
     if not text[1:].isascii() or not text[1:].isdigit():
         raise CutraceError(f"{text!r} is not a time: write 1.5s or 200ms after the begin, or @ and nanoseconds")
     return int(text[1:])
-
-
-def _moment(trace: Trace, time: int | None, otherwise: str) -> str:
-    return otherwise if time is None else _since_begin(trace, time)
 
 
 def _since_begin(trace: Trace, time: int) -> str:
@@ -222,41 +218,27 @@ def _tests(trace: Trace, words: Sequence[str], told: list[str]) -> tuple[Stretch
     )
 
 
-@dataclass(frozen=True)
-class _Range:
-    process: int
-    start: int
-    end: int
-    thread: int
-
-
 def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]:
     """The stretches of the chosen ranges: NVTX ranges, and annotations that another tool recorded in their place."""
     matches = _any(c.nvtx)
     verdicts: dict[int, bool] = {}
-    found: list[_Range] = []
+    found: list[Stretch] = []
     for table in ("nvtx_ranges", "host_slices"):
         for info in trace.block_infos(table):
-            known, unknown = trace.block(info)
-            for rows in (known, unknown):
+            for rows in trace.block(info):
                 if table == "host_slices":
                     rows = rows[rows["kind"] == _ANNOTATION]
                 names = np.unique(rows["name"]).tolist()
-                for name in names:
-                    if name not in verdicts:
-                        verdicts[name] = matches(trace.strings[name])
-                wanted = [name for name in names if verdicts[name]]
-                found += _found(trace, table, rows[np.isin(rows["name"], wanted)])
+                verdicts |= {name: matches(trace.strings[name]) for name in names if name not in verdicts}
+                found += _found(trace, table, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
     if not found:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     found.sort(key=lambda r: (r.process, r.start, -r.end))
-    by_process: dict[int, list[_Range]] = {}
-    for r in found:
-        by_process.setdefault(r.process, []).append(r)
+    by_process = [list(ranges) for _, ranges in groupby(found, lambda r: r.process)]
     which = _index(c.index)
-    chosen = [r for ranges in by_process.values() for r in which(ranges)]
+    chosen = [r for ranges in by_process for r in ranges[which]]
     if not chosen:
-        most = max(map(len, by_process.values()))
+        most = max(map(len, by_process))
         raise CutraceError(
             f"there is no {c.index} among the NVTX ranges {_listing(c.nvtx)}: a process has {most} of them, from 0"
         )
@@ -266,39 +248,29 @@ def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]
     count = f"{len(chosen)} of {len(found)}" if c.index == "all" else f"{c.index}"
     thread = ", their own thread" if c.same_thread else ""
     told.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}")
-    return tuple(Stretch(r.process, r.start, max(r.end, r.start + 1), r.thread if c.same_thread else 0) for r in chosen)
+    return tuple(replace(r, end=max(r.end, r.start + 1), thread=r.thread if c.same_thread else 0) for r in chosen)
 
 
-def _found(trace: Trace, table: str, rows: np.ndarray) -> list[_Range]:
-    threads = threads_of(table, rows)
-    assert threads is not None
+def _found(trace: Trace, table: str, rows: np.ndarray) -> list[Stretch]:
     # One that never ended goes on to the end of the trace.
-    ends = np.where(rows["end"] == 0, trace.end + 1, rows["end"])
-    return [
-        _Range(process, start, end, thread)
-        for process, start, end, thread in zip(
-            rows["process"].tolist(), rows["start"].tolist(), ends.tolist(), threads.tolist(), strict=True
-        )
-        if 0 < start <= end <= LATEST
-    ]
+    ends, threads = np.where(rows["end"] == 0, trace.end + 1, rows["end"]), threads_of(table, rows)
+    assert threads is not None
+    columns = (rows["process"], rows["start"], ends, threads)
+    found = starmap(Stretch, zip(*(column.tolist() for column in columns), strict=True))
+    return [r for r in found if 0 < r.start <= r.end <= LATEST]
 
 
-def _index(text: str) -> Callable[[list[_Range]], list[_Range]]:
+def _index(text: str) -> slice:
     """Which of some ranges a text asks for."""
     if text == "all":
-        return lambda ranges: ranges
-    first, colon, last = text.partition(":")
+        return slice(None)
+    words = text.split(":", 1)
     try:
-        begin, end = (int(word) if word else None for word in (first, last))
+        numbers = [int(word) if word or len(words) == 1 else None for word in words]
     except ValueError:
-        begin = end = None
-        colon = ""
-    if colon:
-        return lambda ranges: ranges[begin:end]
-    if begin is None:
-        raise CutraceError(f"{text!r} is no index: write a number from 0, -1 for the last, 2:5 or all")
-    place = begin
-    return lambda ranges: ranges[place : place + 1 or None]
+        raise CutraceError(f"{text!r} is no index: write a number from 0, -1 for the last, 2:5 or all") from None
+    first = numbers[0]
+    return slice(first, (first or 0) + 1 or None) if len(numbers) == 1 else slice(*numbers)
 
 
 def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
@@ -324,21 +296,33 @@ def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tup
 # Who and where
 
 
-def _processes(trace: Trace, words: Sequence[str]) -> frozenset[int]:
-    chosen: set[int] = set()
+_Id = TypeVar("_Id")
+
+
+def _named(what: str, words: Sequence[str], find: Callable[[str], set[_Id]], known: Iterable[str]) -> frozenset[_Id]:
+    """What ``find`` finds for each of some words; ``known`` are the names that there are."""
+    chosen: set[_Id] = set()
     for word in words:
-        found = {p.index for p in trace.processes if word == str(p.pid)}
-        found = found or {p.index for p in trace.processes if word == str(p.index)}
-        matches = matcher(word)
-        found |= {p.index for p in trace.processes if matches(p.name)}
+        found = find(word)
         if not found:
-            _missing("process", [word], _named(trace.processes))
+            _missing(what, [word], known)
         chosen |= found
     return frozenset(chosen)
 
 
-def _named(processes: Sequence[Process]) -> list[str]:
-    return [word for p in processes for word in (p.name, str(p.pid))]
+def _processes(trace: Trace, words: Sequence[str]) -> frozenset[int]:
+    def find(word: str) -> set[int]:
+        matches = matcher(word)
+        numbered = {p.index for p in trace.processes if word == str(p.pid)}
+        numbered = numbered or {p.index for p in trace.processes if word == str(p.index)}
+        return numbered | {p.index for p in trace.processes if matches(p.name)}
+
+    return _named("process", words, find, (text for p in trace.processes for text in (p.name, str(p.pid))))
+
+
+def _numbered(trace: Trace, word: str) -> set[tuple[int, int]]:
+    """A number in every process: a trace need not describe its GPUs and streams."""
+    return {(p.index, int(word)) for p in trace.processes} if word.isdigit() else set()
 
 
 def _devices(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
@@ -346,39 +330,28 @@ def _devices(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
         (int(row["process"]), int(row["device"]), uuid_text(bytes(row["uuid"])), trace.strings[int(row["name"])])
         for row in trace.devices
     ]
-    chosen: set[tuple[int, int]] = set()
-    for word in words:
-        if word.isdigit():
-            # Of a trace that does not describe its GPUs, too.
-            found = {(p.index, int(word)) for p in trace.processes}
-        else:
-            matches = matcher(word)
-            found = {
-                (process, device)
-                for process, device, uuid, name in gpus
-                if matches(name) or matches(uuid) or (len(word) > len("GPU-") and uuid.startswith(word))
-            }
-            if not found:
-                _missing("GPU", [word], (text for gpu in gpus for text in gpu[2:]))
-        chosen |= found
-    return frozenset(chosen)
+
+    def find(word: str) -> set[tuple[int, int]]:
+        matches = matcher(word)
+        return _numbered(trace, word) or {
+            (process, device)
+            for process, device, uuid, name in gpus
+            if matches(name) or matches(uuid) or (len(word) > len("GPU-") and uuid.startswith(word))
+        }
+
+    return _named("GPU", words, find, (text for gpu in gpus for text in gpu[2:]))
 
 
 def _streams(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
     rows = trace.resource_names
     rows = rows[rows["kind"] == _STREAM_NAME]
     named = [(p, s, trace.strings[n]) for p, s, n in rows[["process", "object", "name"]].tolist()]
-    chosen: set[tuple[int, int]] = set()
-    for word in words:
-        if word.isdigit():
-            found = {(p.index, int(word)) for p in trace.processes}
-        else:
-            matches = matcher(word)
-            found = {(process, stream) for process, stream, name in named if matches(name)}
-            if not found:
-                _missing("stream", [word], (name for _, _, name in named))
-        chosen |= found
-    return frozenset(chosen)
+
+    def find(word: str) -> set[tuple[int, int]]:
+        matches = matcher(word)
+        return _numbered(trace, word) or {(process, stream) for process, stream, name in named if matches(name)}
+
+    return _named("stream", words, find, (name for _, _, name in named))
 
 
 def _kernels(trace: Trace, words: Sequence[str], told: list[str]) -> np.ndarray:

@@ -11,11 +11,12 @@ import numpy as np
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK, unfinished
+from ..trace.selection import united
 from .calls import UNKNOWN_CALL
 from .definitions import COPY_KINDS, METRICS, MetricClass, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
-from .work import TABLES_WITH_CALLS, Index, Intervals, Rows, Selection, index
+from .work import TABLES_WITH_CALLS, Index, Rows, Selection, index
 
 #: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
 DIRECTIONS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
@@ -63,7 +64,8 @@ def measure(
     gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
         values=_values(found, work, names),
-        regions={name: _values(found, work.within(_merged(parts)), names) for name, parts in spans.items()},
+        # A region in a region of its name counts once.
+        regions={name: _values(found, work.within(united(parts)), names) for name, parts in spans.items()},
         problems=tuple(_problems(trace, found, work, window, processes)),
         gpus=gpus,
         facts=facts,
@@ -95,17 +97,6 @@ def _made_by_tool(found: Index, window: Window) -> np.ndarray:
         inside[first:last] = True
     mine &= inside
     return mine
-
-
-def _merged(intervals: Intervals) -> Intervals:
-    """The same moments as intervals that do not overlap: a region in a region of its name counts once."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
 
 
 def _stable_names(found: Index, kernels: Rows, normalize: Callable[[str], str]) -> dict[int, str]:

@@ -13,7 +13,8 @@ where calls decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,7 +25,7 @@ from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES
 from ..units import format_duration
 from .quality import GPU_WORK
-from .rows import LATEST, OPEN_TABLES, chosen, joined, never_ended
+from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
 from .trace import Trace
 
 #: Facts about processes and what they ran on: these rows are in every part of a trace.
@@ -155,13 +156,9 @@ class Part:
     # Time
 
     def _in_time(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        s = self._selection
-        mask = np.ones(len(start), bool)
-        if s.start is not None:
-            mask &= end >= _as_time(s.start)
-        if s.end is not None:
-            mask &= start < _as_time(s.end)
-        return mask
+        after, before = self._selection.start or 0, self._selection.end
+        mask: np.ndarray = end >= _as_time(after)
+        return mask if before is None else mask & (start < _as_time(before))
 
     # Stretches
 
@@ -210,20 +207,18 @@ class Part:
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)
         if s.streams is not None:
-            wanted = self._streams.get(process, [])
-            mask &= _among(rows["stream"], wanted) if "stream" in fields else False
+            mask &= np.isin(rows["stream"], self._streams.get(process, [])) if "stream" in fields else False
         return mask
 
     def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         fields = TABLES[table].offsets
         wanted = self._devices.get(process, [])
         if "device" in fields:
-            return _among(rows["device"], wanted)
+            return np.isin(rows["device"], wanted)
         if "context" in fields:
-            return _among(rows["context"], self._contexts.get(process, []))
+            return np.isin(rows["context"], self._contexts.get(process, []))
         if "source_device" in fields:
-            moved: np.ndarray = _among(rows["source_device"], wanted)
-            moved |= _among(rows["destination_device"], wanted)
+            moved: np.ndarray = np.isin(rows["source_device"], wanted) | np.isin(rows["destination_device"], wanted)
             return moved
         return np.zeros(len(rows), bool)
 
@@ -245,19 +240,17 @@ class Part:
     @cached_property
     def _work(self) -> _Keys:
         """The correlation ids of the wanted GPU work."""
-        return _Keys.of(self._rows(GPU_WORK))
+        return _Keys((process, rows["correlation"]) for process, rows in self._rows(GPU_WORK))
 
     @cached_property
     def _kept(self) -> _Keys:
         """The correlation ids of all wanted calls and work."""
-        return _Keys.of(self._rows(("api_calls", *GPU_WORK)))
+        return _Keys((process, rows["correlation"]) for process, rows in self._rows(("api_calls", *GPU_WORK)))
 
     @cached_property
     def _moments(self) -> _Moments:
         """When the wanted work was launched; in a trace without calls, when it began."""
-        if self._trace.count("api_calls"):
-            return _Moments(self._rows(("api_calls",)))
-        return _Moments(self._rows(GPU_WORK))
+        return _Moments(self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK))
 
     def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
         """The wanted rows of tables, whether or not the tables themselves are wanted."""
@@ -269,9 +262,9 @@ class Part:
 
 
 def _by_process(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    found = defaultdict(list)
     for process, number in pairs:
-        found.setdefault(process, []).append(number)
+        found[process].append(number)
     return found
 
 
@@ -308,13 +301,13 @@ class _Stretches:
     """Stretches of processes, asked many times."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
-        edges: dict[int, dict[int, list[tuple[int, int]]]] = {}
+        # By process and thread: their begins and ends.
+        self._edges: dict[int, dict[int, np.ndarray]] = {}
+        pairs = defaultdict(list)
         for s in stretches:
-            edges.setdefault(s.process, {}).setdefault(s.thread, []).append((s.start, s.end))
-        self._edges = {
-            process: {thread: np.array(united(pairs), np.int64).reshape(-1, 2) for thread, pairs in threads.items()}
-            for process, threads in edges.items()
-        }
+            pairs[s.process, s.thread].append((s.start, s.end))
+        for (process, thread), found in pairs.items():
+            self._edges.setdefault(process, {})[thread] = np.array(united(found), np.int64)
 
     def touched(self, process: int, start: np.ndarray, end: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
         """Which of these times of a process touch one of its stretches. What is of no thread, or of a whole process,
@@ -347,93 +340,69 @@ class _Calls:
     calls that it made under its id, the outer one."""
 
     def __init__(self, trace: Trace, stretches: _Stretches) -> None:
-        def chosen(process: int, rows: np.ndarray) -> np.ndarray:
-            return stretches.touched(process, rows["start"], rows["start"], rows["thread"])
+        def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+            for info in trace.block_infos("api_calls"):
+                rows = trace.block(info)[0]
+                yield info.process, rows, stretches.touched(info.process, rows["start"], rows["start"], rows["thread"])
 
-        # Key and choice in one number: sorting one array of them is all that is needed.
-        packed, count = np.empty(trace.count("api_calls"), np.uint64), 0
-        for info in trace.block_infos("api_calls"):
-            rows = trace.block(info)[0]
-            here = chosen(info.process, rows)
-            packed[count : count + len(rows)] = _keys(info.process, rows["correlation"]) << np.uint64(1) | here
-            count += len(rows)
-        packed = _rising([packed[:count]], np.uint64)
-        keys = packed >> np.uint64(1)
-        last = np.append(keys[1:] != keys[:-1], True) if len(keys) else np.zeros(0, bool)
-        divided = keys[1:][(keys[1:] == keys[:-1]) & (packed[1:] != packed[:-1])]
-        self._keys = keys if last.all() else keys[last]
-        self._chosen = (packed[last] & np.uint64(1)).astype(bool)
-        if len(divided):
-            self._look_again(trace, np.unique(divided), chosen)
-
-    def _look_again(self, trace: Trace, divided: np.ndarray, chosen: Callable[[int, np.ndarray], np.ndarray]) -> None:
-        """Of calls with one id on both sides of an edge, the first decides."""
+        inside, outside = [], []
+        for process, rows, here in calls():
+            inside.append((process, rows["correlation"][here]))
+            outside.append((process, rows["correlation"][~here]))
+        self._inside, self._outside = _Keys(inside), _Keys(outside)
+        divided = np.intersect1d(self._inside.keys, self._outside.keys)
+        if not len(divided):
+            return
+        # Of calls with one id on both sides of an edge, the first decides.
         first: dict[int, tuple[int, bool]] = {}
-        for info in trace.block_infos("api_calls"):
-            rows = trace.block(info)[0]
-            keys = _keys(info.process, rows["correlation"])
+        for process, rows, here in calls():
+            keys = _keys(process, rows["correlation"])
             at = np.isin(keys, divided)
-            for key, start, here in zip(
-                keys[at].tolist(), rows["start"][at].tolist(), chosen(info.process, rows[at]).tolist(), strict=True
-            ):
-                first[key] = min(first.get(key, (start, here)), (start, here))
-        self._chosen[np.searchsorted(self._keys, divided)] = [first[key][1] for key in divided.tolist()]
+            for key, *call in zip(keys[at].tolist(), rows["start"][at].tolist(), here[at].tolist(), strict=True):
+                first[key] = min(first.get(key, (call[0], call[1])), (call[0], call[1]))
+        away = np.array([key for key, (_, here) in first.items() if not here], np.uint64)
+        self._inside.keys = np.setdiff1d(self._inside.keys, away)
 
     def of(self, process: int, correlations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each id whether its call was recorded, and whether it was made in one of the stretches."""
-        if not len(self._keys):
-            return np.zeros(len(correlations), bool), np.zeros(len(correlations), bool)
-        wanted = _keys(process, correlations)
-        at = _places(self._keys, wanted)
-        recorded = (self._keys[at] == wanted) & (correlations != 0)
-        return recorded, recorded & self._chosen[at]
+        chosen = self._inside.has(process, correlations)
+        return chosen | self._outside.has(process, correlations), chosen
 
 
 class _Keys:
-    """A set of correlation ids of processes."""
+    """A set of correlation ids of processes; 0 is none."""
 
-    def __init__(self, keys: np.ndarray) -> None:
-        self._keys = keys
-
-    @classmethod
-    def of(cls, parts: Iterator[tuple[int, np.ndarray]]) -> _Keys:
-        found = [_keys(process, rows["correlation"][rows["correlation"] != 0]) for process, rows in parts if len(rows)]
-        return cls(_rising(found, np.uint64))
+    def __init__(self, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+        self.keys = _rising([_keys(process, ids[ids != 0]) for process, ids in parts], np.uint64)
 
     def has(self, process: int, correlations: np.ndarray) -> np.ndarray:
         """Which of these ids of a process are in the set."""
-        if not len(self._keys):
-            return np.zeros(len(correlations), bool)
         wanted = _keys(process, correlations)
-        found: np.ndarray
-        if len(wanted) and (span := int((greatest := wanted.max()) - (least := wanted.min())) + 1) < 8 * len(wanted):
-            # Ids of a block are near each other: a table of them all is the fastest way.
-            begin, end = np.searchsorted(self._keys, [least, greatest + np.uint64(1)]).tolist()
-            table = np.zeros(span, bool)
-            table[self._keys[begin:end] - least] = True
-            found = table[wanted - least]
-        else:
-            found = self._keys[_places(self._keys, wanted)] == wanted
-        return found
+        if not len(wanted):
+            return np.zeros(0, bool)
+        # Ids of a block are near each other.
+        begin = np.searchsorted(self.keys, wanted.min(), "left")
+        end = np.searchsorted(self.keys, wanted.max(), "right")
+        return np.isin(wanted, self.keys[begin:end])
 
 
 class _Moments:
     """Moments of threads, asked what lies around one."""
 
     def __init__(self, parts: Iterator[tuple[int, np.ndarray]]) -> None:
-        found: dict[int, dict[int, list[np.ndarray]]] = {}
+        found: defaultdict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
         for process, rows in parts:
             start = rows["start"].astype(np.int64)
             if "thread" not in (rows.dtype.names or ()):
                 # Whose they are is not known: they may be any thread's.
-                found.setdefault(process, {}).setdefault(-1, []).append(start)
+                found[process, -1].append(start)
                 continue
-            for thread, at in _groups(rows["thread"]):
-                found.setdefault(process, {}).setdefault(thread, []).append(start[at])
-        self._of = {
-            process: {thread: _rising(times, np.int64) for thread, times in threads.items()}
-            for process, threads in found.items()
-        }
+            threads = np.unique(rows["thread"]).tolist()
+            for thread, at in zip(threads, by_value(rows["thread"], threads), strict=True):
+                found[process, thread].append(start[at])
+        self._of: dict[int, dict[int, np.ndarray]] = {}
+        for (process, thread), times in found.items():
+            self._of.setdefault(process, {})[thread] = _rising(times, np.int64)
 
     def inside(self, process: int, rows: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
         """Which rows have a moment of their thread inside; of a whole process, one of any thread."""
@@ -458,40 +427,3 @@ def _rising(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     if not (whole[1:] >= whole[:-1]).all():
         whole.sort()
     return whole
-
-
-def _among(values: np.ndarray, wanted: list[int]) -> np.ndarray:
-    """Which values are among a few."""
-    mask: np.ndarray = np.zeros(len(values), bool)
-    for value in wanted:
-        mask |= values == value
-    return mask
-
-
-def _groups(values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
-    """The different values, and where each is."""
-    if len(values) and (values == values[0]).all():
-        yield int(values[0]), slice(None)
-        return
-    order = np.argsort(values, kind="stable")
-    edges = np.flatnonzero(np.diff(values[order])) + 1
-    for at in np.split(order, edges):
-        if len(at):
-            yield int(values[at[0]]), at
-
-
-def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where each wanted key is, or would be, among the keys (rising, at least one)."""
-    if not len(wanted):
-        return np.zeros(0, np.int64)
-    # Rows of a block have ids near each other: only the keys between their least and greatest are searched.
-    least = wanted.min()
-    low, high = np.searchsorted(keys, [least, wanted.max()], "left").tolist()
-    near = keys[low : high + 1]
-    places: np.ndarray
-    if len(near) and int(near[-1] - near[0]) == len(near) - 1 and near[0] == least:  # they count up by one, as ids do
-        places = np.minimum((wanted - least).astype(np.int64), len(near) - 1)
-    else:
-        places = np.searchsorted(near, wanted)
-    places = np.minimum(places + low, len(keys) - 1)
-    return places
