@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutrace
@@ -201,6 +202,15 @@ def test_traces_have_a_row_for_each_event_in_the_order_of_time(tmp_path):
     assert [(r["call start"], r["kernel"], r["api"]) for r in rows] == [
         (w.call.start, w.duration, w.call.function) for w in kernels
     ]
+
+
+def test_a_kernel_is_listed_with_its_own_grid(capture):
+    with cutrace.load(capture) as trace:
+        launches = trace.launches[np.sort(trace.kernels, order="start")["launch"]]
+    want = ["x".join(str(row[f"{what}_{axis}"]) for axis in "xyz") for row in launches for what in ("grid", "block")]
+    rows = [row for row in table(capture, "cuda_gpu_trace") if row["grid"]]
+    assert [text for row in rows for text in (row["grid"], row["block"])] == want
+    assert any(row["grid"] != row["block"] for row in rows)
 
 
 def test_events_of_several_processes_are_one_list(tmp_path):

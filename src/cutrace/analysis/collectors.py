@@ -12,59 +12,18 @@ import numpy as np
 
 from .._native import GpuTimes, InnerTimes, Keys, StreamTimes
 from ..errors import CutraceError
-from ..runbin.labels import (
-    COPIES,
-    GPU_SLICES,
-    MEMORY_KINDS,
-    OVERHEADS,
-    RANGE_STYLES,
-    SYNCHRONIZATIONS,
-    UNIFIED_MEMORY,
-    known_label,
-)
+from ..runbin import labels
+from ..runbin.labels import known_label
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
+from . import gpu, stats
 from .calls import UNKNOWN_CALL, plain_name
-from .distribution import NOTHING, Distributions, Spread
-from .gpu import (
-    ANY_WORK,
-    COMMUNICATE,
-    COMPUTE,
-    COPY,
-    LONGEST_QUEUE,
-    RELEASE_NS,
-    GpuUse,
-    Idle,
-    Kinds,
-    Queue,
-    StreamUse,
-    overlap,
-)
+from .distribution import NOTHING, Distributions, Spread, Sums
 from .names import UNKNOWN
 from .projection import Projected, Projection
-from .stats import (
-    DEFAULTS,
-    CallUse,
-    Configuration,
-    ConfigurationUse,
-    CopyUse,
-    CounterUse,
-    ExecutionUse,
-    GpuSliceUse,
-    HostUse,
-    KernelUse,
-    LaunchUse,
-    MemoryOperationUse,
-    MemoryUse,
-    Options,
-    RangeKernels,
-    RangeUse,
-    Stats,
-    Timed,
-    UnifiedMemoryUse,
-)
+from .stats import DEFAULTS, Options, Stats
 from .sweep import Columns, Stream, Sweep, Window, blocks_by_process
 
 _KERNELS = GPU_WORK.index("kernels")
@@ -80,9 +39,9 @@ class Numbering:
     names: list[str]
 
     @classmethod
-    def of(cls, labels: Iterable[str]) -> Numbering:
+    def of(cls, names: Iterable[str]) -> Numbering:
         known: dict[str, int] = {}
-        numbers = np.array([known.setdefault(label, len(known)) for label in labels], np.uint32)
+        numbers = np.array([known.setdefault(name, len(known)) for name in names], np.uint32)
         return cls(numbers, list(known))
 
 
@@ -111,10 +70,16 @@ class Context:
         fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
         return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
 
+    def configuration(self, number: int) -> stats.Configuration:
+        """What has a number of :attr:`configurations`."""
+        name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = self.configurations[1].values[number]
+        shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
+        return stats.Configuration(self.kernels.names[name], *shape, registers, (static, dynamic))
+
     @cached_property
-    def kinds(self) -> Kinds:
+    def kinds(self) -> gpu.Kinds:
         """The kinds of GPU work."""
-        return Kinds(self.trace)
+        return gpu.Kinds(self.trace)
 
 
 class Collector(ABC):
@@ -160,21 +125,6 @@ class _Groups:
         return numbers
 
 
-class _Counts:
-    """How many rows each group has."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(0, np.int64)
-
-    def add(self, groups: np.ndarray) -> None:
-        more = np.bincount(groups, minlength=len(self._counts))
-        more[: len(self._counts)] += self._counts
-        self._counts = more
-
-    def __getitem__(self, group: int) -> int:
-        return int(self._counts[group]) if group < len(self._counts) else 0
-
-
 def _duration(rows: Columns) -> np.ndarray:
     duration: np.ndarray = rows["end"] - rows["start"]
     return duration
@@ -197,6 +147,8 @@ class Grouping:
     row: Callable[..., Any]
     values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (_duration(rows),)
     marked: Callable[[Context, Columns], np.ndarray] | None = None
+    #: Of slices, which are on one thread from begin to end: what was launched in others is not known.
+    projects: Callable[[Columns], np.ndarray] = lambda rows: np.ones(len(rows), bool)
 
 
 class Grouped(Collector):
@@ -205,7 +157,7 @@ class Grouped(Collector):
     def __init__(self, context: Context, grouping: Grouping) -> None:
         super().__init__(context)
         self.tables, self.grouping = grouping.tables, grouping
-        self.groups, self._marked = _Groups(), _Counts()
+        self.groups, self._marked = _Groups(), Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
     def add(self, window: Window) -> None:
@@ -235,25 +187,6 @@ class Grouped(Collector):
         return (self._marked[group],) if self.grouping.marked else ()
 
 
-def _kernel(c: Context, rows: Columns) -> tuple[np.ndarray]:
-    return (c.kernels.numbers.take(rows["launch"]),)
-
-
-def _configuration(c: Context, key: tuple[int, ...], time: Spread) -> ConfigurationUse:
-    name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = c.configurations[1].values[key[0]]
-    shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
-    return ConfigurationUse(Configuration(c.kernels.names[name], *shape, registers, (static, dynamic)), time)
-
-
-def _function(c: Context, rows: Columns) -> tuple[np.ndarray]:
-    return (c.functions.numbers.take(rows["function"]),)
-
-
-def _failed(c: Context, rows: Columns) -> np.ndarray:
-    failed: np.ndarray = c.trace.functions["status"].take(rows["function"]) != 0
-    return failed
-
-
 def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
     return _duration(rows), _sizes(rows["bytes"])
 
@@ -261,13 +194,14 @@ def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
 _FILL = 256  # kinds of copies have one byte
 
 
-def _operation(c: Context, rows: Columns) -> tuple[np.ndarray]:
+def operations(c: Context, rows: Columns) -> tuple[np.ndarray]:
+    """The kind of each copy or fill."""
     return (rows["kind"].astype(np.uint16) if "kind" in rows else np.full(len(rows), _FILL, np.uint16),)
 
 
-def _operations(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> MemoryOperationUse:
-    name = "[CUDA memset]" if key[0] == _FILL else f"[CUDA memcpy {known_label(COPIES, key[0])}]"
-    return MemoryOperationUse(name, time, size)
+def operation_name(kind: int) -> str:
+    """What copies of a kind, and fills, are called."""
+    return "[CUDA memset]" if kind == _FILL else f"[CUDA memcpy {known_label(labels.COPIES, kind)}]"
 
 
 def _copy(c: Context, rows: Columns) -> tuple[np.ndarray, ...]:
@@ -276,44 +210,38 @@ def _copy(c: Context, rows: Columns) -> tuple[np.ndarray, ...]:
     return rows["kind"], rows["source_memory"], rows["destination_memory"], bits
 
 
-def _copies(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> CopyUse:
+def _copies(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> stats.CopyUse:
     kind, source, destination, bits = key
-    memories = known_label(MEMORY_KINDS, source), known_label(MEMORY_KINDS, destination)
-    return CopyUse(known_label(COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
+    memories = known_label(labels.MEMORY_KINDS, source), known_label(labels.MEMORY_KINDS, destination)
+    return stats.CopyUse(known_label(labels.COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
 
 
-def _gpu_slices(c: Context, key: tuple[int, ...], time: Spread) -> GpuSliceUse:
-    return GpuSliceUse(c.text(key[0]), time, GPU_SLICES.get(key[2], "other"), c.text(key[1]))
+def _unified(c: Context, key: tuple[int, ...], time: Spread, value: Spread) -> stats.UnifiedMemoryUse:
+    name, in_bytes = labels.UNIFIED_MEMORY.get(key[0], (f"unknown ({key[0]})", False))
+    return stats.UnifiedMemoryUse(name, time, value, in_bytes)
 
 
-def _unified(c: Context, key: tuple[int, ...], time: Spread, value: Spread) -> UnifiedMemoryUse:
-    name, in_bytes = UNIFIED_MEMORY.get(key[0], (f"unknown ({key[0]})", False))
-    return UnifiedMemoryUse(name, time, value, in_bytes)
-
-
-def _execution(c: Context, key: tuple[int, ...], *spreads: Spread) -> ExecutionUse:
-    return ExecutionUse(c.functions.names[key[0]], c.kernels.names[key[1]], *spreads)
+_ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
 
 
 def _fields(*names: str) -> Callable[[Context, Columns], Sequence[np.ndarray]]:
     return lambda c, rows: [rows[name] for name in names]
 
 
-def _kinds(table: str, field: str, labels: dict[int, str]) -> Grouping:
+def _kinds(table: str, field: str, words: dict[int, str]) -> Grouping:
     """Rows by one field, a number with a word."""
-    return Grouping((table,), _fields(field), lambda c, key, time: Timed(known_label(labels, key[0]), time))
+    return Grouping((table,), _fields(field), lambda c, key, time: stats.Timed(known_label(words, key[0]), time))
 
 
 class Sliced(Grouped):
-    """Slices of the host, with what they have on the GPU. ``projects`` says which slices are on one thread from begin
-    to end: what was launched in others is not known."""
+    """Slices of the host, with what they have on the GPU."""
 
     joins = True
     needs = (*GPU_WORK, "api_calls")
 
-    def __init__(self, context: Context, grouping: Grouping, projects: Callable[[Columns], np.ndarray]) -> None:
+    def __init__(self, context: Context, grouping: Grouping) -> None:
         super().__init__(context, grouping)
-        self._projects, self.projection = projects, Projection()
+        self.projection = Projection()
 
     def add(self, window: Window) -> None:
         super().add(window)
@@ -322,7 +250,7 @@ class Sliced(Grouped):
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         super().count(group, rows)
-        at = self._projects(rows)
+        at = self.grouping.projects(rows)
         slices = (rows["thread"], rows["start"], rows["end"], group)
         self.spend(*(slices if at.all() else (column[at] for column in slices)))
 
@@ -353,26 +281,26 @@ class RangeKernelUses(Sliced):
         name = np.where(work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1)
         self.projection.launch(work, name)
 
-    def result(self) -> Iterator[RangeKernels]:
+    def result(self) -> Iterator[stats.RangeKernels]:
         for group, kernel, time in self.projection.kernels():
             name, domain, style = _range(self.context, self.groups.values[group])
-            yield RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
+            yield stats.RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
 
 
 def _range(c: Context, key: tuple[int, ...]) -> tuple[str, str, str]:
-    return c.text(key[0]), c.text(key[1]), known_label(RANGE_STYLES, key[2])
+    return c.text(key[0]), c.text(key[1]), known_label(labels.RANGE_STYLES, key[2])
 
 
-def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> RangeUse:
+def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> stats.RangeUse:
     name, domain, style = _range(c, key)
-    return RangeUse(name, time, domain, style, projected)
+    return stats.RangeUse(name, time, domain, style, projected)
 
 
 class Host(Sliced):
     """Slices that importers found, with the time that each spends outside the slices directly inside it."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context, Grouping(("host_slices",), _fields("name", "category", "kind"), _host), _on_thread)
+    def __init__(self, context: Context, grouping: Grouping) -> None:
+        super().__init__(context, grouping)
         self._inner = InnerTimes()
 
     def spend(self, *slices: np.ndarray) -> None:
@@ -392,22 +320,12 @@ class Host(Sliced):
         return times
 
 
-def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> HostUse:
+def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> stats.HostUse:
     kind, category = known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1])
-    return HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
+    return stats.HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
 
 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
-
-
-def _on_thread(rows: Columns) -> np.ndarray:
-    on_thread: np.ndarray = (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS)
-    return on_thread
-
-
-def _on_one_thread(rows: Columns) -> np.ndarray:
-    on_one: np.ndarray = rows["thread"] == rows["end_thread"]
-    return on_one
 
 
 class StreamUses(Collector):
@@ -417,7 +335,7 @@ class StreamUses(Collector):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         options = context.options
-        self._times = StreamTimes(options.consecutive_ns, RELEASE_NS, options.full_queue, LONGEST_QUEUE)
+        self._times = StreamTimes(options.consecutive_ns, gpu.RELEASE_NS, options.full_queue, gpu.LONGEST_QUEUE)
         self._lengths = Distributions()
 
     def add(self, window: Window) -> None:
@@ -426,13 +344,13 @@ class StreamUses(Collector):
         queued = self._times.add(work.start, work.end, work.table, work.stream, work.correlation, *called)
         self._lengths.add(*queued)
 
-    def end(self, process: int, streams: list[Stream]) -> Iterator[StreamUse]:
+    def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.StreamUse]:
         lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
         for stream, at_launch, found in zip(streams, lengths, self._times.uses(), strict=False):
             counts, first, last, busy, idle, gaps, (high, low), span, full = found
-            queue = Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
+            queue = gpu.Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
             by_table = dict(zip(GPU_WORK, counts, strict=True))
-            yield StreamUse(process, stream, by_table, first, last, busy, Idle(*(*idle, gaps)), queue)
+            yield gpu.StreamUse(process, stream, by_table, first, last, busy, gpu.Idle(*(*idle, gaps)), queue)
 
 
 class GpuUses(Collector):
@@ -448,20 +366,20 @@ class GpuUses(Collector):
         kinds = self.context.kinds.of(work.table, work.launch)
         self._times.add(work.device.astype(np.uint32), work.start, work.end, work.table, kinds)
 
-    def end(self, process: int, streams: list[Stream]) -> Iterator[GpuUse]:
+    def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.GpuUse]:
         for device, counts, spent, first, last, times in self._times.uses():
-            yield GpuUse(
+            yield gpu.GpuUse(
                 process,
                 device,
                 dict(zip(GPU_WORK, counts, strict=True)),
                 spent[_KERNELS],
                 first,
                 last,
-                busy=times[ANY_WORK],
-                compute=times[COMPUTE],
-                communication=overlap(times, COMMUNICATE),
-                copies=overlap(times, COPY),
-                both=overlap(times, COMMUNICATE | COPY),
+                busy=times[gpu.ANY_WORK],
+                compute=times[gpu.COMPUTE],
+                communication=gpu.overlap(times, gpu.COMMUNICATE),
+                copies=gpu.overlap(times, gpu.COPY),
+                both=gpu.overlap(times, gpu.COMMUNICATE | gpu.COPY),
             )
 
 
@@ -500,10 +418,10 @@ class Launches(Collector):
         self._short += int(np.count_nonzero(found.time < self.context.options.short_ns))
         self._early += int(np.count_nonzero(found.latency < 0))
 
-    def end(self, process: int, streams: list[Stream]) -> Iterable[LaunchUse]:
+    def end(self, process: int, streams: list[Stream]) -> Iterable[stats.LaunchUse]:
         if all(map(len, self._times)):
             call, latency, queue = (times.spreads()[0] for times in self._times)
-            yield LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
+            yield stats.LaunchUse(process, self._kernels, call, latency, queue, self._bound, self._short, self._early)
 
 
 class Executions(Grouped):
@@ -543,11 +461,11 @@ class Counters(Collector):
             np.minimum.at(least, group, value)
             np.maximum.at(most, group, value)
 
-    def end(self, process: int, streams: list[Stream]) -> Iterable[CounterUse]:
+    def end(self, process: int, streams: list[Stream]) -> Iterable[stats.CounterUse]:
         for key, (count, total, least, most) in zip(self._groups.values, self._values.T.tolist(), strict=True):
             if count:
                 name, series, unit = map(self.context.text, key)
-                yield CounterUse(process, name, series, unit, int(count), least, total / count, most)
+                yield stats.CounterUse(process, name, series, unit, int(count), least, total / count, most)
 
 
 class Memory(Collector):
@@ -576,50 +494,85 @@ class Memory(Collector):
                     numbers[2 * place + 1] += int(sizes[at].sum(dtype=np.uint64))
                 numbers[4:] = max(numbers[4], int(level.max())), int(level[-1])
 
-    def end(self, process: int, streams: list[Stream]) -> Iterable[MemoryUse]:
+    def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
-            yield MemoryUse(process, device, known_label(MEMORY_KINDS, memory), *numbers)
+            yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *numbers)
 
 
-_RANGES = Grouping(("nvtx_ranges",), _fields("name", "domain", "kind"), _ranges)
+_RANGES = Grouping(
+    ("nvtx_ranges",),
+    _fields("name", "domain", "kind"),
+    _ranges,
+    projects=lambda rows: rows["thread"] == rows["end_thread"],
+)
 
 _GROUPINGS = {
     "kernels": Grouping(
         ("kernels",),
-        _kernel,
-        lambda c, key, time, short: KernelUse(c.kernels.names[key[0]], time, short),
+        lambda c, rows: (c.kernels.numbers.take(rows["launch"]),),
+        lambda c, key, time, short: stats.KernelUse(c.kernels.names[key[0]], time, short),
         marked=lambda c, rows: _duration(rows) < c.options.short_ns,
     ),
     "configurations": Grouping(
-        ("kernels",), lambda c, rows: (c.configurations[0].take(rows["launch"]),), _configuration
+        ("kernels",),
+        lambda c, rows: (c.configurations[0].take(rows["launch"]),),
+        lambda c, key, time: stats.ConfigurationUse(c.configuration(key[0]), time),
     ),
     "api": Grouping(
         ("api_calls",),
-        _function,
-        lambda c, key, time, failed: CallUse(c.functions.names[key[0]], time, failed),
-        marked=_failed,
+        lambda c, rows: (c.functions.numbers.take(rows["function"]),),
+        lambda c, key, time, failed: stats.CallUse(c.functions.names[key[0]], time, failed),
+        marked=lambda c, rows: c.trace.functions["status"].take(rows["function"]) != 0,
     ),
-    "memory_operations": Grouping(("memcpys", "memsets"), _operation, _operations, _times_and_bytes),
+    "memory_operations": Grouping(
+        ("memcpys", "memsets"),
+        operations,
+        lambda c, key, time, size: stats.MemoryOperationUse(operation_name(key[0]), time, size),
+        _times_and_bytes,
+    ),
     "copies": Grouping(("memcpys",), _copy, _copies, _times_and_bytes),
-    "gpu_slices": Grouping(("gpu_slices",), _fields("name", "category", "kind"), _gpu_slices),
-    "synchronizations": _kinds("synchronizations", "type", SYNCHRONIZATIONS),
-    "overheads": _kinds("overheads", "kind", OVERHEADS),
+    "gpu_slices": Grouping(
+        ("gpu_slices",),
+        _fields("name", "category", "kind"),
+        lambda c, key, time: stats.GpuSliceUse(
+            c.text(key[0]), time, labels.GPU_SLICES.get(key[2], "other"), c.text(key[1])
+        ),
+    ),
+    "synchronizations": _kinds("synchronizations", "type", labels.SYNCHRONIZATIONS),
+    "overheads": _kinds("overheads", "kind", labels.OVERHEADS),
     "unified_memory": Grouping(
         ("unified_memory",), _fields("kind"), _unified, lambda rows: (_duration(rows), _sizes(rows["value"]))
     ),
-    "graphs": Grouping(("graph_launches",), _fields("graph"), lambda c, key, time: Timed(f"graph {key[0]}", time)),
+    "graphs": Grouping(
+        ("graph_launches",), _fields("graph"), lambda c, key, time: stats.Timed(f"graph {key[0]}", time)
+    ),
 }
 
 #: What makes the collector of each field of :class:`.stats.Stats`.
 COLLECTORS: dict[str, Callable[[Context], Collector]] = {
     **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
-    "ranges": partial(Sliced, grouping=_RANGES, projects=_on_one_thread),
-    "range_kernels": partial(RangeKernelUses, grouping=_RANGES, projects=_on_one_thread),
-    "host": Host,
+    "ranges": partial(Sliced, grouping=_RANGES),
+    "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
+    "host": partial(
+        Host,
+        grouping=Grouping(
+            ("host_slices",),
+            _fields("name", "category", "kind"),
+            _host,
+            projects=lambda rows: (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS),
+        ),
+    ),
     "streams": StreamUses,
     "gpus": GpuUses,
     "launches": Launches,
-    "executions": partial(Executions, grouping=Grouping((), _fields(), _execution)),
+    "executions": partial(
+        Executions,
+        grouping=Grouping(
+            (),
+            _fields(),
+            lambda c, key, *times: stats.ExecutionUse(c.functions.names[key[0]], c.kernels.names[key[1]], *times),
+        ),
+    ),
     "counters": Counters,
     "memory": Memory,
 }
@@ -638,7 +591,7 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options =
     joins = any(c.joins for c in collectors.values())
     found: dict[str, list[Any]] = {part: [] for part in wanted}
     for process, infos in enumerate(blocks_by_process(trace, tables)):
-        sweep = Sweep(trace, process, infos, joins=joins)
+        sweep = Sweep(trace, infos, joins=joins)
         for window in sweep:
             for collector in collectors.values():
                 collector.add(window)

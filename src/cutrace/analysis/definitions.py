@@ -54,61 +54,45 @@ COPY_KINDS: dict[str, str] = {
 }
 
 
+_WORK, _STATE, _TIME, _INFO = MetricClass.WORK, MetricClass.STATE, MetricClass.TIME, MetricClass.INFO
+
+
 def _copies() -> Iterator[Metric]:
     for kind, words in COPY_KINDS.items():
-        yield Metric(
-            f"memcpy_{kind}_count", MetricClass.WORK, "", f"copies {words}", always=False, total="memcpy_count"
-        )
-        yield Metric(
-            f"memcpy_{kind}_bytes",
-            MetricClass.WORK,
-            "bytes",
-            f"bytes copied {words}",
-            always=False,
-            total="memcpy_bytes",
-        )
+        for what, unit, doc in (("count", "", "copies"), ("bytes", "bytes", "bytes copied")):
+            name, total = f"memcpy_{kind}_{what}", f"memcpy_{what}"
+            yield Metric(name, _WORK, unit, f"{doc} {words}", always=False, total=total)
 
 
 #: All metrics, in the order of files and tables.
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("kernel_launches", MetricClass.WORK, "", "kernels that ran, those of graphs included"),
-        Metric(
-            "kernels",
-            MetricClass.WORK,
-            "",
-            "kernels that ran, by normalised name",
-            counts=True,
-            total="kernel_launches",
-        ),
-        Metric("graph_launches", MetricClass.WORK, "", "launches of CUDA graphs"),
-        Metric("memcpy_count", MetricClass.WORK, "", "copies of all directions"),
-        Metric("memcpy_bytes", MetricClass.WORK, "bytes", "bytes copied in all directions"),
+        Metric("kernel_launches", _WORK, "", "kernels that ran, those of graphs included"),
+        Metric("kernels", _WORK, "", "kernels that ran, by normalised name", counts=True, total="kernel_launches"),
+        Metric("graph_launches", _WORK, "", "launches of CUDA graphs"),
+        Metric("memcpy_count", _WORK, "", "copies of all directions"),
+        Metric("memcpy_bytes", _WORK, "bytes", "bytes copied in all directions"),
         *_copies(),
-        Metric("memset_count", MetricClass.WORK, "", "memory fills"),
-        Metric("memset_bytes", MetricClass.WORK, "bytes", "bytes filled"),
-        Metric("sync_calls", MetricClass.WORK, "", "calls that make their thread wait for the GPU"),
-        Metric("syncs", MetricClass.WORK, "", "the same, by function", counts=True, total="sync_calls"),
-        Metric("allocations", MetricClass.STATE, "", "allocations of device memory"),
-        Metric("allocators", MetricClass.STATE, "", "the same, by function", counts=True, total="allocations"),
-        Metric("frees", MetricClass.STATE, "", "releases of device memory"),
-        Metric("pinned_allocations", MetricClass.STATE, "", "allocations of pinned host memory"),
-        Metric("pinned_frees", MetricClass.STATE, "", "releases of pinned host memory"),
-        Metric("streams_used", MetricClass.STATE, "", "streams on which GPU work ran"),
-        Metric("peak_memory_bytes", MetricClass.STATE, "bytes", "most device memory above that at the begin"),
-        Metric("net_memory_bytes", MetricClass.STATE, "bytes", "device memory taken and not given back"),
-        Metric("kernel_time_ns", MetricClass.TIME, "ns", "times of all kernels, added"),
-        Metric("busy_ns", MetricClass.TIME, "ns", "time in which GPU work ran"),
-        Metric("api_time_ns", MetricClass.TIME, "ns", "time that threads spent in calls of the CUDA API"),
-        Metric("gpu_span_ns", MetricClass.INFO, "ns", "from the first begin of GPU work to the last end", always=False),
-        Metric("idle_share", MetricClass.INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
-        Metric(
-            "launch_latency_ns", MetricClass.INFO, "ns", "median time from launch to start of a kernel", always=False
-        ),
-        Metric(
-            "copy_bandwidth", MetricClass.INFO, "bytes/s", "bytes copied over the time that copies took", always=False
-        ),
+        Metric("memset_count", _WORK, "", "memory fills"),
+        Metric("memset_bytes", _WORK, "bytes", "bytes filled"),
+        Metric("sync_calls", _WORK, "", "calls that make their thread wait for the GPU"),
+        Metric("syncs", _WORK, "", "the same, by function", counts=True, total="sync_calls"),
+        Metric("allocations", _STATE, "", "allocations of device memory"),
+        Metric("allocators", _STATE, "", "the same, by function", counts=True, total="allocations"),
+        Metric("frees", _STATE, "", "releases of device memory"),
+        Metric("pinned_allocations", _STATE, "", "allocations of pinned host memory"),
+        Metric("pinned_frees", _STATE, "", "releases of pinned host memory"),
+        Metric("streams_used", _STATE, "", "streams on which GPU work ran"),
+        Metric("peak_memory_bytes", _STATE, "bytes", "most device memory above that at the begin"),
+        Metric("net_memory_bytes", _STATE, "bytes", "device memory taken and not given back"),
+        Metric("kernel_time_ns", _TIME, "ns", "times of all kernels, added"),
+        Metric("busy_ns", _TIME, "ns", "time in which GPU work ran"),
+        Metric("api_time_ns", _TIME, "ns", "time that threads spent in calls of the CUDA API"),
+        Metric("gpu_span_ns", _INFO, "ns", "from the first begin of GPU work to the last end", always=False),
+        Metric("idle_share", _INFO, "1", "part of gpu_span_ns in which no GPU work ran", always=False),
+        Metric("launch_latency_ns", _INFO, "ns", "median time from launch to start of a kernel", always=False),
+        Metric("copy_bandwidth", _INFO, "bytes/s", "bytes copied over the time that copies took", always=False),
     )
 }
 

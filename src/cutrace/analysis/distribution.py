@@ -36,6 +36,22 @@ class Spread:
 NOTHING = Spread()
 
 
+class Sums:
+    """Integers added up in each of the groups 0, 1, 2, ..."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(0, np.int64)
+
+    def add(self, groups: np.ndarray, values: np.ndarray | int = 1) -> None:
+        """Take in one number for each element of ``groups``."""
+        if len(groups):
+            self._sums = np.pad(self._sums, (0, max(int(groups.max()) + 1 - len(self._sums), 0)))
+            np.add.at(self._sums, groups, values)
+
+    def __getitem__(self, group: int) -> int:
+        return int(self._sums[group]) if group < len(self._sums) else 0
+
+
 class Distributions:
     """The spread of integers (0 <= number < 2^63) in each of the groups 0, 1, 2, ..."""
 

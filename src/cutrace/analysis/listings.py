@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
-import numpy as np
-
-from ..runbin.labels import COPIES, known_label
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .calls import UNKNOWN_CALL, plain_name
-from .stats import Options
+from .collectors import Context, operation_name, operations
+from .stats import DEFAULTS, Configuration, Options
 from .sweep import Stream, Sweep, Window, blocks_by_process
 
 
@@ -30,17 +29,6 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How a kernel was launched: its name, grid and block, registers a thread, shared memory of a block (bytes)."""
-
-    name: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    registers: int
-    shared: int
-
-
-@dataclass(frozen=True)
 class GpuEvent:
     """A kernel, copy, fill or graph. Times in ns; ``call`` is the one that launched it, None where it was not recorded;
     ``shape`` is that of a kernel, ``bytes`` the size of a copy or fill, else None."""
@@ -52,30 +40,38 @@ class GpuEvent:
     stream: Stream
     name: str
     call: Call | None
-    shape: Shape | None = None
+    shape: Configuration | None = None
     bytes: int | None = None
 
 
 def gpu_events(trace: Trace, options: Options) -> Iterator[GpuEvent]:
     """All GPU work by its begin."""
-    infos = blocks_by_process(trace, (*GPU_WORK, "api_calls"))
-    parts = [
-        _gpu_events(trace, process, Sweep(trace, process, infos[process]), options) for process in range(len(infos))
-    ]
-    return heapq.merge(*parts, key=lambda event: event.start)
+    return _in_order(trace, (*GPU_WORK, "api_calls"), partial(_gpu_events, Context(trace, options)))
 
 
 def calls(trace: Trace) -> Iterator[Call]:
     """All API calls by their begin."""
-    infos = blocks_by_process(trace, ("api_calls",))
-    parts = [
-        _calls(trace, process, Sweep(trace, process, infos[process], joins=False)) for process in range(len(infos))
-    ]
-    return heapq.merge(*parts, key=lambda call: call.start)
+    return _in_order(trace, ("api_calls",), partial(_calls, Context(trace, DEFAULTS)))
 
 
-def _calls(trace: Trace, process: int, sweep: Sweep) -> Iterator[Call]:
-    names, status = _functions(trace)
+_Event = TypeVar("_Event", Call, GpuEvent)
+
+
+def _in_order(
+    trace: Trace, tables: tuple[str, ...], events: Callable[[int, Sweep], Iterator[_Event]]
+) -> Iterator[_Event]:
+    joins = len(tables) > 1
+    sweeps = [Sweep(trace, infos, joins=joins) for infos in blocks_by_process(trace, tables)]
+    return heapq.merge(*(events(*each) for each in enumerate(sweeps)), key=lambda event: event.start)
+
+
+def _functions(c: Context) -> tuple[list[str], list[int]]:
+    """The names and the returned values of API functions."""
+    return [c.functions.names[n] for n in c.functions.numbers.tolist()], c.trace.functions["status"].tolist()
+
+
+def _calls(c: Context, process: int, sweep: Sweep) -> Iterator[Call]:
+    names, status = _functions(c)
     for window in sweep:
         rows = window.tables["api_calls"]
         columns = (rows[field].tolist() for field in ("start", "end", "correlation", "function", "thread"))
@@ -83,48 +79,34 @@ def _calls(trace: Trace, process: int, sweep: Sweep) -> Iterator[Call]:
             yield Call(start, end, correlation, status[function], process, thread, names[function])
 
 
-def _functions(trace: Trace) -> tuple[list[str], list[int]]:
-    names = trace.strings.take(trace.functions["name"], plain_name).tolist()
-    return [name or UNKNOWN_CALL for name in names], trace.functions["status"].tolist()
-
-
-def _gpu_events(trace: Trace, process: int, sweep: Sweep, options: Options) -> Iterator[GpuEvent]:
-    names, status = _functions(trace)
-    shapes: dict[int, Shape] = {}
+def _gpu_events(c: Context, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
+    names, status = _functions(c)
+    shapes: dict[int, Configuration] = {}
     for window in sweep:
-        work, c = window.work, window.work.calls
-        others = _others(window)
+        work, launched = window.work, window.work.calls
+        others = _others(c, window)
         columns = (
             work.start, work.end, work.table, work.stream, work.correlation, work.launch,
-            c.known, c.start, c.end, c.thread, c.function,
+            launched.known, launched.start, launched.end, launched.thread, launched.function,
         )  # fmt: skip
         for start, end, table, stream, correlation, launch, known, *called in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            call = None
+            call = shape = size = None
             if known:
                 begin, until, thread, function = called
                 call = Call(begin, until, correlation, status[function], process, thread, names[function])
-            place = sweep.streams[stream]
             if table:
                 name, size = next(others[table])
-                yield GpuEvent(start, end, correlation, process, place, name, call, bytes=size)
-                continue
-            shape = shapes.get(launch)
-            if shape is None:
-                shape = shapes[launch] = _shape(trace, launch, options)
-            yield GpuEvent(start, end, correlation, process, place, shape.name, call, shape)
+            else:
+                shape = shapes.get(launch)
+                if shape is None:
+                    shape = shapes[launch] = c.configuration(c.configurations[0][launch])
+                name = shape.name
+            yield GpuEvent(start, end, correlation, process, sweep.streams[stream], name, call, shape, size)
 
 
-def _shape(trace: Trace, launch: int, options: Options) -> Shape:
-    row = trace.launches[launch]
-    (gx, gy, gz), (bx, by, bz) = ((int(row[f"{what}_{axis}"]) for axis in "xyz") for what in ("grid", "block"))
-    shared = int(row["static_shared"]) + int(row["dynamic_shared"])
-    name = options.names(trace.strings[int(row["name"])])
-    return Shape(name, (gx, gy, gz), (bx, by, bz), int(row["registers"]), shared)
-
-
-def _others(window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
+def _others(c: Context, window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
     """Names and sizes of work that is no kernel, by table, in the order of its begin."""
     found: dict[int, Iterator[tuple[str, int | None]]] = {}
     for number, table in enumerate(GPU_WORK):
@@ -134,9 +116,7 @@ def _others(window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
         if table == "graph_launches":
             found[number] = ((f"graph {graph}", None) for graph in rows["graph"].tolist())
         else:
-            kinds = rows["kind"] if table == "memcpys" else np.full(len(rows), -1)
-            labels = {
-                k: f"[CUDA memcpy {known_label(COPIES, k)}]" if k >= 0 else "[CUDA memset]" for k in set(kinds.tolist())
-            }
-            found[number] = zip([labels[k] for k in kinds.tolist()], rows["bytes"].tolist(), strict=True)
+            kinds = operations(c, rows)[0].tolist()
+            labels = {kind: operation_name(kind) for kind in set(kinds)}
+            found[number] = zip([labels[kind] for kind in kinds], rows["bytes"].tolist(), strict=True)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._native import Keys
 from ..trace.rows import time_order
-from .distribution import NOTHING, Distributions, Spread
+from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Work
 
 # Slices that a thread keeps until it lets those go that ended: work that begins to run so many slices after its launch
@@ -40,8 +40,7 @@ class Projection:
         self._threads: dict[int, _Slices] = {}
         self._slice_keys, self._work_keys = Keys(1), Keys(1)
         self._times = Distributions()
-        self._operations = np.zeros(0, np.int64)
-        self._gpu_ns = np.zeros(0, np.int64)
+        self._operations, self._gpu_ns = Sums(), Sums()
         self._pairs = Keys(2)
         self._pair_list: list[tuple[int, int]] = []
         self._kernels = Distributions()
@@ -85,15 +84,9 @@ class Projection:
         group, first, last, operations, gpu_ns = slices.let_go(time)
         with_work = operations > 0
         group = group[with_work]
-        if not len(group):
-            return
         self._times.add(group, (last - first)[with_work])
-        size = max(int(group.max()) + 1, len(self._operations))
-        for name, values in (("_operations", operations), ("_gpu_ns", gpu_ns)):
-            sums = np.zeros(size, np.int64)
-            sums[: len(getattr(self, name))] = getattr(self, name)
-            np.add.at(sums, group, values[with_work])
-            setattr(self, name, sums)
+        self._operations.add(group, operations[with_work])
+        self._gpu_ns.add(group, gpu_ns[with_work])
 
     def finish(self) -> None:
         """Let go of all slices. Slices and work may follow of another process."""
@@ -103,8 +96,8 @@ class Projection:
 
     def projected(self) -> list[Projected]:
         """By group, as far as any had work."""
-        columns = (self._times.spreads(), self._operations.tolist(), self._gpu_ns.tolist())
-        return [Projected(*values) for values in zip(*columns, strict=True)]
+        spreads = enumerate(self._times.spreads())
+        return [Projected(spread, self._operations[group], self._gpu_ns[group]) for group, spread in spreads]
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
         """For each group and name of a kernel in it, the spread of its times (ns)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -70,15 +71,13 @@ class View:
 
     def __init__(self, trace: Trace, stats: Stats) -> None:
         self.trace, self.stats = trace, stats
-        self._named: dict[tuple[int, int, int, int], str] = {}
-        for row in trace.resource_names:
-            context = 0 if row["kind"] == _DEVICE else int(row["context"])
-            key = int(row["process"]), int(row["kind"]), context, int(row["object"])
-            self._named[key] = trace.strings[int(row["name"])]
-        self._devices = {
-            (int(row["process"]), int(row["device"])): trace.strings[int(row["name"])] for row in trace.devices
+        rows = trace.resource_names[["process", "kind", "context", "object", "name"]].tolist()
+        self._named = {
+            (process, kind, 0 if kind == _DEVICE else context, number): trace.strings[name]
+            for process, kind, context, number, name in rows
         }
-
+        devices = trace.devices[["process", "device", "name"]].tolist()
+        self._devices = {(process, device): trace.strings[name] for process, device, name in devices}
         contexts: dict[int, set[int]] = {}
         for use in stats.streams:
             contexts.setdefault(use.process, set()).add(use.stream.context)
@@ -139,34 +138,26 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _field(name: str, unit: Unit, cell: str | Callable[[View, Any], Cell], spare: bool = False) -> Field:
-    """A column whose cell is an attribute of what the row is about, or made of it by a function."""
+def _field(
+    name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False, *, unit: Unit = "text"
+) -> Field:
+    """A column whose cell is an attribute of what the row is about (that of its name unless given), or made of it by a
+    function."""
     if isinstance(cell, str):
-        get = attrgetter(cell)
+        get = attrgetter(cell or name)
         return Field(Column(name, unit, spare), lambda view, use: get(use))
     return Field(Column(name, unit, spare), cell)
 
 
-def _text(name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False) -> Field:
-    return _field(name, "text", cell or name, spare)
-
-
-def _count(name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False) -> Field:
-    return _field(name, "", cell or name, spare)
-
-
-def _ns(name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False) -> Field:
-    return _field(name, "ns", cell or name, spare)
-
-
-def _bytes(name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False) -> Field:
-    return _field(name, "bytes", cell or name, spare)
+_text = _field
+_count, _ns, _bytes = partial(_field, unit=""), partial(_field, unit="ns"), partial(_field, unit="bytes")
+_number, _moment = partial(_field, unit="number"), partial(_field, unit="moment")
 
 
 def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False) -> Field:
     """The share that an attribute has in another one."""
     of, get = attrgetter(part), attrgetter(whole) if isinstance(whole, str) else None
-    return _field(name, "1", lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare)  # type: ignore[operator]
+    return _field(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
 
 
 def _all(part: str, where: Callable[[Any], object] = lambda use: True) -> Callable[[View], list[Any]]:
@@ -198,10 +189,9 @@ def _range(v: View, x: Any) -> str:
     return f"{x.domain}:{x.range if isinstance(x, RangeKernels) else x.name}"
 
 
-def _bandwidth(v: View, x: Any) -> float | None:
-    return x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None
-
-
+_BANDWIDTH = _field(
+    "bandwidth", lambda v, x: x.bytes.total * 1_000_000_000 / x.time.total if x.time.total else None, unit="bytes/s"
+)
 _PROCESS = _text("process", lambda v, x: v.process(x.process))
 _ANY_PROCESS = _text("process", lambda v, x: v.process(x.process), spare=True)
 _GPU = _text("GPU", lambda v, x: v.gpu(x.process, x.stream.device), spare=True)
@@ -231,55 +221,33 @@ def _span(view: View, use: GpuUse | StreamUse) -> int:
     return use.last - use.first
 
 
-def _executions() -> Iterator[Field]:
-    """The spreads of each time of a launch."""
-    for kind, time in (("total", "total"), ("call", "call"), ("queue", "queue"), ("kernel", "time")):
-        for what, attribute in (
-            ("mean", "mean"),
-            ("median", "median"),
-            ("min", "min"),
-            ("max", "max"),
-            ("stddev", "std"),
-        ):
-            yield _ns(f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total")
-
+_DURATION = _ns("duration", lambda v, e: e.end - e.start)
+_ON_STREAM = (_ANY_PROCESS, _GPU, _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True))
 
 _GPU_TRACE = (
-    _field("start", "moment", "start"),
-    _ns("duration", lambda v, e: e.end - e.start),
-    _count("correlation"),
+    _moment("start"), _DURATION, _count("correlation"),
     _text("grid", lambda v, e: _size(e.shape.grid) if e.shape else "", spare=True),
     _text("block", lambda v, e: _size(e.shape.block) if e.shape else "", spare=True),
     _count("registers", lambda v, e: e.shape.registers if e.shape else None, spare=True),
-    _bytes("shared", lambda v, e: e.shape.shared if e.shape else None, spare=True),
-    _bytes("bytes"),
-    _ANY_PROCESS,
-    _GPU,
-    _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True),
-    _text("name"),
-)
+    _bytes("shared", lambda v, e: sum(e.shape.shared) if e.shape else None, spare=True),
+    _bytes("bytes"), *_ON_STREAM, _text("name"),
+)  # fmt: skip
 _API_TRACE = (
-    _field("start", "moment", "start"),
-    _ns("duration", lambda v, e: e.end - e.start),
-    _count("correlation"),
-    _count("status", spare=True),
-    _ANY_PROCESS,
-    _count("thread"),
+    _moment("start"), _DURATION, _count("correlation"), _count("status", spare=True), _ANY_PROCESS, _count("thread"),
     _text("name"),
-)
+)  # fmt: skip
 _EXECUTION_TRACE = (
-    _field("call start", "moment", "call.start"),
-    _ns("call", lambda v, e: e.call.end - e.call.start),
-    _field("start", "moment", "start", spare=True),
-    _ns("queue", lambda v, e: max(e.start - e.call.end, 0)),
-    _ns("kernel", lambda v, e: e.end - e.start),
-    _ns("total", lambda v, e: e.end - e.call.start, spare=True),
-    _ANY_PROCESS,
-    _count("thread", "call.thread", spare=True),
-    _GPU,
-    _text("stream", lambda v, e: v.stream(e.process, e.stream), spare=True),
-    _text("api", "call.name"),
+    _moment("call start", "call.start"), _ns("call", lambda v, e: e.call.end - e.call.start),
+    _moment("start", spare=True), _ns("queue", lambda v, e: max(e.start - e.call.end, 0)),
+    _ns("kernel", lambda v, e: e.end - e.start), _ns("total", lambda v, e: e.end - e.call.start, spare=True),
+    _ANY_PROCESS, _count("thread", "call.thread", spare=True), *_ON_STREAM[1:], _text("api", "call.name"),
     _text("name"),
+)  # fmt: skip
+# The spreads of each time of a launch.
+_EXECUTIONS = tuple(
+    _ns(f"{kind} {what}", f"{time}.{attribute}", what != "mean" or kind == "total")
+    for kind, time in (("total", "total"), ("call", "call"), ("queue", "queue"), ("kernel", "time"))
+    for what, attribute in {"mean": "mean", "median": "median", "min": "min", "max": "max", "stddev": "std"}.items()
 )
 
 
@@ -327,15 +295,15 @@ REPORTS: dict[str, Report] = {
                 _text("GPU", lambda v, x: v.gpu(x[0].process, x[0].device), spare=True),
                 _text("communication", lambda v, x: x[1]), _ns("time", lambda v, x: x[2].time),
                 _ns("hidden", lambda v, x: x[2].hidden), _ns("exposed", lambda v, x: x[2].time - x[2].hidden),
-                _field("hidden share", "1", lambda v, x: _share(x[2].hidden, x[2].time)),
+                _field("hidden share", lambda v, x: _share(x[2].hidden, x[2].time), unit="1"),
             ),
         ),
         Report(
             "queue_sum", "Queues of launches", ("streams",), _all("streams", lambda s: s.queue.at_launch.count),
             (
-                *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _field("mean", "number", "queue.mean"),
-                _field("mean at launch", "number", "queue.at_launch.mean"),
-                _field("median at launch", "number", "queue.at_launch.median", spare=True),
+                *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _number("mean", "queue.mean"),
+                _number("mean at launch", "queue.at_launch.mean"),
+                _number("median at launch", "queue.at_launch.median", spare=True),
                 _count("min", "queue.at_launch.min", spare=True), _count("max", "queue.at_launch.max"),
                 _ns("full", "queue.full"), _part("full share", "queue.full", lambda v, s: v.span, spare=True),
             ),
@@ -374,11 +342,11 @@ REPORTS: dict[str, Report] = {
         Report(
             "cuda_kern_exec_sum", "Launch, queue and run of kernels", ("executions",),
             lambda view: sorted(view.stats.executions, key=lambda x: (-x.total.total, x.api, x.kernel)),
-            (_count("count", "time.count"), *_executions(), _text("api"), _text("kernel")), usual=False,
+            (_count("count", "time.count"), *_EXECUTIONS, _text("api"), _text("kernel")), usual=False,
         ),
         _summed(
             "cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations",
-            _field("bandwidth", "bytes/s", _bandwidth), _text("name"),
+            _BANDWIDTH, _text("name"),
         ),
         _summed(
             "cuda_gpu_mem_size_sum", "Copies and fills by size", "memory_operations", _text("name"),
@@ -392,7 +360,7 @@ REPORTS: dict[str, Report] = {
             (
                 _text("direction"), _text("from", "source"), _text("to", "destination"), _bytes("at least", "at_least"),
                 _count("count", "time.count"), _bytes("bytes", "bytes.total"), _ns("time", "time.total"),
-                _ns("mean time", "time.mean", spare=True), _field("bandwidth", "bytes/s", _bandwidth),
+                _ns("mean time", "time.mean", spare=True), _BANDWIDTH,
             ),
             usual=False,
         ),
@@ -442,7 +410,7 @@ REPORTS: dict[str, Report] = {
             lambda view: sorted(view.stats.counters, key=lambda c: (c.process, c.name, c.series)),
             (
                 _ANY_PROCESS, _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
-                _text("unit"), _count("samples"), *(_field(name, "number", name) for name in ("min", "mean", "max")),
+                _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max")),
             ),
         ),
         _summed(

@@ -154,9 +154,7 @@ class Sweep:
     :func:`blocks_by_process` finds them; without ``joins`` no calls are looked up, and those of :attr:`Work.calls` are
     not known. :attr:`streams` are the streams seen so far, which ``Work.stream`` numbers."""
 
-    def __init__(
-        self, trace: Trace, process: int, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True
-    ) -> None:
+    def __init__(self, trace: Trace, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True) -> None:
         self._infos, self._joins = infos, joins
         self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
         self._calls = LatestCalls(_REMEMBERED_BITS)
