@@ -233,8 +233,8 @@ class Generic:
     def _metadata(self, events: Events) -> None:
         known = self._timeline.reader.threads
         threads = [known[i] for i in events.threads.tolist()]
-        names = (name.decode("utf-8", "replace") for name in self._timeline.texts(events.names))
-        columns = (names, self._timeline.texts(events.arguments), events.categories.tolist())
+        names = (name.decode("utf-8", "replace") for name in self._timeline.reader.texts(events.names))
+        columns = (names, self._timeline.reader.texts(events.arguments), events.categories.tolist())
         self.metadata += (Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True))
 
     def finish_metadata(self) -> None:

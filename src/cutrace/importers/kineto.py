@@ -176,8 +176,6 @@ class Kineto:
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
         self._gpus: dict[int, Gpu] | None = None
-        self._sizes: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}
-        self._own: dict[int, dict[str, Any]] = {0: {}}
         #: Begins and ends of NVTX ranges that wait for each other: ids, phases, categories, processes, and rows with
         #: the time of each as their start.
         self._ranges: list[tuple[np.ndarray, ...]] = []
@@ -349,7 +347,7 @@ class Kineto:
         fields = {
             "domain": np.full(len(events), domain),
             "callback": _u32(events.integers("cbid")),
-            "status": self._own_numbers(events, "status"),
+            "status": self._timeline.by_text(events.ids(OWN), _status),
             "name": events.names,
         }
         numbers, first = self._timeline.distinct("functions", process, *fields.values())
@@ -533,7 +531,7 @@ class Kineto:
             row["uuid"] = np.frombuffer(bytes.fromhex(value), row.dtype["uuid"])
         elif field == "pci" and isinstance(value, str):
             row["pci"] = self._timeline.text(value)
-        elif field in _FACTS and isinstance(value, int) and 0 <= value <= np.iinfo(row.dtype[field]).max:
+        elif field in _FACTS and _fits(value, row.dtype[field]):
             row[field] = value
         else:
             return False
@@ -562,42 +560,24 @@ class Kineto:
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
         """Lists of three numbers, from their JSON."""
-        which, inverse = np.unique(texts, return_inverse=True)
-        for text in which.tolist():
-            if text not in self._sizes:
-                value = value_of(self._timeline.one_text(text))
-                good = (
-                    isinstance(value, list)
-                    and len(value) == 3
-                    and all(isinstance(v, int) and 0 <= v < 2**32 for v in value)
-                )
-                self._sizes[text] = tuple(value) if good else (0, 0, 0)
-        return np.array([self._sizes[text] for text in which.tolist()], np.int64).reshape(-1, 3)[inverse]
 
-    def _own_of(self, text: int) -> dict[str, Any]:
-        """Fields of a record that Kineto does not have, from the JSON of cutrace's own argument."""
-        if text not in self._own:
-            self._own[text] = object_of(self._timeline.one_text(text))
-        return self._own[text]
+        def triple(text: str) -> list[int]:
+            value = value_of(text)
+            good = isinstance(value, list) and len(value) == 3 and all(_fits(v, "u4") for v in value)
+            return value if good else [0, 0, 0]
+
+        return np.array([*self._timeline.by_text(texts, triple, object)], np.int64).reshape(-1, 3)
 
     def _set_own(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
         """Set the fields that cutrace's own arguments (ids) have, where they fit."""
         types = {f.name: f.type for f in TABLES[table].fields if f.name not in ("id", "start", "end", "process")}
         for text in np.unique(texts[texts > 0]).tolist():
             which = texts == text
-            for name, value in self._own_of(text).items():
+            for name, value in object_of(self._timeline.one_text(text)).items():
                 if name == "name" and isinstance(value, str) and types.get(name) == "string":
                     rows[name][which] = self._timeline.text(value)
-                elif types.get(name) in _NUMBERS and isinstance(value, int):
-                    limits = np.iinfo(rows.dtype[name])
-                    if limits.min <= value <= limits.max:
-                        rows[name][which] = value
-
-    def _own_numbers(self, events: Events, name: str) -> np.ndarray:
-        """One field of cutrace's own argument, 0 where there is none."""
-        which, inverse = np.unique(events.ids(OWN), return_inverse=True)
-        values = [self._own_of(text).get(name) for text in which.tolist()]
-        return np.array([v if isinstance(v, int) and 0 <= v < 2**32 else 0 for v in values], np.int64)[inverse]
+                elif types.get(name) in _NUMBERS and _fits(value, rows.dtype[name]):
+                    rows[name][which] = value
 
 
 def _gpus(told: bytes | None) -> dict[int, Gpu]:
@@ -624,6 +604,18 @@ def _fill_named(name: str) -> int:
     """The memory of a fill by its name, -1 for a name that does not say."""
     found = _FILL.fullmatch(name)
     return MEMORY_KINDS.get(found[1], 0) if found else -1
+
+
+def _fits(value: Any, dtype: Any) -> bool:
+    """Whether a value is a whole number that a field has room for."""
+    limits = np.iinfo(dtype)
+    return isinstance(value, int) and bool(limits.min <= value <= limits.max)
+
+
+def _status(own: str) -> int:
+    """What a call returned, by cutrace's own argument; 0 where it does not say."""
+    status = object_of(own).get("status", 0)
+    return int(status) if _fits(status, "u4") else 0
 
 
 def _number(id_: int | bytes | None) -> int:

@@ -29,8 +29,6 @@ _EARLIEST, _SHIFT, _ABSURD = 10**9, 10**15, -(10**17)
 _LATEST = 2**63 - 1
 #: Processes of a file that are told apart: each has a file of its own while the capture is made.
 MOST_PROCESSES = 200
-#: Texts that are made here, and not by the reader, have ids from here on.
-_OWN_TEXTS = 1 << 31
 
 
 class Fate(IntEnum):
@@ -74,7 +72,6 @@ class _Process:
 
     writer: Writer
     texts: np.ndarray = field(default_factory=lambda: np.zeros(1024, np.uint32))
-    own_texts: dict[int, int] = field(default_factory=dict)
     made_up: dict[int | bytes | None, int] = field(default_factory=dict)
 
 
@@ -88,8 +85,6 @@ class Timeline:
         self._index_of: dict[Any, int] = {}
         self._thread_process = np.zeros(0, np.int64)
         self._thread_id = np.zeros(0, np.uint32)
-        self._own: list[bytes] = []
-        self._own_ids: dict[bytes, int] = {}
         self._shared: int | None = None
         self._offset: int | None = None
         self._distinct: dict[str, Keys] = {}
@@ -169,58 +164,32 @@ class Timeline:
     # Texts
 
     def text(self, text: bytes | str) -> int:
-        """The id of a text that is not the reader's, to be used like those of the reader; 0 for an empty one."""
-        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        if not data:
-            return 0
-        if data not in self._own_ids:
-            self._own_ids[data] = _OWN_TEXTS + len(self._own)
-            self._own.append(data)
-        return self._own_ids[data]
-
-    def texts(self, ids: np.ndarray) -> list[bytes]:
-        """The texts with these ids."""
-        own = ids >= _OWN_TEXTS
-        if not own.any():
-            return self.reader.texts(ids)
-        theirs = iter(self.reader.texts(ids[~own]))
-        return [self._own[i - _OWN_TEXTS] if i >= _OWN_TEXTS else next(theirs) for i in ids.tolist()]
+        """The id of a text that the file need not have; 0 for an empty one."""
+        return self.reader.scanner.text_id(text.encode("utf-8", "replace") if isinstance(text, str) else text)
 
     def by_text(self, ids: np.ndarray, make: Callable[[str], Any], kind: Any = np.int64) -> np.ndarray:
         """What ``make`` makes of each text, once a text, as an array of type ``kind``."""
         which, inverse = np.unique(ids, return_inverse=True)
         made = np.empty(len(which), kind)
-        for i, text in enumerate(self.texts(which)):
+        for i, text in enumerate(self.reader.texts(which)):
             made[i] = make(text.decode("utf-8", "replace"))
         return made[inverse]
 
     def one_text(self, text: int) -> str:
         """The text with this id."""
-        return self.texts(np.array([text], np.uint32))[0].decode("utf-8", "replace")
+        return self.reader.texts(np.array([text]))[0].decode("utf-8", "replace")
 
     def _written(self, process: _Process, ids: np.ndarray) -> np.ndarray:
         """Ids of the reader as those of the capture."""
-        own = ids >= _OWN_TEXTS
-        if own.any():
-            out: np.ndarray = np.zeros(len(ids), np.uint32)
-            out[~own] = self._written(process, ids[~own])
-            known = process.own_texts
-            made, inverse = np.unique(ids[own], return_inverse=True)
-            for text in made.tolist():
-                if text not in known:
-                    known[text] = process.writer.string(self._own[text - _OWN_TEXTS])
-            out[own] = np.array([known[text] for text in made.tolist()], np.uint32)[inverse]
-            return out
         if len(process.texts) < self.reader.scanner.text_count:
             more = max(self.reader.scanner.text_count, 2 * len(process.texts)) - len(process.texts)
             process.texts = np.append(process.texts, np.zeros(more, np.uint32))
-        out = process.texts[ids]
-        missing = ids[(out == 0) & (ids != 0)]
+        missing = ids[(process.texts[ids] == 0) & (ids != 0)]
         if len(missing):
             new = np.unique(missing)
             process.texts[new] = [process.writer.string(text) for text in self.reader.texts(new)]
-            out = process.texts[ids]
-        return out
+        found: np.ndarray = process.texts[ids]
+        return found
 
     # Times
 
@@ -283,7 +252,7 @@ class Timeline:
         return keys.ids([np.ascontiguousarray(column, np.int64) for column in columns])
 
     def put(self, table: str, processes: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows; their texts are ids of the reader (or of :meth:`text`), and ``processes`` says whose they are."""
+        """Write rows; their texts are ids of the reader, and ``processes`` says whose they are."""
         if not len(rows):
             return
         texts = [f.name for f in TABLES[table].fields if f.type == "string"]
@@ -360,7 +329,7 @@ class Timeline:
                 getattr(self.out, fates[fate].word)(what, count, duration, why=fates[fate].why)
         for what, texts in self._leftovers.items():
             names: Counter[str] = Counter()
-            for text, count in zip(self.texts(np.array(list(texts), np.uint32)), texts.values(), strict=True):
+            for text, count in zip(self.reader.texts(np.array(list(texts))), texts.values(), strict=True):
                 names.update(dict.fromkeys(object_of(text), count))
             for name, count in names.items():
                 self.leave(f"argument {name} of {what}", count)

@@ -39,26 +39,25 @@ void Texts::store(std::string_view text) {
 
 // EventScanner
 
+// Lists for each key, by its id, the columns that it may go to.
+static void add_columns(const std::vector<WantedKey>& wanted, Texts& keys, std::vector<std::vector<std::uint32_t>>& columns) {
+  for (std::uint32_t i = 0; i < wanted.size(); ++i) {
+    const std::uint32_t number = keys.id(wanted[i].key);
+    columns.resize(keys.size());
+    columns[number].push_back(i);
+  }
+  columns.resize(keys.size());
+}
+
 EventScanner::EventScanner(const std::vector<Rule>& rules, const std::vector<WantedKey>& keys, std::string wrap,
                            std::size_t largest)
     : wanted_keys_(keys), wrap_(std::move(wrap)), largest_(largest) {
   for (const std::string_view name : kBuiltIn) keys_.id(name);
-  key_columns_.resize(keys_.size());
-  for (std::uint32_t i = 0; i < keys.size(); ++i) {
-    const std::uint32_t number = keys_.id(keys[i].key);
-    key_columns_.resize(keys_.size());
-    key_columns_[number].push_back(i);
-  }
+  add_columns(keys, keys_, key_columns_);
+  const auto text = [this](const auto& wanted) { return wanted ? std::optional(texts_.id(*wanted)) : std::nullopt; };
   for (const Rule& rule : rules) {
-    GroupRule made{rule.phases, texts_.id(rule.category), texts_.id(rule.name), rule.any_category, rule.any_name, rule.numbers,
-                   rule.arguments, {}, {}};
-    for (std::uint32_t i = 0; i < rule.arguments.size(); ++i) {
-      const std::uint32_t number = made.keys.id(rule.arguments[i].key);
-      made.columns.resize(made.keys.size());
-      made.columns[number].push_back(i);
-    }
-    made.columns.resize(made.keys.size());
-    rules_.push_back(std::move(made));
+    rules_.push_back({rule.phases, text(rule.category), text(rule.name), rule.numbers, rule.arguments, {}, {}});
+    add_columns(rule.arguments, rules_.back().keys, rules_.back().columns);
   }
   clear_groups();
 }
@@ -534,11 +533,11 @@ std::size_t EventScanner::group_of_event() {
     for (std::uint32_t i = 0; i < rules_.size(); ++i) {
       const GroupRule& rule = rules_[i];
       const bool phase = rule.phases.empty() || rule.phases.find(static_cast<char>(event_.phase)) != std::string::npos;
-      if (phase && (rule.any_category || rule.category == event_.category)) rules.push_back(i);
+      if (phase && (!rule.category || rule.category == event_.category)) rules.push_back(i);
     }
   }
   for (const std::uint32_t i : rules)
-    if (rules_[i].any_name || rules_[i].name == event_.name) return i;
+    if (!rules_[i].name || rules_[i].name == event_.name) return i;
   return rules_.size();
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,8 +67,7 @@ struct WantedKey {
 // columns for the arguments that are wanted. With `numbers`, all arguments that are numbers form a column.
 struct Rule {
   std::string phases;
-  bool any_category = true, any_name = true;
-  std::string category, name;
+  std::optional<std::string> category, name;
   std::vector<WantedKey> arguments;
   bool numbers = false;
 };
@@ -137,6 +137,7 @@ class EventScanner {
   std::size_t pending() const { return pending_; }
 
   const Texts& texts() const { return texts_; }
+  std::uint32_t text_id(std::string_view text) { return texts_.id(text); }
   const std::vector<ThreadId>& threads() const { return threads_; }
   // Other keys of the outer object with the JSON text of their values; a value that was too large has none.
   const std::vector<std::pair<std::string, std::string>>& others() const { return others_; }
@@ -157,8 +158,8 @@ class EventScanner {
 
   struct GroupRule {
     std::string phases;
-    std::uint32_t category, name;  // texts
-    bool any_category, any_name, numbers;
+    std::optional<std::uint32_t> category, name;  // texts
+    bool numbers;
     std::vector<WantedKey> arguments;
     Texts keys;                                       // of the arguments
     std::vector<std::vector<std::uint32_t>> columns;  // for each, its places in `arguments`, in the order to try them

@@ -33,13 +33,6 @@ std::vector<WantedKey> wanted_keys(const std::vector<KeyTuple>& keys) {
   return out;
 }
 
-EventScanner* make(const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap, std::size_t largest) {
-  std::vector<Rule> made;
-  for (const auto& [phases, category, name, arguments, numbers] : rules)
-    made.push_back({phases, !category, !name, category.value_or(""), name.value_or(""), wanted_keys(arguments), numbers});
-  return new EventScanner(made, wanted_keys(keys), std::move(wrap), largest);
-}
-
 nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
 nb::object to_python(const EventScanner& scanner, const Id& id) {
@@ -69,7 +62,12 @@ constexpr const char* kEnds[] = {"", "whole", "array", "event", "object", "damag
 void bind_events(nb::module_& m) {
   nb::class_<EventScanner>(m, "EventScanner", "Trace events out of JSON, as columns; see events.h.")
       .def(nb::new_([](const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap,
-                       std::size_t largest) { return make(rules, keys, std::move(wrap), largest); }),
+                       std::size_t largest) {
+             std::vector<Rule> made;
+             for (const auto& [phases, category, name, arguments, numbers] : rules)
+               made.push_back({phases, category, name, wanted_keys(arguments), numbers});
+             return new EventScanner(made, wanted_keys(keys), std::move(wrap), largest);
+           }),
            nb::arg("rules"), nb::arg("keys"), nb::arg("wrap"), nb::arg("largest") = EventScanner::kLargest)
       .def("feed",
            [](EventScanner& self, Bytes bytes) { self.feed(reinterpret_cast<const char*>(bytes.data), bytes.size); },
@@ -93,6 +91,9 @@ void bind_events(nb::module_& m) {
              return out;
            },
            nb::arg("ids"), "The texts with these ids, as UTF-8.")
+      .def("text_id",
+           [](EventScanner& self, nb::bytes text) { return self.text_id({text.c_str(), text.size()}); },
+           nb::arg("text"), "The id of a text, UTF-8, whether the file has it or not.")
       .def_prop_ro("text_count", [](const EventScanner& self) { return self.texts().size(); }, "How many texts there are; ids are below it.")
       .def("threads",
            [](const EventScanner& self, std::size_t first) {
