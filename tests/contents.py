@@ -1,43 +1,47 @@
-"""All that a trace holds, so that two traces can be compared whatever files they came from."""
+"""All that a trace holds, with what it refers to in place of ids, so that traces of any files can be compared."""
 
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import cutrace
 from cutrace import Trace
 from cutrace.runbin import TABLES
+from cutrace.runbin.layout import REFERRED, Field
+from cutrace.trace.selection import FACTS, INTERNED
 
-_ID_TABLES = {"launch": "launches", "function": "functions"}
+#: Tables whose rows are events.
+EVENTS = [name for name in TABLES if name not in FACTS | INTERNED]
 
 #: What the description of a process says about the file that it came from.
 ABOUT_THE_FILE = ("import", "imported_from", "tables", "format")
 
 
-def contents(trace: Trace) -> dict[str, Any]:
-    """By table the rows, each as many times as it is there, with texts, launches and functions in place of their ids;
-    and the processes."""
-    found: dict[str, Any] = {"processes": [_process(p) for p in trace.processes]}
-    for name in TABLES:
-        rows = trace.table(name)
-        found[name] = _rows(trace, name, rows[1:] if name in ("launches", "functions") else rows)
-        found[f"{name} without known times"] = _rows(trace, name, trace.unknown(name))
-    return {name: rows for name, rows in found.items() if rows}
+def rows(trace: Trace, table: str, *, unknown: bool = False) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries, with texts, launch configurations and functions as values."""
+    array = trace.unknown(table) if unknown else trace.table(table)
+    columns = {f.name: _column(trace, f, array[f.name]) for f in TABLES[table].fields}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def opens_alike(capture: Path, file: Path, *, format: str, nothing_left: bool = False) -> None:
-    """``file``, which cutrace made of a whole capture, opens as the capture: nothing of it is lost, and, if that is
-    asked for, nothing else was in the file."""
-    with cutrace.load(capture) as before, cutrace.load(file) as after:
-        assert contents(after) == contents(before)
-        (account,) = after.imports
-        assert (account.format, account.lost) == (format, 0)
-        assert all(a.balanced for a in account.accounts)
-        assert not (nothing_left and list(account.leftovers()))
+def contents(trace: Trace) -> dict[str, Counter[tuple[tuple[str, Any], ...]]]:
+    """By table the rows, those with unknown times among them, each as many times as it is there."""
+    return {
+        name: Counter(tuple(row.items()) for row in rows(trace, name) + rows(trace, name, unknown=True))
+        for name in TABLES
+        if name not in INTERNED
+    }
+
+
+def everything(trace: Trace) -> dict[str, Any]:
+    """:func:`contents` with the processes, and with launches and functions that no row refers to."""
+    return {
+        **contents(trace),
+        **{name: Counter(_referred(trace, name, np.arange(1, len(trace.table(name))))) for name in INTERNED},
+        "processes": [_process(process) for process in trace.processes],
+    }
 
 
 def _process(process: Any) -> tuple[Any, ...]:
@@ -46,27 +50,15 @@ def _process(process: Any) -> tuple[Any, ...]:
     return process.pid, process.name, process.host, process.boot_id, process.command, info
 
 
-def _rows(trace: Trace, name: str, rows: np.ndarray) -> Counter[tuple[Any, ...]]:
-    return Counter(_in_order(trace, name, rows))
-
-
-def _column(trace: Trace, kind: str, values: np.ndarray) -> list[Any]:
-    if kind == "string":
+def _column(trace: Trace, field: Field, values: np.ndarray) -> list[Any]:
+    if field.type == "string":
         return trace.strings.take(values).tolist()
-    if kind in _ID_TABLES:
-        return _referred(trace, _ID_TABLES[kind], values)
-    if values.dtype.kind == "f":
-        return values.view(np.uint64).tolist()  # NaN is equal to itself
-    return values.tolist()
+    if field.type in REFERRED and field.name != "id":
+        return _referred(trace, REFERRED[field.type], values)
+    return [value.hex() for value in values.tolist()] if field.type == "f64" else values.tolist()  # NaN equals no NaN
 
 
 def _referred(trace: Trace, name: str, ids: np.ndarray) -> list[Any]:
-    unique, inverse = np.unique(ids, return_inverse=True)
-    rows = _in_order(trace, name, trace.table(name)[unique])
-    return [rows[i] for i in inverse.tolist()]
-
-
-def _in_order(trace: Trace, name: str, rows: np.ndarray) -> list[tuple[Any, ...]]:
+    table = trace.table(name)[ids]
     # Their ids are no part of what launches and functions are.
-    fields = [f for f in TABLES[name].fields if f.name != "id" or name not in _ID_TABLES.values()]
-    return list(zip(*(_column(trace, f.type, rows[f.name]) for f in fields), strict=True))
+    return list(zip(*(_column(trace, f, table[f.name]) for f in TABLES[name].fields if f.name != "id"), strict=True))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import captures
 import cutrace
 import pftrace
-from contents import contents
+from contents import everything
 from cutrace import CutraceError, embedding
 from cutrace.importers.base import DAMAGED, Source
 from support import cutrace as run
@@ -155,7 +155,7 @@ def test_what_a_file_of_another_tool_said_is_carried(tmp_path):
     cutrace.convert(source, tmp_path / "x.pftrace")
     with cutrace.load(source) as before, cutrace.load(tmp_path / "x.pftrace") as after:
         assert after.imports[0].source == "other.json"
-        assert contents(after)["host_slices"] == contents(before)["host_slices"]
+        assert everything(after)["host_slices"] == everything(before)["host_slices"]
 
 
 def test_a_format_that_cannot_carry_a_capture_says_so(tmp_path):

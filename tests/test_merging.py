@@ -12,13 +12,13 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, join, training_steps
+from contents import EVENTS, contents, rows
 from cutrace.conversion import convert
 from cutrace.errors import CutraceError
 from cutrace.merging import merge
 from cutrace.runbin.redaction import redact
 from cutrace.trace import Trace, load
 from pftrace import decode
-from resolved import EVENTS, contents, rows
 
 SECOND = 10**9
 WALL = 1_763_000_000 * SECOND

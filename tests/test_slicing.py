@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from captures import ORIGIN, Capture, awkward, join, training_steps
+from contents import EVENTS, contents, rows
 from cutrace.analysis.marks import begin, end
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
@@ -18,7 +19,6 @@ from cutrace.runbin.blocks import HEADER_SIZE
 from cutrace.slicing import Conditions, cut, matcher
 from cutrace.trace import Trace, load
 from pftrace import decode
-from resolved import EVENTS, contents, rows
 
 DATA = Path(__file__).parent / "data"
 CAPTURES = sorted(path.name for path in DATA.glob("*.bin"))

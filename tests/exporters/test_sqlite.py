@@ -13,7 +13,7 @@ import pytest
 
 import cutrace
 from captures import ORIGIN, Capture, awkward, training_steps
-from contents import contents
+from contents import everything
 from cutrace import CutraceError
 from cutrace.analysis.names import normalize_kernel
 from cutrace.runbin import TABLES
@@ -43,7 +43,7 @@ def test_a_capture_comes_back_as_it_was(path: Path, tmp_path: Path) -> None:
     cutrace.convert(path, tmp_path / "a.sqlite")
     back = cutrace.load(tmp_path / "a.sqlite")
 
-    assert contents(back) == contents(cutrace.load(path))
+    assert everything(back) == everything(cutrace.load(path))
     assert all(account.balanced and not account.lost for account in back.imports[0].accounts)
 
 
@@ -51,7 +51,7 @@ def test_everything_that_is_legal_comes_back(tmp_path: Path) -> None:
     path = awkward(tmp_path / "run.bin")
     cutrace.convert(path, tmp_path / "a.db")
 
-    assert contents(cutrace.load(tmp_path / "a.db")) == contents(cutrace.load(path))
+    assert everything(cutrace.load(tmp_path / "a.db")) == everything(cutrace.load(path))
 
 
 def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
                 category="OS runtime",
             )
     cutrace.convert(path, tmp_path / "a.sqlite")
-    before, after = contents(cutrace.load(path)), contents(cutrace.load(tmp_path / "a.sqlite"))
+    before, after = everything(cutrace.load(path)), everything(cutrace.load(tmp_path / "a.sqlite"))
 
     assert {name for name in before if before[name] != after.get(name)} == set()
 
@@ -206,7 +206,7 @@ def test_a_trace_without_events_comes_back(tmp_path: Path) -> None:
         c.thread(1, "main")
     cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
 
-    assert contents(cutrace.load(tmp_path / "a.sqlite")) == contents(cutrace.load(tmp_path / "run.bin"))
+    assert everything(cutrace.load(tmp_path / "a.sqlite")) == everything(cutrace.load(tmp_path / "run.bin"))
 
 
 def test_notes_of_an_import_come_back(tmp_path: Path) -> None:

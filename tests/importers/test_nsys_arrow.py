@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cutrace
-from contents import contents
+from contents import everything
 from cutrace import BadCapture, CutraceError, Trace
 from databases import NSYS, global_tid, kernel, nsys
 
@@ -62,7 +62,7 @@ FORMS = [parquetdir, arrowdir, arrow]
 
 
 def same(a: Trace, b: Trace) -> bool:
-    found, expected = contents(a), contents(b)
+    found, expected = everything(a), everything(b)
     # Each import is a boot of its own.
     for held in (found, expected):
         del held["processes"]

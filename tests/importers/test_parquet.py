@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 import captures
 import cutrace
-from contents import contents, opens_alike
+from contents import everything
 from cutrace import BadCapture, CutraceError
 from random_captures import random_capture
 
@@ -24,7 +23,13 @@ pq = pytest.importorskip("pyarrow.parquet")
 DATA = sorted((Path(__file__).parents[1] / "data").glob("*.bin"))
 
 
-opened_alike = partial(opens_alike, format="parquet", nothing_left=True)
+def opened_alike(capture: Path, folder: Path) -> None:
+    """The folder, which cutrace made of the capture, opens as the capture and holds nothing else."""
+    with cutrace.load(capture) as before, cutrace.load(folder) as after:
+        assert everything(after) == everything(before)
+        (account,) = after.imports
+        assert (account.format, account.lost, list(account.leftovers())) == ("parquet", 0, [])
+        assert all(a.balanced for a in account.accounts)
 
 
 def converted(capture: Path) -> Path:
@@ -159,7 +164,7 @@ def test_damaged_bytes_lose_what_they_are_part_of(folder, random: Random):
     path.write_bytes(data)
     try:
         with cutrace.load(folder) as trace:
-            contents(trace)
+            everything(trace)
             lost(trace)
     except BadCapture:
         assert path.stem == "processes"

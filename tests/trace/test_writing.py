@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from captures import ORIGIN, Capture, awkward, join, training_steps
+from contents import contents
 from cutrace.errors import CutraceError
 from cutrace.runbin import LOSS_REASONS
 from cutrace.runbin.layout import PROCESS_BLOCK
 from cutrace.trace import load
 from cutrace.trace.selection import Selection
 from cutrace.trace.writing import write
-from resolved import contents
 
 DATA = Path(__file__).parents[1] / "data"
 
