@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..._native import VERSION
-from ...analysis.occupancy import Occupancy, occupancy
 from ...trace import Trace
 from ...trace.quality import GPU_WORK
 from .packets import BOOTTIME, CLEARED, Interned, Output
@@ -51,11 +50,12 @@ _ARCHITECTURES = {
 
 class Devices:
     """The GPUs, contexts and streams of a trace. A device ordinal, context id or stream id belongs to one process.
-    GPUs, contexts and queues of a Perfetto trace have one numbering for all processes."""
+    GPUs, contexts and queues of a Perfetto trace have one numbering for all processes. ``rows`` describes devices, by
+    process and ordinal."""
 
     def __init__(self, trace: Trace, pids: list[int]) -> None:
         self._trace, self._pids = trace, pids
-        self._rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
+        self.rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
         self._gpus: dict[Any, int] = {}
         self._taken: set[int] = set()
         self._free = count()  # indices of GPUs, those taken among them
@@ -71,12 +71,12 @@ class Devices:
         self._several = len({info.process for name in GPU_WORK for info in trace.block_infos(name)}) > 1
         contexts = {(int(r["process"]), int(r["context"])) for r in trace.contexts}
         self._context_count = Counter(process for process, _ in contexts)
-        for (process, device), row in sorted(self._rows.items()):
+        for (process, device), row in sorted(self.rows.items()):
             self._gpu_rows.setdefault(self.gpu(process, device), row)
 
     def gpu(self, process: int, device: int) -> int:
         """The index of a device among the GPUs of the trace: one a physical GPU, as far as the capture says."""
-        row = self._rows.get((process, device))
+        row = self.rows.get((process, device))
         key: Any
         if row is None:
             key = ("ordinal", self._trace.processes[process].host, device)
@@ -86,26 +86,11 @@ class Devices:
             key = ("row", self._trace.processes[process].host, device, int(row["name"]), int(row["pci"]))
         if key not in self._gpus:
             index = len(self._gpus)
-            if not self._rows:
+            if not self.rows:
                 index = device if device not in self._taken else next(i for i in self._free if i not in self._taken)
             self._gpus[key] = index
             self._taken.add(index)
         return self._gpus[key]
-
-    def architecture(self, process: int, device: int) -> str | None:
-        """``sm_90``, None when the capture does not say."""
-        row = self._rows.get((process, device))
-        return f"sm_{row['compute_major']}{row['compute_minor']}" if row is not None and row["compute_major"] else None
-
-    def reserved_shared(self, process: int, device: int) -> int | None:
-        """Shared memory (bytes) that the driver takes of each block."""
-        row = self._rows.get((process, device))
-        return None if row is None else int(row["shared_reserved_per_block"])
-
-    def occupancy(self, process: int, device: int, launches: np.ndarray) -> Occupancy | None:
-        """Theoretical occupancy of launch configurations, None without the facts of the device."""
-        row = self._rows.get((process, device))
-        return None if row is None else occupancy(row, launches)
 
     def context(self, process: int, context: int) -> Interned:
         """A context as interned data."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._native import Blobs, Keys, Submissions, demangle, encode_pieces
-from ...analysis.occupancy import UNLIMITED, volume
+from ...analysis.occupancy import UNLIMITED, occupancy, volume
 from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace.rows import time_order
@@ -75,7 +75,8 @@ class GpuTable:
 
 def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
     """A kernel on one stream, with what else of its launch configuration is text."""
-    trace, devices, device = descriptors.trace, descriptors.devices, int(row["device"])
+    trace, device = descriptors.trace, int(row["device"])
+    facts = descriptors.devices.rows.get((process, device))
     launch, known = trace.launches[int(row["launch"])], bool(row["launch"])
     mangled = trace.strings[int(launch["name"])]
     name = demangle(mangled) if known else "(unknown kernel)"
@@ -89,14 +90,15 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
     if known:
         cluster = [int(launch[f"cluster_{axis}"]) for axis in "xyz"]
         arguments |= {
-            "shared_mem_driver": devices.reserved_shared(process, device),
+            "shared_mem_driver": None if facts is None else int(facts["shared_reserved_per_block"]),
             "func_cache_config": CACHE_CONFIGS.get(int(launch["cache_executed"])),
             "func_cache_config_requested": CACHE_CONFIGS.get(int(launch["cache_requested"])),
             "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
             "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
         }
-    architecture = devices.architecture(process, device)
-    names = {"name": mangled if known else name, "demangled_name": name, "arch": architecture}
+    names = {"name": mangled if known else name, "demangled_name": name}
+    if facts is not None and facts["compute_major"]:
+        names["arch"] = f"sm_{facts['compute_major']}{facts['compute_minor']}"
     return Family(name, arguments, names)
 
 
@@ -168,7 +170,8 @@ def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> 
     out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
     for device in sorted(set(rows["device"].tolist())):
         at = np.flatnonzero(known & (rows["device"] == device))
-        found = descriptors.devices.occupancy(process, device, launches[at])
+        facts = descriptors.devices.rows.get((process, device))
+        found = None if facts is None else occupancy(facts, launches[at])
         if found is None:
             continue
         for name, figure in OCCUPANCY_COUNTS.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -35,20 +34,8 @@ _LOOKS = 256
 _BYTES = f"V{_RANGE.row_size}"
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What was seen of ranges (numbers of rows) on streams: the first begin and the last end of work."""
-
-    ranges: np.ndarray
-    queues: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.ranges)
-
-    def __getitem__(self, at: np.ndarray) -> _Seen:
-        return _Seen(*(getattr(self, f.name)[at] for f in fields(_Seen)))
+#: What was seen of a range (its number) on a stream: the first begin and the last end of work.
+_SEEN = np.dtype([("range", np.int64), ("queue", np.uint32), ("start", np.uint64), ("end", np.uint64)])
 
 
 class Projection:
@@ -63,7 +50,7 @@ class Projection:
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
         self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
-        self._seen: list[_Seen] = []  # their ranges are numbers of rows in _ranges
+        self._seen: list[np.ndarray] = []  # their ranges are numbers of rows in _ranges
         self._limit = MANY_RANGES
         self._may_look = 0
         #: How often it was not looked whether work is in a range.
@@ -138,26 +125,27 @@ class Projection:
                 ranges, begins, stops = rows[near][some], edges[0][some], edges[1][some]
                 first = _extremes(np.minimum, start, begins, stops)
                 last = _extremes(np.maximum, end, begins, stops)
-                self._seen.append(_Seen(ranges, np.full(len(ranges), queue, np.uint32), first, last))
+                seen = np.empty(len(ranges), _SEEN)
+                seen["range"], seen["queue"], seen["start"], seen["end"] = ranges, queue, first, last
+                self._seen.append(seen)
 
     def _pass_on(self, done: np.ndarray) -> None:
         """Put the slices of ranges into the spool, and forget the ranges."""
         seen = _merged(self._seen)
-        ready = done[seen.ranges]
-        chosen = seen[np.flatnonzero(ready)]
-        chosen = chosen[np.argsort(chosen.starts, kind="stable")]
+        ready = done[seen["range"]]
+        chosen, kept = seen[ready], seen[~ready]
+        chosen = chosen[np.argsort(chosen["start"], kind="stable")]
         rows = np.zeros(len(chosen), PROJECTED.dtype)
-        ranges = self._ranges.view(_BYTES).take(chosen.ranges).view(_RANGE.dtype)
+        ranges = self._ranges.view(_BYTES).take(chosen["range"]).view(_RANGE.dtype)
         for name in _KEPT:
             rows[name] = ranges[name]
-        rows["start"], rows["end"] = chosen.starts, chosen.ends
-        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(chosen.queues, axis=0)
+        rows["start"], rows["end"] = chosen["start"], chosen["end"]
+        keys = np.array([*self._queues.keys, (0, 0, 0)], np.uint32).take(chosen["queue"], axis=0)
         for i, name in enumerate(QUEUE_FIELDS):
             rows[name] = keys[:, i]
         self._spool.add(PROJECTED, rows)
-        kept = seen[np.flatnonzero(~ready)]
-        moved = (np.cumsum(~done) - 1)[kept.ranges]
-        self._seen = [_Seen(moved, kept.queues, kept.starts, kept.ends)]
+        kept["range"] = (np.cumsum(~done) - 1)[kept["range"]]
+        self._seen = [kept]
         self._ranges = self._ranges.view(_BYTES).compress(~done).view(_RANGE.dtype)
         self._threads = {}
 
@@ -181,17 +169,15 @@ def _extremes(choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: n
     return out
 
 
-def _merged(parts: Sequence[_Seen]) -> _Seen:
+def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
     """What was seen of each range on each stream, as one row."""
-    empty = np.zeros(0, np.int64), np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    seen = _Seen(
-        *(np.concatenate([e, *(getattr(p, f.name) for p in parts)]) for e, f in zip(empty, fields(_Seen), strict=True))
-    )
+    seen = np.concatenate([np.zeros(0, _SEEN), *parts])
     if not len(seen):
         return seen
-    key = seen.ranges << 32 | seen.queues
+    key = seen["range"] << 32 | seen["queue"]
     order = np.argsort(key, kind="stable")
-    key = key[order]
+    key, seen = key[order], seen[order]
     at = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-    starts, ends = np.minimum.reduceat(seen.starts[order], at), np.maximum.reduceat(seen.ends[order], at)
-    return _Seen(key[at] >> 32, (key[at] & 0xFFFFFFFF).astype(np.uint32), starts, ends)
+    merged = seen[at]
+    merged["start"], merged["end"] = np.minimum.reduceat(seen["start"], at), np.maximum.reduceat(seen["end"], at)
+    return merged

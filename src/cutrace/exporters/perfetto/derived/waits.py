@@ -15,7 +15,7 @@ the records do not tell is left out: a wait for an event whose record is not in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,36 +71,29 @@ class _Last:
         self._filled = max(self._filled, end)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Waits, by row: the correlation id of what waits, and below which id the last work of which stream it awaits."""
-
-    by: np.ndarray
-    stream: np.ndarray
-    below: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.by)
-
-    def __getitem__(self, at: np.ndarray | slice) -> _Asked:
-        return _Asked(self.by[at], self.stream[at], self.below[at])
-
-    def by_stream(self) -> dict[int, _Asked]:
-        """Those for each stream, in their order."""
-        order = np.argsort(self.stream, kind="stable")
-        streams, starts = np.unique(self.stream[order], return_index=True)
-        return {key: self[at] for key, at in zip(streams.tolist(), np.split(order, starts[1:]), strict=False)}
+#: A wait: the correlation id of what waits, and below which id the last work of which stream it awaits.
+_ASKED = np.dtype([("by", np.uint32), ("stream", np.uint64), ("below", np.uint32)])
 
 
-def _all(*asked: _Asked) -> _Asked:
-    return _Asked(*(np.concatenate([getattr(one, f.name) for one in asked]) for f in fields(_Asked)))
+def _asked(by: np.ndarray, stream: np.ndarray, below: np.ndarray) -> np.ndarray:
+    asked = np.empty(len(by), _ASKED)
+    asked["by"], asked["stream"], asked["below"] = by, stream, below
+    return asked
+
+
+def _by_stream(asked: np.ndarray) -> dict[int, np.ndarray]:
+    """The waits for each stream, in their order."""
+    order = np.argsort(asked["stream"], kind="stable")
+    streams, starts = np.unique(asked["stream"][order], return_index=True)
+    return {key: asked[at] for key, at in zip(streams.tolist(), np.split(order, starts[1:]), strict=False)}
 
 
 @dataclass
 class _Waiting:
     """Waits of one stream for others, by ascending correlation id; ``done`` of them are answered."""
 
-    asked: _Asked
+    asked: np.ndarray
+    by: np.ndarray
     done: int = 0
 
 
@@ -132,16 +125,17 @@ class Waits:
             c: np.sort(by[whole & (syncs["context"] == c)]) for c in np.unique(syncs["context"][whole]).tolist()
         }
         streams = kind == _STREAM
-        of_streams = _Asked(by[streams], stream[streams], by[streams])
-        self._host = _all(of_streams, _recorded(syncs[kind == _EVENT], records)[1]).by_stream()
+        of_streams = _asked(by[streams], stream[streams], by[streams])
+        self._host = _by_stream(np.append(of_streams, _recorded(syncs[kind == _EVENT], records)[1]))
         behind = np.flatnonzero(kind == _STREAM_EVENT)
         known, asked = _recorded(syncs[behind], records)
-        waiting = _Asked(asked.by, stream[behind[known]], np.arange(len(known))).by_stream()
+        waiting = _by_stream(_asked(asked["by"], stream[behind[known]], np.arange(len(known))))
         #: By stream its waits for others.
         self._waiting = {}
         for key, waits in waiting.items():
-            self._waiting[key] = _Waiting(asked[waits.below[np.argsort(waits.by, kind="stable")]])
-        self._asked = _all(asked, *self._host.values()).by_stream()
+            mine = asked[waits["below"][np.argsort(waits["by"], kind="stable")]]
+            self._waiting[key] = _Waiting(mine, mine["by"].copy())
+        self._asked = _by_stream(np.concatenate([asked, *self._host.values()]))
         self._last: dict[int, _Last] = {}
         self._wholes = 0
         self._partial: set[int] = set()  # streams for which it is not looked what waits for their whole context
@@ -177,7 +171,7 @@ class Waits:
         nothing = np.zeros(0, np.uint32)
         for stream, last in self._last.items():
             mine, whole = self._host.get(stream), nothing if stream in self._partial else self._of_context(stream)
-            for calls, below in ((whole, whole), *([(mine.by, mine.below)] if mine else [])):
+            for calls, below in ((whole, whole), *([] if mine is None else [(mine["by"], mine["below"])])):
                 events = last.below(below)
                 by.append(calls[events > 0])
                 ids.append(events[events > 0])
@@ -196,7 +190,7 @@ class Waits:
                 self._partial.add(stream)
                 whole = whole[:0]
             self._wholes += len(whole)
-            self._last[stream] = _Last(np.unique(np.concatenate([whole, *([asked.below] if asked else [])])))
+            self._last[stream] = _Last(np.unique(whole if asked is None else np.append(whole, asked["below"])))
         return self._last[stream]
 
     def _answer(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -206,14 +200,14 @@ class Waits:
         if len(works) > 1:
             order = np.argsort(work, kind="stable")
             work, rows, parts = work[order], rows[order], parts[order]
-        end = max(int(np.searchsorted(waiting.asked.by, work[-1])), waiting.done)
+        end = max(int(np.searchsorted(waiting.by, work[-1])), waiting.done)
         asked = waiting.asked[waiting.done : end]
         waiting.done = end
-        at = np.searchsorted(work, asked.by, "right")
+        at = np.searchsorted(work, asked["by"], "right")
         ids = np.zeros(len(asked), np.uint64)
-        for stream in np.unique(asked.stream).tolist():
-            mine = asked.stream == stream
-            ids[mine] = self._last_of(stream).below(asked.below[mine])
+        for stream in np.unique(asked["stream"]).tolist():
+            mine = asked["stream"] == stream
+            ids[mine] = self._last_of(stream).below(asked["below"][mine])
         known = ids > 0
         return parts[at[known]], rows[at[known]], ids[known]
 
@@ -300,7 +294,7 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
     return rows if known.all() else rows[known]
 
 
-def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, _Asked]:
+def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of waits for events those whose record is known, and what they are for."""
     at = np.full(len(syncs), -1)
     named = syncs["event_record"] > 0
@@ -310,7 +304,7 @@ def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, _Aske
     which = np.flatnonzero(at >= 0)
     chosen = records[at[which]]
     stream = _key(chosen["context"], chosen["stream"])
-    return which, _Asked(syncs["correlation"][which], stream, np.ascontiguousarray(chosen["correlation"]))
+    return which, _asked(syncs["correlation"][which], stream, chosen["correlation"])
 
 
 def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
