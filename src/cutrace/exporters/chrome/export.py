@@ -111,6 +111,5 @@ class _Export:
             yield np.concatenate(rest)
 
     def _unsupported(self) -> dict[str, int]:
-        """Rows of tables that have no events here."""
         timed = [name for name, table in TABLES.items() if table.number < 48 and name not in self._lines]
         return {name: count for name in timed if (count := self._trace.count(name)) and name != "external_correlations"}

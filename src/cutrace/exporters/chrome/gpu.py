@@ -54,8 +54,6 @@ _WRITTEN = (
 
 
 class GpuEvents:
-    """Lines of rows of the tables of GPU work."""
-
     def __init__(self, shared: Shared) -> None:
         self._shared, self._trace = shared, shared.trace
         self._devices = {(int(d["process"]), int(d["device"])): d for d in self._trace.devices}

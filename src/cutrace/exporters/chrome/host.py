@@ -105,8 +105,6 @@ _OVERHEAD_NAMES = {number: name for name, number in OVERHEADS.items()}
 
 
 class HostEvents:
-    """Lines of rows of the tables of the host."""
-
     def __init__(self, shared: Shared) -> None:
         self._shared, self._trace, self._ranges = shared, shared.trace, 0
         strings = shared.trace.strings

@@ -23,7 +23,6 @@ _PLACE = re.compile(r"<(int|us|real|blob|if|end) ?(\w*)>")
 
 
 def quoted(text: str) -> bytes:
-    """A text as JSON."""
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")
 
 
@@ -82,7 +81,6 @@ class Line:
         return self._arrays.index((column, part))
 
     def write(self, columns: Mapping[str, Column], rows: int) -> bytes:
-        """The lines of all rows."""
         parts = {name: column if isinstance(column, tuple) else (column,) for name, column in columns.items()}
         return encode_rows((self._program, [parts[name][part] for name, part in self._arrays]), rows)
 

@@ -53,11 +53,9 @@ class PidTid:
         return self._ids[process]
 
     def tid(self, process: int, thread: int) -> Any:
-        """The thread id that is written for a thread."""
         return self._threads[process].get(str(thread), thread)
 
     def device(self, process: int, device: int) -> int:
-        """The process id of a device."""
         return device if process == 0 else _DEVICES + process * _DEVICES_A_PROCESS + device
 
     def overhead(self, process: int) -> int:
@@ -99,7 +97,6 @@ class CorrelationIndex:
         return out
 
     def starts_work(self, calls: np.ndarray) -> np.ndarray:
-        """Which API calls started GPU work."""
         return find(self._started, self.keys(calls))[0] & (calls["correlation"] > 0)
 
     @staticmethod

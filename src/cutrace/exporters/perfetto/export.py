@@ -241,7 +241,6 @@ class HostColumns:
     waits: CallWaits | None
 
     def of(self, table: HostTable, rows: np.ndarray) -> Columns:
-        """The columns for rows of a table."""
         if table.text:
             return self.annotations.columns(rows[TEXT])
         if table.kind == "flow":
@@ -312,7 +311,6 @@ class HostWriter:
         self.spilled, self.detached = 0, 0
 
     def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
-        """Write the rows of these blocks."""
         has_steps = any(block.source.table == "flows" for block in pending)
         while pending:
             # Each pass has tracks of its own: those of an earlier pass are in use up to the end of the capture.
@@ -354,7 +352,6 @@ class HostWriter:
         return late
 
     def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
-        """Read a block."""
         source = block.source
         tables = self._events[source.table or ""]
         rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)

@@ -218,7 +218,6 @@ class KeyIndex:
         self._numbers = Keys(len(fields))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """The number of each row."""
         numbers, new = self._numbers.ids([rows[f] for f in self.fields])
         self.keys += zip(*(rows[f][new].tolist() for f in self.fields), strict=True)
         return numbers
@@ -254,7 +253,6 @@ class StyleIndex:
         return len(self._family_of)
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """The style of each row."""
         styles, new = self._styles.ids([rows[f] for f in self._rows.dtype.names or ()])
         if len(new):
             self._add(rows[new])
@@ -376,7 +374,6 @@ class GpuPart:
         return self.block.index.queue_of.take(self.styles)
 
     def computed(self, column: str) -> np.ndarray:
-        """A computed column of the rows."""
         return self.block.computed[column][self.begin : self.end]
 
 

@@ -109,7 +109,6 @@ class HostTable:
 
     @property
     def layout(self) -> Table:
-        """The fields of the rows."""
         return self.derived or LAYOUT[self.name]
 
     @property
@@ -634,7 +633,6 @@ class SpoolBlock:
         return self.layout.name
 
     def read(self) -> np.ndarray:
-        """The rows."""
         self.spool.file.seek(self.offset)
         return np.frombuffer(self.spool.file.read(self.payload_size), self.layout.dtype)
 

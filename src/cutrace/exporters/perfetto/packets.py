@@ -63,7 +63,6 @@ class InternedRefs(list[Interned]):
         self._names = names
 
     def name(self, field: str, name: str) -> int:
-        """The id of a name."""
         return self.add(self._names.entry(field, name))
 
     def add(self, entry: Interned) -> int:
@@ -100,7 +99,6 @@ class Output:
         self.prefixes, self.bare_prefixes = Blobs(), Blobs()
 
     def uuid(self) -> int:
-        """A uuid for a track."""
         self._uuids += 1
         return self._uuids
 

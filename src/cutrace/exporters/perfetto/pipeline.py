@@ -65,7 +65,6 @@ class PacketFile:
         self._writer: Executor = ThreadPoolExecutor(1) if many else _AtOnce()
 
     def put(self, packets: bytes) -> None:
-        """Write encoded packets."""
         if self._used + len(packets) > len(self._group):
             self._send_group()
         if len(packets) > len(self._group):
@@ -139,14 +138,12 @@ class PacketFile:
     # The caller's thread
 
     def _send_group(self) -> None:
-        """Send the packets gathered so far."""
         if self._used:
             group, self._group = self._group[: self._used], self._buffer()
             self._used = 0
             self._send(_done([group]))
 
     def _finish(self) -> None:
-        """Write all packets."""
         self._send_group()
         while self._sent:
             self._sent.popleft().result()

@@ -124,28 +124,16 @@ struct Group {
 };
 
 struct Events {
-  Array<std::uint8_t> stream;
-  Array<std::uint32_t> row;
-  Array<std::uint64_t> time;
-  Array<std::uint32_t> lane;
-  std::size_t size = 0;
+  std::vector<std::uint8_t> stream;
+  std::vector<std::uint32_t> row;
+  std::vector<std::uint64_t> time;
+  std::vector<std::uint32_t> lane;
 
-  explicit Events(std::size_t most) : stream(most), row(most), time(most), lane(most) {}
-
-  void finish() {
-    stream.shrink(size);
-    row.shrink(size);
-    time.shrink(size);
-    lane.shrink(size);
-  }
-
-  // There is room: a window has at most two events a row, and the ends of what was open before.
   void add(std::uint8_t s, std::uint32_t r, std::uint64_t t, std::size_t l) {
-    stream[size] = s;
-    row[size] = r;
-    time[size] = t;
-    lane[size] = static_cast<std::uint32_t>(l);
-    ++size;
+    stream.push_back(s);
+    row.push_back(r);
+    time.push_back(t);
+    lane.push_back(static_cast<std::uint32_t>(l));
   }
 };
 
@@ -193,20 +181,17 @@ class Lanes {
   nb::tuple take(std::uint64_t until) {
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
-    std::size_t most = 0;
-    for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
-    Events events(most);
+    Events events;
     {
       nb::gil_scoped_release release;
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         Group& group = groups_[g];
         if (group.entries.empty() && group.open == 0) continue;
         lay_out(group, until, events);
-        if (events.size == offsets.back()) continue;
+        if (events.time.size() == offsets.back()) continue;
         groups.push_back(static_cast<std::uint32_t>(g));
-        offsets.push_back(static_cast<std::uint32_t>(events.size));
+        offsets.push_back(static_cast<std::uint32_t>(events.time.size()));
       }
-      events.finish();
     }
     return nb::make_tuple(to_array(std::move(groups)), to_array(std::move(offsets)), to_array(std::move(events.stream)),
                           to_array(std::move(events.row)), to_array(std::move(events.time)),

@@ -78,7 +78,6 @@ class WorkCounters:
         return self._depth.tally, self._depth.numbers(len(self._queues.keys))
 
     def add(self, part: GpuPart) -> None:
-        """Add the copies of a part."""
         if "bandwidth" in part.block.computed:
             rows, bandwidth = part.rows, part.computed("bandwidth")
             kinds = self._copies.of(rows)
@@ -112,7 +111,6 @@ class MemoryCounters:
         self._counters.tally.add(kinds, counters, factors, rows["time"], rows["bytes"])
 
     def values(self) -> Iterator[CounterValues]:
-        """All counters."""
         names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]
         meaning = "Allocated since the capture began, less what was released since"
         yield from self._counters.values(names, meaning, "bytes", peaks=True)

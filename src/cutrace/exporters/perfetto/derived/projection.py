@@ -58,11 +58,9 @@ class Projection:
 
     @property
     def active(self) -> bool:
-        """Whether there are ranges."""
         return bool(self._unread) or bool(len(self._ranges))
 
     def advance(self, until: int) -> None:
-        """Read the ranges that begin before a moment."""
         read = [self._ranges]
         while self._unread and self._unread[0].first_time < until:
             known, unknown = self._trace.block(self._unread.popleft())
