@@ -83,69 +83,28 @@ class Capture:
         }
         return self.writer.launch(**({"name": name, "registers": 32, "carveout": 255} | dims | more))
 
-    def kernel(
-        self,
-        launch: int,
-        start: int,
-        end: int,
-        *,
-        stream: int = 7,
-        correlation: int = 0,
-        context: int = 1,
-        device: int = 0,
-    ) -> None:
-        self.add("kernels", start=ORIGIN + start, end=ORIGIN + end, launch=launch, stream=stream,
-                 correlation=correlation, context=context, device=device)  # fmt: skip
+    def kernel(self, launch: int, start: int, end: int, **more: int) -> None:
+        self.work("kernels", start, end, launch=launch, **more)
 
     def memcpy(
-        self,
-        start: int,
-        end: int,
-        size: int,
-        *,
-        kind: int = 1,
-        source: int = 1,
-        destination: int = 3,
-        stream: int = 7,
-        correlation: int = 0,
-        context: int = 1,
-        device: int = 0,
+        self, start: int, end: int, size: int, *, kind: int = 1, source: int = 1, destination: int = 3, device: int = 0,
         **more: int,
-    ) -> None:
-        self.add("memcpys", start=ORIGIN + start, end=ORIGIN + end, bytes=size, kind=kind, source_memory=source,
-                 destination_memory=destination, stream=stream, correlation=correlation, context=context,
-                 device=device, source_device=device, destination_device=device, **more)  # fmt: skip
+    ) -> None:  # fmt: skip
+        self.work("memcpys", start, end, bytes=size, kind=kind, source_memory=source, destination_memory=destination,
+                   device=device, source_device=device, destination_device=device, **more)  # fmt: skip
 
-    def memset(
-        self,
-        start: int,
-        end: int,
-        size: int,
-        *,
-        value: int = 0,
-        stream: int = 7,
-        correlation: int = 0,
-        context: int = 1,
-        device: int = 0,
-        **more: int,
-    ) -> None:
-        self.add("memsets", start=ORIGIN + start, end=ORIGIN + end, bytes=size, value=value, memory=3, stream=stream,
-                 correlation=correlation, context=context, device=device, **more)  # fmt: skip
+    def memset(self, start: int, end: int, size: int, **more: int) -> None:
+        self.work("memsets", start, end, bytes=size, memory=3, **more)
+
+    def work(self, table: str, start: int, end: int, **fields: int) -> None:
+        """Work of a GPU, on stream 7 of context 1 unless ``fields`` say otherwise."""
+        self.add(table, **{"start": ORIGIN + start, "end": ORIGIN + end, "stream": 7, "context": 1, **fields})
 
     def api(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        *,
-        thread: int = 100,
-        correlation: int = 0,
-        status: int = 0,
-        domain: int = 2,
+        self, name: str, start: int, end: int, *, thread: int = 100, status: int = 0, domain: int = 2, **more: int
     ) -> None:
         function = self.writer.function(name=name, domain=domain, status=status, callback=211)
-        self.add("api_calls", start=ORIGIN + start, end=ORIGIN + end, thread=thread, correlation=correlation,
-                 function=function)  # fmt: skip
+        self.add("api_calls", start=ORIGIN + start, end=ORIGIN + end, thread=thread, function=function, **more)
 
     def push_pop(
         self, name: str, start: int, end: int | None, *, thread: int = 100, domain: str = "", **more: int
@@ -156,17 +115,9 @@ class Capture:
                  thread=thread, end_thread=thread, **flags, **more)  # fmt: skip
 
     def start_end(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        *,
-        range_id: int,
-        thread: int = 100,
-        end_thread: int | None = None,
-        domain: str = "",
-        **more: int,
-    ) -> None:
+        self, name: str, start: int, end: int, *, range_id: int, thread: int = 100, end_thread: int | None = None,
+        domain: str = "", **more: int,
+    ) -> None:  # fmt: skip
         end_thread = thread if end_thread is None else end_thread
         self.add("nvtx_ranges", start=ORIGIN + start, end=ORIGIN + end, name=name, domain=domain, thread=thread,
                  end_thread=end_thread, range_id=range_id, kind=1, **more)  # fmt: skip
@@ -283,15 +234,7 @@ def awkward(path: Path) -> Path:
                 c.kernel(graph, 40_000 + 100 * node, 40_050 + 100 * node, correlation=50)
             c.memcpy(40_600, 40_700, 4096, kind=10, correlation=50, graph=9, graph_node=105)
             c.add("kernels", start=ORIGIN + 50_000, end=0, correlation=51, launch=named, stream=7, context=1)
-            c.add(
-                "graph_launches",
-                start=ORIGIN + 60_000,
-                end=ORIGIN + 70_000,
-                correlation=52,
-                stream=7,
-                graph=9,
-                context=1,
-            )
+            c.work("graph_launches", 60_000, 70_000, correlation=52, graph=9)
             c.memcpy(71_000, 71_000, 0, correlation=53)
             c.memset(71_000, 71_500, 64, value=255, correlation=1 << 31)
             # Calls: nested, not nested, ties, a failure, no function, GPU work of none or of many.
@@ -320,25 +263,8 @@ def awkward(path: Path) -> Path:
             c.mark("tie", 9_500)
             c.mark("", 9_500, domain="b", category=7, payload=3, payload_type=4)
             c.add("nvtx_categories", domain="", category=3, name="loading")
-            c.add(
-                "synchronizations",
-                start=ORIGIN + 1_000,
-                end=ORIGIN + 5_000,
-                type=3,
-                stream=7,
-                context=1,
-                correlation=60,
-            )
-            c.add(
-                "synchronizations",
-                start=ORIGIN + 2_000,
-                end=ORIGIN + 6_000,
-                type=2,
-                stream=8,
-                context=1,
-                event=4,
-                correlation=61,
-            )
+            c.work("synchronizations", 1_000, 5_000, type=3, correlation=60)
+            c.work("synchronizations", 2_000, 6_000, type=2, stream=8, event=4, correlation=61)
             c.add("cuda_events", device_time=123, event=4, stream=7, context=1, correlation=62)
             c.add("allocations", time=ORIGIN + 100, address=1 << 47, bytes=1 << 34, operation=1, memory=3, context=1)
             c.add("allocations", time=ORIGIN + 200, address=1 << 47, bytes=1 << 34, operation=2, memory=3, context=1)

@@ -41,12 +41,6 @@ def check_output(path: Path, *, folder: bool = False) -> None:
         raise CutraceError(f"cannot write {path}: no permission to write into its folder. Choose another place.")
 
 
-def create(path: Path) -> int:
-    """A new file that only its owner can read (mode 0600), open for writing: what programs do is nobody else's business
-    unless the owner says so. Returns its descriptor; OSError when there is one already or it cannot be made."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file that others may read, as the umask allows, and its folders. The file is there whole or not at
     all. Text that UTF-8 cannot hold is escaped."""

@@ -8,7 +8,6 @@ kernels are demangled. Rows without known times are left out.
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
@@ -17,7 +16,7 @@ import numpy as np
 
 from .._native import demangle
 from ..errors import CutraceError
-from ..outputs import create, unwritable
+from ..outputs import unwritable
 from ..runbin.layout import REFERRED, TABLES, Field, Table
 from ..trace import Trace
 from .base import Request
@@ -36,7 +35,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     total = trace.count(table.name)
     done = 0
     try:
-        with os.fdopen(create(path), "wb") as raw, _packed(raw, path) as file:
+        with path.open("wb") as raw, _packed(raw, path) as file:
             columns = _Columns(trace, table)
             file.write(columns.header())
             for rows, unknown in pieces(trace, table.name):

@@ -8,7 +8,6 @@ others back.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._native import demangle
-from ..outputs import create, unwritable
+from ..outputs import unwritable
 from ..runbin.layout import LOSS_REASONS, TABLES, Table
 from ..trace import Trace
 from ..trace.arrow import array, column, dictionary, pyarrow
@@ -154,7 +153,7 @@ class _File:
             from pyarrow import parquet
 
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._raw = os.fdopen(create(self._path), "wb")
+            self._raw = self._path.open("wb")
             rising = [f.name for f in self._table.fields if f.name in _RISING]
             self._writer = parquet.ParquetWriter(
                 self._raw,
@@ -197,7 +196,7 @@ def _write_processes(trace: Trace, folder: Path) -> None:
         "description": [json.dumps(p.info) for p in trace.processes],
     }
     table = pa.table(columns).replace_schema_metadata(_metadata("processes", doc))
-    with os.fdopen(create(folder / "processes.parquet"), "wb") as file:
+    with (folder / "processes.parquet").open("wb") as file:
         parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 

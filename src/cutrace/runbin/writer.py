@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..outputs import create, unwritable
+from ..outputs import unwritable
 from .blocks import pack_header, padded
 from .layout import FORMAT_VERSION, PROCESS_BLOCK, STRINGS_BLOCK, TABLES, Table, schema
 
@@ -51,7 +51,9 @@ class Writer:
         self._function_ids: dict[tuple[int, ...], int] = {}
         self._owned = file is None
         try:
-            self._file: BinaryIO = os.fdopen(create(self._part), "wb") if file is None else file
+            # What programs do is nobody else's business unless the owner says so.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            self._file: BinaryIO = file or os.fdopen(os.open(self._part, flags, 0o600), "wb")
         except OSError as error:
             raise unwritable(self.path, error) from None
         self.process(

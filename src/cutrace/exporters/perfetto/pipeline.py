@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 
 from ..._native import Blobs, Program, encode
-from ...outputs import create
 from ...runbin import BlockInfo
 
 Stream = tuple[Program, Sequence["np.ndarray | Blobs"]]
@@ -58,7 +57,7 @@ class PacketFile:
         # Packets that wait to be compressed together, and groups that are being compressed. Only the writer uses these.
         self._gathered: list[np.ndarray] = []
         self._packed: deque[Future[bytes]] = deque()
-        self._raw: BinaryIO = os.fdopen(create(path), "wb", buffering=0)
+        self._raw: BinaryIO = path.open("wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
         many = self._workers > 1
         self._pool: Executor = ThreadPoolExecutor(self._workers) if many else _AtOnce()
