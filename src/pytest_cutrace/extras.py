@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from cutrace.reports.model import Case
-from cutrace.reports.text import table
+from cutrace.reports.text import plain, table_lines
 from cutrace.reports.values import title, value_text
 from cutrace.units import printable
 
@@ -16,7 +16,9 @@ def extras(case: Case) -> list[dict[str, Any]]:
     if not case.values:
         return []
     lines = [f"cutrace: {case.state.value}  on {case.gpu}", *(f"  {problem}" for problem in case.problems)]
-    lines += table(case.rows) or [f"{title(name)}  {value_text(name, value)}" for name, value in case.values.items()]
+    lines += plain(table_lines(case.rows)) or [
+        f"{title(name)}  {value_text(name, value)}" for name, value in case.values.items()
+    ]
     lines += [f"{name}  {path}" for name, path in case.artifacts.items()]
     content = f"<pre>{escape(chr(10).join(map(printable, lines)))}</pre>"
     return [{"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}]

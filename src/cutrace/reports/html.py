@@ -2,7 +2,7 @@
 
 The list of tests is plain HTML. What is known of a test lies in the page as JSON, and is parsed and drawn only when
 the test is chosen, so a page with hundreds of timelines opens at once. Whatever comes from tests is data: it reaches
-the page through :func:`escaped` or :func:`_embedded` alone, and the policy of the page lets no other script run.
+the page through :func:`escaped` or :func:`_script` alone, and the policy of the page lets no other script run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def html(report: Report) -> str:
     """The page. Links to artifacts are as the cases have them: from the folder of the page."""
     order = list(STATES)
     cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
-    styles = _Styles()
+    # The styles of all timelines, each once: kernels come back in test after test.
+    styles: dict[Style, int] = {}
     details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
     several = len({case.environment for case in cases if case.environment}) > 1
     return page(
@@ -46,7 +47,7 @@ def html(report: Report) -> str:
         about="".join(_about(report)),
         filters="".join(_filters(report)),
         tests="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
-        data="\n".join([_script("styles", styles.table), *details]),
+        data="\n".join([_script("styles", [(style.name, style.detail, style.kind) for style in styles]), *details]),
     )
 
 
@@ -92,7 +93,7 @@ def _entry(number: int, case: Case, several: bool) -> str:
     values = [value_text(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
     drift = ", ".join(_drift(case)) or _reason(case)
-    key = _key(case)
+    key = "failed" if case.bad else case.state.value
     better = " data-better" if case.better and not case.bad else ""
     return (
         f'<li data-state={case.state.value}{" data-failed" if case.bad else better}><a href="#t{number}">'
@@ -115,32 +116,14 @@ def _reason(case: Case) -> str:
     return case.why if case.state is State.UNCONFIRMED else case.reason if case.state is not State.GATED else ""
 
 
-def _key(case: Case) -> str:
-    return "failed" if case.bad else case.state.value
-
-
 # A test
 
 
-class _Styles:
-    """The styles of all timelines of the page, each once: kernels come back in test after test."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Style, int] = {}
-
-    def number(self, style: Style) -> int:
-        return self._numbers.setdefault(style, len(self._numbers))
-
-    @property
-    def table(self) -> list[tuple[str, str, str]]:
-        return [(style.name, style.detail, style.kind) for style in self._numbers]
-
-
-def _case(case: Case, styles: _Styles) -> dict[str, Any]:
+def _case(case: Case, styles: dict[Style, int]) -> dict[str, Any]:
     return {
         **{name: getattr(case, name) for name in ("nodeid", "name", "file", "outcome", "problems", "notes", "golden")},
         "state": STATES[case.state][0],
-        "key": _key(case),
+        "key": "failed" if case.bad else case.state.value,
         "reason": _reason(case),
         "facts": list(_facts(case)),
         "links": [(name, _link(path)) for name, path in case.artifacts.items()],
@@ -168,18 +151,16 @@ def _tables(case: Case) -> Iterator[dict[str, Any]]:
         values = case.regions.get(region, {}) if region else case.values
         # Parts stand in the row of their total.
         parts = _breakdowns(values)
-        compared = [
-            (row.metric, _row(row, parts.get(row.metric), row in case.updated))
-            for row in case.rows
-            if row.region == region
-        ]
-        known = {name for name, _ in compared}
-        alone = [
-            (name, _value(name, value, parts.get(name, value)))
-            for name, value in values.items()
-            if name not in known and _total(name) not in {*known, *values}
-        ]
-        yield {"region": region, "rows": [row for _, row in sorted(compared + alone, key=lambda pair: place(pair[0]))]}
+        mine = [row for row in case.rows if row.region == region]
+        rows = [(row.metric, _row(row, parts.get(row.metric), row in case.updated)) for row in mine]
+        known = {row.metric for row in mine}
+        for name, value in values.items():
+            if name not in known and _total(name) not in {*known, *values}:
+                found = _parts(name, parts.get(name, value))
+                rows.append(
+                    (name, {"name": title(name), "now": value_text(name, value), "dull": _empty(value), "parts": found})
+                )
+        yield {"region": region, "rows": [row for _, row in sorted(rows, key=lambda pair: place(pair[0]))]}
 
 
 def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
@@ -195,10 +176,6 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
         "dull": row.verdict in (Verdict.SAME, Verdict.NEW) and not row.failed and _empty(row.now),
         "parts": _parts(row.metric, row.now if isinstance(row.now, Mapping) else parts),
     }
-
-
-def _value(name: str, value: object, parts: object) -> dict[str, Any]:
-    return {"name": title(name), "now": value_text(name, value), "dull": _empty(value), "parts": _parts(name, parts)}
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
@@ -226,19 +203,19 @@ def _empty(value: Stored | object) -> bool:
     return value in (None, 0, {})
 
 
-def _kernels(case: Case) -> Iterator[tuple[str, str, str, str, str, str, float]]:
+def _kernels(case: Case) -> Iterator[tuple[str | float, ...]]:
     most = max((kernel.total_ns for kernel in case.kernels), default=0)
     for k in case.kernels:
         mean = k.total_ns / k.count if k.count else 0
-        times = [duration(ns) for ns in (k.total_ns, mean, k.min_ns, k.max_ns)]
         share = min(max(k.total_ns / most, 0.0), 1.0) if most > 0 else 0.0
-        yield (k.name, f"{k.count:,}", times[0], times[1], times[2], times[3], round(share, 3))
+        times = [duration(ns) for ns in (k.total_ns, mean, k.min_ns, k.max_ns)]
+        yield (k.name, f"{k.count:,}", *times, round(share, 3))
 
 
-def _timeline(picture: Timeline, styles: _Styles) -> dict[str, Any]:
+def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:
     """The slices of a lane as one list of numbers: the time since the start of the one before, duration, style, row,
     link."""
-    numbers = [styles.number(style) for style in picture.styles]
+    numbers = [styles.setdefault(style, len(styles)) for style in picture.styles]
     lanes = []
     for lane in picture.lanes:
         flat: list[int] = []
@@ -270,13 +247,10 @@ def escaped(text: str) -> str:
 
 
 def _script(identity: str, data: object) -> str:
-    return f'<script type="application/json" id="{identity}">{_embedded(data)}</script>'
-
-
-def _embedded(data: object) -> str:
-    """JSON in which nothing ends a script or begins a comment."""
+    """Data for the page's script, as JSON in which nothing ends a script or begins a comment."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
+    text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
+    return f'<script type="application/json" id="{identity}">{text}</script>'
 
 
 def _hash(text: str) -> str:

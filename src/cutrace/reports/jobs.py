@@ -10,10 +10,10 @@ from typing import Any
 from ..analysis.definitions import MetricClass, Value
 from ..analysis.tables import Column, Table
 from ..golden.compare import changes as part_changes
-from ..golden.model import amount, grouped, metric, plain, scoped
+from ..golden.model import amount, grouped, ordered, plain, scoped
 from ..units import count_of
 from .model import Case, Report, State
-from .values import pair, place, title, unit_of
+from .values import pair, title, unit_of
 
 #: What a case is known by in a report: its test, its environment and its job.
 Key = tuple[str, str, str]
@@ -22,13 +22,7 @@ TOTALS = ("kernel_launches", "memcpy_count", "sync_calls", "peak_memory_bytes", 
 #: States from good to bad. What failed is worse than all of them.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
-_COLUMNS = (
-    Column("what", "text"),
-    Column("before", "text"),
-    Column("after", "text"),
-    Column("details", "text"),
-    Column("test", "text"),
-)
+_COLUMNS = tuple(Column(name, "text") for name in ("what", "before", "after", "details", "test"))
 
 
 def merge(reports: Sequence[tuple[str, Report]]) -> Report:
@@ -101,7 +95,7 @@ def compare(before: Report, after: Report) -> list[CaseChange]:
     olds, news = _paired(before, after)
     found = [_changed(olds.get(key), case) for key, case in news.items()]
     found += [CaseChange(case, None) for key, case in olds.items() if key not in news]
-    return [one for one in found if one]
+    return list(filter(None, found))
 
 
 def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
@@ -111,14 +105,15 @@ def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
     """A table of tests whose values or states changed, one of new tests and one of those that are gone."""
-    both = [change for change in changes if change.before and change.after]
-    parts = [Table("changed", "Tests that changed", _COLUMNS, [row for change in both for row in _rows(change)])]
-    for name, words, chosen in (
-        ("new", "New tests", [change for change in changes if change.before is None]),
-        ("gone", "Tests that are gone", [change for change in changes if change.after is None]),
-    ):
-        rows = [(_status(change.case), _label(change.case)) for change in chosen]
-        parts.append(Table(name, words, (Column("state", "text"), Column("test", "text")), rows))
+    both = [row for change in changes if change.before and change.after for row in _rows(change)]
+    new = [(_status(change.case), _label(change.case)) for change in changes if not change.before]
+    gone = [(_status(change.case), _label(change.case)) for change in changes if not change.after]
+    columns = (Column("state", "text"), Column("test", "text"))
+    parts = (
+        Table("changed", "Tests that changed", _COLUMNS, both),
+        Table("new", "New tests", columns, new),
+        Table("gone", "Tests that are gone", columns, gone),
+    )
     return [table for table in parts if table.rows]
 
 
@@ -179,20 +174,16 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
 
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
     before, after = (_comparable(case.regions.get(region, {}) if region else case.values) for case in (old, new))
-    for name in sorted({*before, *after}, key=place):
-        found = metric(name)
-        assert found is not None
-        a, b = before.get(name), after.get(name)
+    for found in ordered({*before, *after}):
+        a, b = before.get(found.name), after.get(found.name)
         # Work that was not seen is 0, or {}; a counter that is not there is not known.
         if (a or None) != (b or None) if found.kind is MetricClass.WORK else a != b:
-            yield MetricChange(name, region, a, b, found.kind is not MetricClass.STATE)
+            yield MetricChange(found.name, region, a, b, found.kind is not MetricClass.STATE)
 
 
-def _comparable(values: Mapping[str, Value]) -> Mapping[str, int | dict[str, int]]:
-    known = {name: value for name, value in values.items() if isinstance(value, int | float | dict)}
-    found = grouped(known)
-    kinds = {name: found_metric.kind for name in found if (found_metric := metric(name)) is not None}
-    return {name: value for name, value in found.items() if kinds.get(name) not in (None, MetricClass.TIME)}
+def _comparable(values: Mapping[str, Value]) -> dict[str, Any]:
+    found = grouped({name: value for name, value in values.items() if isinstance(value, int | float | dict)})
+    return {one.name: found[one.name] for one in ordered(found) if one.kind is not MetricClass.TIME}
 
 
 def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:

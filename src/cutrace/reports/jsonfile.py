@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import CutraceError
 from ..outputs import write_text as write
@@ -15,7 +15,6 @@ from .model import Case, Report
 FORMAT = 2
 
 __all__ = ["case_text", "read_case", "read_report", "rendered", "report_text", "write"]
-_Made = TypeVar("_Made", Report, Case)
 
 
 def report_text(report: Report) -> str:
@@ -30,32 +29,29 @@ def case_text(case: Case) -> str:
 
 def read_report(path: Path) -> Report:
     """The report of a file written from :func:`report_text`."""
-    return _made(Report.from_json, path, "cutrace report")
+    report: Report = _made(Report.from_json, path, "cutrace report")
+    return report
 
 
 def read_case(path: Path) -> Case:
     """The test of a ``metrics.json``."""
-    return _made(Case.from_json, path, "cutrace test")
+    case: Case = _made(Case.from_json, path, "cutrace test")
+    return case
 
 
 def rendered(report: Report, kind: str) -> str:
     """The report of a kind: ``json``, ``markdown`` or ``html``."""
-    if kind == "json":
-        return report_text(report)
-    if kind == "markdown":
-        from .markdown import markdown
-
-        return markdown(report)
     from .html import html
+    from .markdown import markdown
 
-    return html(report)
+    return {"json": report_text, "markdown": markdown, "html": html}[kind](report)
 
 
 def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def _made(make: Callable[[dict[str, Any]], _Made], path: Path, kind: str) -> _Made:
+def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:

@@ -20,23 +20,20 @@ from .values import duration, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
+_COLOURS = {"bad": "red", "good": "green", "warn": "yellow"}
 #: Styles as keywords of ``click.style`` and ``click.secho``.
 CLICK: dict[str, dict[str, Any]] = {
     "": {},
-    "bad": {"fg": "red"},
-    "good": {"fg": "green"},
-    "warn": {"fg": "yellow"},
     "dim": {"dim": True},
     "bold": {"bold": True},
+    **{style: {"fg": colour} for style, colour in _COLOURS.items()},
 }
 #: Styles as keywords of ``TerminalWriter.line`` of pytest.
 TERMINAL_WRITER: dict[str, dict[str, bool]] = {
     "": {},
-    "bad": {"red": True},
-    "good": {"green": True},
-    "warn": {"yellow": True},
     "dim": {"light": True},
     "bold": {"bold": True},
+    **{style: {colour: True} for style, colour in _COLOURS.items()},
 }
 
 #: Names longer than this are shortened in their middle.
@@ -60,13 +57,14 @@ def styled(line: Line) -> str:
     return click.style(text, **CLICK[style]) if style and text else text
 
 
-def failure(case: Case, *, update: str = "pytest --cutrace-update") -> str:
-    """What a failed comparison says: the metrics that changed, the trace to open, and what to do about it."""
-    return _plain(failure_lines(case, update=update))
+def plain(lines: Iterable[Line]) -> list[str]:
+    """Lines without their styles."""
+    return [text for text, _ in lines]
 
 
-def failure_lines(case: Case, *, update: str = "pytest --cutrace-update") -> list[Line]:
-    """The lines of :func:`failure`. The first one is a summary: it names the metrics."""
+def failure_lines(case: Case) -> list[Line]:
+    """What a failed comparison says: the metrics that changed, the trace to open, and what to do about it. The first
+    line is a summary: it names the metrics."""
     on = f" on {printable(case.device)}" if case.device else ""
     many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
     words = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(case.failed_rows)
@@ -76,7 +74,7 @@ def failure_lines(case: Case, *, update: str = "pytest --cutrace-update") -> lis
     lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
     if trace := case.artifacts.get("trace.pftrace") or case.artifacts.get("run.bin"):
         lines.append((f"  trace     {printable(trace)}", ""))
-    lines += [(f"  {line}", "") for line in _remedies(case, update)]
+    lines += [(f"  {line}", "") for line in _remedies(case)]
     return lines
 
 
@@ -111,15 +109,7 @@ def notable(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if worth(row)]
 
 
-_HEAD = ("metric", "golden", "now", "rule")
-
-
-def table(rows: Sequence[Row], *, head: tuple[str, str, str, str] = _HEAD) -> list[str]:
-    """The lines of :func:`table_lines` without their styles."""
-    return [text for text, _ in table_lines(rows, head=head)]
-
-
-def table_lines(rows: Sequence[Row], *, head: tuple[str, str, str, str] = _HEAD) -> list[Line]:
+def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden", "now", "rule")) -> list[Line]:
     """One line a row under a headline, columns aligned: metric, golden value, value now, rule, remark."""
     if not rows:
         return []
@@ -167,11 +157,6 @@ def names_shortened(text: str) -> str:
     return re.sub(r"\S+", lambda match: short(match[0], NAME_WIDTH), printable(text))
 
 
-def footer(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[str]:
-    """The lines of :func:`footer_lines` without their styles."""
-    return [text for text, _ in footer_lines(report, written=written, proposed=proposed, width=width)]
-
-
 def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[Line]:
     """The lines at the end of a session: how many tests were traced, gated, unverified and not traced, and why.
 
@@ -184,14 +169,12 @@ def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str =
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
     for label, words, style in facts:
-        head = f"  {'' if label == before else label:<{label_width}}  "
         # Reasons begin with a count: their further lines stand under the words behind it.
-        indent = len(head) + (len(found[0]) if (found := re.match(r" *[\d,]*  ", words)) else 0)
-        room = width - indent
-        parts = textwrap.wrap(words[indent - len(head) :], room, break_on_hyphens=False) if room >= 20 else []
-        first = words if len(parts) < 2 else words[: indent - len(head)] + parts[0]
-        lines.append((head + first, style))
-        lines += [(" " * indent + part, style) for part in parts[1:]]
+        count = found[0] if (found := re.match(r" *[\d,]*  ", words)) else ""
+        head, words = f"  {'' if label == before else label:<{label_width}}  {count}", words[len(count) :]
+        fold = textwrap.TextWrapper(width, head, " " * len(head), break_on_hyphens=False)
+        parts = fold.wrap(words) if width - len(head) >= 20 else []
+        lines += [(part, style) for part in parts or [head + words]]
         before = label
     return lines
 
@@ -252,11 +235,6 @@ def _written_once(case: Case) -> bool:
     return case.state is State.UPDATED and case.change is not None and not case.change.observed.confirmed
 
 
-def top(report: Report, count: int) -> list[str]:
-    """The lines of :func:`top_lines` without their styles."""
-    return [text for text, _ in top_lines(report, count)]
-
-
 def top_lines(report: Report, count: int) -> list[Line]:
     """The tests with the most kernel time, for ``--cutrace-top=N``."""
     timed = [(value, case) for case in report.cases if isinstance(value := case.values.get(_ALWAYS), int) and value > 0]
@@ -278,7 +256,7 @@ def _reasons(report: Report, state: State, label: str, style: str) -> Iterator[t
         yield label, f"{count:>{wide},}  {printable(reason)}", style
 
 
-def _remedies(case: Case, update: str) -> Iterator[str]:
+def _remedies(case: Case) -> Iterator[str]:
     failed = case.failed_rows
     if any(row.rule == "limit" for row in failed):
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
@@ -287,8 +265,4 @@ def _remedies(case: Case, update: str) -> Iterator[str]:
     if judged and not case.problems:
         # More memory and slower times replace older values only when that is asked for.
         worse = "=all" if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged) else ""
-        yield f"if intended: {update}{worse} {shlex.quote(printable(case.nodeid))}"
-
-
-def _plain(lines: Iterable[Line]) -> str:
-    return "\n".join(text for text, _ in lines)
+        yield f"if intended: pytest --cutrace-update{worse} {shlex.quote(printable(case.nodeid))}"

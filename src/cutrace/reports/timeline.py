@@ -17,7 +17,7 @@ from ..analysis.definitions import COPY_KINDS
 from ..analysis.marks import ALL_PROCESSES, Window
 from ..analysis.metrics import DIRECTIONS, belonging
 from ..analysis.names import normalize_kernel
-from ..analysis.work import Index, Rows, Selection, index
+from ..analysis.work import Index, Selection, index
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..units import count_of
@@ -63,17 +63,14 @@ def timeline(
     maker = _Maker(trace, found, window, normalize)
     everything = [*maker.regions(), *maker.nvtx(processes), *maker.calls(work), *maker.gpu(work)]
     everything.sort(key=lambda lane: lane.rank)
-    lanes, left_out = everything[:_LANES], sum(len(lane.start) for lane in everything[_LANES:])
+    lanes = everything[:_LANES]
     reduced = [maker.reduced(lane, keep) for lane, keep in zip(lanes, _kept(lanes, limit), strict=True)]
-    left_out += sum(left for _, left in reduced)
     linked = _links([lane for lane, _ in reduced])
-    drawn = []
-    for lane, _ in reduced:
-        made, hidden = _rows(lane, linked)
-        drawn.append(made)
-        left_out += hidden
+    drawn = [_rows(lane, linked) for lane, _ in reduced]
+    left_out = sum(len(lane.start) for lane in everything[_LANES:]) + sum(left for _, left in (*reduced, *drawn))
     ends = [int(lane.end.max()) for lane, _ in reduced if len(lane.end)]
-    return Timeline(max([window.end - window.start, *ends]), tuple(drawn), tuple(maker.styles), left_out)
+    span = max([window.end - window.start, *ends])
+    return Timeline(span, tuple(lane for lane, _ in drawn), tuple(maker.styles), left_out)
 
 
 def top_kernels(
@@ -105,25 +102,17 @@ class _Maker:
     def __init__(self, trace: Trace, found: Index, window: Window, normalize: Callable[[str], str]) -> None:
         self._trace, self._found, self._window, self._normalize = trace, found, window, normalize
         self._several = len(trace.processes) > 1
-        self._numbers: dict[Style, int] = {}
-        self._devices = {
-            (int(row["process"]), int(row["device"])): trace.strings[int(row["name"])] for row in trace.devices
-        }
-        self._threads = {
-            (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])] for row in trace.threads
-        }
-        named = trace.resource_names[trace.resource_names["kind"] == 1]
-        self._streams = {
-            (int(row["process"]), int(row["context"]), int(row["object"])): trace.strings[int(row["name"])]
-            for row in named
-        }
+        self.styles: dict[Style, int] = {}
+        self._devices = self._names(trace.devices, "process", "device")
+        self._threads = self._names(trace.threads, "process", "thread")
+        streams = trace.resource_names[trace.resource_names["kind"] == 1]
+        self._streams = self._names(streams, "process", "context", "object")
 
-    @property
-    def styles(self) -> list[Style]:
-        return list(self._numbers)
+    def _names(self, rows: np.ndarray, *keys: str) -> dict[tuple[int, ...], str]:
+        return {tuple(int(row[key]) for key in keys): self._trace.strings[int(row["name"])] for row in rows}
 
     def style(self, name: str, detail: str, kind: str) -> int:
-        return self._numbers.setdefault(Style(name, detail, kind), len(self._numbers))
+        return self.styles.setdefault(Style(name, detail, kind), len(self.styles))
 
     # Lanes
 
@@ -131,7 +120,7 @@ class _Maker:
         parts = self._window.regions
         if parts:
             styles = [self.style(part.name, "", "region") for part in parts]
-            starts, ends = ([getattr(part, edge) for part in parts] for edge in ("start", "end"))
+            starts, ends = [part.start for part in parts], [part.end for part in parts]
             yield self._lane("regions", "", (0,), 0.25, starts, ends, styles)
 
     def nvtx(self, processes: list[int] | None) -> Iterator[_Slices]:
@@ -146,11 +135,9 @@ class _Maker:
         ends = np.concatenate([ranges["end"], marks["time"]]).astype(np.int64)
         styles = np.concatenate([self._messages(ranges, "nvtx"), self._messages(marks, "mark")])
         owners = [np.concatenate([ranges[f], marks[f]]).astype(np.int64) for f in ("process", "thread")]
-        for (process, thread), at in _groups(*owners):
+        for key, at in _groups(*owners):
             start, end = np.clip(times[at], first, last), np.clip(ends[at], first, last)
-            yield self._lane(
-                "NVTX", self._thread(process, thread), (1, process, thread, 0), 0.25, start, end, styles[at]
-            )
+            yield self._lane("NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at])
 
     def calls(self, work: Selection) -> Iterator[_Slices]:
         calls, functions = work.calls, self._found.functions
@@ -162,20 +149,12 @@ class _Maker:
             return self.style(functions.name[function], f"returned error {status}" if status else "", kind)
 
         styles = _each(rows["function"], style)
-        for (process, thread), at in _groups(rows["process"], rows["thread"]):
-            yield self._lane(
-                "CUDA API",
-                self._thread(process, thread),
-                (1, process, thread, 1),
-                0.3,
-                rows["start"][at],
-                rows["end"][at],
-                styles[at],
-                calls.call[at],
-            )
+        for key, at in _groups(rows["process"], rows["thread"]):
+            columns = (rows["start"][at], rows["end"][at], styles[at], calls.call[at])
+            yield self._lane("CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns)
 
     def gpu(self, work: Selection) -> Iterator[_Slices]:
-        parts = {name: _timed(work[name]) for name in GPU_WORK}
+        parts = {name: work[name][work[name].timed] for name in GPU_WORK}
         styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
 
         def column(name: str) -> np.ndarray:
@@ -217,11 +196,19 @@ class _Maker:
         return joined[np.lexsort((-joined.end, joined.start))], len(others)
 
     def _lane(
-        self, title: str, group: str, rank: tuple[int, ...], share: float, start: object, end: object, *more: object
+        self,
+        title: str,
+        group: str,
+        rank: tuple[int, ...],
+        share: float,
+        start: object,
+        end: object,
+        style: object,
+        call: object = None,
     ) -> _Slices:
-        times = [np.asarray(edge).astype(np.int64) - self._window.start for edge in (start, end)]
-        style, call = [*(np.asarray(column, np.int64) for column in more), np.full(len(times[0]), -1)][:2]
-        return _Slices(title, group, rank, share, times[0], times[1], style, call)
+        first, last = (np.asarray(edge).astype(np.int64) - self._window.start for edge in (start, end))
+        call = np.full(len(first), -1) if call is None else np.asarray(call, np.int64)
+        return _Slices(title, group, rank, share, first, last, np.asarray(style, np.int64), call)
 
     # Styles of rows
 
@@ -274,10 +261,6 @@ class _Maker:
 
 def _dim3(row: np.void, what: str) -> str:
     return " x ".join(str(int(row[f"{what}_{axis}"])) for axis in "xyz")
-
-
-def _timed(part: Rows) -> Rows:
-    return part[part.timed]
 
 
 def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
