@@ -27,7 +27,6 @@ from .model import (
     grouped,
     metric,
     ordered,
-    scope,
 )
 from .rules import DEFAULTS, MEMORY_FLOOR, Rules, parse_limits
 
@@ -126,14 +125,12 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
     """The first comparison, in which a slower time fails only if every later one, of another run, agrees."""
-
-    def settled(row: Row) -> Row:
-        others = [r for c in again for r in c.rows if (r.metric, r.region) == (row.metric, row.region)]
-        if row.verdict is not Verdict.SLOW or all(other.verdict is Verdict.SLOW for other in others):
-            return row
-        return replace(row, verdict=Verdict.AMBIGUOUS, failed=False, detail="not confirmed by another run")
-
-    return replace(first, rows=tuple(settled(row) for row in first.rows))
+    denied = {(row.metric, row.region) for c in again for row in c.rows if row.verdict is not Verdict.SLOW}
+    rows = list(first.rows)
+    for at, row in enumerate(rows):
+        if row.verdict is Verdict.SLOW and (row.metric, row.region) in denied:
+            rows[at] = replace(row, verdict=Verdict.AMBIGUOUS, failed=False, detail="not confirmed by another run")
+    return replace(first, rows=tuple(rows))
 
 
 def memory_verdict(old: int, new: int, share: float) -> Verdict:
@@ -145,7 +142,8 @@ def memory_verdict(old: int, new: int, share: float) -> Verdict:
 
 def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
     """What counts of a region of a run, as golden files keep it; None if the region was not entered."""
-    if (values := scope(run, region)) is None:
+    values = run.regions.get(region) if region else run.values
+    if values is None:
         return None
     found = grouped(values)
     names = [one.name for one in ordered(found) if not rules.ignores(one)]

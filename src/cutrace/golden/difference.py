@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.definitions import Metric
 from ..errors import CutraceError
 from .compare import Row, changes
 from .files import golden_files, read
-from .model import Entry, Module, Observed, Stored, Verdict, absent, amount, joined, ordered
+from .model import Entry, Module, Observed, Verdict, absent, amount, joined, ordered
 
 
 @dataclass(frozen=True)
@@ -51,19 +50,15 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
         names = sorted({path.relative_to(root) for root in (a, b) for path in golden_files(root)})
         if not names:
             raise CutraceError(f"neither {a} nor {b} holds a golden file")
-        pairs = [(_at(a / name), _at(b / name)) for name in names]
+        pairs = [[read(path) if path.is_file() else Module("") for path in (a / name, b / name)] for name in names]
     else:
-        pairs = [(read(a), read(b))]
-    return tuple(found for old, new in pairs for found in _modules(old, new) if found)
-
-
-def _at(path: Path) -> Module:
-    return read(path) if path.is_file() else Module("")
-
-
-def _modules(old: Module, new: Module) -> Iterator[Difference]:
-    for test in dict.fromkeys((*old.tests, *new.tests)):
-        yield difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test))
+        pairs = [[read(a), read(b)]]
+    found = [
+        difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test))
+        for old, new in pairs
+        for test in dict.fromkeys((*old.tests, *new.tests))
+    ]
+    return tuple(filter(None, found))
 
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
@@ -73,14 +68,10 @@ def _rows(old: Observed, new: Observed) -> Iterator[Row]:
         for found in ordered(name for values in (*scopes, *unstable) for name in values):
             name = found.name
             values = [s.get(name, u.get(name, absent(found))) for s, u in zip(scopes, unstable, strict=True)]
-            if values[0] != values[1] or (name in unstable[0]) != (name in unstable[1]):
-                yield _row(found, region, values[0], values[1], name in unstable[1])
-
-
-def _row(found: Metric, region: str, old: Stored | None, new: Stored | None, unstable: bool) -> Row:
-    less = (amount(new) or 0) < (amount(old) or 0)
-    verdict = Verdict.UNSTABLE if unstable else Verdict.BETTER if less else Verdict.CHANGED
-    detail = ""
-    if isinstance(old, dict) and isinstance(new, dict):
-        detail = changes(old, {name: amount(count) or 0 for name, count in new.items()}, found.unit)
-    return Row(found.name, region, old, new, "", verdict, True, detail, verdict is Verdict.CHANGED)
+            a, b = values
+            if a == b and (name in unstable[0]) == (name in unstable[1]):
+                continue
+            less = (amount(b) or 0) < (amount(a) or 0)
+            verdict = Verdict.UNSTABLE if name in unstable[1] else Verdict.BETTER if less else Verdict.CHANGED
+            detail = changes(a, b, found.unit) if isinstance(a, dict) and isinstance(b, dict) else ""
+            yield Row(name, region, a, b, "", verdict, True, detail, verdict is Verdict.CHANGED)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics, Value
+from ..analysis.definitions import METRICS, Metric, MetricClass, Value
 
 #: Where any of these is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
@@ -174,11 +174,6 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
         elif value:
             found.setdefault(one.total, {})[part_of(one)] = value
     return found
-
-
-def scope(run: Metrics, region: str) -> Mapping[str, Value] | None:
-    """The metrics of a region of a run, those of the whole window for "", or None if the region was not entered."""
-    return run.regions.get(region) if region else run.values
 
 
 # Values

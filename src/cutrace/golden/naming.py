@@ -34,12 +34,12 @@ def golden_path(root: Path, nodeid: str) -> Path:
     """
     file, test = split(nodeid)
     file = file or test
-    *folders, name = file.split("/")
+    parts = file.split("/")
+    dots = parts[-1].count(".")
     # Names without a dot, which no test file of pytest's own has, would meet those of modules.
-    plain = _PLAIN_FILE.fullmatch(file) and _fits([*folders, name]) and "." in name
-    if plain and not any(folder.endswith(".toml") for folder in folders):
-        return root / f"{file.removesuffix('.py') if name.count('.') == 1 else file}.toml"
-    return root.joinpath(*_hashed(file.split("/"), file, ".toml"))
+    if _PLAIN_FILE.fullmatch(file) and _fits(parts, ".toml") and dots:
+        return root / f"{file.removesuffix('.py') if dots == 1 else file}.toml"
+    return root.joinpath(*_hashed(parts, file, ".toml"))
 
 
 def artifact_path(root: Path, nodeid: str) -> Path:
@@ -49,14 +49,14 @@ def artifact_path(root: Path, nodeid: str) -> Path:
     names, bracket, parameters = test.partition("[")
     # A parameter is put below its function, and no name that a file can have may look like a function.
     parts = [*file.split("/"), names.replace("::", "."), *([parameters.removesuffix("]")] if bracket else [])]
-    plain = _PLAIN_FILE.fullmatch(file) and file.endswith(".py") and _PLAIN_TEST.fullmatch(test) and _fits(parts)
-    if plain and not any(part.endswith(".py") for part in parts[: file.count("/")]):
-        return root.joinpath(*parts)
-    return root.joinpath(*_hashed(parts, nodeid))
+    plain = _PLAIN_FILE.fullmatch(file) and file.endswith(".py") and _PLAIN_TEST.fullmatch(test)
+    return root.joinpath(*(parts if plain and _fits(parts, ".py", file.count("/")) else _hashed(parts, nodeid)))
 
 
-def _fits(parts: list[str]) -> bool:
-    return len(parts) <= DEEPEST and all(len(part) <= LONGEST for part in parts)
+def _fits(parts: list[str], ending: str, folders: int = -1) -> bool:
+    """Whether a path is short enough, and none of its folders looks like a file."""
+    short = len(parts) <= DEEPEST and all(len(part) <= LONGEST for part in parts)
+    return short and not any(part.endswith(ending) for part in parts[:folders])
 
 
 def _hashed(parts: list[str], whole: str, ending: str = "") -> list[str]:

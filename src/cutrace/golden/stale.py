@@ -58,9 +58,8 @@ def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> Ch
     modules = cache(_module)
     stale: list[Stale] = []
     damaged: list[str] = []
-    files = count = 0
-    for path in golden_files(root):
-        files += 1
+    count = 0
+    for path in (files := list(golden_files(root))):
         try:
             golden = read(path)
         except CutraceError as error:
@@ -74,7 +73,7 @@ def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> Ch
             reason = _reason(nodeid, tests, ids if golden.path in covered else None, modules) or elsewhere
             if reason:
                 stale.append(Stale(path, nodeid, reason))
-    return Check(files, count, tuple(stale), tuple(damaged))
+    return Check(len(files), count, tuple(stale), tuple(damaged))
 
 
 def prune(stale: Iterable[Stale], root: Path) -> None:
@@ -109,15 +108,15 @@ def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callabl
     """Why no test has this id, or "" if one has or may have it."""
     file, _, rest = test.partition("::")
     source = tests / file
-    if not _exists(source):
+    try:
+        if not source.exists():
+            return f"{file} is gone"
+    except (OSError, ValueError):
         return f"{file} is gone"
     if ids is not None:
         return "" if test in ids else "no such test was collected"
-    names = rest.partition("[")[0].split("::")
-    if source.suffix != ".py" or not rest:
-        return ""
-    module = modules(source)
-    missing = module.missing(names) if module is not None else None
+    module = modules(source) if source.suffix == ".py" and rest else None
+    missing = module.missing(rest.partition("[")[0].split("::")) if module is not None else ""
     return f"{file} has no {missing}" if missing else ""
 
 
@@ -127,13 +126,10 @@ def _module(source: Path) -> _Scope | None:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return None if any(_makes_names(node) for node in ast.walk(tree)) else _Scope(tree.body)
-
-
-def _makes_names(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        return False
-    return node.func.id in _DYNAMIC or (node.func.id == "type" and len(node.args) == 3)
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    names = {(node.func.id, len(node.args)) for node in calls}  # type: ignore[attr-defined]
+    dynamic = ("type", 3) in names or any(name in _DYNAMIC for name, _ in names)
+    return None if dynamic else _Scope(tree.body)
 
 
 class _Scope:
@@ -200,10 +196,3 @@ def _makers(node: ast.AST) -> bool:
     """Whether a definition has decorators that may define more than it; those of pytest do not."""
     decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
     return any(not ast.unparse(decorator).startswith("pytest.") for decorator in decorators)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

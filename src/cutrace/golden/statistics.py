@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import quantiles
 
 from .model import Interval, Verdict
 
@@ -25,9 +26,9 @@ _COUNTABLE = 25
 
 def interval(samples: Sequence[int | float]) -> Interval:
     """What is kept of one time or more, in ns."""
-    times = sorted(round(sample) for sample in samples)
-    kept = tuple(round(sample) for sample in samples) if len(times) >= ENOUGH else ()
-    return Interval(times[0], _quantile(times, 0.5), _quantile(times, 0.75), len(times), kept)
+    times = tuple(map(round, samples))
+    _, median, q3 = quantiles(times, method="inclusive") if len(times) > 1 else times * 3
+    return Interval(min(times), round(median), round(q3), len(times), times if len(times) >= ENOUGH else ())
 
 
 def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
@@ -78,11 +79,3 @@ def _ways(n: int, m: int) -> list[int]:
         for at in range(i, n * m + 1):
             ways[at] += ways[at - i]
     return ways
-
-
-def _quantile(ordered: Sequence[int], part: float) -> int:
-    """Between the two nearest values in proportion, rounded to whole ns."""
-    at = part * (len(ordered) - 1)
-    low = math.floor(at)
-    high = min(low + 1, len(ordered) - 1)
-    return round(ordered[low] + (ordered[high] - ordered[low]) * (at - low))
