@@ -48,13 +48,12 @@ def check(
     A capture without marks of tests is compared as a whole, with the only test of the golden file or the one that
     --test names. The exit status is 1 if something gated changed or could not be compared.
     """
-    from ..golden import Rules, compare, joined, parse_gate, parse_ignore, parse_tolerance, read, split
-    from ..golden import environment as environment_of
-    from ..golden import variant as variant_of
+    from .. import golden as gold
 
-    rules = Rules(parse_gate(gate), parse_tolerance(tolerance), parse_ignore(ignore), own, strict, strict)
-    golden = read(golden_file)
-    known = {joined(golden.path, name): entry for name, entry in golden.tests.items()}
+    shares, ignored = gold.parse_tolerance(tolerance), gold.parse_ignore(ignore)
+    rules = gold.Rules(gold.parse_gate(gate), shares, ignored, own, strict, strict)
+    golden = gold.read(golden_file)
+    known = {gold.joined(golden.path, name): entry for name, entry in golden.tests.items()}
     if test is not None and test not in known:
         raise CutraceError(f"{golden_file} has no test {printable(test)}: it has {_some(known)}")
     if environment and not any(environment in entry for entry in known.values()):
@@ -66,9 +65,9 @@ def check(
     for nodeid, runs in found.items():
         if nodeid not in known:
             raise CutraceError(f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}")
-        chosen = environment or environment_of(runs[0], variant_of(variant, runs[0].facts))
-        comparison = compare(known[nodeid], runs, environment=chosen, rules=rules)
-        _print(split(nodeid)[1], comparison, chosen, len(runs))
+        chosen = environment or gold.environment(runs[0], gold.variant(variant, runs[0].facts))
+        comparison = gold.compare(known[nodeid], runs, environment=chosen, rules=rules)
+        _print(gold.split(nodeid)[1], comparison, chosen, len(runs))
         wrong |= comparison.failed or bool(comparison.unverified) or comparison.unconfirmed
     return 1 if wrong else 0
 
@@ -116,12 +115,12 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     for line, style in table_lines(shown) if shown else ():
         click.echo(styled((f"  {line}", style)))
     same = len(comparison.rows) - len(shown)
+    verdict, colour = "passed", "green"
     if comparison.failed:
         verdict, colour = "failed", "red"
     elif comparison.unconfirmed:
         verdict, colour = "not confirmed: the golden values are those of one run", "yellow"
-    else:
-        reason = comparison.unverified
-        verdict, colour = (f"not verified: {reason}", "yellow") if reason else ("passed", "green")
+    elif reason := comparison.unverified:
+        verdict, colour = f"not verified: {reason}", "yellow"
     as_before = f"{count_of(same, 'metric')} of {len(comparison.rows):,} as before"
     click.echo(f"  {click.style(verdict, fg=colour)}: {as_before}")

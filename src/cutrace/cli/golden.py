@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +17,9 @@ from .output import say
 if TYPE_CHECKING:
     from ..golden import Check, Difference
 
-_golden_dir = click.option(
-    "--golden-dir", "root", type=options.FILE, default="golden", show_default=True, help="Folder of the golden files."
-)
-_tests = click.option(
-    "--rootdir",
-    "tests",
-    type=options.FILE,
-    default=".",
-    show_default=True,
-    help="Folder that the ids of tests are relative to.",
-)
+_folder = functools.partial(click.option, type=options.FILE, show_default=True)
+_golden_dir = _folder("--golden-dir", "root", default="golden", help="Folder of the golden files.")
+_tests = _folder("--rootdir", "tests", default=".", help="Folder that the ids of tests are relative to.")
 _collected = click.option(
     "--collected",
     metavar="FILE",
@@ -62,41 +55,25 @@ def create(
 
     Each CAPTURE is a run by itself: what several of them do not agree on is written as unstable.
     """
-    from ..golden import (
-        Change,
-        Rules,
-        difference,
-        golden_path,
-        merged,
-        observed,
-        parse_gate,
-        parse_ignore,
-        parse_update,
-        read,
-        split,
-        write_changes,
-    )
-    from ..golden import environment as environment_of
-    from ..golden import variant as variant_of
+    from .. import golden as gold
     from .check import measured_runs
 
-    rules = Rules(parse_gate(gate), ignore=parse_ignore(ignore))
+    rules = gold.Rules(gold.parse_gate(gate), ignore=gold.parse_ignore(ignore))
+    wanted = gold.parse_update(update)
     changes = []
     for nodeid, runs in measured_runs(sources, test).items():
-        environment = environment_of(runs[0], variant_of(variant, runs[0].facts))
+        environment = gold.environment(runs[0], gold.variant(variant, runs[0].facts))
         if not environment:
             raise CutraceError(f"the capture of {nodeid} names no GPU on which work ran: a golden file needs one")
-        path = output or golden_path(root, nodeid)
-        file, name = split(nodeid)
-        old = read(path, module=file).tests.get(name) if path.is_file() else None
-        entry, notes = merged(
-            old, observed(runs, rules), environment=environment, update=parse_update(update), rules=rules
-        )
-        _print(difference(nodeid, old, entry))
+        path = output or gold.golden_path(root, nodeid)
+        file, name = gold.split(nodeid)
+        old = gold.read(path, module=file).tests.get(name) if path.is_file() else None
+        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=wanted, rules=rules)
+        _print(gold.difference(nodeid, old, entry))
         for note in notes:
             click.echo(f"  {printable(note)}")
-        changes.append(Change(nodeid, path, environment, entry[environment]))
-    written = write_changes(changes)
+        changes.append(gold.Change(nodeid, path, environment, entry[environment]))
+    written = gold.write_changes(changes)
     click.echo(f"{count_of(len(changes), 'test')}, {count_of(len(written), 'golden file')} written")
     return 0
 
@@ -112,7 +89,6 @@ def check(root: Path, tests: Path, collected: str | None) -> int:
     2 if a file is damaged.
     """
     found = _checked(root, tests, collected)
-    _print_stale(found)
     click.echo(
         f"{count_of(found.tests, 'test')} in {count_of(found.files, 'golden file')}, "
         f"{len(found.stale):,} stale, {len(found.damaged):,} damaged"
@@ -134,7 +110,6 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
     if collected == "-" and not yes:
         raise click.UsageError("--collected - takes stdin, where the answer would come from: add --yes")
     found = _checked(root, tests, collected)
-    _print_stale(found)
     many = f"values of {count_of(len(found.stale), 'test')}"
     if found.stale and not yes:
         try:
@@ -162,12 +137,11 @@ def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> 
     TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
     before the first golden file is written; one that is older than the golden file is refused.
     """
-    from ..golden import accept as merge
-    from ..golden import difference
+    from .. import golden as gold
 
-    accepted = merge(folder, root, select=select, dry_run=dry_run)
+    accepted = gold.accept(folder, root, select=select, dry_run=dry_run)
     for one in accepted:
-        _print(difference(one.nodeid, one.old or None, one.new))
+        _print(gold.difference(one.nodeid, one.old or None, one.new))
     changed = sum(one.changed for one in accepted)
     done = "would change" if dry_run else "changed"
     click.echo(f"{count_of(len(accepted), 'candidate')}, {count_of(changed, 'test')} {done}")
@@ -187,31 +161,23 @@ def diff(a: Path, b: Path) -> int:
     return 1 if found else 0
 
 
-def _print_stale(found: Check) -> None:
-    for one in found.stale:
-        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
-
-
 def _checked(root: Path, tests: Path, collected: str | None) -> Check:
-    from ..golden import check as look
-    from ..golden import collected_ids
+    from .. import golden as gold
 
     if not tests.is_dir():
         raise CutraceError(f"there is no folder {tests}: name the root folder of the tests with --rootdir")
-    ids = None if collected is None else collected_ids(_text(collected))
-    found = look(root, tests, ids)
+    listed = None
+    try:
+        if collected is not None:
+            listed = sys.stdin.read() if collected == "-" else Path(collected).read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        raise CutraceError(f"cannot read the list of tests {collected}: {error.strerror}") from None
+    found = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
     for sentence in found.damaged:
         say(sentence)
+    for one in found.stale:
+        click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
     return found
-
-
-def _text(source: str) -> str:
-    if source == "-":
-        return sys.stdin.read()
-    try:
-        return Path(source).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise CutraceError(f"cannot read the list of tests {source}: {error.strerror}") from None
 
 
 def _print(found: Difference) -> None:

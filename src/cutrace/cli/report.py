@@ -39,14 +39,15 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
     of the file or of its folder.
     """
     from ..outputs import check_output
-    from ..reports import jsonfile
-    from ..reports.jobs import merge as join
+    from ..reports import jobs, jsonfile
 
     if output.suffix not in _KINDS:
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .json, .md or .html")
     check_output(output)
     reports = _read(sources, names)
-    made = join([(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)])
+    made = jobs.merge(
+        [(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)]
+    )
     jsonfile.write(output, jsonfile.rendered(made, _KINDS[output.suffix]))
     return 0
 
@@ -127,16 +128,13 @@ def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Repo
     if names and len(names) != len(sources):
         raise click.UsageError(f"{len(names)} names for {len(sources)} files: give each file one, in their order")
     reports = [read_report(path) for path in sources]
-    labels = list(names) or [one.job or _label(path) for one, path in zip(reports, sources, strict=True)]
+    usual = [path.resolve().parent.name if path.stem == "report" else path.stem for path in sources]
+    labels = names or [one.job or label for one, label in zip(reports, usual, strict=True)]
     twice = {label for label, count in Counter(labels).items() if count > 1}
     if twice and names:
         raise click.UsageError(f"two files are named {min(twice)!r}: give each a name of its own")
     labels = [str(path) if label in twice else label for label, path in zip(labels, sources, strict=True)]
     return list(zip(labels, reports, strict=True))
-
-
-def _label(path: Path) -> str:
-    return path.resolve().parent.name if path.stem == "report" else path.stem
 
 
 def _moved(one: Report, source: Path, output: Path) -> Report:
