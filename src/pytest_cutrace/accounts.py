@@ -6,13 +6,13 @@ With ``--cutrace=require`` each of these facts is a reason to exit with status 4
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Entry, golden_files, joined, read, split
+from cutrace.golden import golden_files, joined, read, split
 from cutrace.reports.model import Case, State
+from cutrace.reports.values import listed
 from cutrace.units import count_of
 
 from .options import Settings
@@ -36,7 +36,8 @@ def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
     for state, words in _STATES.items():
         found = [case.nodeid for case in ran if case.state is state and case.outcome == "passed"]
         if found:
-            yield f"{count_of(len(found), 'test')} {_plural(words, len(found))}: {_listed(found)}"
+            words = words if len(found) == 1 else words.replace("has ", "have ", 1)
+            yield f"{count_of(len(found), 'test')} {words}: {listed(found, _LISTED)}"
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
@@ -61,7 +62,8 @@ def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, colle
     for nodeid in collected:
         file, test = split(nodeid)
         tests.setdefault(file, set()).add(test)
-    in_part = {config.rootpath / _relative(word, config) for word in config.args if "::" in word}
+    started = config.invocation_params.dir
+    in_part = {started / split(word)[0] for word in config.args if "::" in word}
     found = []
     for path in golden_files(settings.golden_root):
         try:
@@ -71,18 +73,14 @@ def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, colle
         if not (config.rootpath / module.path).exists():
             found += [module.path] if _whole(config) else []
         elif module.path in tests and config.rootpath / module.path not in in_part:
-            there = tests[module.path]
-            found += [joined(module.path, t) for t, e in module.tests.items() if t not in there and _seen(e, here)]
+            lost = (t for t, e in module.tests.items() if t not in tests[module.path] and not here.isdisjoint(e))
+            found += [joined(module.path, test) for test in lost]
     return found
 
 
 def gone_sentence(ids: Sequence[str]) -> str:
     words = "has no test" if len(ids) == 1 else "have no test"
-    return f"{count_of(len(ids), 'golden value')} {words} any more: {_listed(ids)} (cutrace golden check)"
-
-
-def _seen(entry: Entry, here: set[str]) -> bool:
-    return not here.isdisjoint(entry)
+    return f"{count_of(len(ids), 'golden value')} {words} any more: {listed(ids, _LISTED)} (cutrace golden check)"
 
 
 def _whole(config: pytest.Config) -> bool:
@@ -91,16 +89,3 @@ def _whole(config: pytest.Config) -> bool:
     return config.args_source is sources.TESTPATHS or (
         config.args_source is sources.INVOCATION_DIR and config.invocation_params.dir == config.rootpath
     )
-
-
-def _relative(word: str, config: pytest.Config) -> Path:
-    return config.invocation_params.dir / word.partition("::")[0]
-
-
-def _plural(words: str, count: int) -> str:
-    return words.replace("has ", "have ", 1) if count != 1 else words
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

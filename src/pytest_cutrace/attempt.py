@@ -12,22 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cutrace import golden
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
 from cutrace.errors import CutraceError
-from cutrace.golden import (
-    Change,
-    Comparison,
-    Verdict,
-    compare,
-    confirmed,
-    digest,
-    limits,
-    merged,
-    observed,
-    recorded_on,
-    split,
-    unsettled,
-)
 from cutrace.golden.compare import problems_of
 from cutrace.golden.model import WORK, Observed, plain
 from cutrace.reports import jsonfile
@@ -68,7 +55,7 @@ class Attempt(Tracer):
         self.runs: list[Run] = []
         self.passed_runs: list[Run] = []
         self.judged: list[Run] = []
-        self.comparison: Comparison | None = None
+        self.comparison: golden.Comparison | None = None
         self.state = State.UNTRACED
         self.reason = ""
         self.notes: list[str] = []
@@ -247,7 +234,7 @@ class Attempt(Tracer):
         while not any(run.metrics.problems for run in self.settled):
             most = _MOST_RUNS
             if len(self.settled) > 1:
-                disputed = unsettled([run.metrics for run in self.settled], self.expected.rules)
+                disputed = golden.unsettled([run.metrics for run in self.settled], self.expected.rules)
                 if not disputed:
                     return
                 if all(name.rpartition("/")[2] in _STATES for name in disputed):
@@ -262,38 +249,34 @@ class Attempt(Tracer):
         failed = [row for row in comparison.rows if row.failed]
         if not (self.expected.warmup or self.expected.repeat or self.updating or comparison.problems):
             # The first run of a process loads modules and fills caches and pools.
-            run = self._again() if any(row.verdict is not Verdict.SLOW for row in failed) else None
+            run = self._again() if any(row.verdict is not golden.Verdict.SLOW for row in failed) else None
             if run is not None and (again := self._compared([run])) is not None:
                 self.judged, comparison = [run], again
                 self._note("the first run differed too: this is the second one")
-        if not self.updating and any(row.failed and row.verdict is Verdict.SLOW for row in comparison.rows):
-            comparison = self._confirmed(comparison)
-        self.comparison = comparison
-
-    def _confirmed(self, comparison: Comparison) -> Comparison:
-        for _ in range(_CONFIRMATIONS):
-            again = [run for _ in self.judged if (run := self._again()) is not None]
-            other = self._compared(again) if len(again) == len(self.judged) else None
+        slow = not self.updating and any(row.failed and row.verdict is golden.Verdict.SLOW for row in comparison.rows)
+        for _ in range(_CONFIRMATIONS if slow else 0):
+            runs = [run for _ in self.judged if (run := self._again()) is not None]
+            other = self._compared(runs) if len(runs) == len(self.judged) else None
             if other is None:
                 break
-            comparison = confirmed(comparison, other)
-        return comparison
+            comparison = golden.confirmed(comparison, other)
+        self.comparison = comparison
 
-    def _compared(self, runs: list[Run]) -> Comparison | None:
+    def _compared(self, runs: list[Run]) -> golden.Comparison | None:
         metrics = [run.metrics for run in runs]
-        found: list[Comparison] = []
+        found: list[golden.Comparison] = []
         entry, rules = self.expected.entry, self.expected.rules
         if entry is not None:
             environment = self.environment(metrics)
             given = self.item.ihook.pytest_cutrace_compare(
                 item=self.item, entry=entry, runs=metrics, environment=environment, rules=rules
             )
-            found.append(given or compare(entry, metrics, environment=environment, rules=rules))
+            found.append(given or golden.compare(entry, metrics, environment=environment, rules=rules))
         if self.expected.limits is not None:
-            found.append(limits(metrics, self.expected.limits))
+            found.append(golden.limits(metrics, self.expected.limits))
         if not found:
             return None
-        return Comparison(
+        return golden.Comparison(
             tuple(row for one in found for row in one.rows),
             tuple(dict.fromkeys(note for one in found for note in one.notes)),
             tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
@@ -312,7 +295,7 @@ class Attempt(Tracer):
                 self._settle()
                 self.judged = self.settled
             if comparison is not None:
-                rows = (row if row.rule == "limit" else replace(row, failed=False) for row in comparison.rows)
+                rows = (replace(row, failed=row.failed and row.rule == "limit") for row in comparison.rows)
                 self.comparison = comparison = replace(comparison, rows=tuple(rows))
         elif expected.entry is None and self.session.wants_golden(self):
             path = self.session.relative(expected.path)
@@ -320,14 +303,13 @@ class Attempt(Tracer):
             self.reason = f"{path} has no values of it" if expected.siblings else f"there is no {path}"
             self._settle()
             return
+        self.state, self.reason = State.GATED, ""
         if comparison is None:
             self.state, self.reason = State.TRACED, expected.passed_over
         elif comparison.unconfirmed:
             self.state, self.reason = State.UNCONFIRMED, "recorded from one run that could not be repeated"
         elif comparison.unverified:
             self.state, self.reason = State.UNVERIFIED, comparison.unverified
-        else:
-            self.state, self.reason = State.GATED, ""
         if not self.updating and self.proposes:
             self._settle()
 
@@ -377,7 +359,7 @@ class Attempt(Tracer):
         """What reports show of this attempt. Paths of artifacts are as seen from where pytest was started unless
         given."""
         metrics = self.judged[-1].metrics if self.judged else Metrics({})
-        comparison = self.comparison or Comparison(())
+        comparison = self.comparison or golden.Comparison(())
         if "artifacts" not in more and self.session.keeps(failed=True):
             folder = Path(os.path.relpath(self.session.folder(self.item), self.session.config.invocation_params.dir))
             more["artifacts"] = {"trace.pftrace": str(folder / "trace.pftrace")}
@@ -399,11 +381,11 @@ class Attempt(Tracer):
             "golden": self.session.relative(self.expected.path) if known else "",
             "worker": self.session.worker,
             "environment": self.environment([metrics]) if metrics.gpus else "",
-            "recorded_on": recorded_on(metrics) if metrics.gpus else "",
+            "recorded_on": golden.recorded_on(metrics) if metrics.gpus else "",
             **more,
         })  # fmt: skip
 
-    def _update(self) -> tuple[Change | None, tuple[str, ...]]:
+    def _update(self) -> tuple[golden.Change | None, tuple[str, ...]]:
         """What this update would write of the test, None if nothing; and what it would not take over."""
         update, entry, found = self.session.settings.update, self.expected.entry, self._change()
         if found is None or update is None:
@@ -411,10 +393,10 @@ class Attempt(Tracer):
         if update.mode != "all" and _worked((entry or {}).get(found.environment)) and not _worked(found.observed):
             return None, (_VANISHED,)
         rules = self.expected.rules
-        new, notes = merged(entry, found.observed, environment=found.environment, update=update, rules=rules)
+        new, notes = golden.merged(entry, found.observed, environment=found.environment, update=update, rules=rules)
         return (replace(found, observed=new[found.environment]) if new != entry else None), notes
 
-    def _change(self) -> Change | None:
+    def _change(self) -> golden.Change | None:
         """What the runs of the test showed, None where that is not known for certain."""
         runs = [run.metrics for run in self.settled]
         if not runs or any(run.problems for run in runs):
@@ -425,13 +407,13 @@ class Attempt(Tracer):
         nodeid = self.session.nodeid(self.item)
         source, line, _ = self.item.location
         # A test that comes from another file has no line in this one.
-        return Change(
+        return golden.Change(
             nodeid,
             self.expected.path,
             environment,
-            observed(runs, self.expected.rules, confirmed=len(runs) > 1),
-            line + 1 if source == split(nodeid)[0] and line is not None else 0,
-            digest(self.expected.entry, environment),
+            golden.observed(runs, self.expected.rules, confirmed=len(runs) > 1),
+            line + 1 if source == golden.split(nodeid)[0] and line is not None else 0,
+            golden.digest(self.expected.entry, environment),
         )
 
     def _pictured(self, case: Case) -> Case:

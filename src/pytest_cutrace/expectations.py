@@ -11,19 +11,8 @@ from typing import Any
 
 import pytest
 
+from cutrace import golden
 from cutrace.errors import CutraceError
-from cutrace.golden import (
-    Entry,
-    Module,
-    Rules,
-    golden_path,
-    parse_gate,
-    parse_ignore,
-    parse_limits,
-    parse_tolerance,
-    read,
-    split,
-)
 
 from .options import Settings
 
@@ -39,14 +28,14 @@ class Expectation:
     other tests. ``passed_over`` is why the test is neither recorded nor compared with golden values, "" if it is.
     """
 
-    rules: Rules
+    rules: golden.Rules
     path: Path
     marked: bool = False
     off: bool = False
     warmup: int = 0
     repeat: int | None = None
     limits: Mapping[str, Any] | None = None
-    entry: Entry | None = None
+    entry: golden.Entry | None = None
     siblings: bool = False
     passed_over: str = ""
 
@@ -68,9 +57,9 @@ class Expectations:
         """Raises :class:`CutraceError` or :class:`pytest.UsageError` for markers or a golden file that are not
         understood."""
         settings = self._settings
-        file, test = split(self._name(item))
+        file, test = golden.split(self._name(item))
         given = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-        path = golden_path(settings.golden_root, file or test) if given is None else Path(given)
+        path = golden.golden_path(settings.golden_root, file or test) if given is None else Path(given)
         found = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
         if found.off or (settings.scope == "marked" and not found.marked):
             return found
@@ -82,10 +71,10 @@ class Expectations:
         return replace(found, entry=module.tests.get(test), siblings=bool(module.tests))
 
 
-def _module(path: Path, file: str) -> Module | CutraceError:
+def _module(path: Path, file: str) -> golden.Module | CutraceError:
     """The golden file of a test file, empty where there is none, or what is wrong with it."""
     try:
-        return read(path, module=file) if path.is_file() else Module(file)
+        return golden.read(path, module=file) if path.is_file() else golden.Module(file)
     except CutraceError as error:
         return error
 
@@ -108,7 +97,7 @@ def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
             if marker.args or not marker.kwargs:
                 what = "takes metrics by name" if marker.args else "limits nothing"
                 raise CutraceError(f"gpu_limit {what}: write gpu_limit(kernel_launches=3)")
-            limits |= parse_limits(marker.kwargs)
+            limits |= golden.parse_limits(marker.kwargs)
     except CutraceError as error:
         path, line, _ = item.reportinfo()
         place = f"{path}:{line + 1}" if line is not None else str(path)
@@ -130,12 +119,12 @@ def _with(found: Expectation, word: str, value: Any) -> Expectation:
                 raise CutraceError(f"{word}={value!r}: write a number from {least} on")
             return replace(found, warmup=value) if word == "warmup" else replace(found, repeat=value)
         case "gate":
-            rules = replace(rules, gate=parse_gate(_words(word, value)))
+            rules = replace(rules, gate=golden.parse_gate(_words(word, value)))
         case "tolerance":
             given = value if isinstance(value, Mapping) else _words(word, value)
-            rules = replace(rules, tolerance={**rules.tolerance, **parse_tolerance(given)})
+            rules = replace(rules, tolerance={**rules.tolerance, **golden.parse_tolerance(given)})
         case "ignore":
-            rules = replace(rules, ignore=(*rules.ignore, *parse_ignore(_words(word, value))))
+            rules = replace(rules, ignore=(*rules.ignore, *golden.parse_ignore(_words(word, value))))
         case _:
             raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
     return replace(found, rules=rules)

@@ -1,13 +1,4 @@
-"""The hooks that conftest files and other plugins may implement. They are called in runs with ``--cutrace`` only.
-
-Types in quotes are imported by implementations when they need them::
-
-    from cutrace.analysis.definitions import Metrics
-    from cutrace.analysis.marks import Window
-    from cutrace.golden import Comparison, Entry, Rules
-    from cutrace.reports.model import Case
-    from cutrace.trace import Trace
-"""
+"""The hooks that conftest files and other plugins may implement. They are called in runs with ``--cutrace`` only."""
 
 from __future__ import annotations
 

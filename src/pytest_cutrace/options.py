@@ -52,28 +52,21 @@ def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     an optional argument it would swallow the path behind ``--cutrace-update``.
     """
     group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
-    group.addoption(
-        "--cutrace", action="store_const", const="on", default=None, dest="cutrace",
-        help="trace the GPU work of tests, and compare those that have golden values or the marker",
-    )  # fmt: skip
-    group.addoption(
-        "--cutrace=require", action="store_const", const="require", dest="cutrace",
-        help="the same, and exit with status 4 where something could not be verified",
-    )  # fmt: skip
-    group.addoption(
-        "--cutrace-update", action="store_const", const="changed", default=None, dest="cutrace_update",
-        help="trace, and write golden files: what is missing and what changed. --cutrace-update=WORDS takes one of "
+
+    def flag(option: str, value: str, words: str) -> None:
+        name = option.removeprefix("--").partition("=")[0].replace("-", "_")
+        group.addoption(option, action="store_const", const=value, default=None, dest=name, help=words)
+
+    flag("--cutrace", "on", "trace the GPU work of tests, and compare those that have golden values or the marker")
+    flag("--cutrace=require", "require", "the same, and exit with status 4 where something could not be verified")
+    flag(
+        "--cutrace-update", "changed",
+        "trace, and write golden files: what is missing and what changed. --cutrace-update=WORDS takes one of "
         "missing, changed, all, widen, and names of metrics or classes that it is limited to, with commas",
     )  # fmt: skip
     for word in dict.fromkeys(word for word in given if word.startswith(_UPDATE)):
-        words = word.removeprefix(_UPDATE)
-        group.addoption(
-            word, action="store_const", const=words, default=None, dest="cutrace_update", help=argparse.SUPPRESS
-        )
-    group.addoption(
-        "--cutrace-strict", action="store_const", const="true", default=None, dest="cutrace_strict",
-        help="doing less, new metrics and missing golden values of marked tests fail too",
-    )  # fmt: skip
+        flag(word, word.removeprefix(_UPDATE), argparse.SUPPRESS)
+    flag("--cutrace-strict", "true", "doing less, new metrics and missing golden values of marked tests fail too")
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
         help="write a report: json, markdown or html; may be given several times",

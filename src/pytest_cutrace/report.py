@@ -104,8 +104,7 @@ class Reporter:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
         self._notes += [f"--cutrace=require: {fact}" if self._settings.require else fact for fact in facts]
         if self._settings.reports:
-            job = next((os.environ[name] for name in _JOBS if os.environ.get(name)), "")
-            report = replace(self._report(), commit=_commit(self._config.rootpath), job=job)
+            report = replace(self._report(), commit=_commit(self._config.rootpath), job=_first_set(_JOBS))
             for kind, destination in self._settings.reports:
                 self._write(report, kind, destination)
 
@@ -123,7 +122,10 @@ class Reporter:
         except CutraceError as error:
             self._notes += str(error).splitlines()
             if settings.update is not None:
-                self._cases = {name: _unwritten(case) for name, case in self._cases.items()}
+                why = "its golden values could not be written"
+                for name, case in self._cases.items():
+                    if case.state is State.UPDATED:
+                        self._cases[name] = replace(case, state=State.UNVERIFIED, reason=why, change=None)
                 return False
         return True
 
@@ -188,11 +190,14 @@ class Reporter:
             self._written.append(_relative(destination, self._config))
 
 
+def _first_set(names: Sequence[str]) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
 def _commit(root: Path) -> str:
     """The commit that is tested, as the CI system or git says it; "" where neither does."""
-    for name in _COMMITS:
-        if os.environ.get(name):
-            return os.environ[name]
+    if named := _first_set(_COMMITS):
+        return named
     try:
         done = subprocess.run(
             ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
@@ -204,12 +209,6 @@ def _commit(root: Path) -> str:
 
 def _relative(path: Path, config: pytest.Config) -> str:
     return os.path.relpath(path, config.invocation_params.dir)
-
-
-def _unwritten(case: Case) -> Case:
-    if case.state is not State.UPDATED:
-        return case
-    return replace(case, state=State.UNVERIFIED, reason="its golden values could not be written", change=None)
 
 
 def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Line]:

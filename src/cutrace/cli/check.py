@@ -97,9 +97,9 @@ def measured_runs(sources: Sequence[Path], test: str | None, default: str | None
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = [printable(name) for name in names]
-    more = f" and {len(listed) - _NAMES} more" if len(listed) > _NAMES else ""
-    return ", ".join(listed[:_NAMES]) + more or "none"
+    from ..reports.values import listed
+
+    return listed([printable(name) for name in names], _NAMES) or "none"
 
 
 def _print(name: str, comparison: Comparison, environment: str, runs: int) -> None:

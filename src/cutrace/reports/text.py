@@ -16,7 +16,7 @@ from ..golden.compare import Row
 from ..golden.model import Verdict, metric, scoped
 from ..units import count_of, printable
 from .model import BETTER, CONFIRM, DIFFERENT, Case, Report, State
-from .values import duration, pair, short, title
+from .values import duration, listed, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
@@ -219,9 +219,8 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         yield from (("better", f"{' ' * len(number) if at else number}  {w}", "good") for at, w in enumerate(words))
     yield from _reasons(report, State.UNTRACED, "not traced", "")
     if missing := [case for case in report.cases if case.state is State.MISSING]:
-        names = ", ".join(short(case.name, NAME_WIDTH) for case in missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
-        yield "no golden", f"{count_of(len(missing), 'test')}: {names}{more}", "warn"
+        names = listed([short(case.name, NAME_WIDTH) for case in missing], _NAMED)
+        yield "no golden", f"{count_of(len(missing), 'test')}: {names}", "warn"
     if count := counts[State.UPDATED]:
         files = len({case.golden for case in report.cases if case.state is State.UPDATED and case.golden})
         where = f" in {count_of(files, 'file')}" if files else ""

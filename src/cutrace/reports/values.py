@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from ..analysis.definitions import METRICS
@@ -110,6 +110,11 @@ def short(text: str, width: int = 60) -> str:
         return text
     tail = (width - 1) // 3
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names; the rest is counted: ``a, b, c and 2 more``."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
