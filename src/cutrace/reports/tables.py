@@ -76,10 +76,8 @@ def cell(value: Cell, column: Column) -> str:
 
 def key(column: Column) -> str:
     """The name of a column for programs, with its unit: ``total_ns``."""
-    unit = {"ns": "_ns", "moment": "_ns", "change": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}.get(
-        column.unit, ""
-    )
-    name = column.name.lower().replace(" ", "_")
+    endings = {"ns": "_ns", "moment": "_ns", "change": "_ns", "bytes": "_bytes", "bytes/s": "_bytes_per_s"}
+    unit, name = endings.get(column.unit, ""), column.name.lower().replace(" ", "_")
     return name if f"_{name}".endswith(unit) else name + unit
 
 
@@ -129,33 +127,23 @@ def _lines(table: Table, rows: list[tuple[Cell, ...]], width: int | None) -> Ite
     if not rows:
         yield "nothing"
         return
-    words = [
-        [cell(value, column) for value in values]
-        for column, values in zip(table.columns, zip(*rows, strict=True), strict=True)
-    ]
+    cells = zip(table.columns, zip(*rows, strict=True), strict=True)
+    words = [[cell(value, column) for value in values] for column, values in cells]
     chosen = _fitting(table.columns, words, width)
-    columns = [table.columns[i] for i in chosen]
-    wide = _widths(columns, [words[i] for i in chosen], width)
-    shown = [
-        [column.name, *(short(word, size) if column.unit == "text" else word for word in words[i])]
-        for i, column, size in zip(chosen, columns, wide, strict=True)
-    ]
-    for line in zip(*shown, strict=True):
-        cells = (
-            f"{word:<{size}}" if column.unit == "text" else f"{word:>{size}}"
+    columns, words = [table.columns[i] for i in chosen], [words[i] for i in chosen]
+    wide = _widths(columns, words, width)
+    for line in zip(*([c.name, *w] for c, w in zip(columns, words, strict=True)), strict=True):
+        cells_of_line = (
+            f"{short(word, size):<{size}}" if column.unit == "text" else f"{word:>{size}}"
             for word, column, size in zip(line, columns, wide, strict=True)
         )
-        yield (" " * _GAP).join(cells).rstrip()
-
-
-def _needed(column: Column, words: list[str]) -> int:
-    return max(len(column.name), *map(len, words))
+        yield (" " * _GAP).join(cells_of_line).rstrip()
 
 
 def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
     """The columns that a line has room for: of those that can be spared, the last goes first."""
     chosen = list(range(len(columns)))
-    least = _least(columns, words)
+    _, least = _needed(columns, words)
     spare = [i for i in chosen if columns[i].spare]
     # What says the same in every row tells least.
     spare.sort(key=lambda i: (len(words[i]) > 1 and len(set(words[i])) == 1, i))
@@ -164,26 +152,24 @@ def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | Non
     return chosen
 
 
-def _least(columns: Sequence[Column], words: list[list[str]]) -> list[int]:
-    """How narrow each column may be."""
+def _needed(columns: Sequence[Column], words: list[list[str]]) -> tuple[list[int], list[int]]:
+    """How wide each column is in full, and how narrow it may be."""
+    full = [max(len(column.name), *map(len, w)) for column, w in zip(columns, words, strict=True)]
     last = max((i for i, column in enumerate(columns) if column.unit == "text"), default=-1)
     bounds = [_NAME if i == last else _TEXT if c.unit == "text" else _WIDEST for i, c in enumerate(columns)]
-    return [min(_needed(c, w), bound) for c, w, bound in zip(columns, words, bounds, strict=True)]
+    return full, list(map(min, full, bounds))
 
 
 def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
     """How wide each column is. Of what numbers leave, each text takes what it needs at least, the name the rest up to
     its length, and the others what is left then; where there is not even the least, the name gives first."""
-    full = [_needed(c, w) for c, w in zip(columns, words, strict=True)]
-    if width is None:
-        return [min(w, _WIDEST) if c.unit == "text" else w for w, c in zip(full, columns, strict=True)]
+    full, least = _needed(columns, words)
     texts = [i for i, column in enumerate(columns) if column.unit == "text"]
-    if not texts:
-        return full
+    if width is None or not texts:
+        return [min(w, _WIDEST) if i in texts else w for i, w in enumerate(full)]
     *others, name = texts
-    wide = [w if i not in texts else 0 for i, w in enumerate(full)]
+    wide = [0 if i in texts else w for i, w in enumerate(full)]
     left = width - _GAP * (len(columns) - 1) - sum(wide)
-    least = _least(columns, words)
     scarce = min(1.0, max(left - _SHORTEST, 0) / max(sum(least[i] for i in others), 1))
     for i in others:
         wide[i] = max(int(least[i] * scarce), min(_SHORTEST // 2, full[i]))
