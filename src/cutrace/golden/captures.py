@@ -7,7 +7,7 @@ of golden files. docs/stats.md has the rules.
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,11 +76,13 @@ _DEFAULTS = CaptureRules()
 
 @dataclass(frozen=True)
 class CaptureSide:
-    """One capture's part of a row: how many, their times (ns), and their bytes (the peak in the section of memory)."""
+    """One capture's part of a row: how many, their times (ns), their bytes (the peak in the section of memory), and how
+    often each launch configuration of a kernel."""
 
     count: int = 0
     time: Spread = NOTHING
     bytes: int = 0
+    launches: Counter[Configuration] = field(default_factory=Counter, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -157,19 +159,17 @@ def _aspect(word: str) -> Aspect:
 def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> CaptureComparison:
     """What changed from ``a`` to ``b``, collected with :data:`PARTS`."""
     before, after = _sides(a), _sides(b)
-    shapes = _configurations(a), _configurations(b)
-    rows = []
-    for section in SECTIONS:
-        for name in dict.fromkeys((*before[section], *after[section])):
-            sides = before[section].get(name, CaptureSide()), after[section].get(name, CaptureSide())
-            shape = (shapes[0].get(name), shapes[1].get(name)) if section == "kernels" else (None, None)
-            rows.append(_row(section, name, *sides, *shape, rules))
-    return CaptureComparison(tuple(sorted(rows, key=_importance)))
+    rows = [
+        _row(section, name, before[section].get(name, CaptureSide()), after[section].get(name, CaptureSide()), rules)
+        for section in SECTIONS
+        for name in dict.fromkeys((*before[section], *after[section]))
+    ]
 
+    def importance(row: CaptureChange) -> tuple[object, ...]:
+        count = abs(row.after.count - row.before.count)
+        return (not row.failed, not row.aspects & EXACT, not row.aspects, -abs(row.time_change), -count, row.name)
 
-def _importance(row: CaptureChange) -> tuple[object, ...]:
-    count = abs(row.after.count - row.before.count)
-    return (not row.failed, not row.aspects & EXACT, not row.aspects, -abs(row.time_change), -count, row.name)
+    return CaptureComparison(tuple(sorted(rows, key=importance)))
 
 
 def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
@@ -177,18 +177,17 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
     for use in stats.memory:
         if use.memory in _MEMORIES:
             peaks[use.memory] += use.peak
+    launches: defaultdict[str, Counter[Configuration]] = defaultdict(Counter)
+    for used in stats.configurations:
+        launches[used.configuration.name][used.configuration] += used.time.count
+    calls: dict[str, CaptureSide] = {}
+    for call in stats.api:
+        calls[call.name] = CaptureSide(call.time.count, call.time)
+        calls[f"{call.name} (failed)"] = CaptureSide(call.failed)
     graphs = sum(graph.time.count for graph in stats.graphs)
     return {
-        "kernels": {k.name: CaptureSide(k.time.count, k.time) for k in stats.kernels},
-        "api": {
-            name: side
-            for call in stats.api
-            for name, side in (
-                (call.name, CaptureSide(call.time.count, call.time)),
-                (f"{call.name} (failed)", CaptureSide(call.failed)),
-            )
-            if side.count
-        },
+        "kernels": {k.name: CaptureSide(k.time.count, k.time, launches=launches[k.name]) for k in stats.kernels},
+        "api": {name: side for name, side in calls.items() if side.count},
         "copies": {m.name: CaptureSide(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
         "syncs": {s.name: CaptureSide(s.time.count, s.time) for s in stats.synchronizations},
         # Numbers of graphs differ from run to run.
@@ -197,15 +196,7 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
     }
 
 
-def _row(
-    section: str,
-    name: str,
-    before: CaptureSide,
-    after: CaptureSide,
-    old: Counter[Configuration] | None,
-    new: Counter[Configuration] | None,
-    rules: CaptureRules,
-) -> CaptureChange:
+def _row(section: str, name: str, before: CaptureSide, after: CaptureSide, rules: CaptureRules) -> CaptureChange:
     aspects = set()
     details = []
     if section != "memory" and not (before.count and after.count):
@@ -217,21 +208,20 @@ def _row(
             aspects.add(Aspect.MEMORY)
     elif _differs(before.bytes, after.bytes, rules.share(Aspect.BYTES)):
         aspects.add(Aspect.BYTES)
-    if old and new and _launched_differently(old, new):
+    if differences := list(_differences(before.launches, after.launches)):
         aspects.add(Aspect.LAUNCHES)
-        details += _differences(old, new)
+        details += differences
     verdict = Verdict.SAME
     if section in _TIMED and before.time.count and after.time.count:
         verdict = statistics.change(_interval(before.time), _interval(after.time), rules.share(Aspect.TIME))
         if verdict in (Verdict.SLOW, Verdict.FAST):
             aspects.add(Aspect.TIME)
             details.append("slower" if verdict is Verdict.SLOW else "faster")
-    failing = frozenset(aspects) & rules.fail_on
-    if verdict is Verdict.FAST:
-        failing -= {Aspect.TIME}
-    if Aspect.MEMORY in failing and after.bytes < before.bytes:
-        failing -= {Aspect.MEMORY}
-    return CaptureChange(section, name, before, after, frozenset(aspects), verdict, bool(failing), tuple(details))
+    better = {Aspect.TIME} if verdict is Verdict.FAST else set()
+    if after.bytes < before.bytes:
+        better.add(Aspect.MEMORY)
+    failed = bool(aspects & rules.fail_on - better)
+    return CaptureChange(section, name, before, after, frozenset(aspects), verdict, failed, tuple(details))
 
 
 def _differs(before: int, after: int, share: float) -> bool:
@@ -282,20 +272,12 @@ def _cell(row: CaptureChange, column: str) -> Cell:
 # Launch configurations
 
 
-def _configurations(stats: Stats) -> dict[str, Counter[Configuration]]:
-    found: dict[str, Counter[Configuration]] = {}
-    for use in stats.configurations:
-        found.setdefault(use.configuration.name, Counter())[use.configuration] += use.time.count
-    return found
-
-
-def _launched_differently(old: Counter[Configuration], new: Counter[Configuration]) -> bool:
-    """Among as many launches each configuration has to be as frequent, else the configurations have to be the same."""
-    return old != new if old.total() == new.total() else old.keys() != new.keys()
-
-
 def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> Iterator[str]:
-    """What changed, field by field, where configurations that went have a successor."""
+    """What changed, field by field, where configurations that went have a successor. Among as many launches each
+    configuration has to be as frequent, else the configurations have to be the same."""
+    same = old == new if old.total() == new.total() else old.keys() == new.keys()
+    if same or not old or not new:
+        return
     gone = [c for c in old if c not in new] or list(old - new)
     come = [c for c in new if c not in old] or list(new - old)
     for config in sorted(gone, key=lambda c: -old[c])[: min(_PAIRS, len(come))]:
@@ -303,17 +285,13 @@ def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> It
         come.remove(nearest)
         gone.remove(config)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
-    more = [f"{len(part)} more configurations {words}" for part, words in ((gone, "gone"), (come, "new")) if part]
-    yield from more
+    yield from (f"{len(part)} more configurations {words}" for part, words in ((gone, "gone"), (come, "new")) if part)
 
 
 def _fields(old: Configuration, new: Configuration) -> list[str]:
-    words = []
-    for name in ("grid", "block", "cluster", "registers", "shared"):
-        before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            words.append(f"{name} {_text(before)} -> {_text(after)}")
-    return words
+    names = ("grid", "block", "cluster", "registers", "shared")
+    pairs = [(name, _text(getattr(old, name)), _text(getattr(new, name))) for name in names]
+    return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
 
 
 def _text(value: int | Sequence[int]) -> str:

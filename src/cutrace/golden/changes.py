@@ -102,7 +102,8 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
     """
     if not folder.is_dir():
         raise CutraceError(f"there is no folder {folder}: name the folder of candidates, such as .cutrace/proposed")
-    found: list[tuple[Accepted, Change]] = []
+    accepted: dict[str, Accepted] = {}
+    changes: list[Change] = []
     for place in golden_files(folder):
         candidates = read(place)
         path = root / place.relative_to(folder)
@@ -110,7 +111,10 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
         # Candidates are in the order of the source, which their golden files keep.
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
-            if select and not any(_selects(word, nodeid) for word in select):
+            if select and not any(
+                nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or fnmatchcase(nodeid, word)
+                for word in select
+            ):
                 continue
             old = module.tests.get(test, {})
             for name, observed in entry.items():
@@ -119,15 +123,16 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
                         f"{place}:{line_of_test(place, test)}: the golden file has changed since this candidate of "
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
                     )
-                found.append((Accepted(nodeid, path, old, {**old, **entry}), Change(nodeid, path, name, observed, at)))
-    if not found:
+                accepted[nodeid] = Accepted(nodeid, path, old, {**old, **entry})
+                changes.append(Change(nodeid, path, name, observed, at))
+    if not accepted:
         what = f" of {', '.join(select)}" if select else ""
         raise CutraceError(
             f"{folder} holds no candidate{what}: failing and missing tests leave them when pytest --cutrace runs"
         )
     if not dry_run:
-        write_changes(change for _, change in found)
-    return tuple({accepted.nodeid: accepted for accepted, _ in found}.values())
+        write_changes(changes)
+    return tuple(accepted.values())
 
 
 def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
@@ -138,9 +143,16 @@ def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
 
 
 def _changed(module: Module, changes: Sequence[Change]) -> Module:
-    """A golden file with these changes in it."""
+    """A golden file with these changes in it, in the order of the source where it is known, else by name."""
+
+    def place(change: Change) -> tuple[Any, ...]:
+        words = re.split(r"0*([0-9]+)", change.nodeid)
+        # Numbers count by their value: a longer one is greater.
+        named = [(len(word) if at % 2 else 0, word) for at, word in enumerate(words)]
+        return change.line or float("inf"), named, change.nodeid
+
     tests, names = dict(module.tests), []
-    for change in _in_order(changes):
+    for change in sorted(changes, key=place):
         names.append(split(change.nodeid)[1])
         tests[names[-1]] = {**tests.get(names[-1], {}), change.environment: change.observed}
     return replace(module, tests={test: tests[test] for test in _inserted(list(module.tests), names)})
@@ -156,18 +168,6 @@ def _module_of(path: Path, changes: Sequence[Change]) -> str:
     return file
 
 
-def _in_order(changes: Sequence[Change]) -> list[Change]:
-    """Changes in the order of the source where it is known, else by name with numbers by their value."""
-
-    def place(change: Change) -> tuple[Any, ...]:
-        words = re.split(r"0*([0-9]+)", change.nodeid)
-        # A longer number is a greater one.
-        named = [(len(word) if at % 2 else 0, word) for at, word in enumerate(words)]
-        return change.line or float("inf"), named, change.nodeid
-
-    return sorted(changes, key=place)
-
-
 def _inserted(there: list[str], names: Sequence[str]) -> list[str]:
     """The tests of a file with the new ones among ``names``. A new test goes behind the one before it, or, if there is
     none, before the next one of the file. Tests of the file keep their places."""
@@ -179,12 +179,4 @@ def _inserted(there: list[str], names: Sequence[str]) -> list[str]:
             following = at[name] + 1
         else:
             new.setdefault(following, []).append(name)
-    result: list[str] = []
-    for place in range(len(there) + 1):
-        result += new.get(place, [])
-        result += there[place : place + 1]
-    return result
-
-
-def _selects(word: str, nodeid: str) -> bool:
-    return nodeid == word or nodeid.startswith((f"{word}::", f"{word}[")) or fnmatchcase(nodeid, word)
+    return [test for place in range(len(there) + 1) for test in (*new.get(place, ()), *there[place : place + 1])]

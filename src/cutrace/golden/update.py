@@ -105,12 +105,14 @@ class _Merge:
         self.refused = False
 
     def observed(self) -> Observed:
-        regions = dict.fromkeys((*self.old.values, *self.new.values))
-        for region in regions:
-            if region in self.new.values:
+        for region in dict.fromkeys((*self.old.values, *self.new.values)):
+            if region in self.new.values and region in self.old.values:
                 self._region(region)
+            elif region in self.new.values:
+                self._keep(region, self.new)
             elif self.update.mode == "missing" or self.update.only:
-                self._keep(region)
+                self._keep(region, self.old)
+                self.notes.append(f"the region {region} keeps its values: it was not entered")
         before = replace(self.old, confirmed=True)
         after = Observed(self.values, {region: values for region, values in self.unstable.items() if values})
         if self.old.confirmed:
@@ -118,15 +120,10 @@ class _Merge:
             return replace(after, confirmed=self.new.confirmed or after == before)
         return replace(after, confirmed=(self.new.confirmed or self.confirms) and not self.refused)
 
-    def _keep(self, region: str) -> None:
-        self.values[region] = self.old.values[region]
-        self.unstable[region] = self.old.unstable.get(region, {})
-        self.notes.append(f"the region {region} keeps its values: it was not entered")
+    def _keep(self, region: str, observed: Observed) -> None:
+        self.values[region], self.unstable[region] = observed.values[region], observed.unstable.get(region, {})
 
     def _region(self, region: str) -> None:
-        if region not in self.old.values:
-            self.values[region], self.unstable[region] = self.new.values[region], self.new.unstable.get(region, {})
-            return
         old, new = self.old.values[region], self.new.values[region]
         shaky, unsure = self.old.unstable.get(region, {}), self.new.unstable.get(region, {})
         values, unstable = self.values.setdefault(region, {}), self.unstable.setdefault(region, {})
@@ -143,25 +140,17 @@ class _Merge:
                 continue
             if name in shaky or name in unsure:
                 stays = fixed or (name in shaky and self.update.mode != "all")
-                unsteady = name in (shaky if stays else unsure)
-                if unsteady:
-                    unstable[name] = self._unsteady(
-                        scoped(region, name), before, after, shaky.get(name), unsure.get(name)
-                    )
+                if name in (shaky if stays else unsure):
+                    if name not in shaky:
+                        self.notes.append(f"{scoped(region, name)} is unstable now: runs did not agree")
+                    seen = (shaky.get(name, before), unsure.get(name, after))
+                    unstable[name] = _seen(*(value for value in seen if value is not None))
                     continue
                 if name in unsure:  # it may not be replaced
                     after = before
             value = self._value(region, found, before, after, fixed)
             if value or (value is not None and found.kind is not MetricClass.WORK):
                 values[name] = value
-
-    def _unsteady(
-        self, full: str, before: Stored | None, after: Stored | None, shaky: Stored | None, unsure: Stored | None
-    ) -> Stored:
-        if shaky is None:
-            self.notes.append(f"{full} is unstable now: runs did not agree")
-        seen = (before if shaky is None else shaky, after if unsure is None else unsure)
-        return _seen(*(value for value in seen if value is not None))
 
     def _value(
         self, region: str, found: Metric, before: Stored | None, after: Stored | None, fixed: bool
@@ -174,7 +163,8 @@ class _Merge:
             if not fixed and found.kind is MetricClass.COUNTER:
                 return None  # it is not measured any more
             return before
-        verdict, _ = judged(found, before, _now(after), self.rules)
+        # Of a range the most that was seen counts.
+        verdict, _ = judged(found, before, after.max if isinstance(after, Span) else after, self.rules)
         if verdict is Verdict.SAME:
             return before
         if fixed:
@@ -195,17 +185,12 @@ class _Merge:
         return before
 
 
-def _now(value: Stored) -> Stored:
-    """A golden value as a measured one: of a range what was seen most."""
-    return value.max if isinstance(value, Span) else value
-
-
 def _seen(*values: Any) -> Stored:
     """The least and the greatest of what was seen, name by name."""
     if any(isinstance(value, dict) for value in values):
         parts = [value if isinstance(value, dict) else {} for value in values]
-        names = dict.fromkeys(name for one in parts for name in one)
-        return {name: _between(*(one.get(name, 0) for one in parts)) for name in sorted(names)}
+        names = sorted({name for one in parts for name in one})
+        return {name: _between(*(one.get(name, 0) for one in parts)) for name in names}
     return _between(*values)
 
 

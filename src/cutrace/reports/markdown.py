@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..golden.compare import Row
@@ -27,11 +28,9 @@ def markdown(report: Report) -> str:
     if known := ", ".join(filter(None, about)):
         lines += [text(known), ""]
     lines += [f"> {text(note)}" for note in report.notes] + [""] * bool(report.notes)
-    drifted = report.drifted
-    for case in drifted[:_TESTS]:
+    for case in report.drifted[:_TESTS]:
         lines += _failure(case)
-    if len(drifted) > _TESTS:
-        lines += [f"and {count_of(len(drifted) - _TESTS, 'failed test')} more: the other reports have all.", ""]
+    lines += _left_out(len(report.drifted), "failed test")
     updated = [(case, case.updated) for case in report.cases if case.state is State.UPDATED]
     lines += _changed(STATES[State.UPDATED][1], updated)
     lines += _changed("Better than the golden values", [(case, case.better) for case in report.better])
@@ -50,6 +49,11 @@ def text(words: str, width: int = _CELL) -> str:
 def code(words: str, width: int = _CELL) -> str:
     """A name as code, in a table too."""
     return f"<code>{text(words, width)}</code>"
+
+
+def _left_out(count: int, noun: str) -> list[str]:
+    more = count - _TESTS
+    return [f"and {count_of(more, noun)} more: the other reports have all.", ""] if more > 0 else []
 
 
 def _failure(case: Case) -> Iterator[str]:
@@ -76,8 +80,7 @@ def _changed(words: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[
     changed = [(case, rows) for case, rows in cases if rows]
     cells = ((code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows)))) for case, rows in changed[:_TESTS])
     yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
-    if len(changed) > _TESTS:
-        yield from (f"and {count_of(len(changed) - _TESTS, 'test')} more: the other reports have all.", "")
+    yield from _left_out(len(changed), "test")
     if new := len(cases) - len(changed):
         yield from (f"{count_of(new, 'test')} with values that are new.", "")
     yield from ("</details>", "")
@@ -117,15 +120,15 @@ def _why(report: Report, state: State) -> Iterator[str]:
 
 def _slowest(report: Report) -> Iterator[str]:
     """The kernels of all tests together: what the suite spends the GPU on."""
-    total: dict[str, tuple[int, int, int]] = {}
-    for case in report.cases:
-        for kernel in case.kernels:
-            tests, count, time = total.get(kernel.name, (0, 0, 0))
-            total[kernel.name] = tests + 1, count + kernel.count, time + kernel.total_ns
-    if not total:
+    tests, counts, times = Counter[str](), Counter[str](), Counter[str]()
+    for kernel in (kernel for case in report.cases for kernel in case.kernels):
+        tests[kernel.name] += 1
+        counts[kernel.name] += kernel.count
+        times[kernel.name] += kernel.total_ns
+    if not times:
         return
     yield from ("<details><summary>Kernels with the most time</summary>", "")
-    longest = sorted(total.items(), key=lambda item: (-item[1][2], item[0]))[:_KERNELS]
-    rows = ((code(n, 120), f"{tests:,}", f"{count:,}", duration(time)) for n, (tests, count, time) in longest)
+    longest = sorted(times, key=lambda name: (-times[name], name))[:_KERNELS]
+    rows = ((code(n, 120), f"{tests[n]:,}", f"{counts[n]:,}", duration(times[n])) for n in longest)
     yield from table(("kernel", "tests", "launches", "time"), rows)
     yield from ("</details>", "")

@@ -80,11 +80,9 @@ def top_kernels(
     found = index(trace)
     rows = belonging(found, window)[1]["kernels"].with_times
     times = (rows["end"] - rows["start"]).astype(np.int64)
-    ids, which = np.unique(found.launch_name[rows["launch"]], return_inverse=True)
-    which = which.reshape(-1)
     parts: dict[str, list[np.ndarray]] = {}
-    for number, name in enumerate(ids.tolist()):
-        parts.setdefault(normalize(found.strings[name]), []).append(times[which == number])
+    for (name,), at in _groups(found.launch_name[rows["launch"]]):
+        parts.setdefault(normalize(found.strings[name]), []).append(times[at])
     joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     kernels = [Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max())) for n, t in joined.items()]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count])
@@ -185,13 +183,12 @@ class _Maker:
             self.style(f"{count_of(int(n), 'more slice')}", f"left out; {duration(int(t))} in all", "rest")
             for n, t in zip(lengths, inside, strict=True)
         ]
-        chosen = lane[kept]
         joined = replace(
             lane,
-            start=np.append(chosen.start, rest.start[runs]),
-            end=np.append(chosen.end, np.maximum.reduceat(rest.end, runs)),
-            style=np.append(chosen.style, styles),
-            call=np.append(chosen.call, np.full(len(runs), -1)),
+            start=np.append(lane.start[kept], rest.start[runs]),
+            end=np.append(lane.end[kept], np.maximum.reduceat(rest.end, runs)),
+            style=np.append(lane.style[kept], styles),
+            call=np.append(lane.call[kept], np.full(len(runs), -1)),
         )
         return joined[np.lexsort((-joined.end, joined.start))], len(others)
 
@@ -306,12 +303,11 @@ def _links(lanes: list[_Slices]) -> dict[int, int]:
 
 def _rows(lane: _Slices, linked: dict[int, int]) -> tuple[Lane, int]:
     """The lane with each slice in the first row that is free then; and how many found none."""
-    free: list[int] = list(range(_DEPTH))
+    free = list(range(_DEPTH))
     busy: list[tuple[int, int]] = []
     slices = []
-    for start, end, style, call in zip(
-        *(a.tolist() for a in (lane.start, lane.end, lane.style, lane.call)), strict=True
-    ):
+    columns = (column.tolist() for column in (lane.start, lane.end, lane.style, lane.call))
+    for start, end, style, call in zip(*columns, strict=True):
         while busy and busy[0][0] <= start:
             heappush(free, heappop(busy)[1])
         if not free:
