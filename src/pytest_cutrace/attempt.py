@@ -76,15 +76,17 @@ class Attempt(Tracer):
 
     @contextlib.contextmanager
     def region(self, name: str) -> Iterator[None]:
-        if self.current is not None:
-            with self.session.captures.region(self.current, str(name)):
-                yield
-            return
-        self._spanning.append(str(name))
+        if (run := self.current) is not None:
+            region = self.session.captures.enter(run, str(name))
+        else:
+            self._spanning.append(str(name))
         try:
             yield
         finally:
-            self._spanning.remove(str(name))
+            if run is not None:
+                self.session.captures.leave(run, region)
+            else:
+                self._spanning.remove(str(name))
 
     def value(self, name: str, value: Any) -> None:
         counter = checked(name, value)

@@ -63,8 +63,7 @@ class Captures:
         self._earlier: deque[Path] = deque()
 
     def begin(self, name: str) -> Run:
-        run = Run(name)
-        run.marked = self.recording.begin()
+        run = Run(name, marked=self.recording.begin())
         run.start = _now()
         if run.marked:
             self.recording.mark(begin("test", name))
@@ -72,25 +71,13 @@ class Captures:
 
     def end(self, run: Run, *, patient: bool) -> None:
         """End the window and its regions, wait for what it launched, and cut the recording."""
-        for region in reversed(run.open):
-            self._leave(run, region)
-        run.open.clear()
+        for region in reversed(run.open[:]):
+            self.leave(run, region)
         # A mark of the end without one of the begin would make the capture look damaged.
         if run.marked:
             self.recording.mark(end("test", run.name))
         run.end = _now()
         run.parts += self.recording.take(patient=patient)
-
-    @contextlib.contextmanager
-    def region(self, run: Run, name: str) -> Iterator[None]:
-        region = self.enter(run, name)
-        try:
-            yield
-        finally:
-            # The window of a region that a fixture holds ends before the region is left.
-            if region in run.open:
-                run.open.remove(region)
-                self._leave(run, region)
 
     def enter(self, run: Run, name: str) -> tuple[str, int]:
         region = (name, _now())
@@ -99,7 +86,11 @@ class Captures:
             self.recording.mark(begin("region", name))
         return region
 
-    def _leave(self, run: Run, region: tuple[str, int]) -> None:
+    def leave(self, run: Run, region: tuple[str, int]) -> None:
+        # The window of a region that a fixture holds ends before the region is left.
+        if region not in run.open:
+            return
+        run.open.remove(region)
         name, start = region
         if run.marked:
             self.recording.mark(end("region", name))

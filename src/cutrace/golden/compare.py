@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 
 from ..analysis.definitions import METRICS, Metric, MetricClass, Metrics
@@ -86,8 +87,7 @@ def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: R
     environment, when no GPU was seen, the first of the entry holds.
     """
     environment = environment or next(iter(entry), "")
-    judge = _Judge(_Golden(entry, environment, rules), runs, rules)
-    rows = [row for region in judge.regions() for row in judge.region(region)]
+    rows = list(_Judge(entry, environment, runs, rules).rows())
     observed = entry.get(environment)
     unconfirmed = observed is not None and not observed.confirmed
     if unconfirmed:
@@ -195,33 +195,38 @@ def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "
 
 
 class _Judge:
-    """Makes the rows of one comparison."""
+    """Makes the rows of one comparison.
 
-    def __init__(self, golden: _Golden, runs: Sequence[Metrics], rules: Rules) -> None:
-        self.golden = golden
-        self.runs = runs
-        self.rules = rules
+    Of an environment in which the test was recorded, the golden values are those seen there. In every other, a value
+    holds that was seen in two environments or more and on which all agree; of counts by name each name is a value of
+    its own. Kernels of the project's own hold as soon as one environment has shown them.
+    """
+
+    def __init__(self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules) -> None:
+        self.environment, self.runs, self.rules = environment, runs, rules
+        self.certain = environment in entry
+        self.sources: Sequence[Observed] = (
+            [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
+        )
         # The golden file has GPU work, and there was none now.
-        self.nothing = any(amount(self.golden.value("", name)[0]) for name in WORK) and not any(
+        self.nothing = any(amount(self._golden("", name)[0]) for name in WORK) and not any(
             run.values.get(name) for run in runs for name in WORK
         )
 
-    def regions(self) -> Iterable[str]:
-        return dict.fromkeys(("", *self.golden.regions(), *(name for run in self.runs for name in run.regions)))
-
-    def region(self, region: str) -> Iterator[Row]:
-        scopes = [kept(run, region, self.rules) for run in self.runs]
-        entered = [values for values in scopes if values is not None]
-        names = self.golden.names(region)
-        names |= {name for values in entered for name, value in values.items() if self._matters(name, value)}
-        for found in ordered(names):
-            if self.rules.ignores(found):
-                continue
-            # A region that only some runs entered did nothing in the others.
-            values = [(values or {}).get(found.name, absent(found)) for values in scopes if entered]
-            row = self._row(found, region, [value for value in values if value is not None])
-            if row is not None:
-                yield row
+    def rows(self) -> Iterator[Row]:
+        written = (one.values for one in self.sources)
+        for region in dict.fromkeys(("", *chain(*written, *(run.regions for run in self.runs)))):
+            scopes = [kept(run, region, self.rules) for run in self.runs]
+            entered = any(values is not None for values in scopes)
+            known = {n for one in self.sources for v in (one.values, one.unstable) for n in v.get(region, ())}
+            seen = {name for values in scopes for name, value in (values or {}).items() if self._matters(name, value)}
+            for found in ordered(known | seen):
+                # A region that only some runs entered did nothing in the others.
+                values = [(scope or {}).get(found.name, absent(found)) for scope in scopes if entered]
+                values = [value for value in values if value is not None]
+                row = None if self.rules.ignores(found) else self._row(found, region, values, found.name in known)
+                if row is not None:
+                    yield row
 
     def _matters(self, name: str, value: object) -> bool:
         """Whether a value has a row without a golden one: work that did not happen and states that nobody gates, which
@@ -229,12 +234,15 @@ class _Judge:
         found = metric(name)
         return bool(value) or (found is not None and found.kind is not MetricClass.WORK and self.rules.gates(found))
 
-    def _row(self, found: Metric, region: str, values: list[Any]) -> Row | None:
+    def _row(self, found: Metric, region: str, values: list[Any], written: bool) -> Row | None:
         name = found.name
-        golden, closed = self.golden.value(region, name)
-        seen = self.golden.unstable(region, name)
-        now = _together(found, values)
-        if found.kind is MetricClass.WORK and not now and not golden and name not in self.golden.names(region):
+        golden, closed = self._golden(region, name)
+        seen = next((one.unstable[region][name] for one in self.sources if name in one.unstable.get(region, ())), None)
+        # Of several runs the first counts, of states the highest; times are taken together.
+        now = values[0] if values else None
+        if values and found.kind not in _COUNTED:
+            now = statistics.interval(values) if found.kind is MetricClass.TIME else max(values)
+        if found.kind is MetricClass.WORK and not now and not golden and not written:
             return None
         gated = self.rules.gates(found)
 
@@ -250,7 +258,7 @@ class _Judge:
                 return row(Verdict.NEW) if found.kind in _COUNTED else None
             if now is None:
                 return None
-            return row(Verdict.UNVERIFIED, self.golden.missing(region, name), failed=self.rules.strict)
+            return row(Verdict.UNVERIFIED, self._missing(region, name), failed=self.rules.strict)
         if now is None and not golden and not closed:
             return None
         if now is None:
@@ -276,12 +284,12 @@ class _Judge:
         for value in values:
             left: set[str] = set()
             if isinstance(golden, dict) and not closed:
-                left = {key for key in self.golden.loose(region, found.name, value) if key not in golden}
+                left = {key for key in self._loose(region, found.name, value) if key not in golden}
                 value = {key: count for key, count in value.items() if key not in left}
             verdict, detail = judged(found, golden, value, self.rules)
             if left and verdict is not Verdict.CHANGED:
                 names = ", ".join(sorted(left)[:_LISTED])
-                verdict, detail = Verdict.UNVERIFIED, f"{self.golden.missing(region, found.name)}: {names}"
+                verdict, detail = Verdict.UNVERIFIED, f"{self._missing(region, found.name)}: {names}"
             results.append((verdict, detail))
         order = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
         at = min(range(len(results)), key=lambda i: order.index(results[i][0]))
@@ -293,33 +301,7 @@ class _Judge:
             detail = f"{detail} ({often})" if detail else often
         return verdict, detail, values[at]
 
-
-class _Golden:
-    """What an entry says of an environment.
-
-    Of one in which the test was recorded, that is what was seen there. In every other, a value holds that was seen in
-    two environments or more and on which all agree; of counts by name each name is a value of its own. Kernels of the
-    project's own hold as soon as one environment has shown them.
-    """
-
-    def __init__(self, entry: Entry, environment: str, rules: Rules) -> None:
-        self.environment = environment
-        self.rules = rules
-        self.certain = environment in entry
-        self.sources: Sequence[Observed] = (
-            [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
-        )
-
-    def regions(self) -> list[str]:
-        return [region for one in self.sources for region in one.values]
-
-    def names(self, region: str) -> set[str]:
-        return {n for one in self.sources for values in (one.values, one.unstable) for n in values.get(region, ())}
-
-    def unstable(self, region: str, name: str) -> Stored | None:
-        return next((one.unstable[region][name] for one in self.sources if name in one.unstable.get(region, ())), None)
-
-    def value(self, region: str, name: str) -> tuple[Stored | None, bool]:
+    def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
         """The golden value (None: none holds), and whether names that counts by name lack are known not to occur."""
         values = self._values(region, name)
         if not values or len(values) < len(self.sources):
@@ -330,13 +312,13 @@ class _Golden:
             return {key: count for key, count in self._keys(values) if self._holds(key, name, values)}, False
         return None, False
 
-    def loose(self, region: str, name: str, now: Mapping[str, int]) -> set[str]:
+    def _loose(self, region: str, name: str, now: Mapping[str, int]) -> set[str]:
         """The names, here or now, of which it is not known how often they occur in this environment."""
         values = self._values(region, name)
         known = {key for key, _ in self._keys(values)}
         return {k for k in {*known, *now} if not (self._holds(k, name, values) if k in known else self._own(k, name))}
 
-    def missing(self, region: str, name: str) -> str:
+    def _missing(self, region: str, name: str) -> str:
         if not self.certain and self.environment:
             return f"no golden for {self.environment}"
         if region and all(region not in one.values for one in self.sources):
@@ -359,13 +341,6 @@ class _Golden:
 
     def _own(self, key: str, name: str) -> bool:
         return name == "kernel_launches" and self.rules.owns(key)
-
-
-def _together(found: Metric, values: Sequence[Any]) -> Any:
-    """Several runs as one value: of work and counters the first, of states the highest, of times all."""
-    if not values or found.kind in _COUNTED:
-        return values[0] if values else None
-    return statistics.interval(values) if found.kind is MetricClass.TIME else max(values)
 
 
 def _state(found: Metric, golden: Stored, now: Stored, share: float) -> Verdict:

@@ -20,6 +20,7 @@ from ..analysis.definitions import METRICS, Metric, MetricClass, Value
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
+_PLACES = {name: place for place, name in enumerate(METRICS)}
 #: Integers of more bits than this are no measurements, and JSON readers choke on them.
 _BITS = 1024
 
@@ -129,12 +130,14 @@ def metric(name: str) -> Metric | None:
     return found
 
 
+def place(name: str) -> tuple[int, str]:
+    """The key that sorts metrics as tables and files have them; those of projects come last, by name."""
+    return _PLACES.get(name, len(_PLACES)), name
+
+
 def ordered(names: Iterable[str]) -> list[Metric]:
-    """The metrics of these names in the order of tables and files, then those of projects by name. Names that no metric
-    has are left out."""
-    place = {name: at for at, name in enumerate(METRICS)}
-    found = sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
-    return [one for name in found if (one := metric(name)) is not None]
+    """The metrics of these names in the order of :func:`place`. Names that no metric has are left out."""
+    return [one for name in sorted(set(names), key=place) if (one := metric(name)) is not None]
 
 
 def total_of(found: Metric) -> str:
@@ -166,13 +169,11 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
         one = metric(name)
         if one is None or one.kind is MetricClass.INFO or name in DIVIDED:
             continue
-        if one.total not in DIVIDED:
-            if not one.total:
-                found[name] = round(value) if isinstance(value, int | float) else value
-        elif isinstance(value, dict):
-            found[one.total] = {key: count for key, count in value.items() if count}
-        elif value:
-            found.setdefault(one.total, {})[part_of(one)] = value
+        if not one.total:
+            found[name] = round(value) if isinstance(value, int | float) else value
+        elif one.total in DIVIDED:
+            parts = value if isinstance(value, dict) else {part_of(one): value}
+            found.setdefault(one.total, {}).update({key: count for key, count in parts.items() if count})
     return found
 
 

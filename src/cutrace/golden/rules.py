@@ -120,17 +120,22 @@ def parse_ignore(words: str | Iterable[str]) -> tuple[str, ...]:
 def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[str, float]:
     """Tolerances of ``"kernel_time=10% work=0.05"``, of such texts, or of ``{"kernel_time": 0.1}``: shares by metric or
     class. Several in one text are divided by commas or spaces."""
+    pairs: list[tuple[str, object]] = []
     if isinstance(given, Mapping):
         pairs = [(str(name), value) for name, value in given.items()]
     else:
-        texts = [given] if isinstance(given, str) else list(given)
-        pairs = []
-        for word in (word for text in texts for word in _assignments(text)):
-            name, equals, value = word.partition("=")
+        for word in (word for text in ([given] if isinstance(given, str) else given) for word in _assignments(text)):
+            name, equals, text = word.partition("=")
             if not equals:
                 raise CutraceError(f"{word!r} is no tolerance: write a metric and a share, such as kernel_time=5%")
-            pairs.append((name, value))
-    return {_word(name): _tolerance(name, value) for name, value in pairs}
+            pairs.append((name, text))
+    found = {}
+    for name, value in pairs:
+        target, share = _word(name), share_of(value)
+        if share is None:
+            raise CutraceError(f"{value!r} is no tolerance of {name.strip()}: write a share such as 0.05, or '5%'")
+        found[target] = share
+    return found
 
 
 def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
@@ -188,12 +193,6 @@ def share_of(value: object) -> float | None:
     elif isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
         share = float(match[1]) / (100 if match[2] else 1)
     return share if 0 <= share < float("inf") else None
-
-
-def _tolerance(name: str, value: object) -> float:
-    if (share := share_of(value)) is None:
-        raise CutraceError(f"{value!r} is no tolerance of {name.strip()}: write a share such as 0.05, or '5%'")
-    return share
 
 
 def _limit(found: Metric, value: object) -> int | float:

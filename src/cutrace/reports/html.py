@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 from ..analysis.definitions import METRICS, Value
 from ..golden.compare import Row
-from ..golden.model import Stored, Verdict, part_of, plain
+from ..golden.model import Stored, Verdict, part_of, place, plain
 from ..units import printable
 from .model import STATES, Case, Report, State, Style, Timeline
 from .text import changes, comment, names_shortened, style_of
-from .values import counts, duration, pair, place, short, title, value_text
+from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
 #: How the page calls the styles of rows.

@@ -182,12 +182,10 @@ def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str =
 def summary(report: Report) -> str:
     """How many tests were traced, gated, unverified, unconfirmed and not traced, and on what."""
     counts = report.counts
-    drifted = len(report.drifted)
     # A test that was traced can still lack a golden value for its GPU.
-    traced = sum(
-        case.state in _TRACED or (case.state is State.UNVERIFIED and bool(case.values)) for case in report.cases
-    )
-    failed = f" ({drifted:,} failed)" if drifted else ""
+    lacking = sum(case.state is State.UNVERIFIED and bool(case.values) for case in report.cases)
+    traced = sum(counts[state] for state in _TRACED) + lacking
+    failed = f" ({len(report.drifted):,} failed)" if report.drifted else ""
     unconfirmed = f"{counts[State.UNCONFIRMED]:,} unconfirmed, " if counts[State.UNCONFIRMED] else ""
     on = f" on {', '.join(map(printable, report.devices))}" if report.devices else ""
     return (
@@ -209,7 +207,9 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
     """A label, words and a style for each fact of the footer."""
     counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "unverified", "warn")
-    if count := sum(case.state is State.UNCONFIRMED or _written_once(case) for case in report.cases):
+    # Those that this session wrote of one run that could not be repeated are unconfirmed too.
+    written = (case.change for case in report.cases if case.state is State.UPDATED and case.change is not None)
+    if count := counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written):
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     if better := report.better:
         words = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
@@ -227,11 +227,6 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
     if proposed:
         yield "candidates", f"{proposed}; to take them over: cutrace golden accept {shlex.quote(proposed)}", ""
-
-
-def _written_once(case: Case) -> bool:
-    """Whether this session wrote golden values of one run that could not be repeated."""
-    return case.state is State.UPDATED and case.change is not None and not case.change.observed.confirmed
 
 
 def top_lines(report: Report, count: int) -> list[Line]:

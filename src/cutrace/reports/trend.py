@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ..units import count_of
 from .html import escaped, page
 from .jobs import TOTALS, Key, keys, total
-from .model import Case, Report
+from .model import Report
 from .values import pair, short, value_text
 
 _TITLES = dict(
@@ -36,8 +36,9 @@ def trend(reports: Sequence[tuple[str, Report]]) -> str:
     several = len({environment for _, environment, _ in tests if environment}) > 1
     for key in tests:
         cases = [one.get(key) for one in found]
-        series = {name: _series(cases, name) for name in TOTALS}
-        if any(value is not None for values in series.values() for value in values):
+        values = [case.values if case is not None else {} for case in cases]
+        series = {name: [v if isinstance(v := one.get(name), int) else None for one in values] for name in TOTALS}
+        if any(value is not None for numbers in series.values() for value in numbers):
             rows.append((_rank(series), _row(key, series, gone=cases[-1] is None, several=several)))
     rows.sort(key=lambda row: row[0])
     moved = sum(rank < 2 for rank, _ in rows)
@@ -56,36 +57,27 @@ def _commit(name: str, report: Report) -> str:
     return report.commit[:8] or report.started[:16].replace("T", " ") or name
 
 
-def _series(cases: Sequence[Case | None], name: str) -> Series:
-    values = (case.values.get(name) if case is not None else None for case in cases)
-    return [value if isinstance(value, int) else None for value in values]
-
-
 def _rank(series: dict[str, Series]) -> int:
     """0 for a test of which a count or its memory moved, 1 for one of which the time did, else 2."""
-    rank = 2
+    moved = {}
     for name, values in series.items():
         known = [value for value in values if value is not None]
         least, most = min(known, default=0), max(known, default=0)
-        if name == "kernel_time_ns":
-            rank = min(rank, 1 if most - least > _TIME_SHARE * most else 2)
-        elif most > least:
-            return 0
-    return rank
+        moved[name] = most - least > (_TIME_SHARE * most if name == "kernel_time_ns" else 0)
+    timed = moved.pop("kernel_time_ns")
+    return 0 if any(moved.values()) else 1 if timed else 2
 
 
 def _totals(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
-    counts: Series = [sum(bool(case.values) for case in report.cases) for report in reports]
-    yield _picture("tests traced", "", counts, names)
-    failed: Series = [len(report.drifted) for report in reports]
-    yield _picture("tests failed", "", failed, names)
+    traced = [sum(bool(case.values) for case in report.cases) for report in reports]
+    yield _picture("tests traced", "", traced, names)
+    yield _picture("tests failed", "", [len(report.drifted) for report in reports], names)
     for name, title in _TITLES.items():
-        values: Series = [total(report.cases, name) for report in reports]
+        values = [total(report.cases, name) for report in reports]
         yield _picture(f"{title}, highest" if name == "peak_memory_bytes" else title, name, values, names)
 
 
-def _picture(title: str, metric: str, values: Series, names: Sequence[str]) -> str:
-    known = [value for value in values if value is not None]
+def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -> str:
     points = _points(values, _WIDTH, _HEIGHT, 6)
     titles = (escaped(f"{name}: {value_text(metric, value)}") for name, value in zip(names, values, strict=True))
     dots = "".join(
@@ -94,9 +86,9 @@ def _picture(title: str, metric: str, values: Series, names: Sequence[str]) -> s
     )
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     levels = "".join(
-        f"<span>{escaped(value_text(metric, at))}</span>" for at in dict.fromkeys((max(known), min(known)))
+        f"<span>{escaped(value_text(metric, at))}</span>" for at in dict.fromkeys((max(values), min(values)))
     )
-    first, last = pair(metric, known[0], known[-1])
+    first, last = pair(metric, values[0], values[-1])
     change = f"{first} → {last}" if first != last else last
     labels = "".join(f"<span>{escaped(short(mark, 16))}</span>" for mark in (names[0], names[-1]))
     return (
@@ -132,7 +124,7 @@ def _spark(name: str, values: Series) -> str:
     )
 
 
-def _points(values: Series, width: int, height: int, margin: int) -> list[tuple[float, float]]:
+def _points(values: Sequence[int | None], width: int, height: int, margin: int) -> list[tuple[float, float]]:
     """Where the known values are in a picture."""
     known = [value for value in values if value is not None]
     least, most = min(known), max(known)

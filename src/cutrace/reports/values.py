@@ -10,7 +10,6 @@ from ..analysis.definitions import METRICS
 from ..golden.model import Interval, Span, amount, text_of
 from ..units import printable
 
-_PLACES = {name: place for place, name in enumerate(METRICS)}
 #: What is shown for a value that is not there.
 NOTHING = "-"
 #: Above this the digits of a number help nobody, and Python may refuse to write them.
@@ -26,11 +25,6 @@ def unit_of(name: str) -> str:
     return "ns" if name.endswith("_ns") else "bytes" if name.endswith("_bytes") else ""
 
 
-def place(name: str) -> tuple[int, str]:
-    """The key that sorts metrics as tables have them; those of projects come last, by name."""
-    return _PLACES.get(name, len(_PLACES)), name
-
-
 def title(name: str) -> str:
     """A metric as tables call it: times and levels of memory show their unit, so their names need none."""
     shortened = name.removesuffix("_bytes") if name.endswith("_memory_bytes") else name.removesuffix("_ns")
@@ -42,7 +36,7 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
     range is ``0 to 3``; ``exact``: all digits."""
     if isinstance(value, Interval):
         value = value.median
-    if isinstance(value, Mapping):
+    elif isinstance(value, Mapping):
         value = _total(value)
     if isinstance(value, tuple) and value:
         return " or ".join(value_text(name, one, exact=exact) for one in value)
@@ -85,12 +79,13 @@ def duration(ns: float) -> str:
     """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.23s``."""
     if not math.isfinite(ns) or abs(ns) >= _HUGE:
         return value_text("", ns)
-    for at, (scale, unit, digits) in enumerate(_TIMES):
-        words = f"{ns / scale:.{digits}f}"
+    words = ""
+    for scale, unit, digits in _TIMES:
+        words = f"{ns / scale:.{digits}f}{unit}"
         # Rounding may carry into the next unit: 999.96 us are 1.00ms.
-        if abs(float(words)) < 1000 or at == len(_TIMES) - 1:
-            return words + unit
-    raise AssertionError("unreachable")
+        if abs(round(ns / scale, digits)) < 1000:
+            break
+    return words
 
 
 def size(count: float) -> str:
