@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -48,46 +49,43 @@ def write(trace: Trace, path: Path, request: Request) -> None:
         total = sum(trace.count(name) for name in names)
         done = 0
         for name in [*names, "losses"]:
-            with _TableFiles(trace, TABLES[name], path) as files:
+            file = _File(trace, TABLES[name], path / f"{name}.parquet")
+            apart = _File(trace, TABLES[name], path / UNKNOWN / f"{name}.parquet")
+            with closing(file), closing(apart):
                 for rows, unknown in pieces(trace, name):
-                    files.known.add(rows)
-                    files.unknown.add(unknown)
+                    file.add(rows)
+                    apart.add(unknown)
                     done += len(rows) + len(unknown)
                     if request.progress:
                         request.progress(min(done, total), total)
                 if name == "losses":
-                    files.known.add_table(_damage(trace))
+                    file.add_table(_damage(trace))
     except OSError as error:
         raise unwritable(path, error) from None
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A column that follows from a field: its name, the field, and the texts for values of the field."""
+    """A column that follows from a field: its name, the field, the table that the field refers to ("" for a text), and
+    what makes a name readable."""
 
     name: str
     field: str
     doc: str
-    texts: Callable[[Trace, np.ndarray], list[str]]
+    of: str = ""
+    readable: Callable[[str], str] = demangle
 
-
-def _kernel_names(trace: Trace, launches: np.ndarray) -> list[str]:
-    return [demangle(trace.strings[int(name)]) for name in trace.launches["name"][launches]]
-
-
-def _function_names(trace: Trace, functions: np.ndarray) -> list[str]:
-    return [trace.strings[int(name)] for name in trace.functions["name"][functions]]
-
-
-def _demangled(trace: Trace, names: np.ndarray) -> list[str]:
-    return [demangle(trace.strings[int(name)]) for name in names]
+    def texts(self, trace: Trace, values: np.ndarray) -> list[str]:
+        """The texts for values of the field."""
+        names = trace.table(self.of)["name"][values] if self.of else values
+        return [self.readable(trace.strings[name]) for name in names.tolist()]
 
 
 #: By table. Text for the value 0, which stands for nothing, is null.
 DERIVED = {
-    "kernels": Derived("name", "launch", "demangled name of the kernel", _kernel_names),
-    "launches": Derived("demangled", "name", "demangled name of the kernel", _demangled),
-    "api_calls": Derived("name", "function", "name of the function", _function_names),
+    "kernels": Derived("name", "launch", "demangled name of the kernel", "launches"),
+    "launches": Derived("demangled", "name", "demangled name of the kernel"),
+    "api_calls": Derived("name", "function", "name of the function", "functions", str),
 }
 
 
@@ -164,21 +162,6 @@ class _File:
                 column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED") or None,
             )
         return self._writer
-
-
-class _TableFiles:
-    """The files of a table: for rows with known times, and for the others."""
-
-    def __init__(self, trace: Trace, table: Table, folder: Path) -> None:
-        self.known = _File(trace, table, folder / f"{table.name}.parquet")
-        self.unknown = _File(trace, table, folder / UNKNOWN / f"{table.name}.parquet")
-
-    def __enter__(self) -> _TableFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.known.close()
-        self.unknown.close()
 
 
 def _write_processes(trace: Trace, folder: Path) -> None:

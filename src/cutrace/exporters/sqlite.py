@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
 from functools import cached_property
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -169,13 +169,12 @@ class Database:
     @cached_property
     def _gpus(self) -> dict[tuple[int, int], int]:
         keys = dict.fromkeys(self.trace.devices[["process", "device"]].tolist())
-        free = max((device for _, device in keys), default=0) + 1
-        found: dict[tuple[int, int], int] = {}
+        free = count(max((device for _, device in keys), default=0) + 1)
         taken: set[int] = set()
-        for process, device in keys:
-            found[process, device] = free if device in taken else device
-            free += device in taken
-            taken.add(device)
+        found = {}
+        for key in keys:
+            found[key] = next(free) if key[1] in taken else key[1]
+            taken.add(key[1])
         return found
 
     @cached_property
@@ -271,16 +270,18 @@ def _listed(values: np.ndarray) -> list[object]:
     return listed
 
 
-def _or_null(values: np.ndarray) -> Iterable[object]:
-    """The values, NULL for 0, which stands for none."""
-    return [value or None for value in _listed(values)] if values.any() else repeat(None, len(values))
-
-
 def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
     """The values, NULL where they are not known."""
+    if not known.any():
+        return repeat(None, len(values))
     if known.all():
         return _listed(values)
     return [value if right else None for value, right in zip(_listed(values), known.tolist(), strict=True)]
+
+
+def _or_null(values: np.ndarray) -> Iterable[object]:
+    """The values, NULL for 0, which stands for none."""
+    return _where(values != 0, values)
 
 
 # Columns that hold no field as it is

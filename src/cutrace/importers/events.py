@@ -56,7 +56,7 @@ def keys(*names: str, want: Want = Want.INTEGER) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Rule:
-    """Events of one of the ``phases`` (any if empty), of a category and a name (any if None) form the group ``group``.
+    """Events of one of the ``phases`` (any if empty), of a category and a name (any if None) are of the ``group``.
 
     ``arguments`` are the wanted ones. With ``numbers``, those that are numbers are listed.
     """

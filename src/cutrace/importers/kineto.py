@@ -55,7 +55,7 @@ def _rules(
     group: str, phases: str, *categories: str, arguments: Iterable[Key] = (), left: Iterable[str] = ()
 ) -> list[Rule]:
     wanted = (*arguments, *keys(*left, want=Want.NOTHING))
-    return [Rule(f"{group}:{category}", phases, category, None, wanted) for category in categories]
+    return [Rule(group, phases, category, None, wanted) for category in categories]
 
 
 #: What Kineto's events become. Old releases capitalised categories.
@@ -184,14 +184,14 @@ class Kineto:
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         for events in batch if self._host is None else ():
-            if events.group.split(":")[0] in _OF_HOST:
+            if events.group in _OF_HOST:
                 pids = [self._timeline.reader.threads[i][0] for i in np.unique(events.threads).tolist()]
                 self._host = next((pid for pid in pids if isinstance(pid, int) and pid >= 0), None)
                 if self._host is not None:
                     break
 
     def take(self, events: Events) -> None:
-        group = events.group.split(":")[0]
+        group = events.group
         if group == "started":
             self._started(events)
             return

@@ -29,6 +29,8 @@ _EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 # Times before this (ns before the begin of the session, 73 years) are no times.
 _FLOOR = -(2**61)
+# Columns with the begin and the end of rows of a table that is left out.
+_SPANS = (("start", "end"), ("startedAt", "endedAt"))
 
 
 class NsysSqlite:
@@ -154,8 +156,8 @@ class NsysReading(Reading):
             match row:
                 case {"globalTid": int(key), "thread": int(thread)} if 0 <= thread < 2**32:
                     found[key] = thread
-        keys = sorted(found)
-        return np.array(keys, np.int64), np.array([found[key] for key in keys], np.int64)
+        keys, threads = np.array(sorted(found.items()), np.int64).reshape(-1, 2).T
+        return keys, threads
 
     @cached_property
     def processes(self) -> dict[int, tuple[int, str, str]]:
@@ -214,21 +216,18 @@ class NsysReading(Reading):
         if name in nsys_target.READ:
             return  # accounted for where it is read
         what, why = nsys_events.leftover(name)
-        start, end = nsys_events.span_columns(self.tables.names[name])
-        if start and end:
-            read = 0
-            for batch in self.tables.batches(name, {start: "integer", end: "integer"}):
-                starts, ends = batch[start], batch[end]
-                known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
-                duration = sum((ends - starts)[known].tolist())
-                read += batch.rows
-                self.out.seen(what, batch.rows, duration)
-                self.out.left(what, batch.rows, duration, why)
-            self.missing(name, read)
-        else:
-            count = self.tables.count(name)
-            self.out.seen(what, count or 0)
-            self.out.left(what, count or 0, why=why)
+        columns = self.tables.names[name]
+        start, end = next((pair for pair in _SPANS if set(pair) <= set(columns)), ("", ""))
+        count, duration = self.tables.count(name) or 0 if not start else 0, 0
+        for batch in self.tables.batches(name, {start: "integer", end: "integer"}) if start else ():
+            starts, ends = batch[start], batch[end]
+            known = batch.known(start) & batch.known(end) & (ends >= starts) & (starts > _FLOOR) & (ends < -_FLOOR)
+            duration += sum((ends - starts)[known].tolist())
+            count += batch.rows
+        self.out.seen(what, count, duration)
+        self.out.left(what, count, duration, why)
+        if start:
+            self.missing(name, count)
 
 
 def _beside(path: Path, out: Import) -> None:

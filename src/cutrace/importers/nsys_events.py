@@ -318,14 +318,6 @@ def time_column(name: str, columns: Sequence[str]) -> str:
     return next((c for c in ("start", "timestamp") if c in columns and name != "CUPTI_ACTIVITY_KIND_CUDA_EVENT"), "")
 
 
-def span_columns(columns: Sequence[str]) -> tuple[str, str]:
-    """The columns with the begin and the end of rows of a table that is left out."""
-    for start, end in (("start", "end"), ("startedAt", "endedAt")):
-        if start in columns and end in columns:
-            return start, end
-    return "", ""
-
-
 def leftover(name: str) -> tuple[str, str]:
     """What a table that is left out is called, and why it is."""
     if name.startswith("ENUM_"):

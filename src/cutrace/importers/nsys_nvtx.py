@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import nsys
-from ..runbin import TABLES
+from .base import rows_of
 from .reading import Target, convert, kinds
 from .row_builder import Rows
 from .tables import Batch
@@ -145,15 +145,15 @@ def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Nam
     texts = zip(batch["text"].tolist(), batch["textId"].tolist(), strict=True)
     names = np.array([writer.string(str(text) or reading.texts[number]) for text, number in texts])
     of_category, of_thread = types == nsys.NVTX_CATEGORY, types == nsys.NVTX_THREAD
-    categories = np.zeros(int(np.count_nonzero(of_category)), TABLES["nvtx_categories"].dtype)
-    categories["domain"] = [named.domain(target, number) for number in batch["domainId"][of_category].tolist()]
-    categories["category"] = batch["category"][of_category].astype(np.uint32)
-    categories["name"] = names[of_category]
-    threads = np.zeros(int(np.count_nonzero(of_thread)), TABLES["threads"].dtype)
-    threads["thread"] = reading.thread_numbers(batch["globalTid"][of_thread])
-    threads["name"], threads["source"] = names[of_thread], 2
-    for name, made in (("nvtx_categories", categories), ("threads", threads)):
-        if len(made):
-            writer.rows(name, made)
+    if of_category.any():
+        domains = [named.domain(target, number) for number in batch["domainId"][of_category].tolist()]
+        categories = batch["category"][of_category].astype(np.uint32)
+        made = rows_of(
+            "nvtx_categories", len(domains), domain=domains, category=categories, name=names[of_category]
+        )  # fmt: skip
+        writer.rows("nvtx_categories", made)
+    if of_thread.any():
+        threads = reading.thread_numbers(batch["globalTid"][of_thread])
+        writer.rows("threads", rows_of("threads", len(threads), thread=threads, name=names[of_thread], source=2))
     reading.out.seen(_TABLE, batch.rows)
     reading.out.kept(_TABLE, batch.rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from .. import nsys
 from ..nsys import SqlTable
 from ..runbin import TABLES, Writer
+from .base import rows_of
 from .reading import Target, kinds
 from .tables import Kind, Tables, rows
 
@@ -68,12 +68,10 @@ def clock(reading: NsysReading, writer: Writer) -> None:
     begin = int(shift) if re.fullmatch(r"[+-]?\d{1,18}", shift) else 0
     if about.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
         begin += began  # times are those of the wall clock
-    row = np.zeros(1, TABLES["clocks"].dtype)
     # A second into the session, so that no clock is 0.
-    for name in ("boottime", "monotonic", "monotonic_raw"):
-        row[name] = max(begin + reading.offset + 10**9, 1)
-    row["realtime"] = began + 10**9
-    writer.rows("clocks", row)
+    now = max(begin + reading.offset + 10**9, 1)
+    clocks = rows_of("clocks", 1, boottime=now, monotonic=now, monotonic_raw=now, realtime=began + 10**9)
+    writer.rows("clocks", clocks)
 
 
 def finish(reading: NsysReading) -> None:
@@ -127,10 +125,8 @@ def _numbers(table: SqlTable, row: dict[str, object], **defaults: int) -> np.nda
 
 def _devices(reading: NsysReading) -> None:
     ordinals = device_ordinals(reading.tables)
-    # Of a damaged table the one reading may give more rows than the other.
-    ids = (row["uuid"] for row in rows(reading.tables, nsys.DEVICES.name, {"uuid": "bytes"}))
     made = []
-    for gpu, raw in zip(_rows(reading, nsys.DEVICES), itertools.chain(ids, itertools.repeat(None)), strict=False):
+    for gpu in _rows(reading, nsys.DEVICES):
         if not isinstance(gpu["id"], int):
             continue
         row = _numbers(nsys.DEVICES, gpu)
@@ -138,7 +134,7 @@ def _devices(reading: NsysReading) -> None:
         if not row["max_threads_per_multiprocessor"][0]:
             threads = int(row["max_warps_per_multiprocessor"][0]) * int(row["warp_size"][0])
             row["max_threads_per_multiprocessor"] = threads & 0xFFFFFFFF
-        row["uuid"] = np.void(_uuid(gpu["uuid"], raw))
+        row["uuid"] = np.void(_uuid(gpu["uuid"]))
         made.append((gpu["vmId"], gpu["id"], row, str(gpu["name"] or ""), str(gpu["busLocation"] or "")))
     machines = {machine for machine, *_ in made}
     seen_by = _visible(reading)
@@ -179,8 +175,8 @@ def _fitting(value: object, bits: int) -> int:
     return value & (1 << bits) - 1 if isinstance(value, int) else 0
 
 
-def _uuid(text: object, raw: object) -> bytes:
-    if isinstance(raw, bytes) and len(raw) == 16:
-        return raw
-    digits = re.sub(r"[^0-9a-fA-F]", "", str(text or "").removeprefix("GPU-").removeprefix("MIG-"))
+def _uuid(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value if len(value) == 16 else bytes(16)
+    digits = re.sub(r"[^0-9a-fA-F]", "", str(value or "").removeprefix("GPU-").removeprefix("MIG-"))
     return bytes.fromhex(digits) if len(digits) == 32 else bytes(16)

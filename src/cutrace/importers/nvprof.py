@@ -8,7 +8,6 @@ rows each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -17,11 +16,11 @@ import numpy as np
 from ..errors import BadCapture
 from ..runbin import TABLES
 from . import nvprof_markers
-from .base import Import, Source
+from .base import Import, Source, rows_of
 from .nvprof_records import MAPPINGS, REDUNDANT, ROW, WHY, ids
 from .reading import Mapping, Reading, Target
 from .row_builder import Strings, find
-from .tables import Batch, Kind, Tables, rows
+from .tables import Kind, Tables, rows
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
 _PREFIX = "CUPTI_ACTIVITY_KIND_"
@@ -96,10 +95,8 @@ class NvprofReading(Reading):
         start = TABLES[table].start_field
         if len(made) and start and not self._clocked and int(made[start].max()) > _EPOCH:
             self._clocked = True
-            row = np.zeros(1, TABLES["clocks"].dtype)
-            for name in ("boottime", "monotonic", "monotonic_raw", "realtime"):
-                row[name] = made[start].max()
-            target.writer.rows("clocks", row)
+            names = ("boottime", "monotonic", "monotonic_raw", "realtime")
+            target.writer.rows("clocks", rows_of("clocks", 1, **dict.fromkeys(names, made[start].max())))
 
     @cached_property
     def counts_kernels(self) -> bool:
@@ -122,8 +119,8 @@ class NvprofReading(Reading):
         wanted = mapping.columns | ({owner: "integer"} if owner else {})
         for batch in self.tables.batches(name, wanted):
             read += batch.rows
-            for pid, part in _by_process(batch, owner):
-                target = self.target(pid)
+            for pid, part in batch.apart(owner) if owner else ((None, batch),):
+                target = self.target(None if pid is None else pid & 0xFFFFFFFF)
                 self.write(name, target, mapping.rows(self, target, part))
         self.missing(name, read)
         self.leave_columns(name, set(wanted))
@@ -146,25 +143,22 @@ class NvprofReading(Reading):
 
     def _names(self) -> None:
         for pid, threads in self.wide_threads.items():
-            made = np.zeros(len(threads), TABLES["threads"].dtype)
             wide = np.array(sorted(threads), np.int64)
-            made["thread"], made["source"] = wide & _THREADS, 1
             writer = self.target(pid).writer
-            made["name"] = [writer.string(f"pthread {number:#x}") for number in wide.tolist()]
-            writer.rows("threads", made)
+            names = [writer.string(f"pthread {number:#x}") for number in wide.tolist()]
+            writer.rows("threads", rows_of("threads", len(wide), thread=wide & _THREADS, name=names, source=1))
         what = f"{_PREFIX}NAME"
         for kind, first, second, name in self._named:
             target = self.target(first if kind in (1, 2) and first in self.targets else None)
             self.out.seen(what, 1)
             if kind == 2:
-                row = np.zeros(1, TABLES["threads"].dtype)
-                row["thread"], row["name"], row["source"] = second, target.writer.string(name), 2
-                target.writer.rows("threads", row)
+                text = target.writer.string(name)
+                target.writer.rows("threads", rows_of("threads", 1, thread=second, name=text, source=2))
             elif kind in (3, 4, 5):
-                row = np.zeros(1, TABLES["resource_names"].dtype)
-                row["name"], row["kind"] = target.writer.string(name), {3: 3, 4: 2, 5: 1}[kind]
-                row["object"] = {3: first, 4: second, 5: second & 0xFFFFFFFF}[kind]
-                row["context"] = second >> 32 & 0xFFFF if kind == 5 else 0
+                object_ = {3: first, 4: second, 5: second & 0xFFFFFFFF}[kind]
+                context = second >> 32 & 0xFFFF if kind == 5 else 0
+                text = target.writer.string(name)
+                row = rows_of("resource_names", 1, name=text, kind=6 - kind, object=object_, context=context)
                 target.writer.rows("resource_names", row)
             self.out.kept(what, 1)
         unread = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
@@ -176,12 +170,3 @@ def _priority(name: str) -> tuple[int, str]:
     """Calls say which processes there are; what speaks of kernels comes after them."""
     mapping = MAPPINGS.get(name.removeprefix(_PREFIX))
     return mapping.priority if mapping else 1, name
-
-
-def _by_process(batch: Batch, owner: str) -> Iterator[tuple[int | None, Batch]]:
-    if not owner:
-        yield None, batch
-        return
-    for pid in np.unique(batch[owner]).tolist():
-        chosen = batch[owner] == pid
-        yield pid & 0xFFFFFFFF, batch if chosen.all() else batch.select(chosen)

@@ -59,7 +59,7 @@ def convert(reading: NvprofReading, name: str) -> None:
 
 
 def _marks(reading: NvprofReading, name: str, batch: Batch, data: Batch) -> None:
-    for pid, part in _by_process(batch):
+    for pid, part in batch.apart("process"):
         made = Rows("nvtx_marks", part)
         made.moment("timestamp")
         _describe(reading, pid, made, data)
@@ -89,7 +89,7 @@ def _ranges(
         whole["domain"][pushed],
     )  # fmt: skip
     whole.columns.update(pushed=Column.of(pushed.astype(np.int64)), depth=Column.of(depth))
-    for pid, part in _by_process(whole):
+    for pid, part in whole.apart("process"):
         made = Rows("nvtx_ranges", part)
         made.span("timestamp", open_ended=True)
         _describe(reading, pid, made, data)
@@ -126,10 +126,6 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
     # Markers without a payload have type 0 and value 0.
     known = found & ((bits != 0) | (more["payloadKind"] != 0))
     rows["payload"], rows["payload_type"] = np.where(known, bits, 0), np.where(known, kinds, 0)
-
-
-def _by_process(batch: Batch) -> list[tuple[int, Batch]]:
-    return [(pid, batch.select(batch["process"] == pid)) for pid in np.unique(batch["process"]).tolist()]
 
 
 def _with_threads(batch: Batch) -> None:

@@ -52,9 +52,7 @@ _PHASES = {
     "B": "slices", "E": "slices", "X": "slices", "i": "instants", "C": "counter values", "s": "flows", "t": "flows",
     "f": "flows", "M": "names of tracks",
 }  # fmt: skip
-_RULES = tuple(
-    rule for rule in kineto.RULES if rule.group.split(":")[0] in ("kernels", "annotations", "runtime", "driver")
-)
+_RULES = tuple(rule for rule in kineto.RULES if rule.group in ("kernels", "annotations", "runtime", "driver"))
 #: Arguments of kernels that Kineto calls something else.
 _KINETO = {"registers_per_thread": "registers per thread", "graph": "graph id", "graph_node": "graph node id"}
 _DERIVED = ("cutrace.derived", "cutrace.missing")

@@ -23,7 +23,7 @@ from .tables import Batch, Kind, Tables
 #: Sets the fields that are not declared, when the others are set. Gets the reading, the process and the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
-_KINDS: dict[str, Kind] = {"text": "text", "uuid": "text", "real": "real", "bytes": "bytes"}
+_KINDS: dict[str, Kind] = {"text": "text", "uuid": "uuid", "real": "real", "bytes": "bytes"}
 
 
 def kinds(table: SqlTable) -> dict[str, Kind]:

@@ -17,14 +17,17 @@ import numpy as np
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: What a column is read as: int64, float64, or objects (str, bytes).
-Kind = Literal["integer", "real", "text", "bytes"]
+#: What a column is read as: int64, float64, or objects (str, bytes; a UUID is either).
+Kind = Literal["integer", "real", "text", "bytes", "uuid"]
 
 #: Rows in a batch.
 BATCH = 1 << 15
 
-_EMPTY: dict[Kind, object] = {"integer": 0, "real": 0.0, "text": "", "bytes": b""}
-_DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64, "text": object, "bytes": object}
+_EMPTY: dict[Kind, object] = {"integer": 0, "real": 0.0, "text": "", "bytes": b"", "uuid": ""}
+_DTYPES: dict[Kind, type] = {"integer": np.int64, "real": np.float64}
+_TYPES: dict[Kind, tuple[type, ...]] = {
+    "integer": (int,), "real": (float, int), "text": (str,), "bytes": (bytes,), "uuid": (str, bytes),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,19 +49,21 @@ class Column:
     @classmethod
     def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> Column:
         """A column without a value anywhere. Unless ``missing`` is false, the table does not have it."""
-        return cls(np.full(rows, _EMPTY[kind], _DTYPES[kind]), np.ones(rows, bool), np.zeros(rows, bool), missing)
+        return cls(
+            np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)), np.ones(rows, bool), np.zeros(rows, bool), missing
+        )
 
     @classmethod
     def mixed(cls, values: Sequence[object], kind: Kind) -> Column:
         """A column of Python values of any type."""
-        types: tuple[type, ...] = {"integer": (int,), "real": (float, int), "text": (str,), "bytes": (bytes,)}[kind]
+        types = _TYPES[kind]
         array = np.empty(len(values), object)
         array[:] = values
         null = array == None  # noqa: E711 (of each)
         found = set(map(type, values))
         right = ~null if found <= {type(None), *types} else np.array([type(v) in types for v in values], bool)
         array[~right] = _EMPTY[kind]
-        array = array.astype(_DTYPES[kind])
+        array = array.astype(_DTYPES.get(kind, object))
         return cls(array, null, ~(right | null))
 
     @classmethod
@@ -99,6 +104,12 @@ class Batch:
         """The rows at ``chosen``, a mask or indices."""
         columns = {name: column.select(chosen) for name, column in self.columns.items()}
         return Batch(int(np.count_nonzero(chosen)) if chosen.dtype == bool else len(chosen), columns)
+
+    def apart(self, name: str) -> Iterator[tuple[int, Batch]]:
+        """The rows of each value of a column."""
+        for value in np.unique(self[name]).tolist():
+            chosen = self[name] == value
+            yield value, self if chosen.all() else self.select(chosen)
 
 
 class Tables(ABC):
