@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cutrace
+from support import cutrace as run
 from support.fakedriver import FakeDriver
 
 PRELUDE = """
@@ -44,28 +47,21 @@ class Outcome:
         return cutrace.load(self.path)
 
     @property
-    def losses(self) -> dict[str, int]:
-        out: dict[str, int] = {}
+    def losses(self) -> Counter[str]:
+        out: Counter[str] = Counter()
         for loss in self.trace.quality.losses:
-            out[loss.reason] = out.get(loss.reason, 0) + loss.count
+            out[loss.reason] += loss.count
         return out
 
-    def kernels(self) -> dict[str, int]:
+    def kernels(self) -> Counter[str]:
         """Kernels by name, those without times too."""
-        trace, out = self.trace, dict[str, int]()
-        for rows in (trace.kernels, trace.unknown("kernels")):
-            for name in trace.launches["name"][rows["launch"]]:
-                text = trace.strings[int(name)]
-                out[text] = out.get(text, 0) + 1
-        return out
+        launches = np.concatenate([self.trace.kernels["launch"], self.trace.unknown("kernels")["launch"]])
+        return Counter(self.trace.strings.take(self.trace.launches["name"][launches]).tolist())
 
     @property
     def info(self) -> str:
         """What ``cutrace info`` prints of the capture."""
-        return subprocess.run(
-            [sys.executable, "-m", "cutrace", "info", str(self.path)],
-            capture_output=True, text=True, timeout=LIMIT, check=True,
-        ).stdout  # fmt: skip
+        return run("info", self.path).stdout
 
 
 Measure = Callable[..., Outcome]
@@ -88,7 +84,7 @@ def measure(environment: dict[str, str], tmp_path: Path) -> Measure:
     ``within`` is a command that runs ``cutrace record``; without ``recorder`` the program is run by itself.
     """
 
-    def run(
+    def measured(
         program: str | Sequence[str | Path],
         *arguments: object,
         options: Sequence[str] = (),
@@ -112,4 +108,4 @@ def measure(environment: dict[str, str], tmp_path: Path) -> Measure:
             pytest.fail(f"the program hangs\n{stdout}\n{stderr}")
         return Outcome(process.returncode, stdout, stderr, tmp_path / output)
 
-    return run
+    return measured
