@@ -6,13 +6,13 @@ Captures are copied block by block; only times change, and what processes say of
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +94,14 @@ def merge(
         if ending == _ARCHIVE:
             with replacing(destination) as temporary:
                 _write_archive(temporary, folder, joined, ranks, changes, request or Request())
-            return ranks
-        if ending == _CAPTURE:
+        elif ending == _CAPTURE:
             with replacing(destination) as temporary:
                 joined.copy(changes, temporary)
-            return ranks
-        whole = folder / "whole.bin"
-        joined.copy(changes, whole)
-        with load_capture(whole) as trace:
-            convert(trace, destination, request)
+        else:
+            whole = folder / "whole.bin"
+            joined.copy(changes, whole)
+            with load_capture(whole) as trace:
+                convert(trace, destination, request)
     return ranks
 
 
@@ -211,49 +210,52 @@ def _write_archive(
 ) -> None:
     """Write a TAR with a trace for each rank, and a manifest that says how they go together."""
     members = _members(ranks)
-    manifest = json.dumps(_manifest(ranks, members), indent=1).encode()
+
+    def add(name: str, path: Path) -> None:
+        head = tarfile.TarInfo(name)
+        head.size, head.mode = path.stat().st_size, 0o600
+        with path.open("rb") as part:
+            tar.addfile(head, part)
+        path.unlink()
+
+    capture, trace, manifest = (folder / name for name in ("one.bin", "one.pftrace", _MANIFEST))
+    manifest.write_text(json.dumps(_manifest(ranks, members), indent=1))
     # PAX: members may be larger than 8 GiB.
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
-        head = tarfile.TarInfo(_MANIFEST)
-        head.size, head.mode = len(manifest), 0o600
-        tar.addfile(head, io.BytesIO(manifest))
+        add(_MANIFEST, manifest)
         for number, member in enumerate(members):
-            capture, trace = folder / "one.bin", folder / "one.pftrace"
             joined.copy(changes, capture, number)
             with load_capture(capture) as opened:
                 convert(opened, trace, request)
-            head = tarfile.TarInfo(member)
-            head.size, head.mode = trace.stat().st_size, 0o600
-            with trace.open("rb") as part:
-                tar.addfile(head, part)
-            capture.unlink()
-            trace.unlink()
+            add(member, trace)
 
 
 def _members(ranks: Sequence[Rank]) -> list[str]:
     """The names of the traces in the archive, each once, of characters that every tool takes."""
-    names: list[str] = []
-    for rank in ranks:
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MOST_NAME] or "trace"
-        name, more = f"{plain}.pftrace", 2
-        while name in names:
-            name, more = f"{plain}-{more}.pftrace", more + 1
-        names.append(name)
-    return names
+    plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MOST_NAME] or "trace" for rank in ranks)
+    return [f"{name}.pftrace" for name in _different(plain, "{}-{}")]
+
+
+def _different(names: Iterable[str], again: str) -> list[str]:
+    """The names, each once: ``again`` makes further ones of a name and a number from 2."""
+    found: dict[str, None] = {}
+    for name in names:
+        spellings = chain([name], (again.format(name, number) for number in count(2)))
+        found[next(spelling for spelling in spellings if spelling not in found)] = None
+    return list(found)
 
 
 def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
     """Perfetto's description of an archive. The traces are on one clock already; Perfetto has to be told, since each is
     of a machine of its own, so that equal pids are not one process."""
     files: list[dict[str, Any]] = []
-    for member, name in zip(members, _machines(ranks), strict=True):
+    # Files of one machine would share their processes.
+    machines = _different((f"{rank.name} ({rank.host})" if rank.host else rank.name for rank in ranks), "{} #{}")
+    for member, name in zip(members, machines, strict=True):
         entry: dict[str, Any] = {"path": member, "machine": {"name": name}}
         if files:
-            entry["clocks"] = {
-                "clock": "BOOTTIME",
-                "sync_to": {"file": members[0], "clock": "BOOTTIME"},
-                "offset_ns": 0,
-            }
+            first = {"file": members[0], "clock": "BOOTTIME"}
+            entry["clocks"] = {"clock": "BOOTTIME", "sync_to": first, "offset_ns": 0}
         files.append(entry)
     attributes: dict[str, int | str] = {}
     for rank, member in zip(ranks, members, strict=True):
@@ -268,15 +270,3 @@ def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
             "attributes": attributes,
         }
     }
-
-
-def _machines(ranks: Sequence[Rank]) -> list[str]:
-    """A name for each rank's machine, each once: files of one machine would share their processes."""
-    names: list[str] = []
-    for rank in ranks:
-        name = base = f"{rank.name} ({rank.host})" if rank.host else rank.name
-        more = 2
-        while name in names:
-            name, more = f"{base} #{more}", more + 1
-        names.append(name)
-    return names

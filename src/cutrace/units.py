@@ -53,12 +53,10 @@ def format_size(size: int) -> str:
 
 def format_duration(ns: int) -> str:
     """A time to read: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
-    if ns < 1000:
-        return f"{ns} ns"
-    for scale, unit, digits in ((10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 3)):
-        if ns < 1000 * scale or unit == "s":
+    for scale, unit, digits in ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2)):
+        if ns < 1000 * scale:
             return f"{ns / scale:.{digits}f} {unit}"
-    raise AssertionError("unreachable")
+    return f"{ns / 10**9:.3f} s"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -24,7 +24,7 @@ from .distribution import NOTHING, Distributions, Spread, Sums
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Options, Stats
-from .sweep import Columns, Stream, Sweep, Window, blocks_by_process
+from .sweep import Columns, Stream, Sweep, Window
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
@@ -590,7 +590,7 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options =
     tables = tuple(dict.fromkeys(table for c in collectors.values() for table in (*c.tables, *c.needs)))
     joins = any(c.joins for c in collectors.values())
     found: dict[str, list[Any]] = {part: [] for part in wanted}
-    for process, infos in enumerate(blocks_by_process(trace, tables)):
+    for process, infos in enumerate(trace.infos_by_process(tables)):
         sweep = Sweep(trace, infos, joins=joins)
         for window in sweep:
             for collector in collectors.values():

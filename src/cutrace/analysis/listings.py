@@ -12,7 +12,7 @@ from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from .collectors import Context, operation_name, operations
 from .stats import DEFAULTS, Configuration, Options
-from .sweep import Stream, Sweep, Window, blocks_by_process
+from .sweep import Stream, Sweep, Window
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _in_order(
     trace: Trace, tables: tuple[str, ...], events: Callable[[int, Sweep], Iterator[_Event]]
 ) -> Iterator[_Event]:
     joins = len(tables) > 1
-    sweeps = [Sweep(trace, infos, joins=joins) for infos in blocks_by_process(trace, tables)]
+    sweeps = [Sweep(trace, infos, joins=joins) for infos in trace.infos_by_process(tables)]
     return heapq.merge(*(events(*each) for each in enumerate(sweeps)), key=lambda event: event.start)
 
 

@@ -13,7 +13,7 @@ from ..trace import Trace
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
 from .calls import UNKNOWN_CALL
-from .definitions import COPY_KINDS, METRICS, MetricClass, Metrics, Value
+from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
 from .work import TABLES_WITH_CALLS, Index, Rows, Selection, index
@@ -28,11 +28,6 @@ _DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(DIRECTIONS.get(kind, "othe
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
 _ALLOCATE, _RELEASE = 1, 2
-
-_NO_MEMORY: dict[str, Value] = {
-    name: {} if found.counts else 0 for name, found in METRICS.items()
-    if found.kind is MetricClass.STATE and name != "streams_used"
-}  # fmt: skip
 
 # Losses of what metrics are made of. NVTX losses are none: a lost mark leaves a window that says so itself.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
@@ -165,8 +160,6 @@ def _waits(found: Index, work: Selection) -> dict[str, Value]:
 
 def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
     """How often each function is in an array of their ids, by name."""
-    if not len(functions):
-        return {}
     by_name: dict[str, int] = {}
     for i, count in zip(*(part.tolist() for part in np.unique(functions, return_counts=True)), strict=True):
         name = found.functions.name[i] or UNKNOWN_CALL
@@ -175,8 +168,6 @@ def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
 
 
 def _memory(found: Index, allocations: Rows) -> dict[str, Value]:
-    if not len(allocations):
-        return dict(_NO_MEMORY)
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
     on_device = np.isin(rows["memory"], _DEVICE_MEMORY)

@@ -150,9 +150,9 @@ class Stream:
 
 
 class Sweep:
-    """Windows over one process; iterate over it once. ``infos`` are its blocks by table, as
-    :func:`blocks_by_process` finds them; without ``joins`` no calls are looked up, and those of :attr:`Work.calls` are
-    not known. :attr:`streams` are the streams seen so far, which ``Work.stream`` numbers."""
+    """Windows over one process; iterate over it once. ``infos`` are its blocks by table. Without ``joins`` no calls are
+    looked up, and those of :attr:`Work.calls` are not known. :attr:`streams` are the streams seen so far, which
+    ``Work.stream`` numbers."""
 
     def __init__(self, trace: Trace, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True) -> None:
         self._infos, self._joins = infos, joins
@@ -212,15 +212,6 @@ class Sweep:
         for at in new.tolist():
             self.streams.append(Stream(*(int(column[at]) for column in columns)))
         return numbers
-
-
-def blocks_by_process(trace: Trace, tables: Sequence[str]) -> list[dict[str, list[BlockInfo]]]:
-    """The blocks of these tables, for each process of the trace."""
-    found: list[dict[str, list[BlockInfo]]] = [{} for _ in trace.processes]
-    for table in tables:
-        for info in trace.block_infos(table):
-            found[info.process].setdefault(table, []).append(info)
-    return found
 
 
 class InOrder:

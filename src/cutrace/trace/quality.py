@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._native import Calls
-from ..runbin.blocks import BlockInfo, Damage
+from ..runbin.blocks import Damage
 
 if TYPE_CHECKING:
     from .process import Process
@@ -101,14 +101,13 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     Streams over the blocks of one process after the other with bounded memory: launches are remembered in a ring by
     correlation id, so a row whose launch is more than a million launches away is not checked.
     """
-    calls = _by_process(trace, "api_calls")
-    out = {}
+    processes, out = trace.infos_by_process((*GPU_WORK, "api_calls")), {}
     for table in GPU_WORK:
         checked = count = largest = 0
-        for process, infos in _by_process(trace, table).items():
+        for blocks in processes:
             launches = Calls(_REMEMBERED_BITS)
-            unread = sorted(calls.get(process, []), key=lambda info: -info.first_time)
-            for info in sorted(infos, key=lambda info: info.last_time):
+            unread = sorted(blocks.get("api_calls", []), key=lambda info: -info.first_time)
+            for info in sorted(blocks.get(table, []), key=lambda info: info.last_time):
                 while unread and unread[-1].first_time <= info.last_time:
                     rows = trace.block(unread.pop())[0]
                     launches.add(rows["correlation"], rows["start"], rows["thread"])
@@ -121,10 +120,3 @@ def early_starts(trace: Trace) -> dict[str, EarlyStart]:
         if checked:
             out[table] = EarlyStart(checked, count, largest)
     return out
-
-
-def _by_process(trace: Trace, table: str) -> dict[int, list[BlockInfo]]:
-    infos: dict[int, list[BlockInfo]] = {}
-    for info in trace.block_infos(table):
-        infos.setdefault(info.process, []).append(info)
-    return infos

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -137,9 +137,8 @@ class Trace:
         """The rows of a table whose start or end is not known: 0, beyond 2^63, or an end before the start."""
         self._check(name)
         if name not in self._unknown:
-            self._count_unknown(name)
             indices = self._indices(name)
-            parts = [self._split(index)[1] for index in indices[self._set_apart[indices] > 0].tolist()]
+            parts = [self._split(index)[1] for index in indices[self._set_apart[indices] != 0].tolist()]
             self._unknown[name] = joined(TABLES[name], parts)
         return self._unknown[name]
 
@@ -194,6 +193,14 @@ class Trace:
             return infos
         times = (each[indices].clip(0).tolist() for each in self._block_times)
         return [replace(i, first_time=a, last_time=b) for i, a, b in zip(infos, *times, strict=True)]
+
+    def infos_by_process(self, names: Iterable[str]) -> list[dict[str, list[BlockInfo]]]:
+        """The blocks of these tables as :meth:`block_infos` has them, for each process of the trace."""
+        found: list[dict[str, list[BlockInfo]]] = [{} for _ in self.processes]
+        for name in names:
+            for info in self.block_infos(name):
+                found[info.process].setdefault(name, []).append(info)
+        return found
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         """The rows of one block of :meth:`block_infos`: those with known times, and the others."""

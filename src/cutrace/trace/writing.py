@@ -15,7 +15,7 @@ import numpy as np
 
 from ..outputs import check_output, replacing
 from ..runbin.blocks import BlockInfo
-from ..runbin.layout import LOSS_REASONS, TABLES, Table
+from ..runbin.layout import LOSS_REASONS, REFERRED, TABLES, Table
 from ..runbin.writer import Writer
 from .process import Process
 from .rows import copied
@@ -78,11 +78,9 @@ class _Process:
 
     def __init__(self, trace: Trace, writer: Writer) -> None:
         self._trace, self._writer = trace, writer
-        # By id of the trace; 0 for what has not been needed yet.
-        self._strings = np.zeros(len(trace.strings), np.uint32)
-        self._launches = np.zeros(len(trace.launches), np.uint32)
-        self._functions = np.zeros(len(trace.functions), np.uint16)
-        self._last = {"launches": 0, "functions": 0}
+        # By id of the trace the id in the new file; 0 for what has not been needed yet.
+        sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
+        self._ids = {kind: np.zeros(size, np.uint32) for kind, size in sizes.items()}
 
     def __enter__(self) -> _Process:
         return self
@@ -100,12 +98,8 @@ class _Process:
             return
         changes: dict[str, np.ndarray] = {}
         for f in table.fields:
-            if f.type == "string":
-                changes[f.name] = self._string_ids(rows[f.name])
-            elif f.type == "launch":
-                changes[f.name] = self._interned("launches", self._launches, rows[f.name])
-            elif f.type == "function":
-                changes[f.name] = self._interned("functions", self._functions, rows[f.name])
+            if f.type in self._ids:
+                changes[f.name] = self._written(f.type, rows[f.name])
             elif f.name == "process":
                 changes[f.name] = np.zeros(len(rows), rows.dtype[f.name])
         changes = {name: values for name, values in changes.items() if not np.array_equal(rows[name], values)}
@@ -125,27 +119,16 @@ class _Process:
         if len(rows):
             self._writer.rows("losses", rows)
 
-    def _string_ids(self, ids: np.ndarray) -> np.ndarray:
-        taken: np.ndarray = self._strings[ids]
-        new = _new(taken, ids)
-        for number in new.tolist():
-            self._strings[number] = self._writer.string(self._trace.strings.bytes(number))
-        return self._strings[ids] if len(new) else taken
-
-    def _interned(self, table: str, known: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        taken: np.ndarray = known[ids]
-        new = _new(taken, ids)
-        if not len(new):
-            return taken
-        rows = self._trace.table(table)[new]
-        rows["name"] = self._string_ids(rows["name"])
-        rows["id"] = known[new] = np.arange(self._last[table] + 1, self._last[table] + 1 + len(new))
-        self._last[table] += len(new)
-        self._writer.rows(table, rows)
-        taken = known[ids]
-        return taken
-
-
-def _new(taken: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Those of the ids, each once, that have no number yet. They get theirs in the order of their old ones."""
-    return np.unique(ids[(taken == 0) & (ids != 0)])
+    def _written(self, kind: str, ids: np.ndarray) -> np.ndarray:
+        """The ids in the new file. What is new there is written, in the order of the old ids."""
+        known = self._ids[kind]
+        new = np.unique(ids[(known[ids] == 0) & (ids != 0)])
+        if len(new) and kind == "string":
+            known[new] = [self._writer.string(self._trace.strings.bytes(number)) for number in new.tolist()]
+        elif len(new):
+            rows = self._trace.table(REFERRED[kind])[new]
+            rows["name"] = self._written("string", rows["name"])
+            rows["id"] = known[new] = np.arange(len(new)) + known.max() + 1
+            self._writer.rows(REFERRED[kind], rows)
+        found: np.ndarray = known[ids]
+        return found
