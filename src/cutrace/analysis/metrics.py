@@ -104,7 +104,8 @@ def _without_ignored(found: Index, work: Selection, names: dict[int, str], ignor
     if not ignored:
         return work
     kernels = work["kernels"]
-    return work.replaced("kernels", kernels[~np.isin(found.launch_name[kernels.rows["launch"]], ignored)])
+    counting = kernels[~np.isin(found.launch_name[kernels.rows["launch"]], ignored)]
+    return Selection(work.calls, work.tables | {"kernels": counting})
 
 
 # The values

@@ -108,56 +108,47 @@ class _Slices:
     """The slices of a thread, and what is known of the work in them."""
 
     def __init__(self) -> None:
-        self._start, self._end = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._group = np.zeros(0, np.int64)
-        self._first, self._last = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._operations, self._gpu_ns = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # Start, end and group; first begin, last end, number and added times of the work.
+        self._columns = np.zeros((7, 0), np.int64)
 
     def __len__(self) -> int:
-        return len(self._start)
+        return self._columns.shape[1]
 
     def add(self, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
-        more = len(start)
-        columns = (start, end, group, np.full(more, _LATE), np.full(more, _EARLY), np.zeros(more), np.zeros(more))
-        for name, column in zip(_COLUMNS, columns, strict=True):
-            setattr(self, name, np.concatenate([getattr(self, name), column.astype(np.int64, copy=False)]))
+        more = np.zeros((7, len(start)), np.int64)
+        more[0], more[1], more[2], more[3], more[4] = start, end, group, _LATE, _EARLY
+        self._columns = np.hstack([self._columns, more])
 
     def project(
         self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Add work to the slices around it; ``called`` ascends. With ``pairs``, the group of the slice and the
         number of the work for each two that belong together."""
-        near = np.flatnonzero((self._start <= called[-1]) & (self._end > called[0]))
-        low, high = (np.searchsorted(called, edge[near]) for edge in (self._start, self._end))
+        begins, ends, group, first, last, operations, gpu_ns = self._columns
+        near = np.flatnonzero((begins <= called[-1]) & (ends > called[0]))
+        low, high = (np.searchsorted(called, edge[near]) for edge in (begins, ends))
         near, low, high = (part[low < high] for part in (near, low, high))
         if not len(near):
             return None
         edges = np.stack([low, high], axis=1).reshape(-1)
-        first = np.minimum.reduceat(np.append(start, _LATE), edges)[::2]
-        last = np.maximum.reduceat(np.append(end, _EARLY), edges)[::2]
-        self._first[near] = np.minimum(self._first[near], first)
-        self._last[near] = np.maximum(self._last[near], last)
-        self._operations[near] += high - low
+        first[near] = np.minimum(first[near], np.minimum.reduceat(np.append(start, _LATE), edges)[::2])
+        last[near] = np.maximum(last[near], np.maximum.reduceat(np.append(end, _EARLY), edges)[::2])
+        sizes = high - low
+        operations[near] += sizes
         spent = np.append(0, np.cumsum(end - start))
-        self._gpu_ns[near] += spent[high] - spent[low]
+        gpu_ns[near] += spent[high] - spent[low]
         if not pairs:
             return None
-        sizes = high - low
         place = np.arange(int(sizes.sum())) + np.repeat(low - np.append(0, np.cumsum(sizes)[:-1]), sizes)
-        return np.repeat(self._group[near], sizes), place
+        return np.repeat(group[near], sizes), place
 
-    def let_go(self, time: int) -> tuple[np.ndarray, ...]:
+    def let_go(self, time: int) -> np.ndarray:
         """The slices that ended before ``time``, but for the latest: group, first, last, operations, GPU time."""
-        going = self._end < time
+        going = self._columns[1] < time
         if time < _LATE:
             going[-_KEPT:] = False
-        gone = tuple(getattr(self, name)[going] for name in _COLUMNS[2:])
-        for name in _COLUMNS:
-            setattr(self, name, getattr(self, name)[~going])
+        gone, self._columns = self._columns[2:, going], self._columns[:, ~going]
         return gone
-
-
-_COLUMNS = ("_start", "_end", "_group", "_first", "_last", "_operations", "_gpu_ns")
 
 
 def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:

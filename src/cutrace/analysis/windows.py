@@ -26,7 +26,7 @@ def windows(trace: Trace) -> tuple[Window, ...]:
     A test that never ended ends where the next one of its process begins, or with the capture, and is not complete.
     """
     marks, span = _marks(trace), _span(trace)
-    owner = _owners(trace, marks)
+    owner = owners(trace, marks)
     parts = sorted(_pairs(marks, "region", span) + _pairs(marks, "tool", span), key=lambda p: p.seen)
     seen = [p.seen for p in parts]
     found = []
@@ -50,17 +50,13 @@ def whole(trace: Trace) -> Window:
     return _with_parts(Window("", *span), _pairs(marks, "region", span) + _pairs(marks, "tool", span))
 
 
-def owners(trace: Trace) -> dict[int, int | None]:
+def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int | None]:
     """For each process the one whose tests its work belongs to.
 
     A process with tests owns itself and its descendants. None stands for every process with tests: for a process
     that descends from none of them as far as the capture shows, as when a shell lies between.
     """
-    return _owners(trace, _marks(trace))
-
-
-def _owners(trace: Trace, marks: Iterable[_Mark]) -> dict[int, int | None]:
-    testing = {m.process for m in marks if m.kind == "test"}
+    testing = {m.process for m in (_marks(trace) if marks is None else marks) if m.kind == "test"}
     by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
     known: dict[int, int | None] = {index: index for index in testing}
 
@@ -131,17 +127,20 @@ def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_P
         if mark.begins:
             begun.add(mark)
         elif (first := begun.ended_by(mark)) is not None:
-            yield _Pair(kind, Window(mark.name, first.time, mark.time, mark.process, thread=first.thread), first.time)
+            yield _pair(first, first.time, mark.time, complete=True)
         else:
-            lost = Window(mark.name, before, mark.time, mark.process, complete=False, thread=mark.thread)
-            yield _Pair(kind, lost, mark.time)
+            yield _pair(mark, before, mark.time)
         before = mark.time
     begins = [m.time for m in marks if m.begins] if kind == "test" else []
     for mark in begun.left():
         following = bisect_right(begins, mark.time)
-        ends = begins[following] if following < len(begins) else span[1]
-        lost = Window(mark.name, mark.time, ends, mark.process, complete=False, thread=mark.thread)
-        yield _Pair(kind, lost, mark.time)
+        yield _pair(mark, mark.time, begins[following] if following < len(begins) else span[1])
+
+
+def _pair(mark: _Mark, start: int, end: int, *, complete: bool = False) -> _Pair:
+    """The window of which ``mark`` is the first mark."""
+    window = Window(mark.name, start, end, mark.process, complete=complete, thread=mark.thread)
+    return _Pair(mark.kind, window, mark.time)
 
 
 class _Begun:

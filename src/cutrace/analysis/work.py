@@ -8,7 +8,7 @@ binary searches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ..runbin.layout import TABLES
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from ..trace.rows import LATEST
+from ..trace.rows import LATEST, chosen, time_order
 from ..trace.strings import StringTable
 from .calls import Call, classify, plain_name, synchronizes
 from .windows import owners
@@ -75,17 +75,13 @@ class Selection:
 
     def of_processes(self, processes: Iterable[int]) -> Selection:
         """What these processes did."""
-        chosen = np.fromiter(processes, np.int64)
-        return self._each(lambda part: part[np.isin(part.rows["process"], chosen)] if len(part) else part)
+        wanted = np.fromiter(processes, np.int64)
+        return self._each(lambda part: part[np.isin(part.rows["process"], wanted)] if len(part) else part)
 
     def without_calls(self, excluded: np.ndarray) -> Selection:
         """Without the calls of a mask over :attr:`Index.calls`, and without what they launched."""
         kept = np.append(~excluded, True)  # the last for -1: without a call nothing says that it is to go
         return self._each(lambda part: part[kept[part.call]])
-
-    def replaced(self, table: str, rows: Rows) -> Selection:
-        """With other rows of one table."""
-        return replace(self, tables=self.tables | {table: rows})
 
     def _each(self, change: Callable[[Rows], Rows]) -> Selection:
         return Selection(change(self.calls), {name: change(part) for name, part in self.tables.items()})
@@ -123,8 +119,6 @@ class Index:
         return [p for p, owner in self.owner.items() if p == process or owner in (process, None)]
 
 
-_NO_TIMES, _NO_MARKS = np.empty(0, np.int64), np.empty(0, bool)
-
 # An index refers to tables, never to their trace: the cache must not keep a trace alive.
 _INDICES: WeakKeyDictionary[Trace, Index] = WeakKeyDictionary()
 
@@ -146,7 +140,7 @@ def _index(trace: Trace) -> Index:
         known, unknown = trace.table(name), trace.unknown(name)
         if not len(known) and not len(unknown):
             # Most windows of a test suite have a table or two, and there are thousands of them.
-            tables[name] = Rows(known, _NO_TIMES, _NO_TIMES, _NO_MARKS)
+            tables[name] = Rows(known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool)))
             continue
         rows = known if not len(unknown) else np.concatenate([known, unknown])
         timed = np.ones(len(rows), bool)
@@ -154,7 +148,8 @@ def _index(trace: Trace) -> Index:
         call, when = _launched(rows, TABLES[name].start_field or "", keys, at, starts)
         lost += int(((when == 0) & ~timed).sum())
         part = Rows(rows, when, call, timed)
-        tables[name] = part if _ascends(when) else part[np.argsort(when, kind="stable")]
+        order = time_order(when)
+        tables[name] = part if order is None else part[order]
     return Index(
         Selection(Rows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)), tables),
         _functions(trace),
@@ -188,25 +183,20 @@ def _outermost(trace: Trace) -> np.ndarray:
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     key, correlated = _key(calls), calls["correlation"] != 0
     if len(np.unique(key[correlated])) == int(correlated.sum()):
-        chosen: np.ndarray = calls if _ascends(start) else calls[np.argsort(start, kind="stable")]
-        return chosen
+        by_start = time_order(start)
+        return calls if by_start is None else chosen(calls, by_start)
     domain = trace.functions[calls["function"]]["domain"].astype(np.int64)
     order = np.lexsort((-domain, -end, start))
     key, correlated = key[order], correlated[order]
     _, first = np.unique(key, return_index=True)
     outer = ~correlated
     outer[first] = True
-    chosen = calls[order[outer]]
-    return chosen
+    return chosen(calls, order[outer])
 
 
 def _key(rows: np.ndarray) -> np.ndarray:
     key: np.ndarray = rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"]
     return key
-
-
-def _ascends(times: np.ndarray) -> bool:
-    return bool((times[1:] >= times[:-1]).all())
 
 
 def _functions(trace: Trace) -> Function:

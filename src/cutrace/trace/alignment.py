@@ -105,10 +105,6 @@ class Alignment:
         return time + self.offset + round((time - self.at) * self.drift)
 
 
-#: The alignment of the reference with itself.
-NOWHERE = Alignment()
-
-
 def aligned(own: Lead, reference: Lead) -> Alignment:
     """From one machine's BOOTTIME to another's: both leads lead to the same wall clock."""
     apart = own.at + own.ns - reference.at - reference.ns

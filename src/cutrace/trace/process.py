@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from .alignment import NOWHERE, Alignment
+from .alignment import Alignment
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Process:
     boot_id: str
     command: tuple[str, ...]
     info: dict[str, Any] = field(repr=False)
-    alignment: Alignment = NOWHERE
+    alignment: Alignment = field(default_factory=Alignment)
 
     @property
     def complete(self) -> bool:
@@ -58,7 +58,7 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
         host=str(info.get("host", "")),
         boot_id=str(info.get("boot_id", "")),
         command=words,
-        info=info | {"clock_of": clock} if alignment != NOWHERE else info,
+        info=info | {"clock_of": clock} if alignment != Alignment() else info,
         alignment=alignment,
     )
 

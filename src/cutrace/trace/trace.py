@@ -25,6 +25,7 @@ from ..runbin.blocks import BlockInfo, Damage
 from ..runbin.layout import LOSS_REASONS, REFERENCES, STRINGS_BLOCK, TABLES, Table
 from ..runbin.reader import Reader
 from ..units import count_of, html_table, printable
+from . import arrow
 from .alignment import Alignment, alignments
 from .ids import IdMap
 from .imported import Imported, imported
@@ -157,23 +158,17 @@ class Trace:
         Times (ns) and sizes are int64; tables with a ``start`` and an ``end`` have a ``duration``. Raises
         :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
         """
-        from . import arrow
-
         self._check(name)
         return arrow.table(self, name)
 
     def df(self, name: str) -> pandas.DataFrame:
         """The table of :meth:`arrow` as a ``pandas.DataFrame``, with texts as categories. Raises
         :class:`cutrace.CutraceError` when pandas is not installed."""
-        from . import arrow
-
         return arrow.pandas(self.arrow(name))
 
     def pl(self, name: str) -> polars.DataFrame:
         """The table of :meth:`arrow` as a ``polars.DataFrame``. Raises :class:`cutrace.CutraceError` when polars is not
         installed."""
-        from . import arrow
-
         return arrow.polars(self.arrow(name))
 
     # Tables in pieces
