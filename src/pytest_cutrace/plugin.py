@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from . import hookspecs, options
 from .fixtures import Tracer
 
 if TYPE_CHECKING:
@@ -22,21 +23,17 @@ _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    from . import options
-
     options.add(parser, options.arguments(pluginmanager.get_plugin("pytestconfig")))
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    from . import hookspecs
-
     pluginmanager.add_hookspecs(hookspecs)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Arm before the first conftest is imported: it may import what initialises CUDA."""
-    if _wanted(early_config):
+    if options.wanted(early_config):
         _start(early_config)
 
 
@@ -52,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "gpu_limit(metric=most, ...): what the test may do on the GPU at most, e.g. kernel_launches=3, "
         'peak_memory="64 MiB" (pytest --cutrace)',
     )
-    if _wanted(config):
+    if options.wanted(config):
         _start(config).configured()
     elif "CUTRACE_OPTIONS" in os.environ:
         from .flight import recorder
@@ -66,12 +63,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if session is not None:
         session.close()
         del config.stash[_SESSION]
-
-
-def _wanted(config: pytest.Config) -> bool:
-    from . import options
-
-    return options.wanted(config)
 
 
 def _start(config: pytest.Config) -> Session:

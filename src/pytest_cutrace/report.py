@@ -23,7 +23,7 @@ import pytest
 from cutrace.errors import CutraceError
 from cutrace.golden import propose, write_changes
 from cutrace.reports import jsonfile
-from cutrace.reports.model import Case, Report, State
+from cutrace.reports.model import STATES, Case, Report, State
 from cutrace.reports.text import TERMINAL_WRITER, Line, footer_lines, top_lines
 from cutrace.reports.values import short
 from cutrace.units import printable
@@ -34,8 +34,6 @@ from .options import Settings
 #: Variables in which CI systems say the commit, and the name of the job.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
-#: States whose reasons a short footer lists.
-_REASONS = ((State.UNVERIFIED, "unverified"), (State.UNTRACED, "not traced"))
 
 
 class Reporter:
@@ -215,10 +213,10 @@ def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Li
     """The counts, the notes, and why tests are unverified or not traced: one line each."""
     yield lines[0]
     yield from ((f"  {printable(note)}", "warn") for note in report.notes)
-    for state, label in _REASONS:
+    for state in (State.UNVERIFIED, State.UNTRACED):
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in report.reasons(state).items())
         if reasons:
-            yield short(f"  {label}: {reasons}", width), ""
+            yield short(f"  {STATES[state][0]}: {reasons}", width), ""
 
 
 class _Styled:

@@ -140,7 +140,7 @@ def _unreadable(path: Path, error: OSError) -> CutraceError:
 # Reading
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Place:
     """A value in a golden file and the keys that lead to it, so that every error can name its line."""
 

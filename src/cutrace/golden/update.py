@@ -195,8 +195,8 @@ def _seen(*values: Any) -> Stored:
 
 
 def _between(*counts: Count) -> Count:
-    every = [n for count in counts for n in alternatives(count)]
-    return every[0] if min(every) == max(every) else (min(every), max(every))
+    every = sorted({n for count in counts for n in alternatives(count)})
+    return every[0] if len(every) == 1 else (every[0], every[-1])
 
 
 def _widened(before: Stored, after: Stored) -> Stored:

@@ -15,7 +15,7 @@ from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
 from ..golden.model import Verdict, metric, scoped
 from ..units import count_of, printable
-from .model import BETTER, CONFIRM, DIFFERENT, Case, Report, State
+from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, Report, State
 from .values import duration, listed, pair, short, title
 
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
@@ -206,7 +206,7 @@ def _mood(report: Report) -> str:
 def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
     """A label, words and a style for each fact of the footer."""
     counts = report.counts
-    yield from _reasons(report, State.UNVERIFIED, "unverified", "warn")
+    yield from _reasons(report, State.UNVERIFIED, "warn")
     # Those that this session wrote of one run that could not be repeated are unconfirmed too.
     written = (case.change for case in report.cases if case.state is State.UPDATED and case.change is not None)
     if count := counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written):
@@ -217,7 +217,7 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         # The first line says how many there are.
         number = f"{len(better):,}"
         yield from (("better", f"{' ' * len(number) if at else number}  {w}", "good") for at, w in enumerate(words))
-    yield from _reasons(report, State.UNTRACED, "not traced", "")
+    yield from _reasons(report, State.UNTRACED, "")
     if missing := [case for case in report.cases if case.state is State.MISSING]:
         names = listed([short(case.name, NAME_WIDTH) for case in missing], _NAMED)
         yield "no golden", f"{count_of(len(missing), 'test')}: {names}", "warn"
@@ -243,11 +243,11 @@ def top_lines(report: Report, count: int) -> list[Line]:
     return [(f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}", "" if at else "dim") for at, (a, b, c) in enumerate(cells)]
 
 
-def _reasons(report: Report, state: State, label: str, style: str) -> Iterator[tuple[str, str, str]]:
+def _reasons(report: Report, state: State, style: str) -> Iterator[tuple[str, str, str]]:
     reasons = report.reasons(state)
     wide = max((len(f"{count:,}") for count in reasons.values()), default=0)
     for reason, count in reasons.items():
-        yield label, f"{count:>{wide},}  {printable(reason)}", style
+        yield STATES[state][0], f"{count:>{wide},}  {printable(reason)}", style
 
 
 def _remedies(case: Case) -> Iterator[str]:
