@@ -85,11 +85,8 @@ class Context:
 class Collector(ABC):
     """A part of the statistics. It takes in the windows of one process after the other."""
 
-    #: The tables whose rows it takes in, and others that windows have to have.
+    #: The tables that windows have to have; with GPU work and calls, the calls behind the work are looked up.
     tables: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    #: Whether it looks at the calls behind GPU work.
-    joins: bool = False
     #: Whether each process gets a collector of its own.
     each_process: bool = False
 
@@ -156,7 +153,7 @@ class Grouped(Collector):
 
     def __init__(self, context: Context, grouping: Grouping) -> None:
         super().__init__(context)
-        self.tables, self.grouping = grouping.tables, grouping
+        self.tables, self.grouping = (*grouping.tables, *self.tables), grouping
         self.groups, self._marked = _Groups(), Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
@@ -236,8 +233,7 @@ def _kinds(table: str, field: str, words: dict[int, str]) -> Grouping:
 class Sliced(Grouped):
     """Slices of the host, with what they have on the GPU."""
 
-    joins = True
-    needs = (*GPU_WORK, "api_calls")
+    tables = (*GPU_WORK, "api_calls")
 
     def __init__(self, context: Context, grouping: Grouping) -> None:
         super().__init__(context, grouping)
@@ -329,8 +325,8 @@ _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind
 
 
 class StreamUses(Collector):
-    needs = (*GPU_WORK, "api_calls")
-    joins = each_process = True
+    tables = (*GPU_WORK, "api_calls")
+    each_process = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -354,7 +350,7 @@ class StreamUses(Collector):
 
 
 class GpuUses(Collector):
-    needs = GPU_WORK
+    tables = GPU_WORK
     each_process = True
 
     def __init__(self, context: Context) -> None:
@@ -401,8 +397,8 @@ class _Launched:
 
 
 class Launches(Collector):
-    needs = ("kernels", "api_calls")
-    joins = each_process = True
+    tables = ("kernels", "api_calls")
+    each_process = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -425,8 +421,7 @@ class Launches(Collector):
 
 
 class Executions(Grouped):
-    needs = ("kernels", "api_calls")
-    joins = True
+    tables = ("kernels", "api_calls")
 
     def add(self, window: Window) -> None:
         found, c = _Launched(window), self.context
@@ -587,8 +582,8 @@ def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options =
             raise CutraceError(f"there are no statistics {part!r}; there are {', '.join(COLLECTORS)}")
     context = Context(trace, options)
     collectors = {part: COLLECTORS[part](context) for part in wanted}
-    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in (*c.tables, *c.needs)))
-    joins = any(c.joins for c in collectors.values())
+    tables = tuple(dict.fromkeys(table for c in collectors.values() for table in c.tables))
+    joins = any("api_calls" in c.tables and not set(GPU_WORK).isdisjoint(c.tables) for c in collectors.values())
     found: dict[str, list[Any]] = {part: [] for part in wanted}
     for process, infos in enumerate(trace.infos_by_process(tables)):
         sweep = Sweep(trace, infos, joins=joins)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 import numpy.typing as npt
@@ -220,50 +220,37 @@ class InOrder:
     def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo]) -> None:
         self._trace, self._table = trace, TABLES[table]
         self._order = count()
-        self._waiting = [_Waiting(info.first_time, next(self._order), info) for info in infos]
+        # Of each block that is not in memory: before when nothing of it begins, a number, its description, and how many
+        # of its rows were taken.
+        self._waiting = [(info.first_time, next(self._order), info, 0) for info in infos]
         heapq.heapify(self._waiting)
         self._live: list[_Live] = []
 
     def take(self, until: int) -> Columns:
         """The rows that begin before ``until`` (ns) and were not taken before."""
-        while self._waiting and (self._waiting[0].time < until or until >= NEVER):
-            self._read(heapq.heappop(self._waiting))
+        while self._waiting and (self._waiting[0][0] < until or until >= NEVER):
+            _, _, info, taken = heapq.heappop(self._waiting)
+            rows, _ = self._trace.block(info)
+            if len(rows):
+                self._live.append(_Live(info, Part.of(rows, self._table.start_field or ""), taken))
         parts = [part for live in self._live if len(part := live.take(until))]
         self._live = [live for live in self._live if live.left]
         self._let_go()
         return Columns(self._table, parts)
 
-    def _read(self, block: _Waiting) -> None:
-        rows, _ = self._trace.block(block.info)
-        if len(rows):
-            self._live.append(_Live(block.info, Part.of(rows, self._table.start_field or ""), block.taken))
-
     def _let_go(self) -> None:
         """Keep what begins first, up to a size, and one block in any case."""
         self._live.sort(key=lambda live: live.next)
-        size = 0
-        for number, live in enumerate(self._live):
-            size += live.info.payload_size
-            if number and size > _KEPT_BYTES:
-                for late in self._live[number:]:
-                    heapq.heappush(self._waiting, _Waiting(late.next, next(self._order), late.info, late.taken))
-                del self._live[number:]
-                break
-
-
-@dataclass(order=True)
-class _Waiting:
-    """A block of which ``taken`` rows were taken; the others begin at ``time`` or later."""
-
-    time: int
-    order: int
-    info: BlockInfo = field(compare=False)
-    taken: int = field(compare=False, default=0)
+        sizes = accumulate(live.info.payload_size for live in self._live)
+        keep = max(sum(size <= _KEPT_BYTES for size in sizes), 1)
+        for late in self._live[keep:]:
+            heapq.heappush(self._waiting, (late.next, next(self._order), late.info, late.taken))
+        del self._live[keep:]
 
 
 @dataclass
 class _Live:
-    """A block in memory."""
+    """A block in memory, of which ``taken`` rows were taken."""
 
     info: BlockInfo
     part: Part

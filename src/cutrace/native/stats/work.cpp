@@ -2,6 +2,7 @@
 // long their queues were, GpuTimes in how much of the time a GPU ran work of some kinds. Both take in rows in the order
 // of their begin and remember little of them. docs/stats.md has the rules.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 
 #include <algorithm>
 #include <array>
@@ -30,12 +31,6 @@ using Counts = std::array<std::uint64_t, kTables>;
 std::uint8_t table_of(std::uint8_t table) {
   if (table >= kTables) throw std::out_of_range("there is no such table of GPU work");
   return table;
-}
-
-nb::list listed(const Counts& counts) {
-  nb::list out;
-  for (const auto count : counts) out.append(count);
-  return out;
 }
 
 // The time in which any of some intervals lies, which come in the order of their begin.
@@ -91,10 +86,9 @@ class StreamTimes {
   nb::list uses() const {
     nb::list out;
     for (const Stream& s : streams_) {
-      nb::list idle;
-      for (const auto time : s.idle) idle.append(time);
-      out.append(nb::make_tuple(listed(s.counts), s.first, s.ran.reached, s.ran.length, idle, s.gaps,
-                                nb::make_tuple(static_cast<std::uint64_t>(s.waited >> 64), static_cast<std::uint64_t>(s.waited)), s.begun - s.first_queued, s.full));
+      const auto waited = nb::make_tuple(static_cast<std::uint64_t>(s.waited >> 64), static_cast<std::uint64_t>(s.waited));
+      out.append(nb::make_tuple(s.counts, s.first, s.ran.reached, s.ran.length, s.idle, s.gaps, waited,
+                                s.begun - s.first_queued, s.full));
     }
     return out;
   }
@@ -196,7 +190,7 @@ class GpuTimes {
     for (const auto& [number, gpu] : devices_) {
       nb::list times;
       for (const Union& time : gpu.times) times.append(time.length);
-      out.append(nb::make_tuple(number, listed(gpu.counts), listed(gpu.spent), gpu.first, gpu.last, times));
+      out.append(nb::make_tuple(number, gpu.counts, gpu.spent, gpu.first, gpu.last, times));
     }
     return out;
   }
