@@ -47,7 +47,8 @@ class Batch:
         return cls([times, numbers, text, texts], offsets, np.zeros(2, np.uint32), np.zeros(2, np.uint64))
 
     def write(self, file: PacketFile) -> None:
-        file.events([(PROGRAM, self.columns)], self.offsets, self.pieces, self.clocks)
+        fixed = [(PROGRAM, self.columns)], self.offsets, self.pieces, self.clocks.copy()
+        file.events(lambda buffer, at, event: encode(buffer, at, *fixed, event), 0, int(self.offsets[-1]))
 
     def encoded(self) -> bytes:
         out = np.empty(1 << 24, np.uint8)

@@ -179,13 +179,6 @@ class Descriptors:
             for row in trace.threads[np.argsort(trace.threads["source"], kind="stable")]
         }
 
-    def process(self, process: int) -> dict[str, Any]:
-        """The track of a process."""
-        info = self.trace.processes[process]
-        return {
-            "process": {"pid": self.pids[process], "process_name": info.name, "cmdline": list(info.command)},
-        }
-
     def thread(self, process: int, thread: int) -> dict[str, Any]:
         """The track of a thread."""
         if not thread:
@@ -228,7 +221,9 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
     uuids = []
     for process in descriptors.trace.processes:
         uuids.append(output.uuid())
-        _packet(output, {"track_descriptor": {"uuid": uuids[-1], **descriptors.process(process.index)}})
+        pid, command = descriptors.pids[process.index], list(process.command)
+        described = {"pid": pid, "process_name": process.name, "cmdline": command}
+        _packet(output, {"track_descriptor": {"uuid": uuids[-1], "process": described}})
     return uuids
 
 

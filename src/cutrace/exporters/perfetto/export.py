@@ -200,7 +200,9 @@ class DerivedWork:
         for part, queue in zip(parts, queues, strict=True):
             self.counters.add(part)
             if self.launches.known:
-                self.launches.add(part, queue, *self.counters.depth, wanted=self.projection.active)
+                rows, wanted = part.rows, self.projection.active
+                columns = rows["correlation"], rows["start"], rows["end"], queue
+                self.launches.calls.launch(*columns, *self.counters.depth, wanted)
         self.projection.settle(until)
         return self.waits.window(parts, queues)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._native import Blobs, Program
+from ..._native import Blobs, Program, encode
 from ...embedding import compressed, makers
 from ...trace import Trace
 from ..base import Compression
@@ -133,14 +133,18 @@ class Output:
 
         Segment s has the events ``offsets[s]`` to ``offsets[s + 1]`` on ``sequences[s]``; no segment is empty.
         ``times`` has the time of each event, None for packets without one; ``which`` has its stream and ``rows`` its
-        row (see ``cutrace._native.encode``).
+        row (see ``cutrace._native.encode``). The arrays must not be changed afterwards.
         """
         prefixes = np.array([s.piece for s in sequences], np.uint32)
         clocks = np.array([s.time for s in sequences], np.uint64)
         if times is not None:
             for sequence, last in zip(sequences, times[offsets[1:] - 1].tolist(), strict=True):
                 sequence.time = last
-        self.file.events(streams, offsets, prefixes, clocks, which=which, rows=rows)
+
+        def encoded(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
+            return encode(buffer, at, streams, offsets, prefixes, clocks, event, which, rows)
+
+        self.file.events(encoded, int(offsets[0]), int(offsets[-1]))
 
 
 class Sequence:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from ..._native import Blobs, Program, encode
 from ...runbin import BlockInfo
 
-Stream = tuple[Program, Sequence["np.ndarray | Blobs"]]
 T = TypeVar("T")
+#: Encodes into a buffer, from an offset and an event on, what has room. Returns the offset and the event to go on from.
+Encode = Callable[[np.ndarray, int, int], tuple[int, int]]
 
 #: Bytes of packets that are written, and compressed, together.
 GROUP_SIZE = 4 << 20
@@ -72,22 +72,8 @@ class PacketFile:
         self._group[self._used : self._used + len(packets)] = np.frombuffer(packets, np.uint8)
         self._used += len(packets)
 
-    def events(
-        self,
-        streams: Sequence[Stream],
-        offsets: np.ndarray,
-        pieces: np.ndarray,
-        clocks: np.ndarray,
-        *,
-        which: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
-    ) -> None:
-        """Encode events in segments (see ``cutrace._native.encode``). The arrays must not be changed afterwards."""
-        first, stop, clocks = int(offsets[0]), int(offsets[-1]), clocks.copy()
-
-        def encoded(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
-            return encode(buffer, at, streams, offsets, pieces, clocks, event, which, rows)
-
+    def events(self, encoded: Encode, first: int, stop: int) -> None:
+        """Write the packets of events from ``first`` to ``stop``, which ``encoded`` puts into a buffer."""
         if stop - first < _FEW_EVENTS:
             self._used, first = encoded(self._group, self._used, first)
         if first < stop:
@@ -160,9 +146,7 @@ class PacketFile:
 
     # The threads of the pool
 
-    def _encode(
-        self, encoded: Callable[[np.ndarray, int, int], tuple[int, int]], event: int, stop: int
-    ) -> list[np.ndarray]:
+    def _encode(self, encoded: Encode, event: int, stop: int) -> list[np.ndarray]:
         """The packets of events, each array at most a group unless one packet is larger."""
         parts, buffer = [], self._buffer()
         while event < stop:

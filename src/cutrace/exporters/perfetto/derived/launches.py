@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...._native import Calls, Tally
+from ...._native import Calls
 from ....runbin import BlockInfo
 from ....trace import Trace
-from ..gpu_events import GpuPart
 
 #: The number of calls that are remembered, as a power of two, and how many are read at a time.
 CALL_BITS = 17
@@ -28,7 +27,8 @@ class LaunchIndex:
     def __init__(self, trace: Trace, process: int, infos: list[BlockInfo]) -> None:
         self._trace = trace
         self._unread = deque(infos)
-        self._calls = Calls(CALL_BITS)
+        #: The remembered calls, and what each launched.
+        self.calls = Calls(CALL_BITS)
         # Of the calls that are remembered: when they began and their threads, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
@@ -51,7 +51,7 @@ class LaunchIndex:
         rows = self._trace.block(info)[0]
         if not len(rows):
             return 0
-        self._calls.add(rows["correlation"], rows["start"], rows["thread"])
+        self.calls.add(rows["correlation"], rows["start"], rows["thread"])
         self._newest.append((rows["start"].copy(), rows["thread"].copy()))
         self._count += len(rows)
         while self._count - len(self._newest[0][0]) > 1 << CALL_BITS:
@@ -59,22 +59,6 @@ class LaunchIndex:
             self._count -= len(starts)
             self.horizon = max(self.horizon, int(starts.max()))
         return len(rows)
-
-    def add(self, part: GpuPart, queue: np.ndarray, depth: Tally, counters: np.ndarray, *, wanted: bool) -> None:
-        """Add work, with the stream of each row. Counter ``counters[stream]`` of the tally ``depth`` is higher by one
-        from the launch of each row to its end. With ``wanted``, what each call launched is kept for :meth:`take`."""
-        rows = part.rows
-        self._calls.launch(rows["correlation"], rows["start"], rows["end"], queue, depth, counters, wanted)
-
-    @property
-    def noted(self) -> int:
-        """The number of calls that :meth:`take` returns."""
-        return self._calls.noted
-
-    def take(self) -> list[tuple[int, int, np.ndarray, np.ndarray, np.ndarray]]:
-        """What each thread launched into each stream: (thread, stream, launches, first begins, last ends), with one
-        entry a call."""
-        return self._calls.take()
 
     def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Which of these stretches of time contain a remembered call of their thread."""

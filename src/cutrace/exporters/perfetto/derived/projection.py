@@ -79,7 +79,7 @@ class Projection:
             self._look()
             self._pass_on(np.ones(len(self._ranges), bool))
             return
-        if self._launches.noted > MANY_CALLS:
+        if self._launches.calls.noted > MANY_CALLS:
             self._look()
         if len(self._ranges) + sum(map(len, self._seen)) > self._limit:
             self._look()
@@ -103,7 +103,7 @@ class Projection:
         """Look in which ranges the work is that was noted."""
         if not self._threads:
             self._index()
-        for thread, queue, launched, start, end in self._launches.take():
+        for thread, queue, launched, start, end in self._launches.calls.take():
             if thread not in self._threads:
                 continue
             if (launched[1:] < launched[:-1]).any():
