@@ -10,7 +10,7 @@ using fuzz::require;
 
 namespace {
 
-enum Kind : unsigned { kRaw, kVarint, kFixed64, kDelta, kBlob, kRepeated, kOpen, kClose, kUnless, kGiven };
+enum Kind : unsigned { kRaw, kVarint, kFixed64, kDelta, kBlob, kRepeated, kOpen, kClose, kUnless, kGiven, kInteger, kMicroseconds, kReal };
 constexpr char kCodes[] = "BHIQbhiqfd";
 
 nb::object bytes(Input& input, std::size_t most) {
@@ -30,7 +30,7 @@ nb::list program(Input& input, std::size_t columns, std::size_t blobs) {
   const std::size_t count = input.below(16);
   const auto any_column = [&] { return input.below(columns + (input.below(64) == 0)); };
   for (std::size_t i = 0; i < count; ++i) {
-    unsigned kind = input.below(10);
+    unsigned kind = input.below(13);
     if (kind == kClose && depth == 0 && input.below(64)) kind = kOpen;
     depth += kind == kOpen;
     depth -= kind == kClose && depth > 0;

@@ -4,7 +4,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -22,16 +21,14 @@ nanobind::object to_array(std::vector<T>&& values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 
-// Memory for results whose size is known before, at most that is: to be filled, so it is not filled with zeros first.
+// Memory for results whose size is known before: to be filled, so it is not filled with zeros first.
 template <typename T>
 class Array {
  public:
   explicit Array(std::size_t size) : values_(std::make_unique_for_overwrite<T[]>(size)), size_(size) {}
   T& operator[](std::size_t i) { return values_[i]; }
   const T& operator[](std::size_t i) const { return values_[i]; }
-  T* data() { return values_.get(); }
   std::size_t size() const { return size_; }
-  void shrink(std::size_t size) { size_ = std::min(size, size_); }
   T* release() { return values_.release(); }
 
  private:
