@@ -94,7 +94,7 @@ class Attempt(Tracer):
         if self.current is None:
             self._before[str(name)] = value
         elif counter:
-            self.current.user[str(name)] = value
+            self.current.user[str(name)] = int(value)
 
     @property
     def metrics(self) -> Mapping[str, Value]:
@@ -186,7 +186,7 @@ class Attempt(Tracer):
                         f"pytest_cutrace_metrics gave {name}={value!r}: give whole numbers by names with a dot, "
                         "such as mylib.tokens"
                     )
-                found[name] = value
+                found[name] = int(value)
         return found
 
     def _again(self) -> Run | None:

@@ -332,3 +332,16 @@ def test_values_of_any_size_come_from_workers(suite: Suite) -> None:
     done = suite.run("--cutrace", "-n", "1", plugins=("xdist",))
     assert done.status == 0, done.output
     assert done.case("test_gives_back").values["net_memory_bytes"] == -(5 << 30)
+
+
+def test_a_counter_of_a_class_that_only_the_worker_has_comes_from_it(suite: Suite) -> None:
+    suite.write("test_a.py", """
+        import enum
+
+        def test_it(gpu_trace):
+            gpu_trace.value("mylib.size", enum.IntEnum("Size", ["SMALL"]).SMALL)
+            fakegpu.launch("k")
+    """)  # fmt: skip
+    done = suite.run("--cutrace", "-n", "1", plugins=("xdist",))
+    assert done.status == 0, done.output
+    assert done.case("test_it").values["mylib.size"] == 1
