@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadCapture
 from .base import DAMAGED, HEAD, Import, Source, value_of
-from .events import EventReader, Events, Rule
+from .events import EventReader, Rule
 from .generic import RULES, Generic
 from .timeline import Timeline
+
+if TYPE_CHECKING:
+    from .kineto import Kineto
 
 #: What an event that could not be read is called, by the scanner's reason.
 _PROBLEMS = {
@@ -31,19 +34,6 @@ _FURTHEST = 64 << 20
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]|$)")
 _PHASE = re.compile(rb'"ph"\s*:\s*"')
 _OBJECT = re.compile(rb'"traceEvents"\s*:\s*\[')
-
-
-class Typed(Protocol):
-    """Takes the groups of events that are more than generic."""
-
-    def begin(self, batch: list[Events]) -> None:
-        """Look at all groups of a batch before any is taken."""
-
-    def take(self, events: Events) -> None:
-        """Rows of the events of one group."""
-
-    def finish(self, others: dict[str, Any]) -> None:
-        """Rows of what had to wait, given the other values of the outer object."""
 
 
 class ChromeImporter:
@@ -94,7 +84,7 @@ def read(
     out: Import,
     rules: tuple[Rule, ...],
     label: Callable[[str, str], str],
-    typed: Callable[[Timeline, Generic], Typed] | None,
+    typed: Callable[[Timeline, Generic], Kineto] | None,
 ) -> None:
     """Read a file of trace events. Groups of ``rules`` go to what ``typed`` makes; all others are generic."""
     reader = EventReader(source, (*rules, *RULES))

@@ -7,7 +7,7 @@ and Python functions into ``host_slices``. docs/importers.md has the whole mappi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,6 +181,7 @@ class Kineto:
         self._ranges: list[tuple[np.ndarray, ...]] = []
 
     def begin(self, batch: list[Events]) -> None:
+        """Look at all groups of a batch before any is taken."""
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         for events in batch if self._host is None else ():
@@ -191,6 +192,7 @@ class Kineto:
                     break
 
     def take(self, events: Events) -> None:
+        """Rows of the events of one group."""
         group = events.group
         if group == "started":
             self._started(events)
@@ -214,8 +216,11 @@ class Kineto:
         """Rows of GPU work. The method that is named as the group sets what only such rows have. Without the arguments,
         process and thread ids tell device and stream."""
         events, start, end, fate = self._timeline.spans(events)
+        if not len(events):
+            return fate
         table = _GPU_GROUPS[group]
-        pid, tid = self._numbers_of_threads(events.threads)
+        # "stream 7" is 7, and no number 0.
+        pid, tid = self._by_thread(events, lambda *ids: [_number(id_) for id_ in ids])
         home = self._homes(events)
         values = {
             "device": _u16(np.where(events.present("device"), events.integers("device"), pid)),
@@ -317,21 +322,20 @@ class Kineto:
         """The process of each event on a GPU: the profiled one, unless the file says whose a device is."""
         if not self._gpus:
             return np.full(len(events), self._home, np.int64)
+        (homes,) = self._by_thread(events, lambda pid, tid: [self._home_of(pid)])
+        return homes
+
+    def _by_thread(self, events: Events, make: Callable[[Any, Any], Sequence[int]]) -> list[np.ndarray]:
+        """What ``make`` makes of the process and thread ids of each event (one at least), as columns of numbers."""
         which, inverse = np.unique(events.threads, return_inverse=True)
         known = self._timeline.reader.threads
-        return np.array([self._home_of(known[i][0]) for i in which.tolist()], np.int64)[inverse]
+        columns = zip(*(make(*known[i]) for i in which.tolist()), strict=True)
+        return [np.array(column, np.int64)[inverse] for column in columns]
 
     def _home_of(self, pid: Any) -> int:
         """The process that a device, or what the profiler cost, is of."""
         gpu = (self._gpus or {}).get(pid)
         return self._home if gpu is None else self._timeline.process_index(gpu.process)
-
-    def _numbers_of_threads(self, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers in the process and thread ids of threads (indices): "stream 7" is 7, and no number 0."""
-        which, inverse = np.unique(threads, return_inverse=True)
-        known = self._timeline.reader.threads
-        numbers = np.array([[_number(id_) for id_ in known[i]] for i in which.tolist()], np.int64).reshape(-1, 2)
-        return numbers[inverse, 0], numbers[inverse, 1]
 
     # The host
 
@@ -375,8 +379,10 @@ class Kineto:
 
     def _overheads(self, events: Events) -> np.ndarray:
         events, start, end, fate = self._timeline.spans(events)
+        if not len(events):
+            return fate
         kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
-        process, thread = self._places_of_overheads(events)
+        process, thread = self._by_thread(events, self._place_of_overhead)
         known, correlation = kinds >= 0, _u32(events.integers("correlation"))
         rows = rows_of(
             "overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation
@@ -390,17 +396,11 @@ class Kineto:
         self._timeline.leave_arguments(events.select(known))
         return fate
 
-    def _places_of_overheads(self, events: Events) -> tuple[np.ndarray, np.ndarray]:
-        """Processes and threads of overheads: Kineto writes -1 for the process, which means its own."""
-        which, inverse = np.unique(events.threads, return_inverse=True)
-        known = self._timeline.reader.threads
-        places = []
-        for pid, tid in (known[i] for i in which.tolist()):
-            own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
-            process = self._home_of(pid) if own else self._timeline.process_index(pid)
-            places.append((process, self._timeline.thread_number(process, tid, pid)))
-        columns = np.array(places, np.int64).reshape(-1, 2)[inverse]
-        return columns[:, 0], columns[:, 1]
+    def _place_of_overhead(self, pid: Any, tid: Any) -> tuple[int, int]:
+        """Process and thread of an overhead: Kineto writes -1 for the process, which means its own."""
+        own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
+        process = self._home_of(pid) if own else self._timeline.process_index(pid)
+        return process, self._timeline.thread_number(process, tid, pid)
 
     def _memory(self, events: Events) -> np.ndarray:
         """What the allocator of the framework says: two counters a device, and the moment with what is left to say."""
@@ -472,6 +472,7 @@ class Kineto:
     # The end
 
     def finish(self, others: dict[str, Any]) -> None:
+        """Rows of what had to wait, given the other values of the outer object."""
         self._finish_ranges()
         self._metadata()
         others.pop(OWN, None)

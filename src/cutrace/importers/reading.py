@@ -162,8 +162,6 @@ def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> No
     for column in table.columns:
         if column.field:
             _set(reading, target, made.of(column.of), column)
-    if table.name == table.table:
-        made.lasts()
 
 
 def _set(reading: Reading, target: Target, made: Rows, column: Column) -> None:

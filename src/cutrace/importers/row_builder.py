@@ -107,16 +107,6 @@ class Rows:
         self.rows["start"] = self._time(start)
         self.rows["end"] = np.where(unknown, 0, self._time(end, ~unknown))
         self.reject(~unknown & (ends < starts), "it ends before it starts")
-        # What cannot be used has no duration that could be added up.
-        usable = (self._reason == 0) & ~unknown & self.batch.known(start)
-        self._durations[usable] = (ends - starts)[usable]
-
-    def lasts(self) -> None:
-        """Count the durations of rows whose start and end are set already."""
-        if "end" in TABLES[self.table].offsets:
-            starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
-            usable = self.usable & (ends >= starts) & (starts >= 0)
-            self._durations[usable] = (ends - starts)[usable]
 
     def adopt(self, other: Rows) -> None:
         """Reject what is unusable of ``other``, which is made from the same rows."""
@@ -131,16 +121,20 @@ class Rows:
 
     def settle(self, out: Import, what: str) -> np.ndarray:
         """The rows that can be used, and the account of all."""
-        seen = _sum(self._durations)
+        durations = self._durations
+        if "end" in TABLES[self.table].offsets:
+            starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
+            durations = np.where((ends >= starts) & ((starts > 0) | self.usable & (starts == 0)), ends - starts, 0)
+        seen = _sum(durations)
         out.seen(what, self.batch.rows, seen)
         if not self._reasons or not self._reason.any():
             out.kept(what, self.batch.rows, seen)
             return self.rows
         for i, why in enumerate(self._reasons):
             which = self._reason == i + 1
-            out.lost(what, int(np.count_nonzero(which)), _sum(self._durations[which]), why)
+            out.lost(what, int(np.count_nonzero(which)), _sum(durations[which]), why)
         good = self._reason == 0
-        out.kept(what, int(np.count_nonzero(good)), _sum(self._durations[good]))
+        out.kept(what, int(np.count_nonzero(good)), _sum(durations[good]))
         usable: np.ndarray = self.rows[good]
         return usable
 
