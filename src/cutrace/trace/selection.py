@@ -207,18 +207,22 @@ class Part:
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)
         if s.streams is not None:
-            mask &= np.isin(rows["stream"], self._streams.get(process, [])) if "stream" in fields else False
+            mask &= (
+                np.isin(rows["stream"], self._streams.get(process, []), kind="sort") if "stream" in fields else False
+            )
         return mask
 
     def _on_device(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
         fields = TABLES[table].offsets
         wanted = self._devices.get(process, [])
         if "device" in fields:
-            return np.isin(rows["device"], wanted)
+            return np.isin(rows["device"], wanted, kind="sort")
         if "context" in fields:
-            return np.isin(rows["context"], self._contexts.get(process, []))
+            return np.isin(rows["context"], self._contexts.get(process, []), kind="sort")
         if "source_device" in fields:
-            moved: np.ndarray = np.isin(rows["source_device"], wanted) | np.isin(rows["destination_device"], wanted)
+            moved: np.ndarray = np.isin(rows["source_device"], wanted, kind="sort") | np.isin(
+                rows["destination_device"], wanted, kind="sort"
+            )
             return moved
         return np.zeros(len(rows), bool)
 
@@ -350,7 +354,7 @@ class _Calls:
             inside.append((process, rows["correlation"][here]))
             outside.append((process, rows["correlation"][~here]))
         self._inside, self._outside = _Keys(inside), _Keys(outside)
-        divided = np.intersect1d(self._inside.keys, self._outside.keys)
+        divided = self._inside.keys[_among(self._outside.keys, self._inside.keys)]
         if not len(divided):
             return
         # Of calls with one id on both sides of an edge, the first decides.
@@ -383,7 +387,7 @@ class _Keys:
         # Ids of a block are near each other.
         begin = np.searchsorted(self.keys, wanted.min(), "left")
         end = np.searchsorted(self.keys, wanted.max(), "right")
-        return np.isin(wanted, self.keys[begin:end])
+        return _among(self.keys[begin:end], wanted)
 
 
 class _Moments:
@@ -419,6 +423,14 @@ class _Moments:
 def _keys(process: int, correlations: np.ndarray) -> np.ndarray:
     keys: np.ndarray = correlations.astype(np.uint64) | np.uint64(process << 32)
     return keys
+
+
+def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Which of the wanted are among the keys, which rise."""
+    if not len(keys):
+        return np.zeros(len(wanted), bool)
+    found: np.ndarray = keys.take(np.searchsorted(keys, wanted), mode="clip") == wanted
+    return found
 
 
 def _rising(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
