@@ -5,15 +5,5 @@ from .command import Recording, record_command
 from .options import KINDS, Options, completed
 
 __all__ = [
-    "KINDS",
-    "Armed",
-    "Capture",
-    "Options",
-    "Recording",
-    "arm",
-    "completed",
-    "dump",
-    "mark",
-    "record",
-    "record_command",
-]
+    "KINDS", "Armed", "Capture", "Options", "Recording", "arm", "completed", "dump", "mark", "record", "record_command",
+]  # fmt: skip

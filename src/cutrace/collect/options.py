@@ -145,24 +145,17 @@ class Options:
         """
         if (directory is None) == (output is None):
             raise ValueError("give either directory or output")
-        pairs: list[tuple[str, object]] = [
-            ("directory", None if directory is None else Path(directory).absolute()),
-            ("output", None if output is None else Path(output).absolute()),
-            ("kinds", None if self.kinds is None else ",".join(self.kinds)),
-            ("api", self.api),
-            ("graph", self.cuda_graph),
-            ("nvtx", int(self.nvtx)),
-            ("max_memory", self.max_memory),
-            ("max_size", self.max_size),
-            ("last_ms", self.last_ms),
-            ("rotate", int(self.rotate) or None),
-            ("dump", Path(dump).absolute() if dump is not None and self.keeps_newest else None),
-            ("flush_ms", self.flush_ms),
-            ("redact", int(self.redact) or None),
-            ("share", int(self.share) or None),
-            ("cupti", self.cupti),
-        ]
-        lines = [f"{key}={value}" for key, value in pairs if value is not None]
+        paths = {"directory": directory, "output": output, "dump": dump if self.keeps_newest else None}
+        values: dict[str, object] = {
+            **{name: Path(path).absolute() for name, path in paths.items() if path is not None},
+            "kinds": None if self.kinds is None else ",".join(self.kinds),
+            "api": self.api,
+            "graph": self.cuda_graph,
+            "nvtx": int(self.nvtx),
+            **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
+            **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
+        }
+        lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         for line in lines:
             # Both separate options for the collector.
             if "\n" in line or ";" in line:
