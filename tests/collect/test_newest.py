@@ -164,8 +164,8 @@ cutrace.dump("mine.bin")
 
 
 def test_a_killed_program_leaves_what_was_on_the_disk(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    program = "print(work(1), flush=True); time.sleep(0.3); os.kill(os.getpid(), 9)"
-    with record(fake_driver, tmp_path, "--last", "400ms", program=program) as running:
+    program = "print(work(1.5), flush=True); time.sleep(0.6); os.kill(os.getpid(), 9)"
+    with record(fake_driver, tmp_path, "--last", "1s", program=program) as running:
         launched = int(running.communicate(timeout=60)[0])
     assert running.returncode == 128 + 9
     kept = kernels(tmp_path / "run.bin")
