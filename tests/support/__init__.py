@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -53,11 +54,15 @@ _FILES = frozenset(("check", "convert", "diff", "golden", "info", "merge", "reda
 
 def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     with redirect_stdout(out), redirect_stderr(err):
         try:
             main(words)
         except SystemExit as end:
             status = int(end.code or 0)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
     texts = [stream.buffer.getvalue().decode().replace("\r\n", "\n") for stream in (out, err)]
     return subprocess.CompletedProcess(words, status, *texts)
 
