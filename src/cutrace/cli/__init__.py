@@ -30,6 +30,7 @@ VERBS = {
     "check": "Compare captures with a golden file.",
     "report": "Merge and compare reports of several jobs or commits.",
     "golden": "Create, check, accept, prune and compare golden files.",
+    "metrics": "List and describe the hardware metrics of a GPU.",
     "doctor": "Check whether this machine can record, and say what to do if not.",
     "demo": "Record and convert a small GPU workload.",
 }

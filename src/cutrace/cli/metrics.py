@@ -1,0 +1,118 @@
+"""cutrace metrics: what the counters of a GPU can tell, with or without the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..analysis.tables import Column, Table
+from ..errors import CutraceError
+from ..units import count_of
+from . import options
+from .output import put, terminal_width
+
+if TYPE_CHECKING:
+    from ..metrics.host import Chip, Metric
+
+_form = options.form(["table", "csv", "json", "markdown"])
+
+
+def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what asks a libcupti about a chip."""
+    cupti = click.option("--cupti", type=options.FILE, metavar="LIB", help="The libcupti to ask; else the one found.")
+    chip = click.option("--chip", metavar="NAME", help="The chip, e.g. GH100; else that of the first GPU here.")
+    return chip(cupti(function))
+
+
+@click.group(short_help="List and describe the hardware metrics of a GPU.", cls=options.Group)
+def metrics() -> None:
+    """List and describe the hardware metrics of a GPU, with or without the GPU."""
+
+
+@metrics.command("list", short_help="List the metrics of a chip.")
+@click.argument("pattern", required=False)
+@click.option("--sampled", is_flag=True, help="Those that can be sampled over time, instead of those of kernels.")
+@_of_a_chip
+@_form
+def list_metrics(pattern: str | None, sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
+    """List the metrics of a chip, those that PATTERN (a regular expression) is found in."""
+    try:
+        wanted = re.compile(pattern or "")
+    except re.error as error:
+        raise CutraceError(f"{pattern!r} is no regular expression: {error}") from None
+    with _chip(chip, cupti, sampled=sampled) as found:
+        described = [found.describe(name) for name, _ in found.all() if wanted.search(name)]
+    if not described:
+        raise CutraceError(f"{found.name} has no metric that {pattern!r} is found in: try a shorter one")
+    _print(form, _table_of(found, sorted(described, key=lambda metric: metric.name)))
+
+
+@metrics.command(short_help="Describe metrics, and say how many passes they need.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_of_a_chip
+@_form
+def describe(names: tuple[str, ...], chip: str | None, cupti: Path | None, form: str) -> None:
+    """Describe metrics: what each counts. Of names without a rollup, what can be counted of them; else, how many passes
+    they need together."""
+    with _chip(chip, cupti) as found:
+        described = [found.describe(name) for name in names]
+        endings = [(name + ending,) for name in names if "." not in name for ending in found.submetrics(name)]
+        passes = "" if endings else f", {count_of(found.configure(names).passes, 'pass')} together"
+    tables = [_table_of(found, described, passes)]
+    if endings:
+        tables.append(Table("endings", "What can be counted of them", (Column("name", "text"),), endings))
+    _print(form, *tables)
+
+
+@metrics.command(short_help="List the sets of metrics, or what is in one.")
+@click.argument("name", required=False, metavar="[SET]")
+@_of_a_chip
+@_form
+def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> None:
+    """List the sets of metrics with their passes on a chip, or the metrics of one SET."""
+    from ..metrics.sets import SETS, chosen
+
+    if name is None:
+        with _chip(chip, cupti) as found:
+            rows = []
+            for each in SETS.values():
+                names = chosen(found, each.name)
+                rows.append((each.name, len(names), found.configure(names).passes, each.asks))
+        columns = (Column("set", "text"), Column("metrics"), Column("passes"), Column("question", "text"))
+        return _print(form, Table("sets", f"Sets of metrics on {found.name}", columns, rows))
+    if name not in SETS:
+        raise CutraceError(f"there is no set {name}: take one of {', '.join(SETS)}")
+    with _chip(chip, cupti) as found:
+        inside = [(metric, found.describe(metric).description) for metric in chosen(found, name)]
+    text = (Column("metric", "text"), Column("description", "text"))
+    _print(form, Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas]))
+
+
+@contextmanager
+def _chip(name: str | None, path: Path | None, *, sampled: bool = False) -> Iterator[Chip]:
+    from ..metrics.cupti import Cupti
+    from ..metrics.host import RANGES, SAMPLES, Chip, chips, first_chip
+
+    cupti = Cupti(path) if path else Cupti.found()
+    name = name or first_chip(cupti)
+    if name is None:
+        raise CutraceError(f"there is no GPU here: name a chip with --chip, one of {', '.join(chips(cupti))}")
+    with Chip(cupti, name, SAMPLES if sampled else RANGES) as chip:
+        yield chip
+
+
+def _table_of(chip: Chip, found: list[Metric], more: str = "") -> Table:
+    columns = tuple(Column(name, "text") for name in ("name", "kind", "unit", "dimension", "description"))
+    rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in found]
+    return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)
+
+
+def _print(form: str, *tables: Table) -> None:
+    from ..reports.tables import render
+
+    put(render(list(tables), form, width=terminal_width()), None)

@@ -1,0 +1,193 @@
+"""The metrics of a chip, as CUPTI's host interface knows them: it needs no GPU.
+
+A name is a counter with a rollup and, where wanted, a submetric: ``dram__bytes.sum``,
+``sm__throughput.avg.pct_of_peak_sustained_elapsed``. Ratios and throughputs have names of the same form.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any
+
+from ..collect import cuda
+from ..errors import CutraceError
+from .cupti import Cupti, CuptiError, address, texts
+
+RANGES, SAMPLES = 0, 1
+_KINDS = ("counter", "ratio", "throughput")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a chip. ``kind`` is counter, ratio or throughput; ``unit`` the part of the chip that counts;
+    ``dimension`` what is counted, as CUPTI names it."""
+
+    name: str
+    kind: str
+    description: str
+    unit: str
+    dimension: str
+
+
+def chips(cupti: Cupti) -> list[str]:
+    """The chips that a libcupti knows, such as GH100."""
+    found = _telling(cupti, "ProfilerHostGetSupportedChips")
+    return sorted(found.names[i].decode() for i in range(found.count))
+
+
+def _telling(cupti: Cupti, function: str, **fields: Any) -> Any:
+    """Call a function of the host interface, with a sentence for what keeps it from working."""
+    try:
+        return cupti.call(function, **fields)
+    except CuptiError as error:
+        if error.code not in (15, 999):
+            raise
+        raise CutraceError(
+            f"{cupti.path} cannot tell metrics here: it needs libnvperf_host.so beside it, and from 13.4 on the driver's "
+            "libcuda.so.1 too. CUPTI 13.0 does without the driver: `pip install nvidia-cuda-cupti==13.0.85`"
+        ) from None
+
+
+def first_chip(cupti: Cupti) -> str | None:
+    """The chip of the first GPU here, None without one. Initialises CUDA in this process."""
+    driver = cuda.driver()
+    if driver is None or driver.cuInit(0):
+        return None
+    return chip_of(cupti, 0)
+
+
+def chip_of(cupti: Cupti, device: int) -> str:
+    """The chip of a CUDA device. CUDA has to be initialised."""
+    return str(cupti.call("DeviceGetChipName", device=device).chip.decode())
+
+
+class Chip:
+    """The metrics of one chip, for ranges (``RANGES``) or for samples over time (``SAMPLES``).
+
+    ``availability`` is the image in which CUPTI says what the GPU at hand can count. A context manager.
+    """
+
+    def __init__(self, cupti: Cupti, name: str, profiler: int = RANGES, availability: bytes | None = None) -> None:
+        """Raises :class:`CutraceError` for a chip that this libcupti does not know."""
+        self.cupti, self.name = cupti, name
+        self._profiler = profiler
+        self._availability = ctypes.create_string_buffer(availability) if availability else None
+        known = chips(cupti)
+        if name not in known:
+            close = get_close_matches(name.upper(), known, 1, 0)
+            raise CutraceError(
+                f"{cupti.path} does not know the chip {name}: is it {close[0]}? It knows {', '.join(known)}"
+            )
+        self._host = self._opened()
+
+    def _opened(self) -> int:
+        fields = {"profiler": self._profiler, "chip": self.name.encode()}
+        if self._availability:
+            fields["availability"] = address(self._availability)
+        return int(_telling(self.cupti, "ProfilerHostInitialize", **fields).host)
+
+    def __enter__(self) -> Chip:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what CUPTI holds for this chip."""
+        self.cupti.call("ProfilerHostDeinitialize", host=self._host)
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all metrics of a kind, without rollups."""
+        found = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=_KINDS.index(kind))
+        return sorted(found.names[i].decode() for i in range(found.count))
+
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Each metric with its kind."""
+        return ((name, kind) for kind in _KINDS for name in self.names(kind))
+
+    def describe(self, name: str) -> Metric:
+        """What a metric is; with or without rollup. Raises :class:`CutraceError` when the chip has none of the name."""
+        try:
+            found = self.cupti.call("ProfilerHostGetMetricProperties", host=self._host, name=name.encode())
+        except CuptiError:
+            raise self._unknown(name) from None
+        said = [(text or b"").decode() for text in (found.description, found.unit, found.dimension)]
+        return Metric(name, _KINDS[found.type], *said)
+
+    def has(self, name: str) -> bool:
+        """Whether the chip has a metric of this name."""
+        try:
+            self.describe(name)
+        except CutraceError:
+            return False
+        return True
+
+    def submetrics(self, name: str) -> list[str]:
+        """The endings that a metric may have, such as ``.sum.per_second``."""
+        metric = self.describe(name)
+        kind = _KINDS.index(metric.kind)
+        found = self.cupti.call("ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode())
+        return sorted(found.names[i].decode() for i in range(found.count))
+
+    def configure(self, names: Sequence[str]) -> Config:
+        """How to count metrics together. Raises :class:`CutraceError` for a name that the chip does not have, or that
+        cannot be counted: a counter needs a rollup."""
+        for name in names:
+            self.describe(name)
+        # CUPTI adds what it is asked to count to what it was asked before: each configuration has its own host object.
+        host = self._opened()
+        try:
+            self.cupti.call("ProfilerHostConfigAddMetrics", host=host, names=texts(list(names)), count=len(names))
+            size = self.cupti.call("ProfilerHostGetConfigImageSize", host=host).size
+            image = ctypes.create_string_buffer(size)
+            self.cupti.call("ProfilerHostGetConfigImage", host=host, size=size, image=address(image))
+            passes = self.cupti.call("ProfilerHostGetNumOfPasses", size=size, image=address(image)).passes
+        except CuptiError:
+            bare = next((name for name in names if "." not in name), None)
+            if bare is None:
+                raise
+            raise CutraceError(
+                f"{bare} lacks a rollup: take {bare}.sum or .avg, or another of `cutrace metrics describe {bare}`"
+            ) from None
+        finally:
+            self.cupti.call("ProfilerHostDeinitialize", host=host)
+        return Config(tuple(names), image, passes)
+
+    def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
+        """The values of metrics for one range or sample of a counter data image."""
+        values = (ctypes.c_double * len(names))()
+        self.cupti.call(
+            "ProfilerHostEvaluateToGpuValues",
+            host=self._host,
+            image=address(image),
+            size=len(image),
+            index=index,
+            names=texts(list(names)),
+            count=len(names),
+            values=values,
+        )
+        return list(values)
+
+    def _unknown(self, name: str) -> CutraceError:
+        base, dot, rest = name.partition(".")
+        known = [metric for metric, _ in self.all()]
+        if base in known:
+            return CutraceError(f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings")
+        close = get_close_matches(base, known, 3, 0.6)
+        hint = (
+            f"did you mean {' or '.join(c + dot + rest for c in close)}?" if close else "`cutrace metrics list` has all"
+        )
+        return CutraceError(f"{self.name} has no metric {name}: {hint}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """How metrics are counted together: CUPTI's image of it, and how many passes over the same work that takes."""
+
+    names: tuple[str, ...]
+    image: Any
+    passes: int
