@@ -1,0 +1,177 @@
+#include "range_profiler.h"
+
+#include <dlfcn.h>
+
+namespace cutrace {
+namespace {
+
+// The struct of a function, zeroed, with its size.
+template <typename Params>
+Params sized(std::size_t size) {
+  Params params{};
+  params.structSize = size;
+  return params;
+}
+
+}  // namespace
+
+#define CUTRACE_PARAMS(type) sized<CUpti_##type##_Params>(CUpti_##type##_Params_STRUCT_SIZE)
+
+bool ProfilerFunctions::load() {
+  void* handle = nullptr;
+  for (const char* soname : {"libcupti.so.13", "libcupti.so.12"})
+    if (handle == nullptr) handle = dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
+  bool complete = handle != nullptr;
+#define CUTRACE_LOAD(name)                                                     \
+  if (handle != nullptr) {                                                     \
+    name = reinterpret_cast<decltype(name)>(dlsym(handle, "cupti" #name));     \
+    complete = complete && name != nullptr;                                    \
+  }
+  CUTRACE_PROFILER_FUNCTIONS(CUTRACE_LOAD)
+#undef CUTRACE_LOAD
+  return complete;
+}
+
+template <typename Function, typename Params>
+bool RangeProfiler::call(Function function, const char* name, Params& params, std::size_t older) {
+  CUptiResult result = function(&params);
+  if (result == CUPTI_ERROR_INVALID_PARAMETER && older != 0) {
+    params.structSize = older;
+    result = function(&params);
+  }
+  if (result == CUPTI_SUCCESS) return true;
+  error_ = std::string("cupti") + name + " failed with " + cupti_.error_name(result);
+  return false;
+}
+
+#define CUTRACE_CALL(name, ...) call(functions_.name, #name, __VA_ARGS__)
+
+bool RangeProfiler::open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) {
+  metrics_ = metrics;
+  names_.clear();
+  for (const std::string& name : metrics_) names_.push_back(name.c_str());
+  if (configure(context, device)) return true;
+  const std::string why = error_;
+  close();
+  error_ = why;
+  return false;
+}
+
+bool RangeProfiler::configure(CUcontext context, std::uint32_t device) {
+  auto initialize = CUTRACE_PARAMS(Profiler_Initialize);
+  if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return false;
+
+  auto available = CUTRACE_PARAMS(Profiler_GetCounterAvailability);
+  constexpr std::size_t kAvailable13_0 = 40;
+  available.ctx = context;
+  if (!CUTRACE_CALL(ProfilerGetCounterAvailability, available, kAvailable13_0)) return false;
+  availability_.resize(available.counterAvailabilityImageSize);
+  available.pCounterAvailabilityImage = availability_.data();
+  if (!CUTRACE_CALL(ProfilerGetCounterAvailability, available)) return false;
+
+  auto chip = CUTRACE_PARAMS(Device_GetChipName);
+  chip.deviceIndex = device;
+  if (!CUTRACE_CALL(DeviceGetChipName, chip)) return false;
+  auto host = CUTRACE_PARAMS(Profiler_Host_Initialize);
+  constexpr std::size_t kHost13_0 = 48;
+  host.profilerType = CUPTI_PROFILER_TYPE_RANGE_PROFILER;
+  host.pChipName = chip.pChipName;
+  host.pCounterAvailabilityImage = availability_.data();
+  if (!CUTRACE_CALL(ProfilerHostInitialize, host, kHost13_0)) return false;
+  host_ = host.pHostObject;
+  auto add = CUTRACE_PARAMS(Profiler_Host_ConfigAddMetrics);
+  add.pHostObject = host_;
+  add.ppMetricNames = names_.data();
+  add.numMetrics = names_.size();
+  if (!CUTRACE_CALL(ProfilerHostConfigAddMetrics, add)) return false;
+  auto size = CUTRACE_PARAMS(Profiler_Host_GetConfigImageSize);
+  size.pHostObject = host_;
+  if (!CUTRACE_CALL(ProfilerHostGetConfigImageSize, size)) return false;
+  config_.resize(size.configImageSize);
+  auto image = CUTRACE_PARAMS(Profiler_Host_GetConfigImage);
+  image.pHostObject = host_;
+  image.configImageSize = config_.size();
+  image.pConfigImage = config_.data();
+  if (!CUTRACE_CALL(ProfilerHostGetConfigImage, image)) return false;
+
+  auto enable = CUTRACE_PARAMS(RangeProfiler_Enable);
+  constexpr std::size_t kEnable13_0 = 32;
+  enable.ctx = context;
+  if (!CUTRACE_CALL(RangeProfilerEnable, enable, kEnable13_0)) return false;
+  profiler_ = enable.pRangeProfilerObject;
+  auto data = CUTRACE_PARAMS(RangeProfiler_GetCounterDataSize);
+  data.pRangeProfilerObject = profiler_;
+  data.pMetricNames = names_.data();
+  data.numMetrics = names_.size();
+  data.maxNumOfRanges = 1;
+  data.maxNumRangeTreeNodes = 1;
+  if (!CUTRACE_CALL(RangeProfilerGetCounterDataSize, data)) return false;
+  image_.resize(data.counterDataSize);
+  return true;
+}
+
+bool RangeProfiler::begin() {
+  auto clear = CUTRACE_PARAMS(RangeProfiler_CounterDataImage_Initialize);
+  clear.pRangeProfilerObject = profiler_;
+  clear.counterDataSize = image_.size();
+  clear.pCounterData = image_.data();
+  if (!CUTRACE_CALL(RangeProfilerCounterDataImageInitialize, clear)) return false;
+  auto config = CUTRACE_PARAMS(RangeProfiler_SetConfig);
+  config.pRangeProfilerObject = profiler_;
+  config.configSize = config_.size();
+  config.pConfig = config_.data();
+  config.counterDataImageSize = image_.size();
+  config.pCounterDataImage = image_.data();
+  config.range = CUPTI_AutoRange;
+  config.replayMode = CUPTI_KernelReplay;
+  config.maxRangesPerPass = 1;
+  config.numNestingLevels = 1;
+  config.minNestingLevel = 1;
+  if (!CUTRACE_CALL(RangeProfilerSetConfig, config)) return false;
+  auto start = CUTRACE_PARAMS(RangeProfiler_Start);
+  start.pRangeProfilerObject = profiler_;
+  return CUTRACE_CALL(RangeProfilerStart, start);
+}
+
+bool RangeProfiler::end(std::vector<double>& values) {
+  auto stop = CUTRACE_PARAMS(RangeProfiler_Stop);
+  stop.pRangeProfilerObject = profiler_;
+  if (!CUTRACE_CALL(RangeProfilerStop, stop)) return false;
+  auto decode = CUTRACE_PARAMS(RangeProfiler_DecodeData);
+  decode.pRangeProfilerObject = profiler_;
+  if (!CUTRACE_CALL(RangeProfilerDecodeData, decode)) return false;
+  auto info = CUTRACE_PARAMS(RangeProfiler_GetCounterDataInfo);
+  info.pCounterDataImage = image_.data();
+  info.counterDataImageSize = image_.size();
+  if (!CUTRACE_CALL(RangeProfilerGetCounterDataInfo, info)) return false;
+  if (stop.isAllPassSubmitted == 0 || info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
+    error_ = "the launch did not become one range of all passes";
+    return false;
+  }
+  values.resize(names_.size());
+  auto evaluate = CUTRACE_PARAMS(Profiler_Host_EvaluateToGpuValues);
+  evaluate.pHostObject = host_;
+  evaluate.pCounterDataImage = image_.data();
+  evaluate.counterDataImageSize = image_.size();
+  evaluate.ppMetricNames = names_.data();
+  evaluate.numMetrics = names_.size();
+  evaluate.pMetricValues = values.data();
+  return CUTRACE_CALL(ProfilerHostEvaluateToGpuValues, evaluate);
+}
+
+void RangeProfiler::close() {
+  if (profiler_ != nullptr) {
+    auto disable = CUTRACE_PARAMS(RangeProfiler_Disable);
+    disable.pRangeProfilerObject = profiler_;
+    functions_.RangeProfilerDisable(&disable);
+    profiler_ = nullptr;
+  }
+  if (host_ != nullptr) {
+    auto deinitialize = CUTRACE_PARAMS(Profiler_Host_Deinitialize);
+    deinitialize.pHostObject = host_;
+    functions_.ProfilerHostDeinitialize(&deinitialize);
+    host_ = nullptr;
+  }
+}
+
+}  // namespace cutrace
