@@ -16,10 +16,10 @@ CAPTURE = Path(__file__).parents[1] / "data" / "cuda_core.bin"
 
 @pytest.fixture
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    library.collector_path.cache_clear()
+    library.installed.cache_clear()
     monkeypatch.setattr(library, "NAME", "libcutrace_collector_that_is_absent.so")
     yield
-    library.collector_path.cache_clear()
+    library.installed.cache_clear()
 
 
 @pytest.mark.usefixtures("no_collector")

@@ -19,6 +19,7 @@ from .options import Group
 #: The verbs, with the line that --help shows for each.
 VERBS = {
     "record": "Run a command and record what it does on the GPU.",
+    "profile": "Count hardware metrics of chosen kernels of a command.",
     "convert": "Turn captures into a trace for ui.perfetto.dev.",
     "info": "Show what a capture holds.",
     "stats": "Show what kernels, calls, copies, ranges and streams took.",

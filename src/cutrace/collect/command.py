@@ -75,6 +75,12 @@ def record_command(
     return Recording(status, to.output if processes else None, to.capture, processes, running)
 
 
+def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command to its end, with the signals that arrive here passed on. Returns the status as a shell gives it.
+    Raises :class:`CutraceError` when it cannot be run."""
+    return _run(find_command(command[0]), command, environ, None)
+
+
 def find_command(name: str) -> str:
     """The path of a command, found as a shell would find it."""
     if path := shutil.which(name):

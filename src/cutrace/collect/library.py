@@ -14,18 +14,20 @@ from ..errors import CutraceError
 NAME = "libcutrace_collector.so"
 
 
-@cache
 def collector_path() -> Path:
-    """The installed collector library.
+    """The installed collector library. Raises :class:`CutraceError` when it is not there."""
+    return installed(NAME)
 
-    Raises :class:`CutraceError` when it is not there.
-    """
+
+@cache
+def installed(name: str) -> Path:
+    """A library that is injected into programs. Raises :class:`CutraceError` when it is not there."""
     # Beside the extension module: in an editable install the Python files are elsewhere.
     spec = importlib.util.find_spec("cutrace._native")
     places = [Path(spec.origin).parent] if spec is not None and spec.origin else []
     places.append(Path(__file__).parents[1])
     for place in places:
-        path = place / NAME
+        path = place / name
         if path.is_file():
             return path
     if sys.platform != "linux":
@@ -33,7 +35,7 @@ def collector_path() -> Path:
             f"cutrace records on Linux only, and this is {sys.platform}: record there, and read the file here"
         )
     raise CutraceError(
-        f"{NAME} is missing from {places[0]}: this build reads and converts captures but cannot record. "
+        f"{name} is missing from {places[0]}: this build reads and converts captures but cannot record. "
         "Install a build with the collector (pip install --force-reinstall cutrace)."
     )
 

@@ -47,8 +47,8 @@ def _telling(cupti: Cupti, function: str, **fields: Any) -> Any:
         if error.code not in (15, 999):
             raise
         raise CutraceError(
-            f"{cupti.path} cannot tell metrics here: it needs libnvperf_host.so beside it, and from 13.4 on the driver's "
-            "libcuda.so.1 too. CUPTI 13.0 does without the driver: `pip install nvidia-cuda-cupti==13.0.85`"
+            f"{cupti.path} cannot tell metrics here: it needs libnvperf_host.so beside it, and from 13.4 on the "
+            "driver's libcuda.so.1 too. CUPTI 13.0 does without the driver: `pip install nvidia-cuda-cupti==13.0.85`"
         ) from None
 
 

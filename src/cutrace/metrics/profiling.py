@@ -1,0 +1,206 @@
+"""Hardware metrics of chosen kernels: a program is recorded without counters, then run again with them.
+
+The first run says what each kernel took, and which launches are meant. In the second, libcutrace_profiler.so replays
+those and nothing else, and records nothing. A launch is known by its kernel's name and by its number among the
+launches of that kernel in its process, so the program has to launch the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..collect.command import run_command
+from ..collect.environment import CUDA
+from ..collect.library import installed
+from ..collect.options import Options, completed
+from ..errors import CutraceError
+from ..loading import selected
+from ..outputs import replacing, scratch
+from ..runbin.layout import TABLES
+from ..runbin.writer import Writer
+from ..slicing import Conditions, resolve
+from ..trace import Trace
+from ..units import count_of
+from .host import Config
+
+#: ``category`` of the counters that hold the metrics of a kernel from its begin to its end.
+CATEGORY = "kernel metrics"
+_LIBRARY = "libcutrace_profiler.so"
+_PLAN = "CUTRACE_PROFILE"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that is to be profiled: which of its kernel's in its process, and its row."""
+
+    process: int
+    kernel: str
+    ordinal: int
+    start: int
+    end: int
+    device: int
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Profile:
+    """What came of profiling: the launches with the values of their metrics, and what went wrong as sentences.
+
+    ``status`` is the exit status of the command in the second run.
+    """
+
+    names: tuple[str, ...]
+    values: list[tuple[Launch, tuple[float, ...]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    status: int = 0
+
+
+def choose(
+    trace: Trace, kernel: str | None, nvtx: str | None, skip: int, count: int | None
+) -> tuple[list[Launch], int]:
+    """The launches whose kernels ``kernel`` (a regular expression) is found in, inside NVTX ranges ``nvtx``; of each
+    process all but the first ``skip``, and at most ``count``. Also how many more run inside CUDA graphs, where they
+    cannot be replayed one by one.
+
+    Raises :class:`CutraceError` when nothing is meant.
+    """
+    conditions = Conditions(kernel=(f"/{kernel}/",) if kernel else (), nvtx=(nvtx,) if nvtx else ())
+    with selected(trace, resolve(trace, conditions)[0]) as part:
+        pids = [process.pid for process in part.processes]
+        wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
+    launches, in_graphs = [], 0
+    per_process: dict[int, int] = defaultdict(int)
+    for row, launch in _launched(trace):
+        if (trace.processes[launch.process].pid, int(row["correlation"])) not in wanted:
+            continue
+        if trace.launches[row["launch"]]["graph"]:
+            in_graphs += 1
+            continue
+        number = per_process[launch.process]
+        per_process[launch.process] += 1
+        if number >= skip and (count is None or number < skip + count):
+            launches.append(launch)
+    if not launches:
+        found = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
+        graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
+        raise CutraceError(f"nothing is left to profile: {found}{graphs}. Change --kernel, --nvtx, --skip or --count.")
+    return launches, in_graphs
+
+
+def _launched(trace: Trace) -> Iterator[tuple[np.void, Launch]]:
+    """The kernels of a trace in the order of their launches in each process, with their numbers."""
+    kernels, configurations = trace.kernels, trace.launches
+    seen: dict[tuple[int, str], int] = defaultdict(int)
+    for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
+        configuration = configurations[row["launch"]]
+        name, process = trace.strings[int(configuration["name"])], int(row["process"])
+        shape = tuple(int(configuration[f"{what}_{axis}"]) for what in ("grid", "block") for axis in "xyz")
+        ordinal = seen[process, name]
+        if not configuration["graph"]:
+            seen[process, name] += 1
+        yield row, Launch(process, name, ordinal, int(row["start"]), int(row["end"]), int(row["device"]), shape)
+
+
+def profile(
+    command: Sequence[str], launches: Sequence[Launch], config: Config, variables: Mapping[str, str] | None = None
+) -> Profile:
+    """Run a command again and count the metrics of these launches. The command gets this process's environment with
+    ``variables`` added. Raises :class:`CutraceError` when it cannot be run."""
+    done = Profile(config.names)
+    planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
+    lines = [completed(Options()).cupti or "", ",".join(config.names), *(f"{n} {kernel}" for n, kernel in planned)]
+    with scratch() as folder:
+        (folder / "plan").write_text("\n".join(lines) + "\n", errors="surrogateescape")
+        environment = {**os.environ, **(variables or {}), CUDA: str(installed(_LIBRARY)), _PLAN: str(folder)}
+        done.status = run_command(command, environment)
+        files = sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
+        _match(done, launches, [path.read_text(errors="surrogateescape").splitlines() for path in files])
+    return done
+
+
+def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[str]]) -> None:
+    """Give each launch the values that the process in its place counted."""
+    processes = sorted({launch.process for launch in launches})
+    counted: list[dict[tuple[str, int], tuple[tuple[int, ...], tuple[float, ...]]]] = []
+    for lines in files:
+        rows = {}
+        for line in lines:
+            words = line.split("\t")
+            if words[0] == "error":
+                done.notes.append(words[-1])
+                continue
+            shape = tuple(map(int, words[1:7]))
+            rows[words[7], int(words[0])] = (shape, tuple(map(float, words[8:])))
+        if rows:
+            counted.append(rows)
+    other = 0
+    for launch in launches:
+        place = processes.index(launch.process)
+        found = counted[place].get((launch.kernel, launch.ordinal)) if place < len(counted) else None
+        if found is not None and found[0] == launch.shape:
+            done.values.append((launch, found[1]))
+        elif found is not None:
+            other += 1
+    if other:
+        done.notes.append(
+            f"{count_of(other, 'launch')} had another grid or block in the second run, and has no metrics: "
+            "the program does not launch the same each time"
+        )
+    if missing := len(launches) - len(done.values) - other:
+        done.notes.append(
+            f"{count_of(missing, 'launch')} of the first run did not come in the second, or could not be counted"
+        )
+
+
+def write(trace: Trace, done: Profile, output: Path) -> None:
+    """Write the capture of the first run with the metrics: counters of the kernel's GPU, from its begin to its end."""
+    with replacing(output) as temporary, temporary.open("wb") as file:
+        for piece in trace.contents(1 << 20):
+            file.write(piece)
+        for index, process in enumerate(trace.processes):
+            mine = [(launch, values) for launch, values in done.values if launch.process == index]
+            if not mine:
+                continue
+            info = {key: process.info[key] for key in ("boot_id", "parent_pid", "started") if key in process.info}
+            command = list(process.command)
+            with Writer(output, pid=process.pid, host=process.host, command=command, file=file, **info) as to:
+                devices = trace.devices[trace.devices["process"] == index].copy()
+                devices["process"] = 0
+                for column in ("name", "pci"):
+                    devices[column] = [to.string(trace.strings[int(text)]) for text in devices[column]]
+                to.rows("devices", devices)
+                to.rows("counters", _counters(to, done.names, mine))
+
+
+def _counters(to: Writer, names: Sequence[str], mine: Sequence[tuple[Launch, tuple[float, ...]]]) -> np.ndarray:
+    begins = {(launch.device, launch.start) for launch, _ in mine}
+    rows = []
+    for launch, values in sorted(mine, key=lambda pair: pair[0].start):
+        for name, value in zip(names, values, strict=True):
+            rows.append((launch.start, value, name, launch.device))
+            # Where the next kernel begins at once its value follows: Perfetto averages what is at one moment.
+            if (launch.device, launch.end) not in begins:
+                rows.append((launch.end, 0.0, name, launch.device))
+    table = np.zeros(len(rows), TABLES["counters"].dtype)
+    for row, (moment, value, name, device) in zip(table, rows, strict=True):
+        row["time"], row["value"], row["device"] = moment, value, device
+        row["name"], row["category"], row["unit"] = to.string(name), to.string(CATEGORY), to.string(unit_of(name))
+    return table[np.argsort(table["time"], kind="stable")]
+
+
+def unit_of(name: str) -> str:
+    """The unit of a metric's values, from its name."""
+    if "pct_of" in name or name.endswith(".pct"):
+        return "%"
+    rate = "/s" if name.endswith(".per_second") else ""
+    if "__bytes" in name or "_bytes." in name:
+        return "bytes" + rate
+    if "time_duration" in name:
+        return "ns"
+    return "Hz" if rate and "cycles" in name else rate
