@@ -114,7 +114,7 @@ def _table(done: Profile) -> Table:
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for launch, values in done.values:
-        kernel, took = normalize_kernel(demangle(launch.kernel)), launch.end - launch.start
+        kernel, took = normalize_kernel(demangle(launch.kernel)), int(launch.row["end"] - launch.row["start"])
         rows += [
             (kernel, launch.ordinal, took, name, value, unit_of(name))
             for name, value in zip(done.names, values, strict=True)

@@ -29,22 +29,20 @@ from ..trace import Trace
 from ..units import count_of
 from .host import Config
 
-#: ``category`` of the counters that hold the metrics of a kernel from its begin to its end.
-CATEGORY = "kernel metrics"
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
+#: What the rows of the second run say of their process, as the first run does.
+_WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch that is to be profiled: which of its kernel's in its process, and its row."""
+    """A launch: which of its kernel's in its process (from 0), its row of ``kernels``, and its grid and block."""
 
     process: int
     kernel: str
     ordinal: int
-    start: int
-    end: int
-    device: int
+    row: np.void
     shape: tuple[int, ...]
 
 
@@ -76,10 +74,10 @@ def choose(
         wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
     launches, in_graphs = [], 0
     per_process: dict[int, int] = defaultdict(int)
-    for row, launch in _launched(trace):
-        if (trace.processes[launch.process].pid, int(row["correlation"])) not in wanted:
+    for launch in _launched(trace):
+        if (trace.processes[launch.process].pid, int(launch.row["correlation"])) not in wanted:
             continue
-        if trace.launches[row["launch"]]["graph"]:
+        if trace.launches[launch.row["launch"]]["graph"]:
             in_graphs += 1
             continue
         number = per_process[launch.process]
@@ -93,7 +91,7 @@ def choose(
     return launches, in_graphs
 
 
-def _launched(trace: Trace) -> Iterator[tuple[np.void, Launch]]:
+def _launched(trace: Trace) -> Iterator[Launch]:
     """The kernels of a trace in the order of their launches in each process, with their numbers."""
     kernels, configurations = trace.kernels, trace.launches
     seen: dict[tuple[int, str], int] = defaultdict(int)
@@ -104,7 +102,7 @@ def _launched(trace: Trace) -> Iterator[tuple[np.void, Launch]]:
         ordinal = seen[process, name]
         if not configuration["graph"]:
             seen[process, name] += 1
-        yield row, Launch(process, name, ordinal, int(row["start"]), int(row["end"]), int(row["device"]), shape)
+        yield Launch(process, name, ordinal, row, shape)
 
 
 def profile(
@@ -159,39 +157,32 @@ def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[s
 
 
 def write(trace: Trace, done: Profile, output: Path) -> None:
-    """Write the capture of the first run with the metrics: counters of the kernel's GPU, from its begin to its end."""
+    """Write the capture of the first run with the metrics, as rows of ``kernel_metrics``."""
     with replacing(output) as temporary, temporary.open("wb") as file:
         for piece in trace.contents(1 << 20):
             file.write(piece)
-        for index, process in enumerate(trace.processes):
-            mine = [(launch, values) for launch, values in done.values if launch.process == index]
+        for process in trace.processes:
+            mine = [(launch.row, values) for launch, values in done.values if launch.process == process.index]
             if not mine:
                 continue
-            info = {key: process.info[key] for key in ("boot_id", "parent_pid", "started") if key in process.info}
-            command = list(process.command)
-            with Writer(output, pid=process.pid, host=process.host, command=command, file=file, **info) as to:
-                devices = trace.devices[trace.devices["process"] == index].copy()
-                devices["process"] = 0
+            info = {key: process.info[key] for key in _WHO if key in process.info}
+            with Writer(output, file=file, **info) as to:
+                devices = trace.devices[trace.devices["process"] == process.index].copy()
                 for column in ("name", "pci"):
                     devices[column] = [to.string(trace.strings[int(text)]) for text in devices[column]]
                 to.rows("devices", devices)
-                to.rows("counters", _counters(to, done.names, mine))
+                to.rows("kernel_metrics", _rows(to, done.names, mine))
 
 
-def _counters(to: Writer, names: Sequence[str], mine: Sequence[tuple[Launch, tuple[float, ...]]]) -> np.ndarray:
-    begins = {(launch.device, launch.start) for launch, _ in mine}
-    rows = []
-    for launch, values in sorted(mine, key=lambda pair: pair[0].start):
-        for name, value in zip(names, values, strict=True):
-            rows.append((launch.start, value, name, launch.device))
-            # Where the next kernel begins at once its value follows: Perfetto averages what is at one moment.
-            if (launch.device, launch.end) not in begins:
-                rows.append((launch.end, 0.0, name, launch.device))
-    table = np.zeros(len(rows), TABLES["counters"].dtype)
-    for row, (moment, value, name, device) in zip(table, rows, strict=True):
-        row["time"], row["value"], row["device"] = moment, value, device
-        row["name"], row["category"], row["unit"] = to.string(name), to.string(CATEGORY), to.string(unit_of(name))
-    return table[np.argsort(table["time"], kind="stable")]
+def _rows(to: Writer, names: Sequence[str], counted: Sequence[tuple[np.void, tuple[float, ...]]]) -> np.ndarray:
+    rows = np.zeros((len(counted), len(names)), TABLES["kernel_metrics"].dtype)
+    for row, (kernel, values) in zip(rows, counted, strict=True):
+        for column in ("start", "end", "correlation", "device"):
+            row[column] = kernel[column]
+        row["value"] = values
+        row["name"] = [to.string(name) for name in names]
+        row["unit"] = [to.string(unit_of(name)) for name in names]
+    return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
 
 
 def unit_of(name: str) -> str:

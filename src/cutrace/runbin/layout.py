@@ -284,6 +284,13 @@ counters 34: Values of counters, each holding until the next one.
     process
     u16 device: CUDA device ordinal it is about, 0xffff for none
 
+kernel_metrics 37: Values of hardware metrics of kernels, counted in a run of their own.
+    start end
+    f64 value: in the unit that unit says
+    string name: name of the metric
+    string unit: 0 when it has none
+    correlation process device
+
 gpu_slices 35: Slices of streams that are no work themselves, such as annotations seen on the GPU.
     start end
     string name category

@@ -44,6 +44,7 @@ from .host_tables import (
     Track,
     end_template,
 )
+from .kernel_metrics import write_kernel_metrics
 from .packets import Output, wrapper
 from .pipeline import PacketFile
 from .proto import Columns
@@ -128,6 +129,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         moved[_SPILLED] += host.spilled
         moved[_DETACHED] += host.detached
         free_id = submissions.end
+    write_kernel_metrics(trace, output, descriptors)
     write_missing(output, trace, blocks.unknown, moved)
 
 

@@ -32,7 +32,8 @@ MESSAGES: dict[str, str] = {
     "TracePacket": """
         6 clock_snapshot ClockSnapshot, 8 timestamp varint, 10 trusted_packet_sequence_id varint,
         11 track_event TrackEvent, 12 interned_data InternedData, 13 sequence_flags varint,
-        50 compressed_packets bytes, 53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
+        50 compressed_packets bytes, 52 gpu_counter_event GpuCounterEvent,
+        53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
         59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
         126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
         50164 cutrace_capture bytes""",
@@ -60,6 +61,12 @@ MESSAGES: dict[str, str] = {
     "GpuRenderStageEvent.ExtraComputeArg": """
         1 name_iid varint, 3 int_value varint, 4 uint_value varint, 5 double_value double,
         7 string_value_iid varint""",
+    "GpuCounterEvent": "2 counters GpuCounterEvent.GpuCounter, 3 gpu_id varint, 4 counter_descriptor_iid varint",
+    "GpuCounterEvent.GpuCounter": "1 counter_id varint, 3 double_value double",
+    "GpuCounterDescriptor": "1 specs GpuCounterDescriptor.GpuCounterSpec",
+    "GpuCounterDescriptor.GpuCounterSpec": """
+        1 counter_id varint, 2 name bytes, 7 numerator_units varint, 8 denominator_units varint, 10 groups varint,
+        11 value_direction varint""",
     # Tracks and what is on them.
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
@@ -83,8 +90,10 @@ MESSAGES: dict[str, str] = {
     "InternedData": """
         1 event_categories EventCategory, 2 event_names EventName, 3 debug_annotation_names DebugAnnotationName,
         23 graphics_contexts InternedGraphicsContext, 24 gpu_specifications InternedGpuRenderStageSpecification,
-        29 debug_annotation_string_values InternedString, 1000 compute_kernels InternedComputeKernel,
+        29 debug_annotation_string_values InternedString, 47 gpu_counter_descriptors InternedGpuCounterDescriptor,
+        1000 compute_kernels InternedComputeKernel,
         1001 compute_arg_names InternedComputeArgName""",
+    "InternedGpuCounterDescriptor": "1 iid varint, 2 counter_descriptor GpuCounterDescriptor, 3 gpu_id varint",
     "EventCategory": "1 iid varint, 2 name bytes",
     "EventName": "1 iid varint, 2 name bytes",
     "DebugAnnotationName": "1 iid varint, 2 name bytes",

@@ -1,0 +1,68 @@
+"""Hardware metrics of kernels, as Perfetto's GPU Compute tab reads them: counters of the GPU, by name.
+
+The tab takes, of each counter of the group COMPUTE, the values between a kernel's begin and its end, and does not
+compare GPUs. So a value stands at the begin of its kernel, and a 0 at the end, but where another kernel begins at that
+moment: the tab would average both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ...trace import Trace
+from .descriptors import Descriptors
+from .packets import BOOTTIME, NEEDS_STATE, Interned, Output
+
+_COMPUTE, _FORWARDS = 6, 2
+#: Perfetto's numbers of what is counted, and by what it is divided.
+_UNITS = {"%": (37, None), "bytes": (7, None), "bytes/s": (7, 22), "ns": (19, None), "Hz": (13, None)}
+
+
+def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors) -> None:
+    """Write the metrics of all kernels of a trace."""
+    by_gpu: dict[int, list[np.ndarray]] = {}
+    for rows in trace.blocks("kernel_metrics"):
+        for process, device in np.unique(rows[["process", "device"]]).tolist():
+            mine = rows[(rows["process"] == process) & (rows["device"] == device)]
+            by_gpu.setdefault(descriptors.devices.gpu(process, device), []).append(mine)
+    names: dict[int, int] = {}
+    for number, (gpu, parts) in enumerate(sorted(by_gpu.items()), 1):
+        rows = np.concatenate(parts)
+        specs = [_spec(trace, row, names.setdefault(int(row["name"]), len(names))) for row in _first_of(rows)]
+        sequence = output.sequence()
+        sequence.anchor(int(rows["start"].min()))
+        values = {"gpu_id": gpu, "counter_descriptor": {"specs": specs}}
+        sequence.intern([Interned("gpu_counter_descriptors", number, values)])
+        for moment, counters in _moments(rows, names):
+            event = {"counter_descriptor_iid": number, "counters": counters, "gpu_id": gpu}
+            sequence.packet(
+                {"timestamp": moment, "timestamp_clock_id": BOOTTIME, "sequence_flags": NEEDS_STATE,
+                 "gpu_counter_event": event}
+            )  # fmt: skip
+
+
+def _first_of(rows: np.ndarray) -> np.ndarray:
+    """One row of each metric."""
+    first: np.ndarray = rows[np.unique(rows["name"], return_index=True)[1]]
+    return first
+
+
+def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
+    counted, divided = _UNITS.get(trace.strings[int(row["unit"])], (None, None))
+    return {
+        "counter_id": counter, "name": trace.strings[int(row["name"])], "numerator_units": counted,
+        "denominator_units": divided, "groups": _COMPUTE, "value_direction": _FORWARDS,
+    }  # fmt: skip
+
+
+def _moments(rows: np.ndarray, names: dict[int, int]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The values at each moment, in rising time."""
+    begins = set(rows["start"].tolist())
+    found = [(start, names[name], value) for start, name, value in rows[["start", "name", "value"]].tolist()]
+    found += [(end, names[name], 0.0) for end, name in rows[["end", "name"]].tolist() if end not in begins]
+    for moment, values in groupby(sorted(found), key=lambda one: one[0]):
+        yield moment, [{"counter_id": counter, "double_value": value} for _, counter, value in values]
