@@ -90,6 +90,7 @@ class Trace:
     host_slices = _TableAttribute()
     instants = _TableAttribute()
     counters = _TableAttribute()
+    kernel_metrics = _TableAttribute()
     gpu_slices = _TableAttribute()
     flows = _TableAttribute()
     launches = _TableAttribute()

@@ -1,0 +1,180 @@
+"""Hardware metrics of eight kernels: `cutrace profile` beside Nsight Compute, on the same program.
+
+    python benchmarks/metrics_ncu.py --out metrics.json [--metrics SET,...] [--launches 10000]
+
+Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (caches and clocks left alone, as
+cutrace leaves them). Of each kernel's second launch every metric of every set is compared. What is no count differs from
+launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the same in
+all runs, what the copy's DRAM bytes are of what it copied, what one profiled launch of ``--launches`` costs the others,
+and what each tool's run took. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+
+import machine
+
+import cutrace
+from cutrace.metrics.cupti import Cupti
+from cutrace.metrics.host import Chip, first_chip
+from cutrace.metrics.sets import SETS, chosen
+
+PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "eight_kernels.py")]
+#: A part of each kernel's name. The matrix products have those of cuBLAS.
+KERNELS = {
+    "copy": "known_copy", "reduction": "known_reduction", "divergence": "known_divergence",
+    "conflicts": "known_conflicts", "stride": "known_stride", "triton": "known_triton",
+    "matmul": "gemm|nvjet|xmma|cutlass",
+}  # fmt: skip
+PATTERN = "|".join(KERNELS.values())
+COPIED = 4 << 24
+
+
+def run(command: list[str]) -> tuple[str, float]:
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(
+            f"{' '.join(command[:4])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
+    sys.stderr.write(done.stderr[-400:] + "\n")
+    return done.stdout, time.monotonic() - began
+
+
+def said(output: str) -> dict[str, Any]:
+    """What the program printed, in its last run."""
+    return dict(json.loads([line for line in output.splitlines() if line.startswith('{"results"')][-1]))
+
+
+def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
+    output, took = run(
+        ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join(names), "--kernel", PATTERN, "--format", "csv",
+         "--", *PROGRAM]
+    )  # fmt: skip
+    found: dict[str, list[dict[str, float]]] = {}
+    with cutrace.load(capture) as trace:
+        rows = trace.arrow("kernel_metrics").to_pylist()
+        kernels = {row["correlation"]: row["name"] for row in trace.arrow("kernels").to_pylist()}
+    launches: dict[int, dict[str, float]] = {}
+    for row in rows:
+        launches.setdefault(row["correlation"], {})[row["name"]] = row["value"]
+    for correlation, values in launches.items():
+        found.setdefault(kernels[correlation], []).append(values)
+    return said(output), found, took
+
+
+def by_ncu(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
+    report = folder / "report"
+    output, took = run(
+        ["ncu", "--metrics", ",".join(names), "--kernel-name-base", "mangled", "-k", f"regex:{PATTERN}", "--cache-control",
+         "none", "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
+    )  # fmt: skip
+    text, _ = run(["ncu", "-i", f"{report}.ncu-rep", "--page", "raw", "--csv", "--print-units", "base",
+                   "--print-kernel-base", "mangled"])  # fmt: skip
+    lines = list(csv.DictReader(text.splitlines()))
+    found: dict[str, list[dict[str, float]]] = {}
+    for line in lines[1:]:  # the first line has the units
+        values = {name: float(line[name].replace(",", "")) for name in names if line.get(name, "").strip()}
+        found.setdefault(line["Kernel Name"], []).append(values)
+    return said(output), found, took
+
+
+def compared(names: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> list[dict[str, Any]]:
+    """The second launch of each kernel that both profiled, by metric."""
+    rows = []
+    for kernel, launches in ours.items():
+        other = theirs.get(kernel)
+        if other is None or len(launches) != len(other):
+            rows.append({"kernel": kernel, "launches": [len(launches), len(other or ())]})
+            continue
+        for name in names:
+            mine, (first, second) = (
+                launches[-1].get(name),
+                (run_[name] if name in run_ else None for run_ in other[-2:]),
+            )
+            if mine is None or first is None or second is None:
+                rows.append({"kernel": kernel, "metric": name, "cutrace": mine, "ncu": second})
+                continue
+            scale = max(abs(mine), abs(second))
+            rows.append(
+                {
+                    "kernel": kernel, "metric": name, "cutrace": mine, "ncu": second,
+                    "difference": abs(mine - second) / scale if scale else 0.0,
+                    "of_ncu": abs(first - second) / max(abs(first), abs(second)) if first or second else 0.0,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--metrics", default=",".join(SETS), help="sets and names (all sets)")
+    parser.add_argument("--launches", type=int, default=10_000, help="launches beside the one that is profiled")
+    args = parser.parse_args()
+    cupti = Cupti.found()
+    with Chip(cupti, first_chip(cupti) or sys.exit("there is no GPU")) as chip:
+        names = chosen(chip, args.metrics)
+        passes = chip.configure(names).passes
+    alone, seconds = run(PROGRAM)
+    with tempfile.TemporaryDirectory() as folder:
+        capture = Path(folder) / "run.bin"
+        under_cutrace, ours, cutrace_seconds = by_cutrace(names, capture)
+        capture.replace(args.out.with_suffix(".bin"))
+        under_ncu, theirs, ncu_seconds = by_ncu(names, Path(folder))
+        rows = compared(names, ours, theirs)
+        many = [*PROGRAM, "--launches", str(args.launches)]
+        recorded = said(run(["cutrace", "record", "-o", str(capture), "--", *many])[0])["launches_ms"]
+        filters = [
+            "--kernel",
+            "known_copy",
+            "--skip",
+            str(args.launches // 2),
+            "--count",
+            "1",
+            "--metrics",
+            "occupancy",
+        ]
+        profiled = said(run(["cutrace", "profile", "-o", str(capture), *filters, "--", *many])[0])
+    expected = said(alone)["results"]
+    counted = [row for row in rows if "difference" in row]
+    result = {
+        "benchmark": "metrics_ncu",
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine.facts(), "metrics": len(names), "passes": passes,
+        "same_results": {"cutrace": under_cutrace["results"] == expected, "ncu": under_ncu["results"] == expected},
+        "seconds": {"alone": seconds, "cutrace": cutrace_seconds, "ncu": ncu_seconds},
+        "copy": {name: value / COPIED for kernel, launches in ours.items() if "known_copy" in kernel
+                 for name, value in launches[-1].items() if name in ("dram__bytes_read.sum", "dram__bytes_write.sum")},
+        "launches_ms": {"recorded": recorded, "one_profiled": profiled["launches_ms"], "launches": args.launches},
+        "rows": rows,
+    }  # fmt: skip
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(
+        f"{len(names)} metrics, {passes} passes; seconds: {result['seconds']}; same results: {result['same_results']}"
+    )
+    print(f"DRAM bytes of the copy of what it copied: {result['copy']}; {result['launches_ms']}")
+    far = sorted((row for row in counted if row["difference"] > 0.02), key=lambda row: -row["difference"])
+    equal = sum(row["difference"] == 0 for row in counted)
+    print(
+        f"{len(counted)} compared, {equal} equal, {len(counted) - len(far)} within 2 %, {len(rows) - len(counted)} not compared"
+    )
+    for row in far:
+        print(f"{row['kernel'][:40]:40} {row['metric']:70} {row['cutrace']:<14.6g} {row['ncu']:<14.6g} "
+              f"{row['difference']:.1%} (ncu's two launches {row['of_ncu']:.1%})")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
