@@ -3,8 +3,8 @@
     python benchmarks/metrics_ncu.py --out metrics.json [--metrics SET,...] [--launches 10000]
 
 Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (caches and clocks left alone, as
-cutrace leaves them). Of each kernel's second launch every metric of every set is compared. What is no count differs from
-launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the same in
+cutrace leaves them). Of each kernel's second launch every metric of every set is compared. What is no count differs
+from launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the same in
 all runs, what the copy's DRAM bytes are of what it copied, what one profiled launch of ``--launches`` costs the others,
 and what each tool's run took. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
 """
@@ -78,8 +78,8 @@ def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[st
 def by_ncu(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
     report = folder / "report"
     output, took = run(
-        ["ncu", "--metrics", ",".join(names), "--kernel-name-base", "mangled", "-k", f"regex:{PATTERN}", "--cache-control",
-         "none", "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
+        ["ncu", "--metrics", ",".join(names), "--kernel-name-base", "mangled", "-k", f"regex:{PATTERN}",
+         "--cache-control", "none", "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
     )  # fmt: skip
     text, _ = run(["ncu", "-i", f"{report}.ncu-rep", "--page", "raw", "--csv", "--print-units", "base",
                    "--print-kernel-base", "mangled"])  # fmt: skip
@@ -100,10 +100,7 @@ def compared(names: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> 
             rows.append({"kernel": kernel, "launches": [len(launches), len(other or ())]})
             continue
         for name in names:
-            mine, (first, second) = (
-                launches[-1].get(name),
-                (run_[name] if name in run_ else None for run_ in other[-2:]),
-            )
+            mine, first, second = launches[-1].get(name), other[-2].get(name), other[-1].get(name)
             if mine is None or first is None or second is None:
                 rows.append({"kernel": kernel, "metric": name, "cutrace": mine, "ncu": second})
                 continue
@@ -137,16 +134,7 @@ def main() -> None:
         rows = compared(names, ours, theirs)
         many = [*PROGRAM, "--launches", str(args.launches)]
         recorded = said(run(["cutrace", "record", "-o", str(capture), "--", *many])[0])["launches_ms"]
-        filters = [
-            "--kernel",
-            "known_copy",
-            "--skip",
-            str(args.launches // 2),
-            "--count",
-            "1",
-            "--metrics",
-            "occupancy",
-        ]
+        filters = f"--kernel known_copy --skip {args.launches // 2} --count 1 --metrics occupancy".split()
         profiled = said(run(["cutrace", "profile", "-o", str(capture), *filters, "--", *many])[0])
     expected = said(alone)["results"]
     counted = [row for row in rows if "difference" in row]
@@ -168,9 +156,8 @@ def main() -> None:
     print(f"DRAM bytes of the copy of what it copied: {result['copy']}; {result['launches_ms']}")
     far = sorted((row for row in counted if row["difference"] > 0.02), key=lambda row: -row["difference"])
     equal = sum(row["difference"] == 0 for row in counted)
-    print(
-        f"{len(counted)} compared, {equal} equal, {len(counted) - len(far)} within 2 %, {len(rows) - len(counted)} not compared"
-    )
+    near, rest = len(counted) - len(far), len(rows) - len(counted)
+    print(f"{len(counted)} compared, {equal} equal, {near} within 2 %, {rest} not compared")
     for row in far:
         print(f"{row['kernel'][:40]:40} {row['metric']:70} {row['cutrace']:<14.6g} {row['ncu']:<14.6g} "
               f"{row['difference']:.1%} (ncu's two launches {row['of_ncu']:.1%})")  # fmt: skip
