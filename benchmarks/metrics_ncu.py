@@ -4,9 +4,9 @@
 
 Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (caches and clocks left alone, as
 cutrace leaves them). Of each kernel's second launch every metric of every set is compared. What is no count differs
-from launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the same in
-all runs, what the copy's DRAM bytes are of what it copied, what one profiled launch of ``--launches`` costs the others,
-and what each tool's run took. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+from launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the
+same in all runs, what the copy's DRAM bytes are of what it copied, what one profiled launch of ``--launches`` costs
+the others, and what each tool's run took. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
 """
 
 from __future__ import annotations
