@@ -62,6 +62,7 @@ def first_chip(cupti: Cupti) -> str | None:
 
 def chip_of(cupti: Cupti, device: int) -> str:
     """The chip of a CUDA device. CUDA has to be initialised."""
+    cupti.call("ProfilerInitialize")  # without it the next call ends the process
     return str(cupti.call("DeviceGetChipName", device=device).chip.decode())
 
 
