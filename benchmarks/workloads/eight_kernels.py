@@ -2,13 +2,14 @@
 
 Copy, reduction, matrix products in float32 and bfloat16, a kernel whose threads go different ways, one with conflicts
 of shared memory's banks, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N times
-more.
+more, and tells what all took (milliseconds) but the dearest, which may have been profiled.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 
 import cupy
 import torch
@@ -64,7 +65,7 @@ def known_triton(x, y, n, BLOCK: tl.constexpr):
 def main() -> None:
     more = int(sys.argv[sys.argv.index("--launches") + 1]) if "--launches" in sys.argv else 0
     torch.manual_seed(0)
-    count = 1 << 24
+    count = 1 << 26
     x = torch.rand(count, device="cuda")
     a, b = torch.rand(2048, 2048, device="cuda"), torch.rand(2048, 2048, device="cuda")
     ah, bh = a.bfloat16(), b.bfloat16()
@@ -84,15 +85,14 @@ def main() -> None:
         results["triton"] = float(out.double().sum())
     y = cupy.zeros(count, cupy.float32)
     copy = module.get_function("known_copy")
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
-    begin.record()
+    took = []
     for _ in range(more):
+        began = time.perf_counter_ns()
         copy((8,), (256,), (source, y, cupy.int32(4096)))
-    end.record()
+        took.append(time.perf_counter_ns() - began)
     torch.cuda.synchronize()
-    milliseconds = begin.elapsed_time(end) if more else 0.0
-    print(json.dumps({"results": results, "launches_ms": milliseconds}))
+    print(json.dumps({"results": results, "others_ms": (sum(took) - max(took, default=0)) / 1e6}))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 The tab takes, of each counter of the group COMPUTE, the values between a kernel's begin and its end, and does not
 compare GPUs. So a value stands at the begin of its kernel, and a 0 at the end, but where another kernel begins at that
 moment: the tab would average both.
+
+The time that the tab shows of a kernel is a counter too. It is the kernel's own here, not that of a replay.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from .descriptors import Descriptors
 from .packets import BOOTTIME, NEEDS_STATE, Interned, Output
 
 _COMPUTE, _FORWARDS = 6, 2
+_TIME = "gpu__time_duration.sum"
 #: Perfetto's numbers of what is counted, and by what it is divided.
 _UNITS = {"%": (37, None), "bytes": (7, None), "bytes/s": (7, 22), "ns": (19, None), "Hz": (13, None)}
 
@@ -32,6 +35,8 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
     names: dict[int, int] = {}
     for number, (gpu, parts) in enumerate(sorted(by_gpu.items()), 1):
         rows = np.concatenate(parts)
+        own = rows["name"] == next((n for n in np.unique(rows["name"]).tolist() if trace.strings[n] == _TIME), -1)
+        rows["value"][own] = (rows["end"] - rows["start"])[own]
         specs = [_spec(trace, row, names.setdefault(int(row["name"]), len(names))) for row in _first_of(rows)]
         sequence = output.sequence()
         sequence.anchor(int(rows["start"].min()))
