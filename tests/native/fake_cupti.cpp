@@ -27,6 +27,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -89,7 +90,18 @@ struct Fake {
 thread_local bool in_a_name = false;
 
 Fake& fake() {
-  static auto* f = new Fake;
+  static auto* f = [] {
+    auto* made = new Fake;
+    // FAKE_CUPTI_FAILURES=RangeProfilerStart:35,... is fake_fail() for programs.
+    const char* given = std::getenv("FAKE_CUPTI_FAILURES");
+    for (std::string_view left = given != nullptr ? given : ""; !left.empty();) {
+      const std::string one(left.substr(0, left.find(',')));
+      left.remove_prefix(std::min(left.size(), one.size() + 1));
+      made->failures[one.substr(0, one.find(':'))] = std::atoi(one.c_str() + one.find(':') + 1);
+      made->fails = true;
+    }
+    return made;
+  }();
   return *f;
 }
 
@@ -281,6 +293,8 @@ EXPORT void fake_fail(const char* function, int result) {
   fake().failures[function] = result;
   fake().fails = true;
 }
+EXPORT int fake_failure(const char* function) { return failure(function); }
+EXPORT std::uint32_t fake_version() { return fake().version; }
 EXPORT void fake_slow_callbacks(unsigned microseconds) { fake().callback_delay = microseconds; }
 EXPORT void fake_reenter(bool on) { fake().reenter = on; }
 EXPORT void fake_names_expire(bool on) { fake().names_expire = on; }
@@ -554,7 +568,14 @@ EXPORT CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType) {
 }
 EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   FAIL_IF_TOLD(GetResultString);
-  *text = result == CUPTI_ERROR_NOT_SUPPORTED ? "CUPTI_ERROR_NOT_SUPPORTED" : "CUPTI_ERROR_OTHER";
+  switch (static_cast<int>(result)) {
+    case CUPTI_ERROR_NOT_SUPPORTED: *text = "CUPTI_ERROR_NOT_SUPPORTED"; break;
+    case 1: *text = "CUPTI_ERROR_INVALID_PARAMETER"; break;
+    case 7: *text = "CUPTI_ERROR_INVALID_OPERATION"; break;
+    case 26: *text = "CUPTI_ERROR_HARDWARE_BUSY"; break;
+    case 35: *text = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"; break;
+    default: *text = "CUPTI_ERROR_OTHER";
+  }
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiGetStreamIdEx(CUcontext, CUstream stream, std::uint8_t, std::uint32_t* id) {

@@ -17,6 +17,8 @@ void fake_delay_enabling(unsigned milliseconds);     // how long the kind of ker
 void fake_delay_subscribing(unsigned milliseconds);  // how long cuptiSubscribe takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
 void fake_fail(const char* function, int result);  // what this function returns from now on, without doing anything
+int fake_failure(const char* function);  // what it returns now: fake_fail()'s or FAKE_CUPTI_FAILURES=Function:result,...
+std::uint32_t fake_version();
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
 void fake_reenter(bool on);         // a completed buffer makes CUPTI ask for another, which it gives back unused
 void fake_names_expire(bool on);    // names of kernels are gone when their buffer has been read

@@ -20,9 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tests" / "native"
 _LIBRARIES = {
-    "libcupti.so.13": "fake_cupti.cpp",
-    "libcuda.so.1": "fake_driver.cpp",
-    "libfaults.so": "fake_system.cpp",  # for LD_PRELOAD: see tests/faults
+    "libcupti.so.13": ("fake_cupti.cpp", "fake_profiler.cpp"),
+    "libcuda.so.1": ("fake_driver.cpp",),
+    "libfaults.so": ("fake_system.cpp",),  # for LD_PRELOAD: see tests/faults
 }
 _FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DCUPTILIB_EXPORTS", "-pthread")
 
@@ -83,9 +83,10 @@ def _compile(compiler: str, includes: list[str], directory: Path) -> None:
         names.mkdir()
         _must(sys.executable, NATIVE / "callback_names.py", names / "callback_names.h", *includes)
         folders = [f"-I{ROOT / 'src' / 'cutrace' / 'native'}", f"-I{names}", *(f"-isystem{f}" for f in includes)]
-        for library, source in _LIBRARIES.items():
+        for library, names_of_sources in _LIBRARIES.items():
             output = ["-o", made.libraries / library, f"-Wl,-soname,{library}"]
-            _must(compiler, *_FLAGS, *folders, NATIVE / source, *output, "-ldl")
+            sources = [NATIVE / name for name in names_of_sources]
+            _must(compiler, *_FLAGS, *folders, *sources, *output, "-ldl")
         made.directory.rename(directory)
     except BaseException:
         shutil.rmtree(made.directory, ignore_errors=True)
