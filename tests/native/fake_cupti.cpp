@@ -319,6 +319,16 @@ EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* c
   data.callbackSite = CUPTI_API_EXIT;
   tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
 }
+EXPORT void fake_launch_call(int domain, std::uint32_t id, int site, const char* kernel, std::uint32_t correlation) {
+  CUpti_CallbackData data{};
+  data.callbackSite = site == 0 ? CUPTI_API_ENTER : CUPTI_API_EXIT;
+  data.functionName = call_name(static_cast<CUpti_CallbackDomain>(domain), id);
+  data.symbolName = kernel;
+  data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
+  data.contextUid = 1;
+  data.correlationId = correlation;
+  tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
+}
 EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
 EXPORT void fake_drop_at_unsubscribe(std::size_t records) { fake().dropped_at_unsubscribe = records; }
@@ -396,8 +406,8 @@ EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stre
   kernel.start = fake_now();
   kernel.end = unknown_end ? 0 : kernel.start + 1000;
   api.end = fake_now();
-  const bool first = fake_record(&api, sizeof api);
-  return fake_record(&kernel, sizeof kernel) || first;
+  const bool first = fake_record(&api, sizeof api), alone = fake_ran(1, 0, 0, 1000);
+  return (alone && fake_record(&kernel, sizeof kernel)) || first;
 }
 
 // ---- CUPTI ----

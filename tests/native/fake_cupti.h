@@ -19,6 +19,8 @@ void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flu
 void fake_fail(const char* function, int result);  // what this function returns from now on, without doing anything
 int fake_failure(const char* function);  // what it returns now: fake_fail()'s or FAKE_CUPTI_FAILURES=Function:result,...
 std::uint32_t fake_version();
+// The fake GPU is given work, for hardware metrics (fake_profiler.cpp). False when a range replays it: no record is delivered.
+bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy);
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
 void fake_reenter(bool on);         // a completed buffer makes CUPTI ask for another, which it gives back unused
 void fake_names_expire(bool on);    // names of kernels are gone when their buffer has been read
@@ -38,6 +40,8 @@ void fake_have_context(std::uint32_t id);  // one that was created before CUPTI 
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
 // A call about a stream from beginning to end, as the subscriber hears of it.
 void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
+// A launch of `kernel` from its beginning (`site` 0) or at its end (1), as the subscriber hears of it.
+void fake_launch_call(int domain, std::uint32_t id, int site, const char* kernel, std::uint32_t correlation);
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 void fake_drop_at_unsubscribe(std::size_t records);

@@ -53,6 +53,8 @@ struct Cupti {
   decltype(&fake_next_correlation) next_correlation = nullptr;
   decltype(&fake_create_context) create_context = nullptr;
   decltype(&fake_enter_call) enter_call = nullptr;
+  decltype(&fake_launch_call) launch_call = nullptr;
+  decltype(&fake_ran) ran = nullptr;
   decltype(&fake_is_enabled) is_enabled = nullptr;
   decltype(&fake_subscriptions) subscriptions = nullptr;
   decltype(&fake_on_flush) on_flush = nullptr;
@@ -170,7 +172,8 @@ void look_for_cupti() {
     static Cupti found;
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
-        !find(library, found.enter_call, "fake_enter_call") ||
+        !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
+        !find(library, found.launch_call, "fake_launch_call") ||
         !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
         !find(library, found.callback_name, "cuptiGetCallbackName"))
       return;  // another CUPTI
@@ -241,9 +244,10 @@ CUpti_CallbackId callback_id(CUpti_CallbackDomain domain, std::string_view call)
   return 0;
 }
 
-// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status.
+// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status. CUPTI
+// hears of launches with the name of their kernel, which graphs do not have.
 template <typename Body>
-int api_call(const char* call, Body&& body) {
+int api_call(const char* call, Body&& body, const char* kernel = nullptr, bool launches = false) {
   Gpu& g = gpu();
   const bool driver = !contains(std::string_view(call).substr(0, 6), "cuda");
   const auto domain = driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
@@ -262,8 +266,13 @@ int api_call(const char* call, Body&& body) {
     api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
     api.start = now();
   }
-  if (api.cbid != 0) g.cupti->enter_call(domain, api.cbid);
+  const auto tell = [&](int site) {
+    if (launches) g.cupti->launch_call(domain, api.cbid, site, kernel, api.correlationId);
+    else if (site == 0) g.cupti->enter_call(domain, api.cbid);
+  };
+  if (api.cbid != 0) tell(0);
   const int status = body(api.correlationId);
+  if (api.cbid != 0) tell(1);
   const Lock lock(g.mutex);
   api.returnValue = static_cast<std::uint32_t>(status);
   api.end = now();
@@ -280,6 +289,11 @@ std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_
   const std::uint64_t start = std::max(earliest, free_at);
   free_at = start + duration;
   return start;
+}
+
+// Counts work for hardware metrics. False when no record of it is to come, since a range replays it.
+bool count(unsigned kernels, std::uint64_t bytes_read, std::uint64_t bytes_written, std::uint64_t duration) {
+  return gpu().cupti == nullptr || gpu().cupti->ran(kernels, bytes_read, bytes_written, duration);
 }
 
 template <typename Record>
@@ -366,31 +380,32 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     kernel.blockZ = static_cast<std::int32_t>(block[2]);
     kernel.start = reserve(stream, duration, delay, flags & kFakeDetached);
     kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
-    submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    if (count(1, 0, 0, duration)) submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
     return 0;
-  });
+  }, name, true);
 }
 
-EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t count, std::uint32_t graph,
+EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t nodes, std::uint32_t graph,
                           std::uint32_t stream, std::uint64_t duration) {
   if (const int status = runtime_init()) return status;
   return api_call(call, [&](std::uint32_t correlation) {
     Gpu& g = gpu();
     const Lock lock(g.mutex);
     use_stream(stream);
-    std::uint64_t start = reserve(stream, duration * count, 0, false);
+    std::uint64_t start = reserve(stream, duration * nodes, 0, false);
+    if (!count(nodes, 0, 0, duration * nodes)) return 0;
     if (g.cupti != nullptr && g.cupti->is_enabled(CUPTI_ACTIVITY_KIND_GRAPH_TRACE)) {
       auto whole = make<CUpti_ActivityGraphTrace2>(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
       whole.correlationId = correlation;
       whole.start = start;
-      whole.end = start + duration * count;
+      whole.end = start + duration * nodes;
       whole.contextId = whole.endContextId = kContext;
       whole.streamId = stream;
       whole.graphId = graph;
       submit(whole, whole.start, whole.end, stream);
       return 0;
     }
-    for (std::uint32_t i = 0; i < count; ++i, start += duration) {
+    for (std::uint32_t i = 0; i < nodes; ++i, start += duration) {
       CUpti_ActivityKernel9 kernel = kernel_record(names[i], stream, correlation);
       kernel.graphId = graph;
       kernel.graphNodeId = (std::uint64_t{graph} << 32) + i + 1;
@@ -399,7 +414,7 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
       submit(kernel, kernel.start, kernel.end, stream);
     }
     return 0;
-  });
+  }, nullptr, true);
 }
 
 EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
@@ -420,7 +435,7 @@ EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t byt
       copy.correlationId = correlation;
       copy.start = reserve(stream, duration, 0, false);
       copy.end = copy.start + duration;
-      submit(copy, copy.start, copy.end, stream);
+      if (count(0, bytes, bytes, duration)) submit(copy, copy.start, copy.end, stream);
     };
     {
       const Lock lock(gpu().mutex);
@@ -457,7 +472,7 @@ EXPORT int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t va
     fill.flags = contains(call, "Async") ? CUPTI_ACTIVITY_FLAG_MEMSET_ASYNC : 0;
     fill.start = reserve(stream, duration, 0, false);
     fill.end = fill.start + duration;
-    submit(fill, fill.start, fill.end, stream);
+    if (count(0, 0, bytes, duration)) submit(fill, fill.start, fill.end, stream);
     return 0;
   });
 }
@@ -650,6 +665,11 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
 EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
   *context = contexts.empty() ? nullptr : contexts.back();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
+  if (!ready() || contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = 0;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {

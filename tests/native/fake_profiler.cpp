@@ -1,20 +1,24 @@
-// The hardware metrics of the fake CUPTI: a host interface that knows two chips.
+// The hardware metrics of the fake CUPTI: a host interface that knows two chips, ranges that count what the fake GPU is given
+// between a begin and an end, and samples over time.
 //
 // Structs are spelled out, since headers older than 12.6 lack them: with the fields of 13.0, and the sizes of 13.5 where
 // the test sets that version. Values are simple (see `value()`), and so are passes: each throughput takes one of its own,
-// all other metrics of a configuration share one for each 32 of them.
+// all other metrics of a configuration share one for each 32 of them. The fake driver counts its copies as read and written.
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -26,12 +30,15 @@ std::uint32_t fake_version();
 
 namespace {
 
-enum Result { kSuccess = 0, kInvalidParameter = 1, kNotInitialized = 15, kInvalidMetric = 17, kInvalidChip = 46 };  // CUptiResult
+enum Result { kSuccess = 0, kInvalidParameter = 1, kInvalidOperation = 7, kNotInitialized = 15, kInvalidMetric = 17,
+              kNotSupported = 27, kInvalidChip = 46 };  // CUptiResult
 enum Kind { kCounter, kRatio, kThroughput };
 enum Use { kRanges, kSamples };
+enum Range { kAutoRange = 1, kUserRange = 2 };
+enum Replay { kApplicationReplay = 1, kKernelReplay = 2, kUserReplay = 3 };
 
 struct Metric {
-  std::string name, dimension, description;
+  std::string name, unit, dimension, description;
   Kind kind;
 };
 
@@ -40,7 +47,7 @@ const std::map<std::string, Metric, std::less<>>& metrics() {
   static const auto all = [] {
     std::map<std::string, Metric, std::less<>> made;
     const auto add = [&](Kind kind, const std::string& name, const char* dimension, const std::string& description) {
-      made[name] = {name, dimension, description, kind};
+      made[name] = {name, name.substr(0, name.find("__")), dimension, description, kind};
     };
     for (const char* unit : {"sm", "gpu__compute_memory", "gpu__dram", "l1tex", "lts", "dram"}) {
       const std::string name = unit;
@@ -106,6 +113,55 @@ const Metric* find(std::string_view chip, Use use, std::string_view name, bool w
   return known ? &it->second : nullptr;
 }
 
+// What a range or a sample counted: an entry of a counter data image.
+struct Counts {
+  std::uint64_t start, end, kernels, read, written, busy;  // ns, bytes
+  char name[64];
+};
+
+struct Image {
+  std::uint64_t size, used;
+  Counts entries[1];
+  static std::size_t bytes(std::size_t entries) { return sizeof(Image) + entries * sizeof(Counts); }
+  bool add(const Counts& counts) {
+    if (used < size) entries[used] = counts;
+    return used < size && ++used != 0;
+  }
+};
+
+int initialise(void* image, std::size_t bytes) {
+  if (image == nullptr || bytes < sizeof(Image)) return kInvalidParameter;
+  *static_cast<Image*>(image) = {(bytes - sizeof(Image)) / sizeof(Counts), 0, {}};
+  return kSuccess;
+}
+
+// 1000 instructions of 32 threads a kernel, 1.5 GHz, 100 of each unit. Percentages are 50 where anything ran.
+double value(const Metric& metric, std::string_view ending, const Counts& counts) {
+  const auto contains = [&](const char* part) { return metric.name.find(part) != metric.name.npos; };
+  const bool ran = counts.kernels + counts.read + counts.written != 0;
+  if (ending.find("pct") != ending.npos) return ran ? 50 : 0;
+  if (ending.find("peak") != ending.npos) return 1000;
+  if (metric.kind == kRatio) return ran ? 4 : 0;
+  if (ending.find("per_cycle") != ending.npos) return ran ? 0.5 : 0;
+  double sum = 100.0 * static_cast<double>(counts.kernels);
+  if (metric.dimension == "nanosecond") sum = static_cast<double>(counts.busy);
+  else if (metric.dimension == "cycle" && !contains("pipe")) sum = 150.0 * static_cast<double>(counts.busy);
+  else if (metric.dimension == "byte")
+    sum = static_cast<double>((contains("write") || contains("tx") ? 0 : counts.read) +
+                              (contains("read") || contains("rx") ? 0 : counts.written));
+  else if (contains("__inst_executed") && !contains("pipe")) sum = 1000.0 * static_cast<double>(counts.kernels);
+  else if (contains("thread_inst")) sum = 32000.0 * static_cast<double>(counts.kernels);
+  const std::uint64_t time = counts.end - counts.start;
+  if (ending.find("per_second") != ending.npos) sum = time != 0 ? sum * 1e9 / static_cast<double>(time) : 0;
+  return ending.starts_with(".sum") || metric.dimension == "nanosecond" ? sum : sum / 100;
+}
+
+std::uint64_t now() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);  // the clock of samples
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
 struct Host {
   std::string chip;
   Use use;
@@ -121,6 +177,50 @@ std::string image_of(const Host& host) {
   for (const std::string& name : host.wanted) image += name + "\n";
   return image;
 }
+
+std::size_t passes_of(std::string_view image) {
+  std::set<std::string_view> throughputs;
+  std::size_t others = 0;
+  for (; !image.empty(); image.remove_prefix(image.find('\n') + 1)) {
+    const std::string_view base = image.substr(0, image.find('.'));
+    if (base.ends_with("throughput")) throughputs.insert(base);
+    else ++others;
+  }
+  return throughputs.size() + (others + 31) / 32;
+}
+
+// The chip of a device, null where CUDA is not initialised; empty for one that no chip here is.
+const char* chip_of(std::size_t device) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  auto* attribute = driver ? reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute")) : nullptr;
+  int major = 0;
+  if (attribute == nullptr || attribute(&major, 75, static_cast<int>(device)) != 0) return nullptr;
+  return major == 9 ? kChips[0] : major == 7 ? kChips[1] : "";
+}
+
+// The range profiler of the context. There is one.
+struct Ranges {
+  bool enabled = false, configured = false, started = false, pushed = false;
+  int range = 0, replay = 0;
+  Image* image = nullptr;
+  std::size_t passes = 0, pass = 0, max_ranges = 0, dropped = 0;
+  Counts open{};
+  std::vector<Counts> done;  // of this pass, and for DecodeData() of the last one
+
+  void add(const Counts& counts) {
+    if (done.size() < max_ranges) done.push_back(counts);
+    else ++dropped;
+  }
+};
+
+struct Samples {
+  bool enabled = false, configured = false, started = false;
+  std::uint64_t interval = 0, next = 0, stopped = 0;
+};
+
+std::recursive_mutex mutex;  // of both
+Ranges ranges;
+Samples samples;
 
 // Copies an image to the caller, who asks for its size first.
 int give(std::string_view image, std::size_t& size, std::uint8_t* to) {
@@ -156,13 +256,8 @@ int begin(const char* function, std::size_t given, std::size_t size130, std::siz
 FUNCTION(ProfilerInitialize, reserved, 0, ) { return kSuccess; }
 
 FUNCTION(DeviceGetChipName, chip, 0, std::size_t device; const char* chip;) {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  auto* attribute = driver ? reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute")) : nullptr;
-  int major = 0;
-  if (attribute == nullptr || attribute(&major, 75, static_cast<int>(p->device)) != 0) return kNotInitialized;
-  if (major != 7 && major != 9) return kInvalidChip;
-  p->chip = kChips[major == 7];
-  return kSuccess;
+  p->chip = chip_of(p->device);
+  return p->chip == nullptr ? kNotInitialized : *p->chip == '\0' ? kInvalidChip : kSuccess;
 }
 
 FUNCTION(ProfilerGetCounterAvailability, image, 41, void* context; std::size_t size; std::uint8_t* image;) {
@@ -210,8 +305,7 @@ FUNCTION(ProfilerHostGetMetricProperties, kind, 64, Host* host; const char* name
          const char* dimension; int kind;) {
   const Metric* metric = find(p->host->chip, p->host->use, p->name);
   if (metric == nullptr) return kInvalidMetric;
-  static std::set<std::string, std::less<>> units;
-  p->unit = units.insert(metric->name.substr(0, metric->name.find("__"))).first->c_str();
+  p->unit = metric->unit.c_str();
   p->description = metric->description.c_str();
   p->dimension = metric->dimension.c_str();
   p->kind = metric->kind;
@@ -236,13 +330,223 @@ FUNCTION(ProfilerHostGetConfigImage, image, 0, Host* host; std::size_t size; std
 }
 
 FUNCTION(ProfilerHostGetNumOfPasses, passes, 0, std::size_t size; const char* image; std::size_t passes;) {
-  std::set<std::string_view> throughputs;
-  std::size_t others = 0;
-  for (std::string_view left(p->image, p->size); !left.empty(); left.remove_prefix(left.find('\n') + 1)) {
-    const std::string_view base = left.substr(0, left.find('.'));
-    if (base.ends_with("throughput")) throughputs.insert(base);
-    else ++others;
+  p->passes = passes_of({p->image, p->size});
+  return kSuccess;
+}
+
+FUNCTION(ProfilerHostEvaluateToGpuValues, values, 0, Host* host; const Image* image; std::size_t size; std::size_t index;
+         const char** names; std::size_t count; double* values;) {
+  if (p->index >= p->image->used) return kInvalidParameter;
+  for (std::size_t i = 0; i < p->count; ++i) {
+    const std::string_view name = p->names[i];
+    const Metric* metric = find(p->host->chip, p->host->use, name, true);
+    if (metric == nullptr) return kInvalidMetric;
+    p->values[i] = value(*metric, name.substr(metric->name.size()), p->image->entries[p->index]);
   }
-  p->passes = throughputs.size() + (others + 31) / 32;
+  return kSuccess;
+}
+
+// ---- ranges ----
+
+extern "C" EXPORT bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy) {
+  const std::lock_guard lock(mutex);
+  if (!ranges.started) return true;
+  if (ranges.range == kUserRange) {
+    ranges.open.kernels += kernels;
+    ranges.open.read += read;
+    ranges.open.written += written;
+    ranges.open.busy += busy;
+    ranges.open.end += busy;
+    return true;
+  }
+  if (kernels == 0) return true;
+  Counts counts{0, busy, kernels, read, written, busy, {}};
+  std::snprintf(counts.name, sizeof counts.name, "%zu", ranges.done.size() + ranges.dropped);
+  ranges.add(counts);
+  return ranges.replay != kKernelReplay;
+}
+
+FUNCTION(RangeProfilerEnable, profiler, 36, void* context; Ranges* profiler;) {
+  const std::lock_guard lock(mutex);
+  if (p->context == nullptr) return kInvalidParameter;
+  if (ranges.enabled) return kInvalidOperation;
+  ranges = {};
+  ranges.enabled = true;
+  p->profiler = &ranges;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerDisable, profiler, 0, Ranges* profiler;) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(ranges.enabled, false)) return kInvalidOperation;
+  ranges.started = false;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerGetCounterDataSize, size, 0, Ranges* profiler; const char** names; std::size_t count; std::size_t ranges;
+         std::uint32_t nodes; std::size_t size;) {
+  p->size = Image::bytes(p->ranges);
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerCounterDataImageInitialize, image, 0, Ranges* profiler; std::size_t size; void* image;) {
+  return initialise(p->image, p->size);
+}
+
+FUNCTION(RangeProfilerSetConfig, target, 0, Ranges* profiler; std::size_t config_size; const char* config; std::size_t size;
+         Image* image; int range; int replay; std::size_t max_ranges; std::uint16_t levels; std::uint16_t level;
+         std::size_t pass; std::uint16_t target;) {
+  const std::lock_guard lock(mutex);
+  if (ranges.started || (p->range == kUserRange && p->replay == kKernelReplay)) return kInvalidOperation;
+  ranges.configured = true;
+  ranges.range = p->range;
+  ranges.replay = p->replay;
+  ranges.image = p->image;
+  ranges.passes = p->replay == kKernelReplay ? 1 : passes_of({p->config, p->config_size});
+  ranges.pass = p->pass;
+  ranges.max_ranges = p->max_ranges;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerStart, profiler, 0, Ranges* profiler;) {
+  const std::lock_guard lock(mutex);
+  if (!ranges.enabled || !ranges.configured || std::exchange(ranges.started, true)) return kInvalidOperation;
+  ranges.done.clear();
+  ranges.dropped = 0;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerStop, complete, 0, Ranges* profiler; std::size_t pass; std::size_t target; std::uint8_t complete;) {
+  const std::lock_guard lock(mutex);
+  if (ranges.pushed || !std::exchange(ranges.started, false)) return kInvalidOperation;
+  p->complete = ++ranges.pass >= ranges.passes;
+  if (p->complete) ranges.pass = 0;
+  p->pass = ranges.pass;
+  p->target = 1;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerPushRange, name, 0, Ranges* profiler; const char* name;) {
+  const std::lock_guard lock(mutex);
+  if (!ranges.started || ranges.range != kUserRange || std::exchange(ranges.pushed, true)) return kInvalidOperation;
+  ranges.open = {};
+  std::strncpy(ranges.open.name, p->name, sizeof ranges.open.name - 1);
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerPopRange, profiler, 0, Ranges* profiler;) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(ranges.pushed, false)) return kInvalidOperation;
+  ranges.add(ranges.open);
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerDecodeData, dropped, 0, Ranges* profiler; std::size_t dropped;) {
+  const std::lock_guard lock(mutex);
+  if (!ranges.enabled || !ranges.configured || ranges.started) return kInvalidOperation;
+  p->dropped = ranges.dropped;
+  if (ranges.pass == 0)  // all passes were made
+    for (const Counts& counts : ranges.done) p->dropped += !ranges.image->add(counts);
+  ranges.done.clear();
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerGetCounterDataInfo, count, 0, const Image* image; std::size_t size; std::size_t count;) {
+  p->count = p->image->used;
+  return kSuccess;
+}
+
+FUNCTION(RangeProfilerCounterDataGetRangeInfo, name, 0, const Image* image; std::size_t size; std::size_t index;
+         const char* delimiter; const char* name;) {
+  if (p->index >= p->image->used) return kInvalidParameter;
+  p->name = p->image->entries[p->index].name;
+  return kSuccess;
+}
+
+// ---- samples ----
+
+FUNCTION(PmSamplingGetCounterAvailability, image, 0, std::size_t device; std::size_t size; std::uint8_t* image;) {
+  return chip_of(p->device) == nullptr ? kNotInitialized : give("available", p->size, p->image);
+}
+
+FUNCTION(PmSamplingEnable, sampling, 0, std::size_t device; Samples* sampling;) {
+  const std::lock_guard lock(mutex);
+  if (chip_of(p->device) == nullptr) return kNotInitialized;
+  if (samples.enabled) return kInvalidOperation;
+  samples = {};
+  samples.enabled = true;
+  p->sampling = &samples;
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingDisable, sampling, 0, Samples* sampling;) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(samples.enabled, false)) return kInvalidOperation;
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingGetCounterDataSize, size, 0, Samples* sampling; const char** names; std::size_t count; std::uint32_t samples;
+         std::size_t size;) {
+  p->size = Image::bytes(p->samples);
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingCounterDataImageInitialize, image, 0, Samples* sampling; std::size_t size; void* image;) {
+  return initialise(p->image, p->size);
+}
+
+FUNCTION(PmSamplingSetConfig, keep, 0, Samples* sampling; std::size_t config_size; const char* config; std::size_t buffer;
+         std::uint64_t interval; int trigger; int keep;) {
+  const std::lock_guard lock(mutex);
+  if (!samples.enabled || samples.started) return kInvalidOperation;
+  if (p->interval == 0 || passes_of({p->config, p->config_size}) != 1) return kInvalidParameter;
+  if (p->trigger == 1 && chip_of(0) == std::string_view("TU102")) return kNotSupported;  // cycles only
+  samples.configured = true;
+  samples.interval = p->interval;
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingStart, sampling, 0, Samples* sampling;) {
+  const std::lock_guard lock(mutex);
+  if (!samples.enabled || !samples.configured || std::exchange(samples.started, true)) return kInvalidOperation;
+  samples.next = now();
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingStop, sampling, 0, Samples* sampling;) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(samples.started, false)) return kInvalidOperation;
+  samples.stopped = now();
+  return kSuccess;
+}
+
+// Each sample counts a kernel that reads 4096 bytes and writes 2048. FAKE_CUPTI_FAILURES=overflow:1 loses what came meanwhile.
+FUNCTION(PmSamplingDecodeData, overflow, 0, Samples* sampling; Image* image; std::size_t size; int reason; std::uint8_t overflow;) {
+  const std::lock_guard lock(mutex);
+  if (!samples.enabled || !samples.configured) return kInvalidOperation;
+  const std::uint64_t end = samples.started ? now() : samples.stopped, step = samples.interval;
+  p->overflow = fake_failure("overflow") != 0;
+  p->reason = 2;  // all was decoded
+  for (; samples.next + step <= end; samples.next += step) {
+    if (p->overflow) continue;
+    if (p->image->add({samples.next, samples.next + step, 1, 4096, 2048, step, {}})) continue;
+    p->reason = 1;  // the image is full
+    break;
+  }
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingGetCounterDataInfo, completed, 0, const Image* image; std::size_t size; std::size_t total;
+         std::size_t populated; std::size_t completed;) {
+  p->total = p->image->size;
+  p->populated = p->completed = p->image->used;
+  return kSuccess;
+}
+
+FUNCTION(PmSamplingCounterDataGetSampleInfo, end, 0, Samples* sampling; const Image* image; std::size_t size; std::size_t index;
+         std::uint64_t start; std::uint64_t end;) {
+  if (p->index >= p->image->used) return kInvalidParameter;
+  p->start = p->image->entries[p->index].start;
+  p->end = p->image->entries[p->index].end;
   return kSuccess;
 }
