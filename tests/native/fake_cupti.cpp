@@ -75,6 +75,7 @@ struct Fake {
   std::atomic<CUpti_BuffersCallbackCompleteFunc> complete{nullptr};
   std::atomic<CUpti_TimestampCallbackFunc> clock{nullptr};
   std::atomic<CUpti_CallbackFunc> callback{nullptr};
+  std::atomic<void*> user_data{nullptr};
   std::array<std::array<std::atomic<bool>, 1024>, 4> callbacks{};  // by domain and id
   std::atomic<bool> enabled_in_context{false};
   std::atomic<bool> can_share{false}, sharing{false};
@@ -259,7 +260,7 @@ void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = null
   auto* callback = fake().callback.load();
   if (callback == nullptr || !fake().callbacks[static_cast<std::size_t>(domain)][id]) return;
   fake().told.fetch_add(1);
-  callback(nullptr, domain, id, data);
+  callback(fake().user_data.load(), domain, id, data);
 }
 
 // By domain and id.
@@ -319,15 +320,16 @@ EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* c
   data.callbackSite = CUPTI_API_EXIT;
   tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
 }
-EXPORT void fake_launch_call(int domain, std::uint32_t id, int site, const char* kernel, std::uint32_t correlation) {
+EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const char* kernel, const int* result) {
   CUpti_CallbackData data{};
-  data.callbackSite = site == 0 ? CUPTI_API_ENTER : CUPTI_API_EXIT;
-  data.functionName = call_name(static_cast<CUpti_CallbackDomain>(domain), id);
+  data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
+  data.functionName = call_name(CUPTI_CB_DOMAIN_DRIVER_API, id);
+  data.functionParams = parameters;
+  data.functionReturnValue = const_cast<int*>(result);
   data.symbolName = kernel;
   data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
   data.contextUid = 1;
-  data.correlationId = correlation;
-  tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
+  tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
 }
 EXPORT unsigned fake_callbacks() { return fake().told.load(); }
 EXPORT void fake_drop(std::size_t records) { fake().dropped += records; }
@@ -423,20 +425,21 @@ EXPORT CUptiResult cuptiGetVersion(std::uint32_t* version) {
   *version = fake().version;
   return CUPTI_SUCCESS;
 }
-EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*) {
+EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data) {
   FAIL_IF_TOLD(Subscribe);
   take_time(fake().subscribing_delay);
   if (fake().subscribe_result != CUPTI_SUCCESS) return static_cast<CUptiResult>(fake().subscribe_result);
   if (fake().subscribers.load() != 0) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   fake().subscribers = 1;
   fake().subscriptions.fetch_add(1);
+  fake().user_data = user_data;
   fake().callback = callback;
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
 // Several subscribers, as of 13.2: the first decides whether there can be more, and everything is then asked for in the name
 // of one of them. The others are whoever called this in a test; only the last one is called back.
-EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void*,
+EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data,
                                      cutrace::shared::SubscriberParams* params) {
   FAIL_IF_TOLD(Subscribe_v2);
   const bool first = fake().subscribers.load() == 0, wants = params->allow_others != 0;
@@ -449,6 +452,7 @@ EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_Callb
   fake().subscribers.fetch_add(1);
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(std::uintptr_t{0x1000} + fake().subscriptions.fetch_add(1));
   fake().latest = *handle;
+  fake().user_data = user_data;
   fake().callback = callback;
   return CUPTI_SUCCESS;
 }

@@ -40,8 +40,9 @@ void fake_have_context(std::uint32_t id);  // one that was created before CUPTI 
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
 // A call about a stream from beginning to end, as the subscriber hears of it.
 void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
-// A launch of `kernel` from its beginning (`site` 0) or at its end (1), as the subscriber hears of it.
-void fake_launch_call(int domain, std::uint32_t id, int site, const char* kernel, std::uint32_t correlation);
+// A launch of `kernel`, at its beginning (`result` null) or at its end, as the subscriber hears of it. `parameters` is what
+// CUPTI has in functionParams.
+void fake_launch_call(std::uint32_t callback, const void* parameters, const char* kernel, const int* result);
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 void fake_drop_at_unsubscribe(std::size_t records);

@@ -244,10 +244,9 @@ CUpti_CallbackId callback_id(CUpti_CallbackDomain domain, std::string_view call)
   return 0;
 }
 
-// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status. CUPTI
-// hears of launches with the name of their kernel, which graphs do not have.
+// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status.
 template <typename Body>
-int api_call(const char* call, Body&& body, const char* kernel = nullptr, bool launches = false) {
+int api_call(const char* call, Body&& body) {
   Gpu& g = gpu();
   const bool driver = !contains(std::string_view(call).substr(0, 6), "cuda");
   const auto domain = driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
@@ -266,13 +265,8 @@ int api_call(const char* call, Body&& body, const char* kernel = nullptr, bool l
     api.threadId = static_cast<std::uint32_t>(syscall(SYS_gettid));
     api.start = now();
   }
-  const auto tell = [&](int site) {
-    if (launches) g.cupti->launch_call(domain, api.cbid, site, kernel, api.correlationId);
-    else if (site == 0) g.cupti->enter_call(domain, api.cbid);
-  };
-  if (api.cbid != 0) tell(0);
+  if (api.cbid != 0 && !(driver && contains(call, "Launch"))) g.cupti->enter_call(domain, api.cbid);  // see Launch
   const int status = body(api.correlationId);
-  if (api.cbid != 0) tell(1);
   const Lock lock(g.mutex);
   api.returnValue = static_cast<std::uint32_t>(status);
   api.end = now();
@@ -280,6 +274,47 @@ int api_call(const char* call, Body&& body, const char* kernel = nullptr, bool l
   collect();
   return status;
 }
+
+// CUPTI's subscriber hears of a launch with its kernel and its arguments, in the driver's domain: a call of the runtime calls the
+// driver.
+class Launch {
+ public:
+  Launch(std::string_view call, const char* kernel, const std::uint32_t* grid, const std::uint32_t* block, std::uint32_t stream)
+      : kernel_(kernel) {
+    Gpu& g = gpu();
+    const Lock lock(g.mutex);
+    if (g.cupti == nullptr) return;
+    const bool extended = contains(call, "Ex");
+    const char* name = extended ? "cuLaunchKernelEx" : contains(call, "Cooperative") ? "cuLaunchCooperativeKernel" : "cuLaunchKernel";
+    auto [it, fresh] = g.callback_ids.try_emplace(name, 0);
+    if (fresh) it->second = callback_id(CUPTI_CB_DOMAIN_DRIVER_API, name);
+    id_ = it->second;
+    auto* const handle = reinterpret_cast<CUstream>(std::uintptr_t{stream});
+    configuration_ = {grid[0], grid[1], grid[2], block[0], block[1], block[2], 0, handle, nullptr, 0};
+    plain_ = {nullptr, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, 0, handle};
+    parameters_ = extended ? static_cast<const void*>(&extended_) : &plain_;
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  void begin() { tell(nullptr); }
+  void end(int status) { tell(&status); }
+
+ private:
+  void tell(const int* result) {
+    if (id_ != 0) gpu().cupti->launch_call(id_, parameters_, kernel_, result);
+  }
+  struct Plain {
+    CUfunction function;
+    unsigned grid[3], block[3], shared_bytes;
+    CUstream stream;
+  };
+  const char* kernel_;
+  CUpti_CallbackId id_ = 0;
+  CUlaunchConfig configuration_{};
+  const CUlaunchConfig* extended_ = &configuration_;
+  Plain plain_{};
+  const void* parameters_ = nullptr;
+};
 
 // When work of a stream starts: after what the stream has been given before.
 std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, bool detached) {
@@ -369,7 +404,9 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
                            std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
   if (const int status = runtime_init()) return status;
   return api_call(call, [&](std::uint32_t correlation) {
-    const Lock lock(gpu().mutex);
+    Launch told(call, name, grid, block, stream);
+    told.begin();
+    std::unique_lock lock(gpu().mutex);
     use_stream(stream);
     CUpti_ActivityKernel9 kernel = kernel_record(name, stream, correlation);
     kernel.gridX = static_cast<std::int32_t>(grid[0]);
@@ -381,8 +418,10 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     kernel.start = reserve(stream, duration, delay, flags & kFakeDetached);
     kernel.end = flags & kFakeNoEnd ? 0 : kernel.start + duration;
     if (count(1, 0, 0, duration)) submit(kernel, kernel.start, kernel.start + duration, stream, flags & kFakeDetached);
+    lock.unlock();
+    told.end(0);
     return 0;
-  }, name, true);
+  });
 }
 
 EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint32_t nodes, std::uint32_t graph,
@@ -414,7 +453,7 @@ EXPORT int fake_gpu_graph(const char* call, const char* const* names, std::uint3
       submit(kernel, kernel.start, kernel.end, stream);
     }
     return 0;
-  }, nullptr, true);
+  });
 }
 
 EXPORT int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std::uint32_t stream,
@@ -620,6 +659,11 @@ EXPORT CUresult cuDeviceGetPCIBusId(char* text, int size, CUdevice device) {
   std::memcpy(text, id.c_str(), id.size() + 1);
   return CUDA_SUCCESS;
 }
+#undef cuDeviceGetUuid  // which newer headers call cuDeviceGetUuid_v2
+EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid, 0x11 + device, sizeof *uuid);  // as in announce()
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
   *text = error == CUDA_ERROR_NOT_INITIALIZED ? "CUDA_ERROR_NOT_INITIALIZED" : "CUDA_ERROR_OF_THE_FAKE";
   return CUDA_SUCCESS;
@@ -671,6 +715,10 @@ EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
   if (!ready() || contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
   *device = 0;
   return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  *id = reinterpret_cast<std::uintptr_t>(context);
+  return context != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
   if (!ready()) return CUDA_ERROR_NOT_INITIALIZED;
