@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..metrics.host import Chip, Metric
 
 _form = options.form(["table", "csv", "json", "markdown"])
+_sampled = click.option(
+    "--sampled", is_flag=True, help="Metrics that can be sampled over time, instead of those of kernels."
+)
 
 
 def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +39,7 @@ def metrics() -> None:
 
 @metrics.command("list", short_help="List the metrics of a chip.")
 @click.argument("pattern", required=False)
-@click.option("--sampled", is_flag=True, help="Those that can be sampled over time, instead of those of kernels.")
+@_sampled
 @_of_a_chip
 @_form
 def list_metrics(pattern: str | None, sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
@@ -54,12 +57,13 @@ def list_metrics(pattern: str | None, sampled: bool, chip: str | None, cupti: Pa
 
 @metrics.command(short_help="Describe metrics, and say how many passes they need.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_sampled
 @_of_a_chip
 @_form
-def describe(names: tuple[str, ...], chip: str | None, cupti: Path | None, form: str) -> None:
+def describe(names: tuple[str, ...], sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
     """Describe metrics: what each counts. Of names without a rollup, what can be counted of them; else, how many passes
     they need together."""
-    with _chip(chip, cupti) as found:
+    with _chip(chip, cupti, sampled=sampled) as found:
         described = [found.describe(name) for name in names]
         endings = [(name + ending,) for name in names if "." not in name for ending in found.submetrics(name)]
         passes = "" if endings else f", {count_of(found.configure(names).passes, 'pass')} together"
@@ -75,18 +79,18 @@ def describe(names: tuple[str, ...], chip: str | None, cupti: Path | None, form:
 @_form
 def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> None:
     """List the sets of metrics with their passes on a chip, or the metrics of one SET."""
-    from ..metrics.sets import SETS, chosen
+    from ..metrics.sets import SETS, chosen, hint, in_set
 
     if name is None:
         with _chip(chip, cupti) as found:
             rows = []
             for each in SETS.values():
-                names = chosen(found, each.name)
-                rows.append((each.name, len(names), found.configure(names).passes, each.asks))
+                names = in_set(found, each.name)
+                rows.append((each.name, len(names), found.configure(names).passes if names else 0, each.asks))
         columns = (Column("set", "text"), Column("metrics"), Column("passes"), Column("question", "text"))
         return _print(form, Table("sets", f"Sets of metrics on {found.name}", columns, rows))
     if name not in SETS:
-        raise CutraceError(f"there is no set {name}: take one of {', '.join(SETS)}")
+        raise CutraceError(f"there is no set {name}: {hint(name)}")
     with _chip(chip, cupti) as found:
         inside = [(metric, found.describe(metric).description) for metric in chosen(found, name)]
     text = (Column("metric", "text"), Column("description", "text"))

@@ -142,11 +142,14 @@ class Cupti:
 
     def call(self, function: str, **fields: Any) -> Any:
         """Call a function. Returns its struct, with what it wrote. Raises :class:`CuptiError` when it failed."""
+        called = getattr(self._library, f"cupti{function}", None)
+        if called is None:
+            raise CutraceError(f"{self.path} has no cupti{function}: install a newer libcupti")
         code = _INVALID_PARAMETER
         for struct, size in _structs(function):
             known = {name for name, _ in struct._fields_}  # type: ignore[misc]
             given = struct(struct_size=size, **{k: v for k, v in fields.items() if k in known})
-            code = self._library[f"cupti{function}"](ctypes.byref(given))
+            code = called(ctypes.byref(given))
             if code != _INVALID_PARAMETER:
                 break
         if code:

@@ -19,6 +19,8 @@ from .cupti import Cupti, CuptiError, address, texts
 
 RANGES, SAMPLES = 0, 1
 _KINDS = ("counter", "ratio", "throughput")
+_ENDINGS = {"counter": ".sum", "ratio": ".ratio", "throughput": ".avg.pct_of_peak_sustained_elapsed"}
+_INVALID_METRIC_NAME = 17
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,9 @@ class Chip:
         self._availability = ctypes.create_string_buffer(availability) if availability else None
         known = chips(cupti)
         if name not in known:
-            close = get_close_matches(name.upper(), known, 1, 0)
-            raise CutraceError(
-                f"{cupti.path} does not know the chip {name}: is it {close[0]}? It knows {', '.join(known)}"
-            )
+            close = get_close_matches(name.upper(), known, 1)
+            hint = f": did you mean {close[0]}?" if close else "."
+            raise CutraceError(f"{cupti.path} does not know the chip {name}{hint} It knows {', '.join(known)}")
         self._host = self._opened()
 
     def _opened(self) -> int:
@@ -112,20 +113,24 @@ class Chip:
 
     def describe(self, name: str) -> Metric:
         """What a metric is; with or without rollup. Raises :class:`CutraceError` when the chip has none of the name."""
-        try:
-            found = self.cupti.call("ProfilerHostGetMetricProperties", host=self._host, name=name.encode())
-        except CuptiError:
-            raise self._unknown(name) from None
-        said = [(text or b"").decode() for text in (found.description, found.unit, found.dimension)]
-        return Metric(name, _KINDS[found.type], *said)
+        found = self._properties(name)
+        if found is None:
+            raise self._unknown(name)
+        texts = [(text or b"").decode() for text in (found.description, found.unit, found.dimension)]
+        return Metric(name, _KINDS[found.type], *texts)
 
     def has(self, name: str) -> bool:
         """Whether the chip has a metric of this name."""
+        return self._properties(name) is not None
+
+    def _properties(self, name: str) -> Any:
+        """What CUPTI says of a metric, None when the chip has none of the name."""
         try:
-            self.describe(name)
-        except CutraceError:
-            return False
-        return True
+            return self.cupti.call("ProfilerHostGetMetricProperties", host=self._host, name=name.encode())
+        except CuptiError as error:
+            if error.code != _INVALID_METRIC_NAME:
+                raise
+            return None
 
     def submetrics(self, name: str) -> list[str]:
         """The endings that a metric may have, such as ``.sum.per_second``."""
@@ -138,7 +143,12 @@ class Chip:
         """How to count metrics together. Raises :class:`CutraceError` for a name that the chip does not have, or that
         cannot be counted: a counter needs a rollup."""
         for name in names:
-            self.describe(name)
+            kind = self.describe(name).kind
+            if "." not in name:
+                raise CutraceError(
+                    f"{name} lacks a rollup: take {name}{_ENDINGS[kind]}, or another that "
+                    f"`cutrace metrics describe {name}` lists"
+                )
         # CUPTI adds what it is asked to count to what it was asked before: each configuration has its own host object.
         host = self._opened()
         try:
@@ -147,13 +157,6 @@ class Chip:
             image = ctypes.create_string_buffer(size)
             self.cupti.call("ProfilerHostGetConfigImage", host=host, size=size, image=address(image))
             passes = self.cupti.call("ProfilerHostGetNumOfPasses", size=size, image=address(image)).passes
-        except CuptiError:
-            bare = next((name for name in names if "." not in name), None)
-            if bare is None:
-                raise
-            raise CutraceError(
-                f"{bare} lacks a rollup: take {bare}.sum or .avg, or another of `cutrace metrics describe {bare}`"
-            ) from None
         finally:
             self.cupti.call("ProfilerHostDeinitialize", host=host)
         return Config(tuple(names), image, passes)

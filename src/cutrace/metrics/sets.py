@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from ..errors import CutraceError
 from .host import Chip
@@ -170,20 +171,36 @@ SAMPLED = (
 )
 
 
+def hint(word: str) -> str:
+    """Which sets there are, for a word that names none."""
+    close = get_close_matches(word, SETS, 1)
+    sets = ", ".join(SETS)
+    return f"did you mean {close[0]}? The sets are {sets}" if close else f"the sets are {sets}"
+
+
+def in_set(chip: Chip, name: str) -> list[str]:
+    """The metrics of a set that a chip has; none where it has none of them."""
+    return [metric for metric in SETS[name].names if chip.has(metric)]
+
+
 def chosen(chip: Chip, text: str) -> list[str]:
     """The metrics of ``SET|NAME,...`` on a chip: sets without what the chip lacks, names as they are.
 
-    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip.
+    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set of which the
+    chip has nothing.
     """
     names: list[str] = []
-    for word in filter(None, text.split(",")):
+    for word in filter(None, map(str.strip, text.split(","))):
         if word in SETS:
-            names += [name for name in SETS[word].names if chip.has(name)]
+            found = in_set(chip, word)
+            if not found:
+                raise CutraceError(f"{chip.name} has no metric of the set {word}: take another set")
+            names += found
         elif "__" in word:
             chip.describe(word)
             names.append(word)
         else:
-            raise CutraceError(f"{word} is neither a set ({', '.join(SETS)}) nor the name of a metric")
+            raise CutraceError(f"{word} is neither a set nor the name of a metric: {hint(word)}")
     if not names:
         raise CutraceError(
             f"{text!r} names no metrics: take a set ({', '.join(SETS)}) or names with commas between them"
