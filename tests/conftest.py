@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +31,21 @@ def fake_driver(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFa
         if os.environ.get("CUTRACE_FAKE_DRIVER") == "require":
             raise
         pytest.skip(f"the fake driver {missing}")
+
+
+@pytest.fixture(scope="session")
+def fake_cupti(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake libcupti under another name, to load into this process: no other test finds it there."""
+    library = (fake_driver.libraries / "libcupti.so.13").read_bytes()
+    path = tmp_path_factory.mktemp("fake-cupti") / "libfakes.so.13"
+    path.write_bytes(library.replace(b"libcupti.so.13\0", b"libfakes.so.13\0"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_cupti() -> Path:
+    """A libcupti 13.0, whose host interface needs no GPU and no driver: ``CUTRACE_TEST_CUPTI`` names it."""
+    path = os.environ.get("CUTRACE_TEST_CUPTI")
+    if not path:
+        pytest.skip("CUTRACE_TEST_CUPTI does not name the libcupti of nvidia-cuda-cupti==13.0.85")
+    return Path(path)
