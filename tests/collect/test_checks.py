@@ -34,6 +34,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(cuda, "cupti_libraries", lambda: known)
         monkeypatch.setattr(checks, "run_trial", lambda: trial)
         monkeypatch.setattr(checks, "_collector", lambda: Check("collector", "ok", "0.1.0"))
+        monkeypatch.setattr(checks, "_counters", lambda: [Check("counters", "ok", "they may be read")])
         monkeypatch.setattr(checks, "_versions", lambda path, version: Check("versions", "ok", "they match"))
         return {check.name: check for check in run_checks()}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cutrace.collect import checks, surroundings
+from cutrace.collect import checks, cuda, surroundings
 from cutrace.collect.checks import Check, Trial
 
 REFUSED = Trial(("NVIDIA H200",), "", "", 0, 1, {"notes": ["CUPTI refused to record kernel (NOT_SUPPORTED)"]})
@@ -128,12 +128,64 @@ def test_missing_privileges_are_explained(
     assert all(part in check.advice for part in advice)
 
 
-def test_restricted_counters_alone_are_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surroundings, "counters_restricted", lambda: True)
-    check = checks._permissions(Trial((), "", "", 1, 1))
-    assert check == Check(
-        "permissions", "ok", "only administrators may read GPU counters here; recording needs none", ""
-    )
+@pytest.fixture
+def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A machine whose counters can be read, and the check of one that is otherwise."""
+    library = tmp_path / "libcupti.so.13"
+    library.touch()
+    (tmp_path / "libnvperf_host.so").touch()
+    monkeypatch.setattr(cuda, "find_cupti", lambda: library)
+    monkeypatch.setattr(cuda, "driver_version", lambda: 13000)
+
+    def check(*, restricted=False, admin=False, container=False, dcgm=False, mps=None) -> Check:
+        for name, value in {
+            "counters_restricted": restricted, "may_administrate": admin, "in_container": container, "dcgm": dcgm
+        }.items():  # fmt: skip
+            monkeypatch.setattr(surroundings, name, lambda value=value: value)
+        monkeypatch.setattr(surroundings, "mps", lambda environment: mps)
+        (found,) = checks._counters()
+        return found
+
+    return check
+
+
+def test_restricted_counters_are_no_trouble_for_a_recording(counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = counters(restricted=True)
+    assert found.status == "warning"
+    assert "ERR_NVGPUCTRPERM" in found.finding
+    assert "recording needs no counters" in found.finding
+    assert found.advice.startswith("run it as root")
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in found.advice
+    assert "--cap-add SYS_ADMIN" in counters(restricted=True, container=True).advice
+    assert checks._permissions(Trial((), "", "", 1, 1)).status == "ok"
+
+
+def test_counters_can_be_read(counters) -> None:
+    assert counters() == Check("counters", "ok", "this user may read the GPU's counters", "")
+    assert counters(restricted=True, admin=True).status == "ok"
+    assert "DCGM" in counters(dcgm=True).finding
+
+
+def test_counters_need_the_library_beside_cupti_and_no_mps(counters, tmp_path: Path) -> None:
+    assert "outside MPS" in counters(mps=tmp_path).advice
+    (tmp_path / "libnvperf_host.so").unlink()
+    found = counters()
+    assert found.status == "warning"
+    assert f"libnvperf_host.so is not beside {tmp_path}" in found.finding
+    assert "pip install nvidia-cuda-cupti" in found.advice
+
+
+def test_nothing_is_said_of_counters_without_a_driver_or_cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "driver_version", lambda: 13000)
+    monkeypatch.setattr(cuda, "find_cupti", lambda: None)
+    assert list(checks._counters()) == []
+
+
+def test_dcgm_is_known_by_its_engine(proc: Path) -> None:
+    assert not surroundings.dcgm(proc)
+    (proc / "77").mkdir()
+    (proc / "77" / "comm").write_text("nv-hostengine\n")
+    assert surroundings.dcgm(proc)
 
 
 def test_privileges_are_read_from_proc(proc: Path) -> None:

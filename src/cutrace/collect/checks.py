@@ -63,6 +63,7 @@ def run_checks() -> tuple[Check, ...]:
         _injection(),
         *_sharing(trial),
         _permissions(trial),
+        *_counters(),
         _nvtx(trial),
         _capture(trial),
     )
@@ -223,20 +224,42 @@ def _permissions(trial: Trial) -> Check:
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
         advice = "join the group that owns it, or ask for access"
         return Check("permissions", "problem", f"no access to {control}", advice)
-    restricted = surroundings.counters_restricted()
     if "PRIVILEGE" in trial.notes.upper():
-        if surroundings.may_administrate():
-            advice = "see docs/troubleshooting.md"
-        elif surroundings.in_container():
-            advice = "start the container with --cap-add SYS_ADMIN, or let the driver of the host allow it to all users"
-        else:
-            advice = "run it as root, or let the driver allow it to all users"
-        if restricted:
-            advice += " (module option nvidia NVreg_RestrictProfilingToAdminUsers=0; RmProfilingAdminOnly is 1 now)"
+        advice = "see docs/troubleshooting.md" if surroundings.may_administrate() else _getting_privileges()
         return Check("permissions", "warning", f"the driver keeps something back: {trial.notes}", advice)
-    if restricted:
-        return Check("permissions", "ok", "only administrators may read GPU counters here; recording needs none")
-    return Check("permissions", "ok", "nothing is withheld")
+    return Check("permissions", "ok", "nothing is withheld from a recording")
+
+
+def _getting_privileges() -> str:
+    if surroundings.in_container():
+        advice = "start the container with --cap-add SYS_ADMIN, or let the driver of the host allow it to all users"
+    else:
+        advice = "run it as root, or let the driver allow it to all users"
+    if surroundings.counters_restricted():
+        advice += " (module option nvidia NVreg_RestrictProfilingToAdminUsers=0; RmProfilingAdminOnly is 1 now)"
+    return advice
+
+
+def _counters() -> Iterator[Check]:
+    """Whether hardware metrics can be read; nothing where there is no driver or no libcupti."""
+    path = cuda.find_cupti()
+    if path is None or cuda.driver_version() is None:
+        return
+    needless = "recording needs no counters; hardware metrics do"
+    if surroundings.counters_restricted() and not surroundings.may_administrate():
+        finding = f"this user may not read the GPU's counters (ERR_NVGPUCTRPERM); {needless}"
+        yield Check("counters", "warning", finding, _getting_privileges())
+    elif surroundings.mps(os.environ) is not None:
+        advice = "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace ..."
+        yield Check("counters", "warning", f"clients of MPS cannot read the GPU's counters; {needless}", advice)
+    elif not cuda.nvperf_host(path).exists():
+        finding = f"{cuda.nvperf_host(path).name} is not beside {path}; {needless}"
+        yield Check("counters", "warning", finding, "install the whole of CUPTI: pip install nvidia-cuda-cupti")
+    elif surroundings.dcgm():
+        finding = "this user may read the GPU's counters; DCGM runs here, and holds them while it profiles"
+        yield Check("counters", "ok", finding)
+    else:
+        yield Check("counters", "ok", "this user may read the GPU's counters")
 
 
 def _nvtx(trial: Trial) -> Check:

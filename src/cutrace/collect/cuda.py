@@ -79,6 +79,11 @@ def find_cupti() -> Path | None:
     return None if libraries or version is None else _by_pathfinder()
 
 
+def nvperf_host(cupti: Path) -> Path:
+    """Where a libcupti looks for the library that hardware metrics need: beside itself."""
+    return cupti.resolve().parent / "libnvperf_host.so"
+
+
 def version_text(version: int | None) -> str:
     """``13.0`` of 13000."""
     return "unknown" if not version else f"{version // 1000}.{version % 1000 // 10}"

@@ -113,6 +113,11 @@ def may_administrate(proc: Path = Path("/proc")) -> bool:
     return held is not None and bool(int(held[1], 16) >> _SYS_ADMIN & 1)
 
 
+def dcgm(proc: Path = Path("/proc")) -> bool:
+    """Whether DCGM's engine runs here: it holds the counters of a GPU while it profiles."""
+    return any(_read(name).strip() == "nv-hostengine" for name in proc.glob("[0-9]*/comm"))
+
+
 def in_container(root: Path = Path("/")) -> bool:
     """Whether this looks like a container."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv")
