@@ -14,9 +14,10 @@ import pytest
 
 from cutrace import golden
 from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
+from cutrace.collect import cuda
 from cutrace.errors import CutraceError
 from cutrace.golden.compare import problems_of
-from cutrace.golden.model import WORK, Observed, plain
+from cutrace.golden.model import WORK, Observed, metric, plain
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, State
 from cutrace.reports.text import Line, failure_lines
@@ -24,7 +25,7 @@ from cutrace.reports.text import Line, failure_lines
 from .bodies import ENDINGS, Body
 from .capture import Run
 from .expectations import Expectation
-from .fixtures import Tracer, checked
+from .fixtures import Tracer, checked, counters_of
 
 if TYPE_CHECKING:
     from .session import Session
@@ -67,7 +68,7 @@ class Attempt(Tracer):
         self.outcome = "passed"
         self.duration_s = 0.0
         #: Regions and values of fixtures that were set up before the body.
-        self._spanning: list[str] = []
+        self._spanning: list[tuple[str, tuple[str, ...]]] = []
         self._before: dict[str, Any] = {}
         #: The body, once it is about to run for the first time.
         self.body: Body | None = None
@@ -75,18 +76,25 @@ class Attempt(Tracer):
     # What the fixture offers
 
     @contextlib.contextmanager
-    def region(self, name: str) -> Iterator[None]:
-        if (run := self.current) is not None:
-            region = self.session.captures.enter(run, str(name))
+    def region(self, name: str, counters: str | Sequence[str] = ()) -> Iterator[None]:
+        run, spanning = self.current, (str(name), counters_of(counters))
+        counting = self.expected.counters or any(asked for _, asked in self._spanning)
+        if spanning[1] and (counting or (run is not None and run.counting is not None)):
+            raise CutraceError(
+                f"the region {name} asks for counters inside a test or region that has some: the GPU counts one range "
+                "at a time, so take the counters off one of them"
+            )
+        if run is not None:
+            region = self.session.captures.enter(run, *spanning)
         else:
-            self._spanning.append(str(name))
+            self._spanning.append(spanning)
         try:
             yield
         finally:
             if run is not None:
                 self.session.captures.leave(run, region)
             else:
-                self._spanning.remove(str(name))
+                self._spanning.remove(spanning)
 
     def value(self, name: str, value: Any) -> None:
         counter = checked(name, value)
@@ -117,12 +125,12 @@ class Attempt(Tracer):
     def begin(self) -> None:
         """The window begins."""
         self._note(self.session.captures.recording.ready())
-        self.current = self.session.captures.begin(self.session.nodeid(self.item))
+        self.current = self.session.captures.begin(self.session.nodeid(self.item), self.expected.counters)
         self.user = {}
         for name, value in self._before.items():
             self.value(name, value)
-        for name in self._spanning:
-            self.session.captures.enter(self.current, name)
+        for region, counters in self._spanning:
+            self.session.captures.enter(self.current, region, counters)
 
     def end(self) -> Run:
         """The window is over, however the body ended."""
@@ -159,6 +167,9 @@ class Attempt(Tracer):
             return
         self.passed_runs, self.judged = [run], [run]
         self._note(why)
+        if run.early and cuda.initialised() and (again := self._again()) is not None:
+            self.passed_runs, self.judged = [again], [again]
+            self._note("CUDA was not in use when the first run began, and counters need that: this is the second run")
         if expected.warmup or expected.repeat:
             while len(self.passed_runs) < expected.warmup + (expected.repeat or 1) and self._again() is not None:
                 pass
@@ -229,14 +240,21 @@ class Attempt(Tracer):
         comparison = self.comparison
         if self.state is State.MISSING or comparison is None:
             return self.state is State.MISSING
-        return bool(comparison.unverified) or any(row.failed and row.rule != "limit" for row in comparison.rows)
+        unverified = golden.Verdict.UNVERIFIED
+        rows = [row for row in comparison.rows if row.now is not None or row.verdict is not unverified]
+        return any(row.verdict is unverified or (row.failed and row.rule != "limit") for row in rows)
+
+    def _rules(self, runs: Sequence[Run]) -> golden.Rules:
+        """The rules for runs, without the counters that could not be read in one of them."""
+        rules = self.expected.rules
+        return replace(rules, ignore=(*rules.ignore, *(name for _, name in _uncounted(runs))))
 
     def _settle(self) -> None:
         """Run until two runs in a row agree, before they are written down."""
         while not any(run.metrics.problems for run in self.settled):
             most = _MOST_RUNS
             if len(self.settled) > 1:
-                disputed = golden.unsettled([run.metrics for run in self.settled], self.expected.rules)
+                disputed = golden.unsettled([run.metrics for run in self.settled], self._rules(self.settled))
                 if not disputed:
                     return
                 if all(name.rpartition("/")[2] in _STATES for name in disputed):
@@ -267,15 +285,17 @@ class Attempt(Tracer):
     def _compared(self, runs: list[Run]) -> golden.Comparison | None:
         metrics = [run.metrics for run in runs]
         found: list[golden.Comparison] = []
-        entry, rules = self.expected.entry, self.expected.rules
+        entry, rules, lost = self.expected.entry, self._rules(runs), _uncounted(runs)
         if entry is not None:
             environment = self.environment(metrics)
             given = self.item.ihook.pytest_cutrace_compare(
                 item=self.item, entry=entry, runs=metrics, environment=environment, rules=rules
             )
             found.append(given or golden.compare(entry, metrics, environment=environment, rules=rules))
+            found.append(golden.Comparison(tuple(self._lost(lost, entry.get(environment)))))
         if self.expected.limits is not None:
-            found.append(golden.limits(metrics, self.expected.limits))
+            budget = {name: most for name, most in self.expected.limits.items() if ("", name) not in lost}
+            found.append(golden.limits(metrics, budget))
         if not found:
             return None
         return golden.Comparison(
@@ -284,6 +304,18 @@ class Attempt(Tracer):
             tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
             any(one.unconfirmed for one in found),
         )
+
+    def _lost(self, lost: Mapping[tuple[str, str], str], known: Observed | None) -> Iterator[golden.Row]:
+        """Rows of counters that could not be read."""
+        rules = self.expected.rules
+        for (region, name), why in lost.items():
+            found = metric(name)
+            if found is not None and not rules.ignores(found):
+                old = known.values.get(region, {}).get(name) if known is not None else None
+                gated, verdict = rules.gates(found), golden.Verdict.UNVERIFIED
+                yield golden.Row(
+                    name, region, old, None, rules.words(found), verdict, gated, why, gated and rules.strict
+                )
 
     def environment(self, runs: Sequence[Metrics]) -> str:
         """The environment in which these runs were made."""
@@ -303,6 +335,8 @@ class Attempt(Tracer):
             path = self.session.relative(expected.path)
             self.state = State.MISSING
             self.reason = f"{path} has no values of it" if expected.siblings else f"there is no {path}"
+            for why in _uncounted(self.judged).values():
+                self._note(why)
             self._settle()
             return
         self.state, self.reason = State.GATED, ""
@@ -314,6 +348,14 @@ class Attempt(Tracer):
             self.state, self.reason = State.UNVERIFIED, comparison.unverified
         if not self.updating and self.proposes:
             self._settle()
+        self._say_what_is_lost()
+
+    def _say_what_is_lost(self) -> bool:
+        """Whether counters of the runs that count could not be read: then the test is unverified, with the reason."""
+        why = next(iter(_uncounted(self.judged).values()), "")
+        if why:
+            self.state, self.reason = State.UNVERIFIED, why
+        return bool(why)
 
     def _fail_if_it_has_to(self) -> None:
         expected, comparison = self.expected, self.comparison
@@ -340,7 +382,7 @@ class Attempt(Tracer):
             if self.updating and good:
                 change, notes = self._update()
                 self.notes += notes
-                if change is not None:
+                if change is not None and not self._say_what_is_lost():
                     self.state, self.reason = State.UPDATED, ""
             elif self.proposes and not self.updating:
                 change = self._change()
@@ -413,10 +455,20 @@ class Attempt(Tracer):
             nodeid,
             self.expected.path,
             environment,
-            golden.observed(runs, self.expected.rules, confirmed=len(runs) > 1),
+            self._observed(runs, environment),
             line + 1 if source == golden.split(nodeid)[0] and line is not None else 0,
             golden.digest(self.expected.entry, environment),
         )
+
+    def _observed(self, runs: Sequence[Metrics], environment: str) -> Observed:
+        """What the runs showed. Counters that could not be read keep their golden values."""
+        found = golden.observed(runs, self._rules(self.settled), confirmed=len(runs) > 1)
+        old = (self.expected.entry or {}).get(environment, Observed())
+        for region, name in _uncounted(self.settled):
+            for before, after in ((old.values, found.values), (old.unstable, found.unstable)):
+                if name in before.get(region, {}):
+                    after.setdefault(region, {})[name] = before[region][name]
+        return found
 
     def _pictured(self, case: Case) -> Case:
         """The case with what the HTML page shows of its trace, if there is to be one."""
@@ -450,6 +502,12 @@ class Attempt(Tracer):
             convert(capture, trace)
             kept += [capture, trace]
         return {path.name: str(path.relative_to(self.session.settings.directory)) for path in kept}
+
+
+def _uncounted(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
+    """The counters that could not be read in one of these runs, by region and name, with the reason."""
+    lost = ((region, *found) for run in runs for region, found in run.uncounted.items())
+    return {(region, name): why for region, names, why in lost for name in names}
 
 
 def _worked(observed: Observed | None) -> bool:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from cutrace.analysis.definitions import METRICS, Metrics, Value
 from cutrace.analysis.marks import Window, begin, end
 from cutrace.collect.join import join
+from cutrace.errors import CutraceError
+from cutrace.metrics.counting import Counting
+from cutrace.metrics.ranges import NoContext
 
 from .recording import CaptureFile, SessionRecording
 
@@ -38,6 +41,15 @@ class Run:
     regions: list[Window] = field(default_factory=list)
     #: Regions that were entered and not left yet: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
+    #: The counts of hardware counters by region, "" being the whole window; of the region that ended last; and the
+    #: counters that could not be read, by region, with the reason.
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
+    uncounted: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    #: Whether it ran before CUDA was in use, so that nothing could be counted.
+    early: bool = False
+    #: The region whose counters run, None for the whole window.
+    counting: tuple[str, int] | None = None
     user: dict[str, object] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
     metrics: Metrics = field(default_factory=lambda: Metrics(dict(NOTHING)))
@@ -54,16 +66,21 @@ class Run:
 class Captures:
     """Cuts runs of tests out of a recording and measures them.
 
-    ``normalize`` gives kernels their stable names; ``more`` computes metrics of the project's own.
+    ``normalize`` gives kernels their stable names; ``more`` computes metrics of the project's own. ``counters`` has the
+    hardware counters of this process.
     """
 
-    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str]) -> None:
+    def __init__(self, recording: SessionRecording, normalize: Callable[[str], str], counters: Counting) -> None:
         self.recording = recording
         self.normalize = normalize
+        self.counters = counters
         self._earlier: deque[Path] = deque()
 
-    def begin(self, name: str) -> Run:
+    def begin(self, name: str, counters: Sequence[str] = ()) -> Run:
+        self.counters.end()  # a range that was broken off
         run = Run(name, marked=self.recording.begin())
+        if counters:
+            self._count(run, "", counters)
         run.start = _now()
         if run.marked:
             self.recording.mark(begin("test", name))
@@ -77,11 +94,19 @@ class Captures:
         if run.marked:
             self.recording.mark(end("test", run.name))
         run.end = _now()
+        if self.counters.running:
+            self._counted(run, "")
         run.parts += self.recording.take(patient=patient)
 
-    def enter(self, run: Run, name: str) -> tuple[str, int]:
+    def enter(self, run: Run, name: str, counters: Sequence[str] = ()) -> tuple[str, int]:
+        if counters:
+            with self._aside(run, "counters"):
+                self.recording.begin()
+                self._count(run, name, counters)
         region = (name, _now())
         run.open.append(region)
+        if counters:
+            run.counting = region
         if run.marked:
             self.recording.mark(begin("region", name))
         return region
@@ -95,6 +120,44 @@ class Captures:
         if run.marked:
             self.recording.mark(end("region", name))
         run.regions.append(Window(name, start, _now()))
+        run.latest = {}
+        if region is run.counting:
+            run.counting = None
+            if self.counters.running:
+                with self._aside(run, "counters"):
+                    self._counted(run, name)
+
+    def _count(self, run: Run, region: str, counters: Sequence[str]) -> None:
+        """Begin to count. The GPU has nothing to do."""
+        try:
+            self.counters.start(counters)
+        except CutraceError as error:
+            run.early |= isinstance(error, NoContext)
+            run.uncounted[region] = (tuple(counters), str(error))
+
+    def _counted(self, run: Run, region: str) -> None:
+        """Wait for the GPU and end the count. Regions of one name add up."""
+        names = self.counters.names
+        try:
+            self.recording.begin()
+            run.latest = self.counters.stop()
+        except CutraceError as error:
+            self.counters.end()
+            run.uncounted[region] = (names, str(error))
+        total = run.counts.setdefault(region, {})
+        for name, count in run.latest.items():
+            total[name] = total.get(name, 0) + count
+
+    @contextlib.contextmanager
+    def _aside(self, run: Run, name: str) -> Iterator[None]:
+        """What the plugin does for itself inside a window does not count."""
+        if run.marked:
+            self.recording.mark(begin("tool", name))
+        try:
+            yield
+        finally:
+            if run.marked:
+                self.recording.mark(end("tool", name))
 
     def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
         """Measure a run that has ended."""
@@ -102,16 +165,18 @@ class Captures:
         if run.metrics.without_launch and self._earlier:
             # Work of an earlier test that ran late: its launch is in that one's capture.
             run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
+        counts = {name: found for name, found in run.counts.items() if name not in run.uncounted}
+        regions = {name: {**values, **counts.get(name, {})} for name, values in run.metrics.regions.items()}
+        run.metrics = replace(run.metrics, values=run.metrics.values | counts.get("", {}), regions=regions)
         return run.metrics
 
     def so_far(self, run: Run) -> Metrics:
         """The metrics of the region that ended last, of a run that goes on."""
         region = run.regions[-1]
-        self.recording.mark(begin("tool", "metrics"))
-        run.parts += self.recording.take(patient=True)
-        metrics = self._measured(run.files, replace(region, regions=()), None)
-        self.recording.mark(end("tool", "metrics"))
-        return metrics
+        with self._aside(run, "metrics"):
+            run.parts += self.recording.take(patient=True)
+            metrics = self._measured(run.files, replace(region, regions=()), None)
+        return replace(metrics, values=metrics.values | run.latest)
 
     def release(self, runs: Sequence[Run]) -> None:
         """Remove the files of these runs, except the latest ones of this process."""

@@ -16,14 +16,15 @@ from cutrace.errors import CutraceError
 
 from .options import Settings
 
-_KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "off")
+_KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
 
 
 @dataclass(frozen=True)
 class Expectation:
     """How one test is traced, and what it is compared with.
 
-    ``repeat`` is None where the plugin decides; ``limits`` are budgets by metric, as ``gpu_limit`` has them. ``path``
+    ``repeat`` is None where the plugin decides; ``counters`` are those of the hardware that the test asks for, those
+    that it limits among them; ``limits`` are budgets by metric, as ``gpu_limit`` has them. ``path``
     is the golden file of the test's module, ``entry`` what that says of the test; ``siblings``: it has golden values of
     other tests. ``passed_over`` is why the test is neither recorded nor compared with golden values, "" if it is.
     """
@@ -34,6 +35,7 @@ class Expectation:
     off: bool = False
     warmup: int = 0
     repeat: int | None = None
+    counters: tuple[str, ...] = ()
     limits: Mapping[str, Any] | None = None
     entry: golden.Entry | None = None
     siblings: bool = False
@@ -102,7 +104,8 @@ def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
         path, line, _ = item.reportinfo()
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise pytest.UsageError(f"{place}: {error}") from None
-    return replace(found, limits=limits or None)
+    limited = [name for name in limits if golden.is_counter(name)]
+    return replace(found, limits=limits or None, counters=tuple(dict.fromkeys((*found.counters, *limited))))
 
 
 def _with(found: Expectation, word: str, value: Any) -> Expectation:
@@ -125,6 +128,8 @@ def _with(found: Expectation, word: str, value: Any) -> Expectation:
             rules = replace(rules, tolerance={**rules.tolerance, **golden.parse_tolerance(given)})
         case "ignore":
             rules = replace(rules, ignore=(*rules.ignore, *golden.parse_ignore(_words(word, value))))
+        case "counters":
+            return replace(found, counters=golden.parse_counters(_words(word, value)))
         case _:
             raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
     return replace(found, rules=rules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,15 +24,27 @@ class Tracer:
         traced, since an assertion about nothing would mean nothing."""
         pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
-    def region(self, name: str) -> AbstractContextManager[None]:
+    def region(self, name: str, counters: Sequence[str] = ()) -> AbstractContextManager[None]:
         """A part of the test with metrics of its own. Regions nest; those of one name add up. One that a fixture
-        enters before the test spans each run of the test's body."""
+        enters before the test spans each run of the test's body.
+
+        ``counters`` are counters of the hardware, as the marker takes them. Only one range is counted at a time.
+        """
+        if counters:
+            counters_of(counters)
         return nullcontext()
 
     def value(self, name: str, value: Any) -> None:
         """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is a
         counter, which golden files hold too."""
         checked(name, value)
+
+
+def counters_of(words: str | Sequence[str]) -> tuple[str, ...]:
+    """The counters that a region asks for. Raises an error for names that the hardware has none of, traced or not."""
+    from cutrace.golden import parse_counters
+
+    return parse_counters(words)
 
 
 def checked(name: str, value: Any) -> bool:

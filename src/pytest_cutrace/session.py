@@ -18,6 +18,7 @@ from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
 from cutrace.golden import artifact_path, environment, variant
+from cutrace.metrics.counting import Counting
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case, State
 
@@ -88,7 +89,8 @@ class Session:
         if not self._collects_only:
             self.recording = SessionRecording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
-            self.captures = Captures(self.recording, self._normalize)
+            # Between tests other workers may count on the same GPU.
+            self.captures = Captures(self.recording, self._normalize, Counting(keep=not self.worker))
 
     @property
     def _collects_only(self) -> bool:
@@ -110,6 +112,8 @@ class Session:
         if self._seeds is not None:
             self._seeds.close()
         if self.recording is not None:
+            if self.recording.here:
+                self.captures.counters.close()
             self.recording.close()
 
     # Facts
@@ -248,6 +252,7 @@ class Session:
         if self.recording is None or self.recording.refusal:
             return None
         if expected.off:
+            self.captures.counters.close()
             self.recording.pause()
             return None
         attempt = item.stash[_ATTEMPT] = Attempt(self, item, expected)

@@ -5,6 +5,7 @@ docs/metrics.md defines each; :data:`METRICS` has the same list for programs. A 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,7 +33,8 @@ class MetricClass(Enum):
 class Metric:
     """What one metric is. ``unit`` is "" for counts; ``counts`` says that the value is a dict of counts by name;
     ``always`` that a window without any of it has the value 0 ({} for a dict), else it has no value there. ``total``
-    names the metric that this one is a part or the breakdown of."""
+    names the metric that this one is a part or the breakdown of. ``hardware`` says that the GPU counts it, where a test
+    asks for it. ``tolerance`` is the share, and ``floor`` the number, by which such counts differ from run to run."""
 
     name: str
     kind: MetricClass
@@ -41,6 +43,9 @@ class Metric:
     counts: bool = False
     always: bool = True
     total: str = ""
+    hardware: bool = False
+    tolerance: float = 0.0
+    floor: int = 0
 
 
 #: The directions of copies: of the words in names of metrics, and of CUpti_ActivityMemcpyKind.
@@ -55,6 +60,10 @@ COPY_KINDS: dict[str, str] = {
 
 
 _WORK, _STATE, _TIME, _INFO = MetricClass.WORK, MetricClass.STATE, MetricClass.TIME, MetricClass.INFO
+_BYTES_TOLERANCE = 0.02
+#: What other work left in the L2 cache moves to DRAM at any time.
+_DRAM_FLOOR = 1 << 20
+_FULL_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+\.(?:sum|min|max)")
 
 
 def _copies() -> Iterator[Metric]:
@@ -62,6 +71,19 @@ def _copies() -> Iterator[Metric]:
         for what, unit, doc in (("count", "", "copies"), ("bytes", "bytes", "bytes copied")):
             name, total = f"memcpy_{kind}_{what}", f"memcpy_{what}"
             yield Metric(name, _WORK, unit, f"{doc} {words}", always=False, total=total)
+
+
+def hardware(name: str, doc: str) -> Metric:
+    """The metric of a hardware counter, by its own name or by the one that CUPTI gives it."""
+    unit = "bytes" if "bytes" in name else ""
+    floor = _DRAM_FLOOR if unit and name.startswith("dram") else 0
+    tolerance = _BYTES_TOLERANCE if unit else 0.0
+    return Metric(name, MetricClass.COUNTER, unit, doc, False, False, "", True, tolerance, floor)
+
+
+def is_full_name(name: str) -> bool:
+    """Whether this is CUPTI's name of a count: ``sm__inst_executed.sum``."""
+    return _FULL_NAME.fullmatch(name) is not None
 
 
 #: All metrics, in the order of files and tables.
@@ -86,6 +108,15 @@ METRICS: dict[str, Metric] = {
         Metric("streams_used", _STATE, "", "streams on which GPU work ran"),
         Metric("peak_memory_bytes", _STATE, "bytes", "most device memory above that at the begin"),
         Metric("net_memory_bytes", _STATE, "bytes", "device memory taken and not given back"),
+        hardware("instructions", "instructions that warps executed"),
+        hardware("tensor_instructions", "those of them that ran on tensor cores"),
+        hardware("fp32_fma", "fused multiplications and additions of 32 bits that threads executed"),
+        hardware("fp32_add", "additions of 32 bits that threads executed"),
+        hardware("fp32_mul", "multiplications of 32 bits that threads executed"),
+        hardware("dram_bytes", "bytes read from DRAM and written to it"),
+        hardware("dram_read_bytes", "bytes read from DRAM"),
+        hardware("dram_write_bytes", "bytes written to DRAM"),
+        hardware("l2_bytes", "bytes that the L2 cache was asked for"),
         Metric("kernel_time_ns", _TIME, "ns", "times of all kernels, added"),
         Metric("busy_ns", _TIME, "ns", "time in which GPU work ran"),
         Metric("api_time_ns", _TIME, "ns", "time that threads spent in calls of the CUDA API"),

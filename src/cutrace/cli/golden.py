@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,9 @@ def create(
         path = output or gold.golden_path(root, nodeid)
         file, name = gold.split(nodeid)
         old = gold.read(path, module=file).tests.get(name) if path.is_file() else None
-        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=wanted, rules=rules)
+        # A capture holds no counters of the hardware: theirs stay as they are.
+        kept = replace(rules, ignore=(*rules.ignore, *gold.counters_in(old or {})))
+        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=wanted, rules=kept)
         _print(gold.difference(nodeid, old, entry))
         for note in notes:
             click.echo(f"  {printable(note)}")

@@ -26,6 +26,7 @@ from .model import (
     alternatives,
     amount,
     grouped,
+    is_counter,
     metric,
     ordered,
 )
@@ -107,11 +108,13 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
     """
     rows = []
     for name, limit in parse_limits(budget).items():
-        values = [value for run in runs if isinstance(value := run.values.get(name, 0), int | float)]
+        found = metric(name)
+        # What the GPU was not asked to count is not 0.
+        default = None if is_counter(name) else 0
+        values = [value for run in runs if isinstance(value := run.values.get(name, default), int | float)]
         if not values:
             rows.append(Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True))
             continue
-        found = metric(name)
         timed = found is not None and found.kind is MetricClass.TIME
         now = statistics.interval(values).median if timed else max(values)
         over = now > limit
@@ -177,7 +180,9 @@ def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Ve
         return Verdict.CHANGED if more and not share else Verdict.BETTER, detail
     count = amount(now) or 0
     assert isinstance(golden, int | tuple)
-    if count in alternatives(golden):
+    room = found.floor if found.hardware and share else 0
+    slack = share if found.hardware else 0.0
+    if any(abs(count - one) <= max(slack * one, room) for one in alternatives(golden)):
         return Verdict.SAME, ""
     if _more(golden, count, share):
         return Verdict.CHANGED, ""

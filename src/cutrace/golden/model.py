@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..analysis.definitions import METRICS, Metric, MetricClass, Value
+from ..analysis.definitions import METRICS, Metric, MetricClass, Value, hardware, is_full_name
 
 #: Where any of these is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
@@ -123,11 +123,26 @@ def scoped(region: str, name: str) -> str:
 
 
 def metric(name: str) -> Metric | None:
-    """The metric of this name. A name with a dot in it is a project's own metric, a counter."""
+    """The metric of this name. A name with a dot in it is a counter: CUPTI's name of a hardware counter, else a
+    project's own."""
     found = METRICS.get(name)
+    if found is None and is_full_name(name):
+        return hardware(name, "a hardware counter")
     if found is None and "." in name.strip("."):
         return Metric(name, MetricClass.COUNTER, "", "a metric of the project's own")
     return found
+
+
+def is_counter(name: str) -> bool:
+    """Whether this is a counter of the hardware, which a capture does not hold."""
+    found = metric(name)
+    return found is not None and found.hardware
+
+
+def counters_in(entry: Entry) -> set[str]:
+    """The counters of the hardware of which an entry has values."""
+    scopes = (s for one in entry.values() for values in (one.values, one.unstable) for s in values.values())
+    return {name for scope in scopes for name in scope if is_counter(name)}
 
 
 def place(name: str) -> tuple[int, str]:

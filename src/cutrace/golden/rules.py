@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..units import parse_duration, parse_size
-from .model import DIVIDED, metric, total_of
+from .model import DIVIDED, is_counter, metric, total_of
 
 #: Memory fails above both: this share more than was seen, and this many bytes more.
 MEMORY_TOLERANCE = 0.02
@@ -68,6 +68,8 @@ class Rules:
         default = TIME_TOLERANCE if found.kind is MetricClass.TIME else 0.0
         if found.kind is MetricClass.STATE and found.unit == "bytes":
             default = MEMORY_TOLERANCE
+        if found.hardware:
+            default = found.tolerance
         return self.tolerance.get(total_of(found), self.tolerance.get(found.kind.value, default))
 
     def words(self, found: Metric) -> str:
@@ -75,7 +77,8 @@ class Rules:
         share = self.tolerance_of(found)
         if not share:
             return "range" if found.kind is MetricClass.STATE else "exact"
-        return f"{'' if found.kind is MetricClass.TIME else '+'}{share * 100:.4g} %"
+        both_ways = found.kind is MetricClass.TIME or found.hardware
+        return f"{'' if both_ways else '+'}{share * 100:.4g} %"
 
 
 #: What holds where nothing else is said.
@@ -151,6 +154,24 @@ def parse_update(words: str | Iterable[str]) -> Update:
     if len(modes) > 1:
         raise CutraceError(f"{' and '.join(modes)} cannot be one update: write one of {', '.join(MODES)}")
     return Update(modes[0] if modes else "changed", frozenset(_word(name) for name in names if name not in MODES))
+
+
+def parse_counters(words: str | Iterable[str]) -> tuple[str, ...]:
+    """The hardware counters of ``"instructions,dram_bytes"`` or ``["sm__inst_executed.sum"]``. Raises
+    :class:`CutraceError` for a name that is no count of the hardware."""
+    return tuple(dict.fromkeys(map(_counter, _listed(words))))
+
+
+def _counter(name: str) -> str:
+    if is_counter(name):
+        return name
+    if "__" in name:
+        base = name.partition(".")[0]
+        raise CutraceError(f"{name!r} is no count: end it with .sum, .min or .max, such as {base}.sum")
+    known = [found.name for found in METRICS.values() if found.hardware]
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]}?" if close else f"write {', '.join(known)}, or a name of `cutrace metrics list`"
+    raise CutraceError(f"there is no hardware counter {name!r}: {hint}")
 
 
 def metric_named(name: str) -> Metric:

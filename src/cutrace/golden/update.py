@@ -52,11 +52,16 @@ def observed(runs: Sequence[Metrics], rules: Rules = DEFAULTS, *, confirmed: boo
                 if rules.gates(found):
                     timed = found.kind is MetricClass.TIME
                     values[region][found.name] = statistics.interval(seen) if timed else Span(min(seen), max(seen))
-            elif len(seen) < len(scopes) or any(value != seen[0] for value in seen):
+            elif len(seen) < len(scopes) or not all(_agree(found, seen[0], value, rules) for value in seen):
                 unstable.setdefault(region, {})[found.name] = _seen(*seen)
             elif seen[0] or found.kind is MetricClass.COUNTER:
-                values[region][found.name] = seen[0]
+                values[region][found.name] = seen[-1]
     return Observed(values, unstable, confirmed)
+
+
+def _agree(found: Metric, one: Any, other: Any, rules: Rules) -> bool:
+    """Whether two runs showed the same, counters of the hardware within their rule."""
+    return bool(one == other) or (found.hardware and judged(found, one, other, rules)[0] is Verdict.SAME)
 
 
 def unsettled(runs: Sequence[Metrics], rules: Rules = DEFAULTS) -> tuple[str, ...]:

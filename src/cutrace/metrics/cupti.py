@@ -77,6 +77,7 @@ _INVALID_PARAMETER = 1
 _SAYINGS = {
     7: "another tool may be profiling this process: end it first",
     14: "another tool uses CUPTI in a way that excludes this: end it first",
+    15: "libnvperf_host.so has to be beside libcupti: install the whole of `pip install nvidia-cuda-cupti`",
     26: "another tool holds the counters of this GPU (DCGM, Nsight Compute, another recording): end it first",
     35: "only administrators may read counters here (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, or have the "
     "driver loaded with NVreg_RestrictProfilingToAdminUsers=0",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..collect import cuda
@@ -14,32 +16,80 @@ from .host import RANGES, Chip, chip_of
 _USER_RANGE, _USER_REPLAY = 2, 3
 
 
+class NoContext(CutraceError):
+    """CUDA is not in use in this process yet."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A CUDA context: its handle, a number that no other context of the process ever has, and the ordinal and the
+    UUID of its device."""
+
+    handle: int
+    number: int
+    device: int
+    uuid: str
+
+    @classmethod
+    def current(cls) -> Context:
+        """The current context, else the primary one of the first device that has one, else that of device 0.
+
+        Raises :class:`NoContext` when this process has not initialised CUDA: that is up to the program.
+        """
+        if not cuda.initialised():
+            raise NoContext("CUDA is not in use yet: use the GPU before, for example in a fixture of the session")
+        handle = ctypes.c_void_p()
+        if _driver().cuCtxGetCurrent(ctypes.byref(handle)) or not handle.value:
+            _must("cuDevicePrimaryCtxRetain", ctypes.byref(handle), _first_active())
+        device, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
+        with pushed(handle.value or 0):
+            _must("cuCtxGetDevice", ctypes.byref(device))
+        _must("cuDeviceGetUuid", uuid, device)
+        return cls(handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the context still is the one that it was. A reset of the device ends it."""
+        return _number(self.handle) == self.number
+
+
 class RangeCounters:
-    """Counts metrics over ranges of the current CUDA context, in one pass: nothing runs twice.
+    """Counts metrics over ranges of a CUDA context, in one pass: nothing runs twice.
 
     Graphs are counted too. A range begins and ends with a synchronisation of the context by the caller.
     """
 
-    def __init__(self, names: Sequence[str], cupti: Cupti | None = None) -> None:
+    def __init__(self, names: Sequence[str], cupti: Cupti | None = None, context: Context | None = None) -> None:
         """Raises :class:`CutraceError` when there is no context, a metric is unknown, or they need several passes."""
         self._cupti = cupti or Cupti.found()
+        self._context = context or Context.current()
+        handle = self._context.handle
         self._cupti.call("ProfilerInitialize")
-        context, device = _current_context()
-        asked = self._cupti.call("ProfilerGetCounterAvailability", context=context)
+        asked = self._cupti.call("ProfilerGetCounterAvailability", context=handle)
         image = ctypes.create_string_buffer(asked.size)
-        self._cupti.call("ProfilerGetCounterAvailability", context=context, size=asked.size, image=address(image))
-        self._chip = Chip(self._cupti, chip_of(self._cupti, device), RANGES, image.raw)
-        self.config = self._chip.configure(names)
-        if self.config.passes != 1:
-            raise CutraceError(
-                f"these metrics need {self.config.passes} passes, and a range runs once: count fewer of them together"
-            )
-        self._profiler = self._cupti.call("RangeProfilerEnable", context=context).profiler
-        sized = self._call("GetCounterDataSize", names=texts(list(names)), count=len(names), ranges=1, nodes=1)
+        self._cupti.call("ProfilerGetCounterAvailability", context=handle, size=asked.size, image=address(image))
+        self._chip = Chip(self._cupti, chip_of(self._cupti, self._context.device), RANGES, image.raw)
+        try:
+            self.config = self._chip.configure(names)
+            if self.config.passes != 1:
+                raise CutraceError(
+                    f"{', '.join(names)} need {self.config.passes} passes, and a range runs once: count fewer of them "
+                    "together"
+                )
+            self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
+        except BaseException:
+            self._chip.close()
+            raise
+        try:
+            sized = self._call("GetCounterDataSize", names=texts(list(names)), count=len(names), ranges=1, nodes=1)
+        except BaseException:
+            self.close()
+            raise
         self._image = ctypes.create_string_buffer(sized.size)
 
     def _call(self, function: str, **fields: Any) -> Any:
-        return self._cupti.call(f"RangeProfiler{function}", profiler=self._profiler, **fields)
+        with pushed(self._context.handle):
+            return self._cupti.call(f"RangeProfiler{function}", profiler=self._profiler, **fields)
 
     def start(self) -> None:
         """Begin a range."""
@@ -62,15 +112,45 @@ class RangeCounters:
         return dict(zip(self.config.names, values, strict=True))
 
     def close(self) -> None:
-        """Let go of the counters."""
-        self._call("Disable")
+        """Let go of the counters. Those of a context that has ended went with it."""
+        with contextlib.suppress(CutraceError):
+            if self._context.alive:
+                self._call("Disable")
         self._chip.close()
 
 
-def _current_context() -> tuple[int, int]:
-    """The current CUDA context and the ordinal of its device."""
-    driver, context, device = cuda.driver(), ctypes.c_void_p(), ctypes.c_int()
-    if driver is None or driver.cuCtxGetCurrent(ctypes.byref(context)) or not context.value:
-        raise CutraceError("there is no CUDA context yet: let the program use the GPU first")
-    driver.cuCtxGetDevice(ctypes.byref(device))
-    return context.value, device.value
+@contextlib.contextmanager
+def pushed(handle: int) -> Iterator[None]:
+    """Make a context current for a while."""
+    _must("cuCtxPushCurrent_v2", ctypes.c_void_p(handle))
+    try:
+        yield
+    finally:
+        _driver().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+def _driver() -> ctypes.CDLL:
+    found = cuda.driver()
+    assert found is not None  # CUDA is initialised
+    return found
+
+
+def _must(function: str, *arguments: Any) -> None:
+    if code := getattr(_driver(), function)(*arguments):
+        raise CutraceError(f"{function} failed with CUresult {code}: the counters of this process cannot be read")
+
+
+def _number(handle: int) -> int:
+    number = ctypes.c_ulonglong()
+    return 0 if _driver().cuCtxGetId(ctypes.c_void_p(handle), ctypes.byref(number)) else number.value
+
+
+def _first_active() -> int:
+    """The first device that has a primary context, else device 0."""
+    count, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    _driver().cuDeviceGetCount(ctypes.byref(count))
+    for device in range(count.value):
+        _driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+        if active.value:
+            return device
+    return 0

@@ -155,6 +155,19 @@ SETS = {
     )
 }
 
+#: CUPTI's names of the counters of tests. :data:`cutrace.analysis.definitions.METRICS` describes them.
+COUNTERS = {
+    "instructions": "sm__inst_executed.sum",
+    "tensor_instructions": "sm__inst_executed_pipe_tensor.sum",
+    "fp32_fma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+    "fp32_add": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+    "fp32_mul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    "dram_bytes": "dram__bytes.sum",
+    "dram_read_bytes": "dram__bytes_read.sum",
+    "dram_write_bytes": "dram__bytes_write.sum",
+    "l2_bytes": "lts__t_bytes.sum",
+}
+
 #: What is sampled over time, in one pass.
 SAMPLED = (
     f"gr__cycles_active{_PCT}_elapsed",

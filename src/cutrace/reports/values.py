@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from ..analysis.definitions import METRICS
+from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Interval, Span, amount, text_of
 from ..units import printable
 
@@ -22,6 +22,8 @@ def unit_of(name: str) -> str:
     """The unit of a metric, of one that a project defines by the end of its name."""
     if name in METRICS:
         return METRICS[name].unit
+    if is_full_name(name):
+        return hardware(name, "").unit
     return "ns" if name.endswith("_ns") else "bytes" if name.endswith("_bytes") else ""
 
 

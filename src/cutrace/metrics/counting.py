@@ -1,0 +1,148 @@
+"""The counters of tests and regions: which are counted, one range at a time, and whose turn it is on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import CutraceError
+from .ranges import Context, RangeCounters
+from .sets import COUNTERS
+
+#: Seconds that a range waits until other processes have read the counters of its GPU.
+PATIENCE = 300.0
+_POLL = 0.01
+
+
+class Counting:
+    """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
+
+    The first range of some names prepares CUPTI for them, which takes 0.1 s. ``keep`` keeps that for the next range of
+    the same names. Without it other processes may count between two ranges.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self._keep = keep
+        #: What is counted, or was last.
+        self.names: tuple[str, ...] = ()
+        self._context: Context | None = None
+        self._ranges: RangeCounters | None = None
+        self._lock: _GpuLock | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether a range has begun and not ended."""
+        return self._lock is not None
+
+    def start(self, names: Sequence[str]) -> None:
+        """Begin a range. The caller has waited for the GPU.
+
+        Raises :class:`.ranges.NoContext` when CUDA is not in use yet, and :class:`CutraceError` for whatever else keeps
+        these counters from being read.
+        """
+        if self.running:
+            raise CutraceError(
+                "the GPU counts one range at a time, and one has begun already: ask for counters in one of them"
+            )
+        context = Context.current()
+        self._lock = _GpuLock(context.uuid)
+        try:
+            if self._ranges is None or self.names != tuple(names) or self._context != context:
+                self._drop()
+                full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
+                self._ranges = RangeCounters(full, context=context)
+                self.names, self._context = tuple(names), context
+            self._ranges.start()
+        except BaseException:
+            self._drop()
+            self._unlock()
+            raise
+
+    def stop(self) -> dict[str, int]:
+        """End the range, for which the caller has waited. Returns the counts by name.
+
+        Raises :class:`CutraceError` when they are lost.
+        """
+        assert self._ranges is not None
+        assert self._context is not None
+        try:
+            if not self._context.alive:
+                raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
+            found = self._ranges.stop()
+        except BaseException:
+            self._drop()
+            raise
+        else:
+            if not self._keep:
+                self._drop()
+        finally:
+            self._unlock()
+        counts = {name: found[COUNTERS.get(name, name)] for name in self.names}
+        if odd := [name for name, count in counts.items() if not math.isfinite(count)]:
+            raise CutraceError(f"the GPU gave no count of {', '.join(odd)}")
+        return {name: round(count) for name, count in counts.items()}
+
+    def end(self) -> None:
+        """End a range whose counts nobody wants. Without one, do nothing."""
+        if self.running:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the counters, those of a range that has not ended too."""
+        self._drop()
+        self._unlock()
+
+    def _drop(self) -> None:
+        ranges, self._ranges = self._ranges, None
+        if ranges is not None:
+            with contextlib.suppress(CutraceError):
+                ranges.close()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+
+class _GpuLock:
+    """The turn to count on a GPU, which one process of a user has at a time. A file holds it, and ends with it."""
+
+    #: GPUs for which this process has waited in vain: it does not wait again.
+    _given_up: set[str] = set()
+
+    def __init__(self, uuid: str) -> None:
+        """Wait for the turn. Raises :class:`CutraceError` when it does not come."""
+        import fcntl  # Windows has none, and no counters either
+
+        path = Path(tempfile.gettempdir()) / f"cutrace-{os.getuid()}-{uuid}.lock"
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CutraceError(f"cannot open {path}, by which tests take turns to count: {error.strerror}") from None
+        deadline = time.monotonic() + (0 if uuid in self._given_up else PATIENCE)
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < deadline:
+                    time.sleep(_POLL)
+                    continue
+                os.close(self._file)
+                self._given_up.add(uuid)
+                raise CutraceError(
+                    f"another process has counted on this GPU for more than {PATIENCE:g} s ({path}): run fewer workers "
+                    "on it, or end that process"
+                ) from None
+            return
+
+    def release(self) -> None:
+        import fcntl
+
+        # A child that was forked meanwhile has the file open too.
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        os.close(self._file)
