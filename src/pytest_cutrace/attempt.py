@@ -336,7 +336,7 @@ class Attempt(Tracer):
             self.state = State.MISSING
             self.reason = f"{path} has no values of it" if expected.siblings else f"there is no {path}"
             for why in _uncounted(self.judged).values():
-                self._note(why)
+                self._note(f"counters: {why}")
             self._settle()
             return
         self.state, self.reason = State.GATED, ""
@@ -354,7 +354,7 @@ class Attempt(Tracer):
         """Whether counters of the runs that count could not be read: then the test is unverified, with the reason."""
         why = next(iter(_uncounted(self.judged).values()), "")
         if why:
-            self.state, self.reason = State.UNVERIFIED, why
+            self.state, self.reason = State.UNVERIFIED, f"counters: {why}"
         return bool(why)
 
     def _fail_if_it_has_to(self) -> None:

@@ -486,7 +486,8 @@ def test_every_metric_that_a_window_has_is_listed(measured):
         for kind in (1, 2, 8, 9, 10, 0):
             c.memcpy(300, 310, 4, kind=kind)
 
-    assert list(measured(write).values) == list(METRICS)
+    # A capture holds no counters of the hardware.
+    assert list(measured(write).values) == [name for name, found in METRICS.items() if not found.hardware]
 
 
 def test_the_documentation_explains_every_class():

@@ -180,3 +180,15 @@ def test_bad_input_is_one_sentence_and_status_2(case, tmp_path, golden):
     assert complaint.startswith("cutrace: ")
     assert complaint.count("\n") == 1
     assert sentence in complaint
+
+
+def test_counters_of_the_hardware_are_left_out_and_kept(tmp_path, golden):
+    text = golden.read_text()
+    golden.write_text(text.rstrip("\n") + "\ninstructions = 1000\n")
+    again = capture(tmp_path / "a.bin", "softmax", "add", "add")
+    status, said, _ = check(again, "--golden", golden)
+    assert status == 0
+    assert "not compared: instructions: only tests count them, no capture holds them" in said
+    more = capture(tmp_path / "b.bin", "softmax", "add", "add", "cast")
+    assert cutrace("golden", "create", more, "-o", golden, "--update", "all").returncode == 0
+    assert "instructions = 1000" in golden.read_text()

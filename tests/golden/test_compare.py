@@ -391,3 +391,44 @@ def test_an_environment_is_the_architecture_and_the_variant(capability, variant,
 
 def test_driver_and_clock_are_for_reports():
     assert recorded_on(run(facts={**FACTS, "clock": "1980 MHz"})) == "driver 580.159, CUDA 13.0, 1980 MHz"
+
+
+# Counters of the hardware
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "golden", "now", "verdict"),
+    [
+        ("instructions", 1000, 1000, Verdict.SAME),
+        ("instructions", 1000, 1001, Verdict.CHANGED),
+        ("instructions", 1000, 999, Verdict.BETTER),
+        ("instructions", (1000, 2000), 2000, Verdict.SAME),
+        ("instructions", (1000, 2000), 1500, Verdict.CHANGED),
+        ("dram_bytes", GIB, int(1.019 * GIB), Verdict.SAME),
+        ("dram_bytes", GIB, int(0.981 * GIB), Verdict.SAME),
+        ("dram_bytes", GIB, int(1.021 * GIB), Verdict.CHANGED),
+        ("dram_bytes", GIB, int(0.979 * GIB), Verdict.BETTER),
+        ("dram_bytes", 0, MIB, Verdict.SAME),
+        ("dram_bytes", 0, MIB + 1, Verdict.CHANGED),
+        ("dram__bytes_read.sum", 0, MIB, Verdict.SAME),
+        ("l2_bytes", 1000, 1020, Verdict.SAME),
+        ("l2_bytes", 1000, 1021, Verdict.CHANGED),
+        ("mylib.bytes", 1000, 1001, Verdict.CHANGED),
+    ],
+)
+def test_counts_are_exact_and_bytes_within_their_bound(name, golden, now, verdict):
+    found = against(by_hand(**{name: golden}), run(**{name: now}))
+    (row,) = [row for row in found.rows if row.metric == name]
+    assert (row.verdict, row.failed) == (verdict, verdict is Verdict.CHANGED)
+
+
+def test_a_tolerance_of_0_makes_bytes_exact():
+    found = against(by_hand(dram_bytes=GIB), run(dram_bytes=GIB + 1), tolerance=parse_tolerance("dram_bytes=0"))
+    assert [row.metric for row in found.rows if row.failed and row.metric == "dram_bytes"]
+
+
+def test_a_limit_of_a_counter_that_was_not_counted_fails():
+    assert [row.detail for row in limits([run()], {"instructions": 5}).rows if row.failed] == ["not measured"]
+    assert not limits([run(instructions=5)], {"instructions": 5}).failed

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cutrace.analysis.definitions import METRICS
+from cutrace.analysis.definitions import METRICS, hardware, is_full_name
 from cutrace.errors import CutraceError
 from cutrace.golden import (
     MODES,
     Rules,
     Update,
+    parse_counters,
     parse_gate,
     parse_ignore,
     parse_limits,
     parse_tolerance,
     parse_update,
 )
+from cutrace.golden.model import metric
+from cutrace.metrics.sets import COUNTERS
 
 
 def gated(rules: Rules) -> set[str]:
@@ -49,6 +52,23 @@ def test_a_part_or_a_breakdown_stands_for_its_total(word, names):
 
 def test_a_counter_of_the_projects_own_is_a_word():
     assert parse_gate("ours.tokens") == {"ours.tokens"}
+
+
+def test_every_counter_of_the_hardware_has_a_name_of_cuptis():
+    assert list(COUNTERS) == [name for name, found in METRICS.items() if found.hardware]
+    assert all(is_full_name(name) for name in COUNTERS.values())
+    assert parse_counters("instructions, sm__inst_executed.sum,instructions") == (
+        "instructions", "sm__inst_executed.sum",
+    )  # fmt: skip
+    assert all(metric(name) == hardware(name, metric(name).doc) for name in COUNTERS.values())
+
+
+def test_bytes_of_the_hardware_have_a_tolerance():
+    shares = {name: Rules().tolerance_of(metric(name)) for name in (*COUNTERS, *COUNTERS.values(), "mylib.bytes")}
+    assert {name for name, share in shares.items() if share} == {name for name in shares if "_bytes" in name}
+    assert Rules().words(metric("dram_bytes")) == "2 %"
+    assert Rules().words(metric("instructions")) == "exact"
+    assert Rules(tolerance=parse_tolerance("counter=5%")).words(metric("instructions")) == "5 %"
 
 
 def test_what_is_ignored_is_a_metric_a_class_or_a_pattern_of_names():
@@ -122,6 +142,11 @@ BAD = {
     "none with a class": (parse_gate, "none,work", "'none' stands alone"),
     "an unknown metric": (parse_tolerance, {"kernel_tim": 0.1}, "no metric 'kernel_tim': did you mean kernel_time"),
     "nothing like a metric": (parse_tolerance, {"x": 0.1}, r"no metric 'x': docs/metrics\.md"),
+    "a counter that the hardware has not": (parse_counters, "instruction", "did you mean instructions"),
+    "a counter like none": (parse_counters, "x", "write instructions, tensor_instructions"),
+    "a metric that is no counter": (parse_counters, ["kernel_launches"], "no hardware counter 'kernel_launches'"),
+    "a counter without a rollup": (parse_counters, ["sm__inst_executed"], "end it with .sum, .min or .max"),
+    "a share of the peak": (parse_counters, "sm__throughput.avg.pct_of_peak_sustained_elapsed", "is no count"),
     "a tolerance that is no share": (
         parse_tolerance,
         {"busy": "much"},

@@ -59,6 +59,15 @@ def test_a_counter_that_only_some_runs_have_is_unstable():
     assert observed([run(), run(**{"ours.tokens": 3})]).unstable == {"": {"ours.tokens": 3}}
 
 
+def test_bytes_of_the_hardware_that_agree_within_their_bound_are_settled():
+    runs = [run(instructions=10, dram_bytes=100 << 20), run(instructions=10, dram_bytes=101 << 20)]
+    assert observed(runs).values[""]["dram_bytes"] == 101 << 20
+    assert unsettled(runs) == ()
+    assert unsettled([*runs, run(instructions=11, dram_bytes=103 << 20)]) == ("instructions", "dram_bytes")
+    old = entry(*runs)
+    assert updated(old, run(instructions=10, dram_bytes=100 << 20))[0] == old
+
+
 def test_runs_that_agree_are_settled_whatever_their_times_and_the_states_that_are_not_gated():
     runs = [run(), run(kernel_time_ns=99_000, allocations=7)]
     assert unsettled(runs) == ()

@@ -14,6 +14,8 @@ from .cupti import Cupti, address, texts
 from .host import RANGES, Chip, chip_of
 
 _USER_RANGE, _USER_REPLAY = 2, 3
+#: Names that a sentence lists.
+_LISTED = 3
 
 
 class NoContext(CutraceError):
@@ -72,9 +74,10 @@ class RangeCounters:
         try:
             self.config = self._chip.configure(names)
             if self.config.passes != 1:
+                more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
                 raise CutraceError(
-                    f"{', '.join(names)} need {self.config.passes} passes, and a range runs once: count fewer of them "
-                    "together"
+                    f"{', '.join(names[:_LISTED])}{more} need {self.config.passes} passes, and a range runs once: "
+                    "count fewer of them together"
                 )
             self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
         except BaseException:
