@@ -62,7 +62,7 @@ def format_duration(ns: int) -> str:
 def count_of(number: int, noun: str) -> str:
     """``1 kernel``, ``12,345 kernels``, ``2 processes``, ``3 copies``."""
     if number != 1:
-        noun = noun + "es" if noun.endswith("s") else noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
+        noun = noun + "es" if noun.endswith(("s", "ch")) else noun[:-1] + "ies" if noun.endswith("py") else noun + "s"
     return f"{number:,} {noun}"
 
 

@@ -1,0 +1,154 @@
+"""cutrace profile on the fake GPU: two runs, the launches that are meant, and their metrics."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fakedriver import FakeDriver
+
+import cutrace
+
+PROGRAM = """
+import sys, fakegpu
+axpy, gemm = "_Z4axpyPfi", "_Z4gemmPfS_"
+for step in range(5):
+    fakegpu.launch(axpy, grid=8 + step, duration_ns=1000 + step)
+    fakegpu.launch(gemm, grid=4, duration_ns=3000)
+fakegpu.synchronize()
+print("done")
+"""
+
+
+class Runs:
+    def __init__(self, driver: FakeDriver, folder: Path) -> None:
+        self.folder, self.environment = folder, driver.environment()
+
+    def __call__(self, *options: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cutrace", "profile", *options, "--", sys.executable, "-c", program]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment | variables, capture_output=True, text=True, timeout=120
+        )
+
+    def metrics(self) -> list[dict[str, object]]:
+        with cutrace.load(self.folder / "run.bin") as trace:
+            return trace.arrow("kernel_metrics").to_pylist()
+
+
+@pytest.fixture
+def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
+    return Runs(fake_driver, tmp_path)
+
+
+def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) -> None:
+    done = runs("--metrics", "sm__inst_executed.sum,occupancy", "--kernel", "axpy", "--skip", "1", "--count", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 2
+    assert "of 2 launches in" in done.stderr and "2 launches profiled" in done.stderr
+    rows = runs.metrics()
+    assert {row["name"] for row in rows} >= {"sm__inst_executed.sum"}
+    counted = [row for row in rows if row["name"] == "sm__inst_executed.sum"]
+    assert [row["duration"] for row in counted] == [1001, 1002]
+    assert [row["value"] for row in counted] == [1000.0, 1000.0]
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        assert len(trace.kernels) == 10
+        correlations = {k["correlation"] for k in trace.arrow("kernels").to_pylist() if "axpy" in k["name"]}
+        assert {row["correlation"] for row in rows} <= correlations
+
+
+def test_the_table_is_on_stdout(runs: Runs) -> None:
+    done = runs("--metrics", "sm__inst_executed.sum", "--kernel", "gemm", "--count", "1", "--format", "csv")
+    assert done.stdout.splitlines()[-1] == "gemm,0,3000,sm__inst_executed.sum,1000.0,"
+
+
+def test_kernels_of_nvtx_ranges(runs: Runs) -> None:
+    program = (
+        "import nvtx, fakegpu\nfakegpu.launch('_Z1av')\nwith nvtx.annotate('here'): fakegpu.launch('_Z1av', grid=3)\n"
+    )
+    done = runs("--metrics", "sm__inst_executed.sum", "--nvtx", "here", program=program + "fakegpu.synchronize()")
+    assert done.returncode == 0, done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        (row,) = trace.kernel_metrics
+        (kernel,) = trace.kernels[trace.kernels["correlation"] == row["correlation"]]
+        assert trace.launches[kernel["launch"]]["grid_x"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--kernel", "nothing_like_it"), "the trace has no kernel"),
+        (("--kernel", "("), "is no regular expression"),
+        (("--skip", "100"), "nothing is left to profile"),
+        (("--nvtx", "nowhere"), "nowhere"),
+        (("--metrics", "no-such-set"), "is neither a set"),
+        (("--metrics", "sm__inst_exicuted.sum"), "did you mean"),
+    ],
+)
+def test_a_filter_or_metric_that_names_nothing_is_an_error(runs: Runs, options: tuple[str, ...], sentence: str) -> None:
+    done = runs(*options)
+    assert done.returncode == 2
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert not (runs.folder / "run.bin").exists()
+
+
+def test_the_status_of_the_command_is_kept(runs: Runs) -> None:
+    done = runs(program=PROGRAM + "sys.exit(3)")
+    assert done.returncode == 3
+    assert "ended with 3 in its first run" in done.stderr
+
+
+def test_a_program_that_launches_otherwise_the_second_time_is_said(runs: Runs) -> None:
+    program = (
+        "import os, fakegpu\n"
+        "second = 'CUTRACE_PROFILE' in os.environ\n"
+        "fakegpu.launch('_Z1av', grid=2 if second else 1)\n"
+        "fakegpu.launch('_Z1bv', grid=1)\n"
+        "if not second: fakegpu.launch('_Z1cv', grid=1)\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs("--metrics", "sm__inst_executed.sum", program=program)
+    assert done.returncode == 0, done.stderr
+    assert "1 launch had another grid or block in the second run" in done.stderr
+    assert "1 launch of the first run did not come in the second" in done.stderr
+    assert len(runs.metrics()) == 1
+
+
+def test_nothing_counted_is_a_failure_that_says_why(runs: Runs) -> None:
+    program = (
+        "import os, fakegpu\nif 'CUTRACE_PROFILE' not in os.environ: fakegpu.launch('_Z1av')\nfakegpu.synchronize()"
+    )
+    done = runs(program=program)
+    assert done.returncode == 2
+    assert "did not come in the second" in done.stderr
+
+
+def test_the_trace_has_the_metrics_as_counters_of_the_gpu(runs: Runs) -> None:
+    runs("--metrics", "sm__inst_executed.sum,gpu__time_duration.sum", "--kernel", "gemm", "--count", "1")
+    cutrace.convert(runs.folder / "run.bin", runs.folder / "run.pftrace", capture=False)
+    from pftrace import packets
+
+    events = [p.gpu_counter_event for p in packets(runs.folder / "run.pftrace") if p.HasField("gpu_counter_event")]
+    values = [[counter.double_value for counter in event.counters] for event in events]
+    assert sorted(values[0]) == [1000.0, 3000.0]  # the time is the kernel's own
+    assert values[1:] == [[0.0, 0.0]]
+
+
+def test_threads_that_launch_beside_a_profiled_launch_are_not_in_its_metrics(runs: Runs) -> None:
+    program = """
+import threading, fakegpu
+fakegpu.launch("_Z5firstv")
+def work(name):
+    for _ in range(200): fakegpu.launch(name, duration_ns=1)
+threads = [threading.Thread(target=work, args=(f"_Z1{c}v",)) for c in "abcd"]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+fakegpu.synchronize()
+"""
+    done = runs(
+        "--metrics", "sm__inst_executed.sum", "--kernel", "^a", "--skip", "50", "--count", "100", program=program
+    )
+    assert done.returncode == 0, done.stderr
+    rows = runs.metrics()
+    assert [row["value"] for row in rows] == [1000.0] * 100
