@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.fakedriver import FakeDriver
 
 import cutrace
+from support.fakedriver import FakeDriver
 
 PROGRAM = """
 import sys, fakegpu
@@ -46,7 +46,8 @@ def test_chosen_launches_get_their_metrics_and_keep_their_own_times(runs: Runs) 
     done = runs("--metrics", "sm__inst_executed.sum,occupancy", "--kernel", "axpy", "--skip", "1", "--count", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("done") == 2
-    assert "of 2 launches in" in done.stderr and "2 launches profiled" in done.stderr
+    assert "of 2 launches in" in done.stderr
+    assert "2 launches profiled" in done.stderr
     rows = runs.metrics()
     assert {row["name"] for row in rows} >= {"sm__inst_executed.sum"}
     counted = [row for row in rows if row["name"] == "sm__inst_executed.sum"]
@@ -89,7 +90,8 @@ def test_kernels_of_nvtx_ranges(runs: Runs) -> None:
 def test_a_filter_or_metric_that_names_nothing_is_an_error(runs: Runs, options: tuple[str, ...], sentence: str) -> None:
     done = runs(*options)
     assert done.returncode == 2
-    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
     assert not (runs.folder / "run.bin").exists()
 
 
