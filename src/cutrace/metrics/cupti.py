@@ -79,6 +79,7 @@ _SAYINGS = {
     14: "another tool uses CUPTI in a way that excludes this: end it first",
     15: "libnvperf_host.so has to be beside libcupti: install the whole of `pip install nvidia-cuda-cupti`",
     26: "another tool holds the counters of this GPU (DCGM, Nsight Compute, another recording): end it first",
+    27: "this GPU or this libcupti does not support it",
     35: "only administrators may read counters here (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, or have the "
     "driver loaded with NVreg_RestrictProfilingToAdminUsers=0",
     40: "the host of this virtual GPU does not let it read counters: ask for that where the GPU is assigned",

@@ -109,7 +109,7 @@ SETS = {
                 "smsp__sass_average_branch_targets_threads_uniform.pct",
                 "smsp__sass_branch_targets_threads_divergent.sum",
                 "smsp__sass_branch_targets.sum",
-                "smsp__thread_inst_executed_per_inst_executed.ratio",
+                "smsp__average_thread_inst_executed_per_inst_executed.ratio",
             ),
         ),
         MetricSet(
