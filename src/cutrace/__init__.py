@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from .errors import BadCapture, CutraceError
     from .loading import load
     from .merging import merge
+    from .metrics.profiling import profile
     from .slicing import Conditions
     from .slicing import cut as slice
     from .trace import Trace
 
 __all__ = [
     "BadCapture", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "convert", "demangle", "diff", "dump",
-    "info", "load", "mark", "merge", "open", "record", "redact", "slice", "stats",
+    "info", "load", "mark", "merge", "open", "profile", "record", "redact", "slice", "stats",
 ]  # fmt: skip
 
 _HOMES = {
@@ -30,6 +31,7 @@ _HOMES = {
     "errors": ("BadCapture", "CutraceError"),
     "loading": ("load",),
     "merging": ("merge",),
+    "metrics.profiling": ("profile",),
     "slicing": ("Conditions", "slice"),
     "trace": ("Trace",),
 }

@@ -7,7 +7,9 @@ A name is a counter with a rollup and, where wanted, a submetric: ``dram__bytes.
 from __future__ import annotations
 
 import ctypes
+import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import TracebackType
@@ -52,6 +54,16 @@ def _telling(cupti: Cupti, function: str, **fields: Any) -> Any:
             f"{cupti.path} cannot tell metrics here: it needs libnvperf_host.so beside it, and from 13.4 on the "
             "driver's libcuda.so.1 too. CUPTI 13.0 does without the driver: `pip install nvidia-cuda-cupti==13.0.85`"
         ) from None
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have the threads that CUDA makes meanwhile take no signals: those of this process are for its main thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def first_chip(cupti: Cupti) -> str | None:

@@ -8,27 +8,35 @@ launches of that kernel in its process, so the program has to launch the same ea
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from ..collect.command import run_command
+from .._native import demangle
+from ..analysis.names import normalize_kernel
+from ..analysis.tables import Cell, Column, Table
+from ..collect.command import record_command, run_command
 from ..collect.environment import CUDA
 from ..collect.library import installed
 from ..collect.options import Options, completed
 from ..errors import CutraceError
-from ..loading import selected
-from ..outputs import replacing, scratch
+from ..loading import load, selected
+from ..outputs import check_output, replacing, scratch
 from ..runbin.layout import TABLES
 from ..runbin.writer import Writer
 from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..units import count_of
-from .host import Config
+from .cupti import Cupti
+from .host import Chip, Config, first_chip, undisturbed
+from .sets import chosen
 
+#: What is counted unless somebody says.
+DEFAULT = "speed-of-light,occupancy"
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
 #: What the rows of the second run say of their process, as the first run does.
@@ -48,15 +56,87 @@ class Launch:
 
 @dataclass
 class Profile:
-    """What came of profiling: the launches with the values of their metrics, and what went wrong as sentences.
+    """What came of profiling a command: ``names`` of metrics, ``values`` of each launch, ``notes`` on what went wrong.
 
-    ``status`` is the exit status of the command in the second run.
+    ``status`` is the exit status of the command in its last run.
     """
 
     names: tuple[str, ...]
     values: list[tuple[Launch, tuple[float, ...]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
+
+    def table(self) -> Table:
+        """The metrics of all launches, a row each. Times are those of the first run (ns)."""
+        columns = (
+            Column("kernel", "text"), Column("launch"), Column("time", "ns"), Column("metric", "text"),
+            Column("value", "number"), Column("unit", "text", spare=True),
+        )  # fmt: skip
+        rows: list[tuple[Cell, ...]] = []
+        for launch, values in self.values:
+            kernel, took = normalize_kernel(demangle(launch.kernel)), int(launch.row["end"] - launch.row["start"])
+            rows += [
+                (kernel, launch.ordinal, took, name, value, unit_of(name))
+                for name, value in zip(self.names, values, strict=True)
+            ]
+        return Table("metrics", "Metrics of launches", columns, rows)
+
+
+def profile(
+    command: Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    metrics: str = DEFAULT,
+    kernel: str | None = None,
+    nvtx: str | None = None,
+    skip: int = 0,
+    count: int | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Profile:
+    """Run a command twice: once recorded, once to count hardware metrics of chosen launches. The capture of the first
+    run, with the metrics, is written to ``output``.
+
+    ``metrics`` are sets and names as ``SET|NAME,...``. ``kernel`` is a regular expression on demangled names, ``nvtx``
+    the name of ranges around the launch; of what is left in each process, the first ``skip`` launches are left out, and
+    ``count`` taken at most. ``say`` is told what goes on, in sentences. Where the first run fails, nothing is written,
+    and the status is its.
+
+    Raises :class:`CutraceError` when there is no GPU, no launch is meant, a metric is unknown, or the command cannot be
+    run.
+    """
+    output = Path(output)
+    check_output(output)
+    with undisturbed():
+        cupti = Cupti.found()
+        name = first_chip(cupti)
+        if name is None:
+            raise CutraceError(
+                "there is no GPU here whose counters could be read: `cutrace doctor` checks this machine"
+            )
+        with Chip(cupti, name) as chip:
+            config = chip.configure(chosen(chip, metrics))
+    with scratch() as folder:
+        began = time.monotonic()
+        recording = record_command(command, folder / "run.bin", completed(Options()))
+        if recording.status or recording.output is None:
+            reason = f"ended with {recording.status}" if recording.status else "made no CUDA call that could be seen"
+            note = f"nothing was profiled: the command {reason} in its first run"
+            return Profile(config.names, notes=[note], status=recording.status)
+        with load(recording.output) as trace:
+            launches, in_graphs = choose(trace, kernel, nvtx, skip, count)
+            say(
+                f"counting {count_of(len(config.names), 'metric')} of {count_of(len(launches), 'launch')} in "
+                f"{count_of(config.passes, 'pass')} each; the first run took {time.monotonic() - began:.1f} s"
+            )
+            if in_graphs:
+                say(
+                    f"left out: {count_of(in_graphs, 'launch')} inside CUDA graphs, which cannot be replayed one by one"
+                )
+            began = time.monotonic()
+            done = _replay(command, launches, config)
+            _write(trace, done, output)
+    say(f"{count_of(len(done.values), 'launch')} profiled; the second run took {time.monotonic() - began:.1f} s")
+    return done
 
 
 def choose(
@@ -105,17 +185,14 @@ def _launched(trace: Trace) -> Iterator[Launch]:
         yield Launch(process, name, ordinal, row, shape)
 
 
-def profile(
-    command: Sequence[str], launches: Sequence[Launch], config: Config, variables: Mapping[str, str] | None = None
-) -> Profile:
-    """Run a command again and count the metrics of these launches. The command gets this process's environment with
-    ``variables`` added. Raises :class:`CutraceError` when it cannot be run."""
+def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config) -> Profile:
+    """Run a command again and count the metrics of these launches."""
     done = Profile(config.names)
     planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
     lines = [completed(Options()).cupti or "", ",".join(config.names), *(f"{n} {kernel}" for n, kernel in planned)]
     with scratch() as folder:
         (folder / "plan").write_text("\n".join(lines) + "\n", errors="surrogateescape")
-        environment = {**os.environ, **(variables or {}), CUDA: str(installed(_LIBRARY)), _PLAN: str(folder)}
+        environment = {**os.environ, CUDA: str(installed(_LIBRARY)), _PLAN: str(folder)}
         done.status = run_command(command, environment)
         files = sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
         _match(done, launches, [path.read_text(errors="surrogateescape").splitlines() for path in files])
@@ -156,7 +233,7 @@ def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[s
         )
 
 
-def write(trace: Trace, done: Profile, output: Path) -> None:
+def _write(trace: Trace, done: Profile, output: Path) -> None:
     """Write the capture of the first run with the metrics, as rows of ``kernel_metrics``."""
     with replacing(output) as temporary, temporary.open("wb") as file:
         for piece in trace.contents(1 << 20):
