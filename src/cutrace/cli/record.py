@@ -55,6 +55,12 @@ from .output import say, say_written
 )
 @click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
+@click.option(
+    "--sample",
+    metavar="metrics[=SET|NAME,...]",
+    help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named.",
+)
+@click.option("--interval", metavar="TIME", help="Time between two samples, e.g. 1ms.  [default: 100us]")
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:
@@ -68,6 +74,8 @@ def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) 
     recording = record_command(command, output, chosen)
     for pid in recording.running:
         say(f"process {pid} still runs: what it had written until now is in {output}")
+    if recording.trouble:
+        say(recording.trouble)
     if recording.output is None:
         left = f" {output} is that of an earlier run." if output.exists() else ""
         say(
@@ -75,6 +83,8 @@ def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) 
             "`cutrace doctor` checks this machine."
         )
     else:
+        if not recording.processes:
+            say("the command made no CUDA or NVTX call that could be seen: there are only samples")
         _summarize(recording, recording.output)
     return recording.status
 
@@ -106,4 +116,10 @@ def _summarize(recording: Recording, output: Path) -> None:
         say(f"next: `cutrace open {name}` or `cutrace stats {name}`")
 
 
-_NOUNS = {"memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range", "nvtx_marks": "NVTX mark"}
+_NOUNS = {
+    "memcpys": "copy",
+    "api_calls": "API call",
+    "nvtx_ranges": "NVTX range",
+    "nvtx_marks": "NVTX mark",
+    "counters": "sampled value",
+}

@@ -18,6 +18,7 @@ from . import cuda, environment
 from .join import Destination
 from .library import collector, collector_path
 from .options import Options, completed
+from .sampling import Sampling
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -43,23 +44,29 @@ class Capture:
         self.path = Path(path)
         self._options = options
         self._to: Destination | None = None
+        self._sampling: Sampling | None = None
         self._pid = 0
         self._calls = 0
         self._calling = False
 
     def start(self) -> None:
         """Start to record. What is not stopped ends with the program. Raises :class:`CutraceError` when the output
-        cannot be written, this process is being recorded already, or another tool holds CUPTI."""
+        cannot be written, this process is being recorded already, another tool holds CUPTI, or counters that are
+        asked for cannot be sampled."""
         _refuse_a_second(self._to is not None)
         native = collector()
         to = Destination.at(self.path)
         if self._options.nvtx:
             # Each library that uses NVTX reads this at its first NVTX call. Without options the collector is passive.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
+        options = completed(self._options)
         try:
-            native.start(completed(self._options).text(output=to.directory / "capture.bin", dump=to.dump))
+            self._sampling = _sampling(options, to)
+            native.start(options.text(output=to.directory / "capture.bin", dump=to.dump))
             _require_cupti(self._options, to.directory)
         except BaseException:
+            if self._sampling is not None:
+                self._sampling.kill()
             to.discard()
             raise
         self._to, self._pid = to, os.getpid()
@@ -73,7 +80,7 @@ class Capture:
         if to is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
-        if not _finish(to, self._options):
+        if not _finish(to, self._options, self._sampling):
             raise CutraceError(f"nothing was recorded into {self.path}: the recording had ended already")
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(
@@ -146,9 +153,11 @@ class Armed:
     ``path`` is the capture, which exists after :meth:`stop` if there was such a call.
     """
 
-    def __init__(self, to: Destination, restore: dict[str, str | None], options: Options) -> None:
+    def __init__(
+        self, to: Destination, restore: dict[str, str | None], options: Options, sampling: Sampling | None
+    ) -> None:
         self.path = to.output
-        self._options = options
+        self._options, self._sampling = options, sampling
         self._to: Destination | None = to
         self._restore = restore
         self._pid = os.getpid()
@@ -169,7 +178,7 @@ class Armed:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        return self.path if _finish(to, self._options) else None
+        return self.path if _finish(to, self._options, self._sampling) else None
 
     def __enter__(self) -> Armed:
         return self
@@ -204,18 +213,23 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     CUDA is not initialised by this: the driver loads the collector when the program initialises CUDA, so call it
     before the first CUDA call. Where CUDA is in use already, or cutrace has recorded before, it starts at once.
 
-    Raises :class:`CutraceError` when the output cannot be written, an option does not have the value, or this process
-    is set to be recorded already, by cutrace or by another tool.
+    Raises :class:`CutraceError` when the output cannot be written, an option does not have the value, this process is
+    set to be recorded already, by cutrace or by another tool, or counters that are asked for cannot be sampled.
     """
     chosen = completed(Options.of(**options))
     _refuse_a_second()
     for name, library in environment.others(os.environ).items():
         raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
     to = Destination.at(path)
+    try:
+        sampling = _sampling(chosen, to)
+    except BaseException:
+        to.discard()
+        raise
     variables = environment.injection(chosen, to.directory, to.dump)
     restore = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
-    armed = Armed(to, restore, chosen)
+    armed = Armed(to, restore, chosen, sampling)
     try:
         # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
@@ -242,7 +256,12 @@ def _recording() -> bool:
     return cuda.loaded(str(collector_path())) is not None and collector().running
 
 
-def _finish(to: Destination, options: Options) -> bool:
+def _sampling(options: Options, to: Destination) -> Sampling | None:
+    """Sample for a recording, where that is asked for."""
+    return None if options.sample is None else Sampling(options, to.directory)
+
+
+def _finish(to: Destination, options: Options, sampling: Sampling | None) -> bool:
     """End the recording of this process and deliver what its processes wrote. False when there is nothing.
 
     A recording that did not end well is kept as far as it goes, and what went wrong is raised then.
@@ -253,10 +272,12 @@ def _finish(to: Destination, options: Options) -> bool:
             collector().stop()
     except CutraceError as error:
         failure = error
+    if sampling is not None and (trouble := sampling.stop()):
+        warnings.warn(trouble, RuntimeWarning, stacklevel=3)
     processes, _ = to.finish(redacted=options.redact)
     if failure is not None:
         raise failure
-    return processes > 0
+    return processes > 0 or sampling is not None
 
 
 def _require_cupti(options: Options, directory: Path) -> None:

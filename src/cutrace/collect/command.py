@@ -16,6 +16,7 @@ from ..errors import CutraceError
 from . import environment
 from .join import Destination, recorded
 from .options import Options
+from .sampling import Sampling
 
 # What a terminal or another program may send to a recording, and what ends the wait for the command.
 _FORWARDED = {
@@ -36,6 +37,7 @@ class Recording:
     :param capture: the file with the capture: ``output``, or ``run.bin`` beside it.
     :param processes: number of processes that wrote a file.
     :param running: pids of processes that were still recording; what they had written is in the capture.
+    :param trouble: what went wrong with sampling, "" for nothing.
     """
 
     status: int
@@ -43,6 +45,7 @@ class Recording:
     capture: Path
     processes: int
     running: tuple[int, ...]
+    trouble: str = ""
 
 
 def record_command(
@@ -60,19 +63,28 @@ def record_command(
     to this process go to the command; where only the newest rows are kept, SIGUSR2 goes to the processes that are
     recorded and asks each for a dump. Call it from the main thread.
 
-    Raises :class:`CutraceError` before anything runs when the command is not found or the output cannot be written,
-    and afterwards when the files could not be joined or converted: it then says where they are.
+    Raises :class:`CutraceError` before anything runs when the command is not found, the output cannot be written or
+    counters that are asked for cannot be sampled, and afterwards when the files could not be joined or converted: it
+    then says where they are.
     """
     executable = find_command(command[0])
     to = Destination.at(output)
+    sampling, trouble = None, ""
     try:
         environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
+        if options.sample is not None:
+            sampling = Sampling(options, to.directory)
         status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
+        if sampling is not None:
+            trouble = sampling.stop()
     except BaseException:
+        if sampling is not None:
+            sampling.kill()
         to.discard()
         raise
     processes, running = to.finish(redacted=options.redact)
-    return Recording(status, to.output if processes else None, to.capture, processes, running)
+    wrote = processes or sampling is not None
+    return Recording(status, to.output if wrote else None, to.capture, processes, running, trouble)
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -19,6 +19,8 @@ from ..errors import CutraceError
 from ..outputs import check_output, concatenate, publish, replacing, unwritable
 
 _CAPTURE = ".bin"
+#: The file in the folder of a recording with what was sampled, beside those of the processes.
+SAMPLES = "samples.bin"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
 _LARGEST_DESCRIPTION = 1 << 24
@@ -125,7 +127,7 @@ def writer(part: Path) -> int | None:
 
 def recorded(parts: Sequence[Path]) -> set[str]:
     """Who wrote these files: ``<pid>-<instance>`` of each process. One that keeps its newest rows has several files."""
-    return {"-".join(part.stem.split("-")[:2]) for part in parts}
+    return {"-".join(part.stem.split("-")[:2]) for part in parts if part.name != SAMPLES}
 
 
 def started(path: Path) -> int:
@@ -143,8 +145,8 @@ def started(path: Path) -> int:
 
 
 def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False) -> None:
-    """Make ``output`` out of ``parts``, in the order of their start, replacing it in one step; ``redacted``
-    as :func:`cutrace.runbin.redaction.redact` says.
+    """Make ``output`` out of ``parts``, in the order of their start and samples last, replacing it in one step;
+    ``redacted`` as :func:`cutrace.runbin.redaction.redact` says.
 
     With ``moving`` the parts are used up: a single one is renamed. Without it they are only read, as far as
     they reach now. Raises :class:`CutraceError` when the output cannot be written; the parts are then untouched.
@@ -164,7 +166,7 @@ def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = 
         publish(parts[0], output)
         return
     with replacing(output) as temporary, temporary.open("wb") as file:
-        concatenate(sorted(parts, key=lambda p: (started(p), p.name)), file)
+        concatenate(sorted(parts, key=lambda p: (p.name == SAMPLES, started(p), p.name)), file)
     if moving:
         for part in parts:
             part.unlink(missing_ok=True)

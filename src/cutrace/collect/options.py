@@ -46,6 +46,7 @@ _LEAST_ROTATED = 16 << 20
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
 _MS = 10**6
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
 
@@ -65,6 +66,8 @@ class OptionArguments(TypedDict, total=False):
     redact: bool
     share: bool
     cupti: str | None
+    sample: str | None
+    interval: float | str
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Options:
     :param redact: leave out command lines, host names and paths: see docs/privacy.md.
     :param share: ask for a CUPTI that serves other tools too, where CUPTI and the driver can: see docs/collector.md.
     :param cupti: path of the libcupti to load where the program has loaded none.
+    :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for a set that fits, None for none.
+    :param interval_ns: nanoseconds between two samples.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -98,17 +103,22 @@ class Options:
     redact: bool = False
     share: bool = False
     cupti: str | None = None
+    sample: str | None = None
+    interval_ns: int = 100_000
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
         """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
-        in seconds or as ``"30s"``. The newest rows take 4 GiB at most unless ``max_size`` is given.
+        in seconds or as ``"30s"``, ``sample`` as ``"metrics"`` or ``"metrics=SET|NAME,..."`` and ``interval`` as
+        ``"100us"``. The newest rows take 4 GiB at most unless ``max_size`` is given.
 
         Raises :class:`CutraceError` for a value that is none of those allowed.
         """
         fields: dict[str, Any] = {**given}
-        last = fields.pop("last", None)
+        last, interval = fields.pop("last", None), fields.pop("interval", None)
         options = cls(**fields, last_ms=None if last is None else _milliseconds(last))
+        if interval is not None:
+            options = replace(options, interval_ns=_interval(interval, options.sample))
         for name, modes in (("api", API_MODES), ("cuda_graph", GRAPH_MODES)):
             if getattr(options, name) not in modes:
                 raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
@@ -123,6 +133,7 @@ class Options:
             max_memory=_size("memory", options.max_memory, _LEAST_MEMORY),
             max_size=_NEWEST_SIZE if size is None and last is not None else size,
             cupti=None if options.cupti is None else os.fspath(options.cupti),
+            sample=_sampled(options.sample, options.keeps_newest),
         )
 
     @property
@@ -179,6 +190,28 @@ def _milliseconds(last: float | str) -> int:
     if not _MS <= span <= _LONGEST:
         raise CutraceError(f"the time to keep cannot be {last}: give 1ms or more, up to a year, such as 30s")
     return span // _MS
+
+
+def _sampled(sample: str | None, keeps_newest: bool) -> str | None:
+    if sample is None:
+        return None
+    what, equals, names = sample.partition("=")
+    if what != "metrics" or (equals and not names):
+        raise CutraceError(
+            f"{sample!r} cannot be sampled: write metrics, or metrics=NAME,... for metrics of your choice"
+        )
+    if keeps_newest:
+        raise CutraceError("samples are kept from begin to end: leave out the newest rows only, or the samples")
+    return names
+
+
+def _interval(interval: float | str, sample: str | None) -> int:
+    ns = parse_duration(interval) if isinstance(interval, str) else int(interval * 10**9) if interval > 0 else 0
+    if sample is None:
+        raise CutraceError("an interval is that of samples: say what to sample, such as metrics")
+    if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
+        raise CutraceError(f"samples cannot be {interval} apart: give 1us or more, up to 1s, such as 100us")
+    return ns
 
 
 def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ know; so a call is tried with all fields and then without those that a release m
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,21 @@ class Cupti:
         if code:
             raise CuptiError(function, code, self._name(code))
         return given
+
+    def repeated(self, function: str, **fields: Any) -> tuple[Any, Callable[[], None]]:
+        """What calls a function many times: its struct, whose fields may change between calls, and the call.
+
+        It costs a tenth of :meth:`call`. The caller keeps alive what fields point to.
+        """
+        struct, size = _structs(function)[0]
+        given = struct(struct_size=size, **fields)
+        raw, reference = self._library[f"cupti{function}"], ctypes.byref(given)
+
+        def call() -> None:
+            if code := raw(reference):
+                raise CuptiError(function, code, self._name(code))
+
+        return given, call
 
     def _name(self, code: int) -> str:
         text = ctypes.c_char_p()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -175,18 +175,29 @@ class Chip:
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
         """The values of metrics for one range or sample of a counter data image."""
-        values = (ctypes.c_double * len(names))()
-        self.cupti.call(
+        values, evaluate = self.evaluator(image, names)
+        evaluate(index)
+        return list(values)
+
+    def evaluator(self, image: Any, names: Sequence[str]) -> tuple[Any, Callable[[int], None]]:
+        """What evaluates many ranges or samples of a counter data image: an array of values, one a metric, and the
+        function that fills it for the range or sample with an index."""
+        values, given = (ctypes.c_double * len(names))(), texts(list(names))
+        call, evaluate = self.cupti.repeated(
             "ProfilerHostEvaluateToGpuValues",
             host=self._host,
             image=address(image),
             size=len(image),
-            index=index,
-            names=texts(list(names)),
+            names=given,
             count=len(names),
             values=values,
         )
-        return list(values)
+
+        def of(index: int) -> None:
+            call.index = index
+            evaluate()
+
+        return values, of
 
     def _unknown(self, name: str) -> CutraceError:
         base, dot, rest = name.partition(".")

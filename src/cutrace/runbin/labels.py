@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The category of counters that were sampled on a GPU.
+HARDWARE_COUNTER = "hardware_counter"
+
 MEMCPY_KINDS = {
     0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
     10: "PtoP",

@@ -275,7 +275,7 @@ instants 33: Moments of the host that NVTX did not report.
 
 counters 34: Values of counters, each holding until the next one.
     time
-    f64 value: in the unit that unit says
+    f64 value: in the unit that unit says; NaN when it is not known from here on
     string name: name of the counter
     string series: which of the values that share the name, 0 when there is one
     string category
@@ -454,6 +454,7 @@ LOSS_REASONS: dict[int, tuple[str, str]] = {
     11: ("table_limit", "names or launch configurations that found no room"),
     12: ("let_go", "older rows let go, because only the newest were to be kept"),
     13: ("unreadable", "events of the imported file that could not be used"),
+    14: ("samples_lost", "samples of hardware counters that the GPU had no room for"),
 }
 
 #: What a row of ``host_slices`` is.

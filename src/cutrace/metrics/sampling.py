@@ -1,0 +1,442 @@
+"""Sampling the hardware counters of GPUs over time, while other processes use them.
+
+This runs in a process of its own, ``python -m cutrace.metrics.sampling``, which initialises CUDA and makes no context:
+the measured program has neither its threads nor its signals. It says ``{"ready": true}`` or ``{"error": "..."}`` on
+stdout, and samples until a line, or the end, comes on stdin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from ..collect import cuda
+from ..errors import CutraceError
+from ..runbin import TABLES, Writer
+from ..runbin.labels import HARDWARE_COUNTER
+from .cupti import Cupti, CuptiError, address, texts
+from .host import SAMPLES, Chip, chip_of
+from .sets import SAMPLED, chosen
+
+#: Seconds between two looks at what the GPU has counted.
+POLL_S = 0.05
+#: Samples that are decoded at once, and bytes of GPU memory for those that are not decoded yet.
+BATCH, BUFFER = 4096, 64 << 20
+
+_BY_CYCLES, _BY_TIME = 0, 1
+_KEEP_OLDEST = 0
+_ALL_DECODED = 2
+_INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
+_LOST, _SIZE_LIMIT = 14, 7
+_NO_DEVICE = 0xFFFF
+_STEP_NS = 1_000_000
+_UNITS = {"percent": "%", "byte": "bytes", "byte/second": "bytes/s", "nanosecond": "ns"}
+
+
+class Samples(NamedTuple):
+    """Samples of one GPU: their begins and ends (ns, on the clock of CUPTI), and a row of values for each."""
+
+    start: np.ndarray
+    end: np.ndarray
+    values: np.ndarray
+
+
+class PmSampler:
+    """Samples metrics of one GPU. ``names`` are those that are sampled, ``left_out`` those that had to be left out.
+
+    ``wanted`` is ``SET|NAME,...``, "" for the default set, of which a chip samples what fits into one pass.
+    """
+
+    def __init__(self, cupti: Cupti, device: int, wanted: str, interval_ns: int) -> None:
+        """Raises :class:`CutraceError` when a metric is unknown, they need several passes, or sampling cannot run."""
+        self.device, self._cupti = device, cupti
+        self.by_cycles = self.overflown = self._runs = False
+        asked = cupti.call("PmSamplingGetCounterAvailability", device=device)
+        image = ctypes.create_string_buffer(asked.size)
+        cupti.call("PmSamplingGetCounterAvailability", device=device, size=asked.size, image=address(image))
+        self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
+        self.names, self.left_out = self._choose(wanted)
+        config = self.chip.configure(self.names).image
+        self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
+        try:
+            fields = {"config_size": len(config), "config": address(config), "buffer": BUFFER, "keep": _KEEP_OLDEST}
+            self._configure(fields, interval_ns)
+            sized = self._call("GetCounterDataSize", names=texts(self.names), count=len(self.names), samples=BATCH)
+        except BaseException:
+            self._call("Disable")
+            raise
+        self._image = ctypes.create_string_buffer(sized.size)
+        whole = {"image": address(self._image), "size": sized.size}
+        self._whole = whole
+        self._values, self._evaluate = self.chip.evaluator(self._image, self.names)
+        self._times, self._read_times = cupti.repeated(
+            "PmSamplingCounterDataGetSampleInfo", sampling=self._sampling, **whole
+        )
+        self._first = True
+
+    def _choose(self, wanted: str) -> tuple[list[str], list[str]]:
+        if wanted:
+            names = chosen(self.chip, wanted)
+            if (passes := self.chip.configure(names).passes) != 1:
+                raise CutraceError(
+                    f"these metrics need {passes} passes on {self.chip.name}, and a sample is taken in one: sample "
+                    "fewer of them together"
+                )
+            return names, []
+        names: list[str] = []
+        left_out: list[str] = []
+        for name in filter(self.chip.has, SAMPLED):
+            try:
+                fits = self.chip.configure([*names, name]).passes == 1
+            except CuptiError:
+                fits = False  # this GPU cannot count it
+            (names if fits else left_out).append(name)
+        if not names:
+            raise CutraceError(f"{self.chip.name} can sample none of {', '.join(SAMPLED)}: name others")
+        return names, left_out
+
+    def _configure(self, fields: dict[str, Any], interval_ns: int) -> None:
+        try:
+            self._call("SetConfig", **fields, interval=interval_ns, trigger=_BY_TIME)
+        except CuptiError as error:
+            if error.code not in (_INVALID_PARAMETER, _NOT_SUPPORTED):
+                raise
+            # Turing and GA100 know cycles only. Each sample has its own times, so it need not be exact.
+            cycles = max(1, interval_ns * _attribute(self.device, "clock") // 10**6)
+            self._call("SetConfig", **fields, interval=cycles, trigger=_BY_CYCLES)
+            self.by_cycles = True
+
+    def _call(self, function: str, **fields: Any) -> Any:
+        return self._cupti.call(f"PmSampling{function}", sampling=self._sampling, **fields)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._call("CounterDataImageInitialize", **self._whole)
+        self._call("Start")
+        self._first = self._runs = True
+
+    def read(self) -> Iterator[Samples]:
+        """What was sampled since the last time, in parts. The first sample after a start is left out: CUPTI says that
+        it may be wrong. Where the GPU's buffer was full, sampling starts anew behind what was kept."""
+        while True:
+            decoded, overflow = None, False
+            try:
+                decoded = self._call("DecodeData", **self._whole)
+                overflow = bool(decoded.overflow)
+            except CuptiError as error:
+                if error.code != _OUT_OF_MEMORY:
+                    raise
+                overflow = True
+            count = self._cupti.call("PmSamplingGetCounterDataInfo", **self._whole).completed
+            if count:
+                yield self._evaluated(count)
+                self._call("CounterDataImageInitialize", **self._whole)
+            if overflow:
+                self.overflown = True
+                if self._runs:
+                    self._call("Stop")
+                    self.start()
+                return
+            if not count or decoded is None or decoded.reason == _ALL_DECODED:
+                return
+
+    def _evaluated(self, count: int) -> Samples:
+        found = Samples(np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, len(self.names))))
+        values = np.frombuffer(self._values)
+        for index in range(count):
+            self._times.index = index
+            self._read_times()
+            found.start[index], found.end[index] = self._times.start, self._times.end
+            self._evaluate(index)
+            found.values[index] = values
+        if self._first:
+            self._first = False
+            return Samples(*(part[1:] for part in found))
+        return found
+
+    def stop(self) -> None:
+        """End sampling. What was sampled until now can still be read."""
+        self._runs = False
+        self._call("Stop")
+
+    def close(self) -> None:
+        """Let go of the counters."""
+        with suppress(CuptiError):
+            self._call("Disable")
+        self.chip.close()
+
+
+class BoottimeClock:
+    """Moves times of samples to BOOTTIME.
+
+    CUPTI gives them on the clock of its activity records. That is REALTIME, unless the process has registered a
+    callback for time stamps, as cutrace's collector does, which gives BOOTTIME.
+    """
+
+    def __init__(self, read: Callable[[int], int] = time.clock_gettime_ns) -> None:
+        self._read, self._offset = read, 0
+
+    def move(self, times: np.ndarray) -> np.ndarray:
+        """The times on BOOTTIME. The wall clock may be set in between; smaller differences are those of reading."""
+        now = self._read(time.CLOCK_BOOTTIME)
+        offset = now - self._read(time.CLOCK_REALTIME)
+        # The clocks are years apart, and a sample is seconds old.
+        if len(times) and abs(int(times[-1]) - now) < abs(int(times[-1]) + offset - now):
+            offset = 0
+        if abs(offset - self._offset) > _STEP_NS:
+            self._offset = offset
+        moved: np.ndarray = times + self._offset
+        return moved
+
+
+class CounterRows:
+    """Turns samples of one GPU into rows of ``counters``, on BOOTTIME. A value holds until the next sample begins; a
+    value that is no number says that none is known from its time on. ``lost`` counts the samples that are missing."""
+
+    def __init__(self, device: int, names: Sequence[int], units: Sequence[int], category: int) -> None:
+        self._device, self._names, self._units, self._category = device, names, units, category
+        self._clock = BoottimeClock()
+        self._end: int | None = None
+        self.lost = 0
+
+    def of(self, samples: Samples) -> np.ndarray:
+        """The rows of samples, in the order of time."""
+        if not len(samples.start):
+            return np.empty(0, TABLES["counters"].dtype)
+        start, end = self._clock.move(samples.start), self._clock.move(samples.end)
+        before = np.append(start[0] if self._end is None else self._end, end[:-1])
+        self._end = int(end[-1])
+        length = np.maximum(end - start, 1)
+        gaps = np.flatnonzero(start - before > length // 2)
+        self.lost += int(np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum())
+        return self._rows(np.insert(start, gaps, before[gaps]), np.insert(samples.values, gaps, np.nan, axis=0))
+
+    def ended(self) -> np.ndarray:
+        """The rows that end the last sample."""
+        if self._end is None:
+            return np.empty(0, TABLES["counters"].dtype)
+        return self._rows(np.array([self._end]), np.full((1, len(self._names)), np.nan))
+
+    def _rows(self, times: np.ndarray, values: np.ndarray) -> np.ndarray:
+        rows = np.zeros(values.shape, TABLES["counters"].dtype)
+        rows["time"], rows["value"] = times[:, None], values
+        rows["name"], rows["unit"] = self._names, self._units
+        rows["category"], rows["device"] = self._category, self._device
+        return rows.reshape(-1)
+
+
+class Sampling:
+    """Samples all GPUs into a file of its own, one thread each, until :meth:`stop`."""
+
+    def __init__(
+        self, samplers: Sequence[PmSampler], path: Path, info: dict[str, Any], max_size: int | None = None
+    ) -> None:
+        """``path`` is the file of the capture, ``info`` its process description, ``max_size`` the most bytes of it."""
+        # What is sampled is in the file at once, so that it is kept when this process is killed.
+        self._file: BinaryIO = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._max_size = max_size
+        described = {name: s.chip.describe(name) for s in samplers for name in s.names}
+        units = {name: _UNITS.get(m.dimension, m.dimension.replace("/second", "/s")) for name, m in described.items()}
+        meanings = {name: metric.description for name, metric in described.items()}
+        self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=list(_notes(samplers)))
+        text = self._writer.string
+        self._rows = [
+            CounterRows(s.device, [text(n) for n in s.names], [text(units[n]) for n in s.names], text(HARDWARE_COUNTER))
+            for s in samplers
+        ]
+        self._samplers = samplers
+        self._notes: list[str] = list(_notes(samplers))
+        self._full = 0  # rows that found no room
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=pair, name=f"GPU {pair[0].device}")
+            for pair in zip(samplers, self._rows, strict=True)
+        ]
+
+    def start(self) -> None:
+        """Begin to sample. Raises :class:`CuptiError` where the GPU refuses."""
+        with self._lock:
+            self._writer.rows("devices", _devices(self._writer.string, [s.device for s in self._samplers]))
+            self._writer.rows("clocks", _clocks())
+        for sampler in self._samplers:
+            sampler.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End sampling, and the capture."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        losses = [
+            (_LOST, rows.lost, f"GPU {s.device}")
+            for s, rows in zip(self._samplers, self._rows, strict=True)
+            if rows.lost
+        ]
+        losses += [(_SIZE_LIMIT, self._full, "counters")] if self._full else []
+        made = np.zeros(len(losses), TABLES["losses"].dtype)
+        for row, (reason, count, detail) in zip(made, losses, strict=True):
+            row["time"], row["count"], row["reason"] = _boottime(), count, reason
+            row["detail"] = self._writer.string(detail)
+        self._writer.rows("losses", made)
+        self._writer.rows("clocks", _clocks())
+        self._writer.process({"notes": self._notes})
+        self._writer.close()
+        self._file.close()
+        for sampler in self._samplers:
+            sampler.close()
+
+    def _run(self, sampler: PmSampler, rows: CounterRows) -> None:
+        try:
+            while not self._stopped.wait(POLL_S):
+                self._take(sampler, rows)
+            sampler.stop()
+            self._take(sampler, rows)
+        except CutraceError as error:
+            self._notes.append(f"sampling of GPU {sampler.device} ended early: {error}")
+        self._write(rows.ended())
+        if sampler.overflown:
+            self._notes.append(
+                f"GPU {sampler.device} sampled faster than this machine could read: take a longer --interval"
+            )
+
+    def _take(self, sampler: PmSampler, rows: CounterRows) -> None:
+        for samples in sampler.read():
+            self._write(rows.of(samples))
+
+    def _write(self, rows: np.ndarray) -> None:
+        with self._lock:
+            if self._max_size is not None and self._file.tell() + rows.nbytes > self._max_size:
+                self._full += len(rows)
+            elif len(rows):
+                self._writer.rows("counters", rows)
+                self._file.flush()
+
+
+def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
+    for sampler in samplers:
+        gpu = f"GPU {sampler.device} ({sampler.chip.name})"
+        if sampler.left_out:
+            names = ", ".join(sampler.left_out)
+            yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are left out"
+        if sampler.by_cycles:
+            yield f"{gpu} cannot sample by time: its samples are a number of clock cycles apart"
+
+
+def _boottime() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _clocks() -> np.ndarray:
+    """The clocks of this machine, as a row of ``clocks``."""
+    row = np.zeros(1, TABLES["clocks"].dtype)
+    row["boottime"] = first = _boottime()
+    row["monotonic"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    row["monotonic_raw"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    row["realtime"] = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    row["spread"] = _boottime() - first
+    return row
+
+
+#: Attributes of a device, by their number in the driver's interface: the clock in kHz.
+_ATTRIBUTES = {"clock": 13, "multiprocessors": 16, "compute_major": 75, "compute_minor": 76}
+
+
+def _attribute(device: int, name: str) -> int:
+    driver, value = cuda.driver(), ctypes.c_int()
+    if driver is not None:
+        driver.cuDeviceGetAttribute(ctypes.byref(value), _ATTRIBUTES[name], device)
+    return value.value
+
+
+def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
+    """The GPUs as rows of ``devices``. The UUID tells that they are those of the processes that are recorded."""
+    driver = cuda.driver()
+    rows = np.zeros(len(devices), TABLES["devices"].dtype)
+    for row, device in zip(rows, devices, strict=True):
+        row["device"] = device
+        if driver is None:
+            continue
+        name, pci, uuid = (ctypes.create_string_buffer(size) for size in (256, 64, 16))
+        driver.cuDeviceGetName(name, 256, device)
+        driver.cuDeviceGetPCIBusId(pci, 64, device)
+        with suppress(AttributeError):
+            driver.cuDeviceGetUuid_v2(uuid, device)
+        row["name"], row["pci"] = text(name.value.decode()), text(pci.value.decode())
+        row["uuid"] = uuid.raw
+        for field in ("multiprocessors", "compute_major", "compute_minor"):
+            row[field] = _attribute(device, field)
+    return rows
+
+
+def visible_gpus() -> int:
+    """How many GPUs CUDA_VISIBLE_DEVICES leaves. Initialises CUDA. Raises :class:`CutraceError` when there is none."""
+    driver, count = cuda.driver(), ctypes.c_int()
+    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        raise CutraceError("there is no GPU whose counters could be sampled: `cutrace doctor` checks this machine")
+    return count.value
+
+
+def _prepared(cupti: Cupti, wanted: str, interval_ns: int) -> list[PmSampler]:
+    samplers: list[PmSampler] = []
+    count = visible_gpus()
+    cupti.call("ProfilerInitialize")
+    try:
+        for device in range(count):
+            samplers.append(PmSampler(cupti, device, wanted, interval_ns))
+    except CutraceError as error:
+        for sampler in samplers:
+            sampler.close()
+        where = f" of GPU {device}" if count > 1 else ""
+        raise CutraceError(f"the counters{where} cannot be sampled: {error}") from None
+    return samplers
+
+
+def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {
+        "pid": os.getpid(),
+        "parent_pid": os.getppid(),
+        "host": socket.gethostname(),
+        "boot_id": boot.read_text().strip() if boot.exists() else "",
+        "name": "cutrace, sampling",
+        "command": sys.orig_argv[:3],
+        "started": _boottime(),
+        "cupti_path": str(cupti.path),
+        "driver_version": cuda.driver_version(),
+        "sample_interval": interval_ns,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Sample into a file until stdin has a line or ends. ``arguments`` is one JSON object: ``file``, ``metrics``,
+    ``interval_ns``, ``cupti`` and ``max_size``."""
+    given = json.loads(arguments[0])
+    try:
+        cupti = Cupti(Path(given["cupti"])) if given["cupti"] else Cupti.found()
+        samplers = _prepared(cupti, given["metrics"], given["interval_ns"])
+        info = _description(cupti, given["interval_ns"])
+        sampling = Sampling(samplers, Path(given["file"]), info, given["max_size"])
+        sampling.start()
+        print(json.dumps({"ready": True}), flush=True)
+        sys.stdin.readline()
+        sampling.stop()
+    except CutraceError as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
