@@ -41,7 +41,7 @@ _INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
 _LOST, _SIZE_LIMIT = 14, 7
 _NO_DEVICE = 0xFFFF
 _STEP_NS = 1_000_000
-_UNITS = {"percent": "%", "byte": "bytes", "byte/second": "bytes/s", "nanosecond": "ns"}
+_UNITS = {"byte": "bytes", "instruction": "instructions", "cycle": "cycles", "nanosecond": "ns"}
 
 
 class Samples(NamedTuple):
@@ -87,13 +87,13 @@ class PmSampler:
 
     def _choose(self, wanted: str) -> tuple[list[str], list[str]]:
         if wanted:
-            names = chosen(self.chip, wanted)
-            if (passes := self.chip.configure(names).passes) != 1:
+            named = chosen(self.chip, wanted)
+            if (passes := self.chip.configure(named).passes) != 1:
                 raise CutraceError(
                     f"these metrics need {passes} passes on {self.chip.name}, and a sample is taken in one: sample "
                     "fewer of them together"
                 )
-            return names, []
+            return named, []
         names: list[str] = []
         left_out: list[str] = []
         for name in filter(self.chip.has, SAMPLED):
@@ -222,6 +222,10 @@ class CounterRows:
         self.lost += int(np.maximum(1, np.rint((start - before)[gaps] / length[gaps])).sum())
         return self._rows(np.insert(start, gaps, before[gaps]), np.insert(samples.values, gaps, np.nan, axis=0))
 
+    def missing(self, since: int, until: int, interval_ns: int) -> None:
+        """Count as lost what should have been sampled after the last sample, of all those since a time."""
+        self.lost += max(0, until - max(since, self._end or 0)) // interval_ns
+
     def ended(self) -> np.ndarray:
         """The rows that end the last sample."""
         if self._end is None:
@@ -245,9 +249,10 @@ class Sampling:
         """``path`` is the file of the capture, ``info`` its process description, ``max_size`` the most bytes of it."""
         # What is sampled is in the file at once, so that it is kept when this process is killed.
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-        self._max_size = max_size
+        self._max_size, self._interval = max_size, int(info["sample_interval"])
+        self._began = self._ended = 0
         described = {name: s.chip.describe(name) for s in samplers for name in s.names}
-        units = {name: _UNITS.get(m.dimension, m.dimension.replace("/second", "/s")) for name, m in described.items()}
+        units = {name: _unit(name, metric.dimension) for name, metric in described.items()}
         meanings = {name: metric.description for name, metric in described.items()}
         self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=list(_notes(samplers)))
         text = self._writer.string
@@ -269,6 +274,7 @@ class Sampling:
         with self._lock:
             self._writer.rows("devices", _devices(self._writer.string, [s.device for s in self._samplers]))
             self._writer.rows("clocks", _clocks())
+        self._began = _boottime()
         for sampler in self._samplers:
             sampler.start()
         for thread in self._threads:
@@ -276,6 +282,7 @@ class Sampling:
 
     def stop(self) -> None:
         """End sampling, and the capture."""
+        self._ended = _boottime()
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -298,6 +305,7 @@ class Sampling:
             sampler.close()
 
     def _run(self, sampler: PmSampler, rows: CounterRows) -> None:
+        failed = False
         try:
             while not self._stopped.wait(POLL_S):
                 self._take(sampler, rows)
@@ -305,11 +313,15 @@ class Sampling:
             self._take(sampler, rows)
         except CutraceError as error:
             self._notes.append(f"sampling of GPU {sampler.device} ended early: {error}")
+            failed = True
         self._write(rows.ended())
         if sampler.overflown:
             self._notes.append(
-                f"GPU {sampler.device} sampled faster than this machine could read: take a longer --interval"
+                f"GPU {sampler.device} counted faster than this machine could read: take a longer --interval"
             )
+        if failed or sampler.overflown:
+            self._stopped.wait()
+            rows.missing(self._began, self._ended, self._interval)
 
     def _take(self, sampler: PmSampler, rows: CounterRows) -> None:
         for samples in sampler.read():
@@ -332,6 +344,12 @@ def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
             yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are left out"
         if sampler.by_cycles:
             yield f"{gpu} cannot sample by time: its samples are a number of clock cycles apart"
+
+
+def _unit(name: str, dimension: str) -> str:
+    """The unit of a metric, by its name and what CUPTI says that it counts."""
+    counted = dimension.removesuffix("/second")
+    return "%" if ".pct" in name else _UNITS.get(counted, counted) + ("/s" if name.endswith(".per_second") else "")
 
 
 def _boottime() -> int:
@@ -371,8 +389,8 @@ def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
         name, pci, uuid = (ctypes.create_string_buffer(size) for size in (256, 64, 16))
         driver.cuDeviceGetName(name, 256, device)
         driver.cuDeviceGetPCIBusId(pci, 64, device)
-        with suppress(AttributeError):
-            driver.cuDeviceGetUuid_v2(uuid, device)
+        # The newer one tells parts of a GPU apart.
+        getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)(uuid, device)
         row["name"], row["pci"] = text(name.value.decode()), text(pci.value.decode())
         row["uuid"] = uuid.raw
         for field in ("multiprocessors", "compute_major", "compute_minor"):
