@@ -440,10 +440,15 @@ class Counters(Collector):
         self._groups = _Groups()
         # By counter: the number of samples, their sum, the least and the greatest.
         self._values = np.zeros((4, 0))
+        # By counter: the sum of values times the time for which they held (ns), the last value and its time.
+        self._held = np.zeros((2, 0))
+        self._times = np.zeros(0, np.int64)
 
     def add(self, window: Window) -> None:
         if rows := window.tables.get("counters"):
-            group, value = self._groups.of(rows["name"], rows["series"], rows["unit"]), rows["value"]
+            group = self._groups.of(rows["device"], rows["name"], rows["series"], rows["unit"])
+            value = rows["value"]
+            self._hold(group, rows["time"].astype(np.int64), value)
             finite = np.isfinite(value)
             group, value = group[finite], value[finite]
             size = len(self._groups.values)
@@ -456,11 +461,34 @@ class Counters(Collector):
             np.minimum.at(least, group, value)
             np.maximum.at(most, group, value)
 
+    def _hold(self, group: np.ndarray, time: np.ndarray, value: np.ndarray) -> None:
+        """Add the time for which each value held: until the next one of its counter. Rows are in the order of time."""
+        size = len(self._groups.values)
+        new = size - len(self._times)
+        self._held = np.hstack([self._held, np.zeros((2, new))])
+        self._times = np.append(self._times, np.zeros(new, np.int64))
+        total, last = self._held
+        # Behind the last row of each counter those that came now, counter by counter.
+        group = np.append(np.arange(size), group)
+        time, value = np.append(self._times, time), np.append(last, value)
+        order = np.argsort(group, kind="stable")
+        group, time, value = group[order], time[order], value[order]
+        ends = np.flatnonzero(np.append(group[1:] != group[:-1], True))
+        lasts = np.diff(time, append=time[-1:])
+        lasts[ends] = 0
+        known = np.isfinite(value)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total += np.bincount(group[known], weights=value[known] * lasts[known], minlength=size)
+        self._times, last[:] = time[ends], value[ends]
+
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.CounterUse]:
-        for key, (count, total, least, most) in zip(self._groups.values, self._values.T.tolist(), strict=True):
+        for key, values, held in zip(self._groups.values, self._values.T.tolist(), self._held[0].tolist(), strict=True):
+            count, total, least, most = values
             if count:
-                name, series, unit = map(self.context.text, key)
-                yield stats.CounterUse(process, name, series, unit, int(count), least, total / count, most)
+                name, series, unit = map(self.context.text, key[1:])
+                amount = held / 1e9 if unit.endswith("/s") else None
+                spread = least, total / count, most
+                yield stats.CounterUse(process, key[0], name, series, unit, int(count), *spread, amount)
 
 
 class Memory(Collector):

@@ -407,10 +407,12 @@ REPORTS: dict[str, Report] = {
         ),
         Report(
             "counter_sum", "Counters", ("counters",),
-            lambda view: sorted(view.stats.counters, key=lambda c: (c.process, c.name, c.series)),
+            lambda view: sorted(view.stats.counters, key=lambda c: (c.process, c.name, c.series, c.device)),
             (
-                _ANY_PROCESS, _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
-                _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max")),
+                _ANY_PROCESS,
+                _text("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
+                _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
+                _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
             ),
         ),
         _summed(

@@ -176,9 +176,11 @@ class UnifiedMemoryUse(Timed):
 
 @dataclass(frozen=True)
 class CounterUse:
-    """The values of one counter of a process, as its samples are, in ``unit``."""
+    """The values of one counter of a process, as its samples are, in ``unit``. ``device`` is 0xffff where it is about
+    none. ``total`` is what a rate adds up to over time, in the unit without ``/s``, None for other counters."""
 
     process: int
+    device: int
     name: str
     series: str
     unit: str
@@ -186,6 +188,7 @@ class CounterUse:
     min: float
     mean: float
     max: float
+    total: float | None
 
 
 @dataclass(frozen=True)

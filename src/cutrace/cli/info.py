@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +56,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
                 "command": list(p.command),
                 "complete": p.complete,
                 **{key: p.info.get(key) for key in _VERSIONS},
+                **{key: p.info[key] for key in ("sampled", "sample_interval") if key in p.info},
                 "rows": rows,
             }
             for p, rows in zip(summary.processes, summary.process_counts, strict=True)
@@ -120,7 +121,20 @@ def _tables(summary: Summary) -> list[Table]:
         Table("gpus", "GPUs", (Column("GPU", "text"), Column("UUID", "text"), Column("kernels"), *times), gpus),
         Table("rows", "Rows", (Column("table", "text"), Column("rows")), list(summary.counts.items())),
     ]
+    found += _samples(summary.processes)
     return [table for table in found if table.rows or table.name != "gpus"]
+
+
+def _samples(processes: Iterable[Process]) -> Iterator[Table]:
+    """What hardware counters each process sampled."""
+    from ..analysis.tables import Column, Table
+
+    for process in processes:
+        sampled, interval = process.info.get("sampled"), process.info.get("sample_interval")
+        if isinstance(sampled, dict) and isinstance(interval, int):
+            title = f"Hardware counters, every {format_duration(interval)}"
+            columns = (Column("counter", "text"), Column("description", "text"))
+            yield Table("sampled", title, columns, [(name, str(meaning)) for name, meaning in sampled.items()])
 
 
 def _when(trace: Trace) -> str:

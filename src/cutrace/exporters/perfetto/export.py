@@ -48,6 +48,7 @@ from .kernel_metrics import write_kernel_metrics
 from .packets import Output, wrapper
 from .pipeline import PacketFile
 from .proto import Columns
+from .samples import SampleWriter, is_sampled
 
 #: Bytes of freed blocks that may stay with the process.
 KEPT_FREE = 16 << 20
@@ -116,7 +117,12 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
             host = HostWriter(blocks, columns, tracks, output, derived.memory if derived else None)
-            pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *_HOST_TABLES), *projected.blocks]
+            tables = _HOST_TABLES
+            if is_sampled(trace, process):
+                samples = SampleWriter(trace, output, descriptors, process)
+                samples.write(map(blocks.read, blocks.of(process, "counters")))
+                tables = tuple(name for name in tables if name != "counters")
+            pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *tables), *projected.blocks]
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
         if derived:

@@ -22,7 +22,15 @@ from .packets import BOOTTIME, NEEDS_STATE, Interned, Output
 _COMPUTE, _FORWARDS = 6, 2
 _TIME = "gpu__time_duration.sum"
 #: Perfetto's numbers of what is counted, and by what it is divided.
-_UNITS = {"%": (37, None), "bytes": (7, None), "bytes/s": (7, 22), "ns": (19, None), "Hz": (13, None)}
+UNITS = {
+    "%": (37, None),
+    "bytes": (7, None),
+    "bytes/s": (7, 22),
+    "ns": (19, None),
+    "Hz": (13, None),
+    "instructions": (40, None),
+    "instructions/s": (40, 22),
+}
 
 
 def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors) -> None:
@@ -57,7 +65,7 @@ def _first_of(rows: np.ndarray) -> np.ndarray:
 
 
 def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
-    counted, divided = _UNITS.get(trace.strings[int(row["unit"])], (None, None))
+    counted, divided = UNITS.get(trace.strings[int(row["unit"])], (None, None))
     return {
         "counter_id": counter, "name": trace.strings[int(row["name"])], "numerator_units": counted,
         "denominator_units": divided, "groups": _COMPUTE, "value_direction": _FORWARDS,

@@ -63,10 +63,12 @@ MESSAGES: dict[str, str] = {
         7 string_value_iid varint""",
     "GpuCounterEvent": "2 counters GpuCounterEvent.GpuCounter, 3 gpu_id varint, 4 counter_descriptor_iid varint",
     "GpuCounterEvent.GpuCounter": "1 counter_id varint, 3 double_value double",
-    "GpuCounterDescriptor": "1 specs GpuCounterDescriptor.GpuCounterSpec",
+    "GpuCounterDescriptor": """
+        1 specs GpuCounterDescriptor.GpuCounterSpec, 6 counter_groups GpuCounterDescriptor.GpuCounterGroupSpec""",
+    "GpuCounterDescriptor.GpuCounterGroupSpec": "1 group_id varint, 2 name bytes, 4 counter_ids varint",
     "GpuCounterDescriptor.GpuCounterSpec": """
-        1 counter_id varint, 2 name bytes, 7 numerator_units varint, 8 denominator_units varint, 10 groups varint,
-        11 value_direction varint""",
+        1 counter_id varint, 2 name bytes, 3 description bytes, 7 numerator_units varint, 8 denominator_units varint,
+        10 groups varint, 11 value_direction varint""",
     # Tracks and what is on them.
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,

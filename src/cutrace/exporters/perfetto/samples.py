@@ -1,0 +1,107 @@
+"""Hardware counters that were sampled over time, as counters of the GPU in a group of their own.
+
+They are in no group that Perfetto knows: its GPU Compute tab takes what it finds in COMPUTE for values of kernels. In a
+``GpuCounterEvent`` a value is that since the event before. So each event has the values that have held until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...trace import Trace
+from .descriptors import Descriptors
+from .kernel_metrics import UNITS
+from .packets import Interned, Output, Sequence
+from .proto import Column, Columns, Delta, SegmentPiece, Template
+
+_GROUP = "Hardware counters"
+_GROUP_ID = 1000  # below are those that Perfetto knows
+_FIRST_IID = 1000  # below are those of metrics of kernels
+
+
+def is_sampled(trace: Trace, process: int) -> bool:
+    """Whether the counters of a process are hardware counters of GPUs."""
+    return isinstance(trace.processes[process].info.get("sampled"), dict)
+
+
+class SampleWriter:
+    """Writes what was sampled in one process. ``number`` is that of the process."""
+
+    def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, number: int) -> None:
+        self._output, self._descriptors, self._process = output, descriptors, number
+        self._strings = trace.strings
+        described: Mapping[str, Any] = trace.processes[number].info["sampled"]
+        self._meanings = {name: str(meaning) for name, meaning in described.items()}
+        self._gpus: dict[int, _Gpu] = {}
+
+    def write(self, blocks: Iterable[np.ndarray]) -> None:
+        """Write rows of ``counters``, block after block."""
+        for rows in blocks:
+            for device in np.unique(rows["device"]).tolist():
+                mine = rows[rows["device"] == device]
+                gpu = self._gpus.get(device)
+                if gpu is None or not set(mine["name"].tolist()) <= gpu.columns.keys() or mine["time"].min() < gpu.time:
+                    gpu = self._gpus[device] = self._opened(device, mine)
+                self._write(gpu, mine)
+
+    def _opened(self, device: int, rows: np.ndarray) -> _Gpu:
+        """A sequence for the counters of a GPU, with its descriptor."""
+        _, at = np.unique(rows["name"], return_index=True)
+        first = rows[np.sort(at)]
+        gpu = self._descriptors.devices.gpu(self._process, device)
+        sequence = self._output.sequence()
+        sequence.anchor(int(rows["time"].min()))
+        iid = self._output.uuid() + _FIRST_IID
+        group = {"group_id": _GROUP_ID, "name": _GROUP, "counter_ids": list(range(len(first)))}
+        specs = [self._spec(number, row) for number, row in enumerate(first)]
+        descriptor = {"specs": specs, "counter_groups": group}
+        sequence.intern([Interned("gpu_counter_descriptors", iid, {"gpu_id": gpu, "counter_descriptor": descriptor})])
+        return _Gpu(sequence, iid, gpu, first["name"].tolist())
+
+    def _spec(self, number: int, row: np.void) -> dict[str, Any]:
+        name = self._strings[int(row["name"])]
+        counted, divided = UNITS.get(self._strings[int(row["unit"])], (None, None))
+        return {
+            "counter_id": number, "name": name, "description": self._meanings.get(name), "numerator_units": counted,
+            "denominator_units": divided,
+        }  # fmt: skip
+
+    def _write(self, gpu: _Gpu, rows: np.ndarray) -> None:
+        times, moment = np.unique(rows["time"], return_inverse=True)
+        held = np.full((len(times) + 1, len(gpu.columns)), -1)
+        column = np.array([gpu.columns[name] for name in rows["name"].tolist()])
+        held[moment + 1, column] = np.arange(len(rows))
+        # By moment and counter the last row until then, then its value; nothing is known where that is no number.
+        held = np.maximum.accumulate(held, axis=0)
+        values = np.where(held < 0, gpu.last, rows["value"][held])
+        gpu.last = values[-1]
+        shown = np.nan_to_num(values[:-1], posinf=0, neginf=0)
+        columns: Columns = {"time": times, "bare_prefixes": self._output.bare_prefixes}
+        columns |= {f"value{i}": np.ascontiguousarray(shown[:, i]) for i in range(shown.shape[1])}
+        bound = _template(gpu.iid, gpu.gpu, shown.shape[1]).bind(columns)
+        self._output.events([bound], [gpu.sequence], np.array([0, len(times)], np.uint32), times)
+
+
+class _Gpu:
+    """The counters of one GPU: the sequence of their events, by name their column, and the values that hold."""
+
+    def __init__(self, sequence: Sequence, iid: int, gpu: int, names: list[int]) -> None:
+        self.sequence, self.iid, self.gpu = sequence, iid, gpu
+        self.columns = {name: number for number, name in enumerate(names)}
+        self.last = np.zeros(len(names))
+
+    @property
+    def time(self) -> int:
+        return self.sequence.time
+
+
+@cache
+def _template(iid: int, gpu: int, counters: int) -> Template:
+    values = [{"counter_id": i, "double_value": Column(f"value{i}")} for i in range(counters)]
+    event = {"counter_descriptor_iid": iid, "gpu_id": gpu, "counters": values}
+    packet = {"sequence": SegmentPiece("bare_prefixes"), "timestamp": Delta("time", event=True)}
+    return Template("Trace", {"packet": packet | {"gpu_counter_event": event}})
