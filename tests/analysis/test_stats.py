@@ -500,6 +500,27 @@ def test_what_importers_bring_is_counted(tmp_path):
     assert (counter.min, counter.mean, counter.max) == (1.0, 3.0, 5.0)
 
 
+@pytest.mark.parametrize("window", [None, 1])
+def test_rates_of_counters_add_up_over_the_time_for_which_they_hold(tmp_path, monkeypatch, window):
+    if window:
+        monkeypatch.setattr(sweep, "_WINDOW_ROWS", window)
+    second = 10**9
+    with Capture(tmp_path / "a.bin") as c:
+        for time, device, value in (
+            (0, 0, 10.0), (1, 0, 20.0), (2, 1, 7.0), (3, 0, float("nan")), (4, 1, 8.0), (5, 0, 30.0),
+            (5, 1, float("nan")), (6, 0, float("nan")),
+        ):  # fmt: skip
+            c.add("counters", time=ORIGIN + time * second, value=value, name="read", unit="bytes/s", device=device)
+        c.add("counters", time=ORIGIN, value=1.0, name="active", unit="%", device=0)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        found = {(counter.name, counter.device): counter for counter in collect(trace).counters}
+    # 10 for a second, 20 for two, nothing for two, 30 for one.
+    assert found["read", 0].total == 10 + 40 + 30
+    assert found["read", 1].total == 14 + 8
+    assert found["active", 0].total is None
+    assert [found["read", 0].samples, found["read", 0].min, found["read", 0].mean] == [3, 10, 20]
+
+
 def test_times_at_the_ends_of_64_bits_are_counted(tmp_path):
     latest = (1 << 63) - 1
     with Capture(tmp_path / "a.bin") as c:
