@@ -32,7 +32,7 @@ from .sets import SAMPLED, chosen
 #: Seconds between two looks at what the GPU has counted.
 POLL_S = 0.05
 #: Samples that are decoded at once, and bytes of GPU memory for those that are not decoded yet.
-BATCH, BUFFER = 4096, 64 << 20
+BATCH, BUFFER = 512, 64 << 20
 
 _BY_CYCLES, _BY_TIME = 0, 1
 _KEEP_OLDEST = 0

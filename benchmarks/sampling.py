@@ -1,0 +1,137 @@
+"""Sampling of hardware counters: do the bytes add up, what is lost, and what does it cost?
+
+    python benchmarks/sampling.py --out sampling.json [--seconds 20] [--intervals 1ms,100us,20us]
+
+A program copies memory for a while, with pauses, and then launches small kernels one by one. For each interval it runs
+under `cutrace record --sample metrics`; the DRAM bytes that the samples add up to are compared with those that were
+copied, and a small launch with one under `cutrace record` alone. Memory and processor time are those of the process
+that samples, from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+
+import machine
+
+import cutrace
+
+PROGRAM = """
+import json, sys, time, torch
+seconds = float(sys.argv[1])
+x = torch.zeros(1 << 28, device="cuda")
+y = torch.empty_like(x)
+y.copy_(x)
+torch.cuda.synchronize()
+time.sleep(0.5)
+begin, copies = time.clock_gettime_ns(time.CLOCK_BOOTTIME), 0
+while time.clock_gettime_ns(time.CLOCK_BOOTTIME) - begin < seconds * 1e9:
+    for _ in range(20):
+        y.copy_(x)
+    torch.cuda.synchronize()
+    copies += 20
+    time.sleep(0.01)
+end = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+time.sleep(0.2)
+small = torch.zeros(1024, device="cuda")
+for turn in range(2):
+    began = time.perf_counter()
+    for _ in range(100_000):
+        small.add_(1)
+    torch.cuda.synchronize()
+print(json.dumps({"begin": begin, "end": end, "bytes": copies * 4 << 28, "ns_per_op": (time.perf_counter() - began) * 1e4}))
+"""
+
+
+def sampler_of(pid: int) -> int | None:
+    """The process that samples, a child of the one that records."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            stat = entry.read_text().rpartition(")")[2].split()
+            if int(stat[1]) == pid and b"cutrace.metrics.sampling" in (entry.parent / "cmdline").read_bytes():
+                return int(entry.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def run(folder: Path, seconds: float, interval: str | None) -> dict[str, Any]:
+    capture = folder / "run.bin"
+    options = ["--sample", "metrics", "--interval", interval] if interval else []
+    command = ["cutrace", "record", "-o", str(capture), *options, "--", sys.executable, "-c", PROGRAM, str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    memory: list[int] = []
+    cpu = 0.0
+    while process.poll() is None:
+        time.sleep(0.5)
+        if (pid := sampler_of(process.pid)) is not None:
+            try:
+                status = Path(f"/proc/{pid}/status").read_text().split()
+                memory.append(int(status[status.index("VmRSS:") + 1]) // 1024)
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            except (OSError, ValueError):
+                continue
+    output, errors = process.communicate()
+    if process.returncode:
+        sys.exit(f"the recording ended with {process.returncode}:\n{errors[-3000:]}")
+    told = json.loads(next(line for line in output.splitlines() if line.startswith('{"begin"')))
+    result: dict[str, Any] = {"interval": interval, "ns_per_op": round(told["ns_per_op"], 1)}
+    if interval:
+        result |= {
+            "sampler_mib": [memory[len(memory) // 3], memory[-1]] if memory else [], "sampler_cpu_seconds": cpu,
+            "said": errors.strip().splitlines()[1:4], **integrals(capture, told),
+        }  # fmt: skip
+    return result
+
+
+def integrals(capture: Path, told: dict[str, int]) -> dict[str, Any]:
+    """What the samples add up to, of what was copied in that time."""
+    found: dict[str, Any] = {"capture_bytes": capture.stat().st_size}
+    with cutrace.load(capture) as trace:
+        rows, names = trace.counters, trace.strings
+        found["lost"] = int(sum(loss.count for loss in trace.named_losses))
+        for number in np.unique(rows["name"]).tolist():
+            name = names[number]
+            mine = np.sort(rows[rows["name"] == number], order="time")
+            inside = mine[(mine["time"] >= told["begin"]) & (mine["time"] < told["end"] + 50_000_000)]
+            found["samples"] = len(inside)
+            if name.startswith("dram__bytes_") and len(inside) > 1:
+                spans = np.diff(inside["time"].astype(np.int64)) / 1e9
+                total = float(np.nansum(inside["value"][:-1] * spans))
+                found[name] = round(total / told["bytes"], 4)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--seconds", type=float, default=20, help="how long each program copies")
+    parser.add_argument("--intervals", type=lambda text: text.split(","), default=["1ms", "100us", "20us"])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [run(Path(folder), args.seconds, interval) for interval in (None, *args.intervals)]
+    result = {
+        "benchmark": "sampling", "seconds": args.seconds, "machine": machine.facts(), "runs": runs,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    for each in runs:
+        print(each)
+
+
+if __name__ == "__main__":
+    main()
