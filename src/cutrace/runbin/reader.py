@@ -318,14 +318,14 @@ def _sound(key: str, value: object) -> bool:
 
 @cache
 def _own_schema() -> dict[str, object]:
-    """The layouts of this version, as nearly every file declares them."""
+    """The layouts of this version."""
     return schema()
 
 
 def _layouts(declared: object) -> dict[str, np.dtype]:
     """How the rows of each table lie in the blocks of a process that declares this; as in this version where its
     process block was lost."""
-    if not isinstance(declared, dict) or declared == _own_schema():
+    if not isinstance(declared, dict):
         return {name: table.dtype for name, table in TABLES.items()}
     found = {name: _layout(table, declared.get(name)) for name, table in TABLES.items()}
     return {name: layout for name, layout in found.items() if layout is not None}
@@ -333,6 +333,8 @@ def _layouts(declared: object) -> dict[str, np.dtype]:
 
 def _layout(table: Table, declared: object) -> np.dtype | None:
     """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
+    if declared == _own_schema()[table.name]:
+        return table.dtype  # as nearly always, and reading the declaration takes longer than opening a small file
     if not isinstance(declared, dict):
         return None
     row_size, fields = declared.get("row_size"), declared.get("fields")
