@@ -250,7 +250,7 @@ class Trace:
 
     @property
     def quality(self) -> Quality:
-        """What is missing. Reads the blocks of timed tables that have not been read yet, to count unknown times."""
+        """What is missing. Counting rows without known times reads each block of a timed table once."""
         unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
         notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
         return Quality(

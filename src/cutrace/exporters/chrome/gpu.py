@@ -1,4 +1,4 @@
-"""Lines of what GPUs did, in the words of torch.profiler: what Holistic Trace Analysis and others look for."""
+"""GPU work as lines of JSON, with the categories and arguments of torch.profiler that other tools look for."""
 
 from __future__ import annotations
 
