@@ -3,6 +3,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ namespace {
 // a table of all work. The first work of each of the first `near` correlations gets base + correlation, since small ids
 // take few bytes. Beyond that, correlations are taken in spans of 1024: the first work of each gets an id out of the
 // span's first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to
-// be remembered is how much work a correlation had: a bit for one piece, a map where it had more.
+// be remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
 // Spans are made when they are used: ids that a damaged capture scatters over all 32 bits cost no more than others. And
 // a runtime call and the driver calls in it share a correlation, but not thousands of calls: those that ask again and
 // again for much work, which would make a trace of a size without bounds, are told of none.
@@ -77,15 +78,16 @@ class Submissions {
  private:
   static constexpr unsigned kSpanBits = 10;  // correlations a span, and ids a range
   static constexpr std::uint32_t kSpan = 1u << kSpanBits;
-  static constexpr std::uint32_t kMany = 255;
+  static constexpr std::uint8_t kMany = 255;
   static constexpr std::uint32_t kAsked = 16;  // how often a correlation with more work than that is told of
 
   struct Span {
-    std::bitset<kSpan> seen, more;  // which correlations had work, and which had more than one piece
+    std::bitset<kSpan> seen;
+    std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kMany: see more_
     std::vector<std::uint64_t> ranges;
   };
   struct More {
-    std::uint32_t work = 0;  // beyond the first
+    std::uint32_t work = 0;  // beyond what a byte counts
     std::uint32_t asked = 0;
   };
 
@@ -98,8 +100,9 @@ class Submissions {
     Span& span = spans_.at(last_);
     std::size_t before = 0;
     if (span.seen[c & (kSpan - 1)]) {
-      span.more.set(c & (kSpan - 1));
-      before = ++more_[c].work;
+      if (!span.more) span.more = std::make_unique<std::uint8_t[]>(kSpan);
+      std::uint8_t& more = span.more[c & (kSpan - 1)];
+      before = more < kMany && ++more < kMany ? more : kMany + std::size_t{more_[c].work++};
     }
     span.seen.set(c & (kSpan - 1));
     if (span.ranges.empty() && c >> kSpanBits < near_spans_) span.ranges.push_back(base_ + (c & ~(kSpan - 1)));
@@ -116,9 +119,11 @@ class Submissions {
   }
 
   std::size_t count(const Span& span, std::uint32_t c) {
-    if (!span.more[c & (kSpan - 1)]) return span.seen[c & (kSpan - 1)];
-    More& more = more_[c];
-    return more.work < kMany || more.asked++ < kAsked ? std::size_t{1} + more.work : 0;
+    if (!span.seen[c & (kSpan - 1)]) return 0;
+    const std::size_t more = span.more ? span.more[c & (kSpan - 1)] : 0;
+    if (more < kMany) return 1 + more;
+    More& many = more_[c];
+    return many.asked++ < kAsked ? kMany + std::size_t{many.work} : 0;
   }
 
   std::uint64_t base_;
