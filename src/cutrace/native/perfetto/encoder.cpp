@@ -127,9 +127,8 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
           if (pieces[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
 
   auto* const begin = const_cast<std::uint8_t*>(out.data);
-  std::uint8_t* cursor = begin + at;
   std::size_t event = first_event;
-  const auto encode_events = [&] {
+  const auto encode_events = [&](std::uint8_t* cursor) {
     Progress progress;
     for (std::size_t segment = 0; segment < segments; ++segment) {
       progress.piece = pieces[segment];
@@ -142,16 +141,21 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
         if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
         std::size_t need = bound.row_bound;
         if (!bound.lists.empty()) need += list_bound(bound, event, row);
-        if (static_cast<std::size_t>(begin + out.size - cursor) < need) return lasts.set(segment, progress.last);
+        if (static_cast<std::size_t>(begin + out.size - cursor) < need) {
+          lasts.set(segment, progress.last);
+          return cursor;
+        }
         progress.event = event;
         cursor = bound.encode(cursor, row, progress);
       }
       lasts.set(segment, progress.last);
     }
+    return cursor;
   };
+  std::uint8_t* cursor;
   {
     nb::gil_scoped_release release;
-    encode_events();
+    cursor = encode_events(begin + at);
   }
   return nb::make_tuple(static_cast<std::size_t>(cursor - begin), event);
 }

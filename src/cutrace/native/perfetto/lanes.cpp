@@ -129,6 +129,13 @@ struct Events {
   std::vector<std::uint64_t> time;
   std::vector<std::uint32_t> lane;
 
+  explicit Events(std::size_t most) {
+    stream.reserve(most);
+    row.reserve(most);
+    time.reserve(most);
+    lane.reserve(most);
+  }
+
   void add(std::uint8_t s, std::uint32_t r, std::uint64_t t, std::size_t l) {
     stream.push_back(s);
     row.push_back(r);
@@ -181,7 +188,9 @@ class Lanes {
   nb::tuple take(std::uint64_t until) {
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
-    Events events;
+    std::size_t most = 0;  // two events a row, and the ends of what was open before
+    for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
+    Events events(most);
     {
       nb::gil_scoped_release release;
       for (std::size_t g = 0; g < groups_.size(); ++g) {
