@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import BadCapture, CutraceError
     from .loading import load
     from .merging import merge
+    from .metrics.counting import region
     from .metrics.profiling import profile
     from .slicing import Conditions
     from .slicing import cut as slice
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadCapture", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "convert", "demangle", "diff", "dump",
-    "info", "load", "mark", "merge", "open", "profile", "record", "redact", "slice", "stats",
+    "info", "load", "mark", "merge", "open", "profile", "record", "redact", "region", "slice", "stats",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,6 +32,7 @@ _HOMES = {
     "errors": ("BadCapture", "CutraceError"),
     "loading": ("load",),
     "merging": ("merge",),
+    "metrics.counting": ("region",),
     "metrics.profiling": ("profile",),
     "slicing": ("Conditions", "slice"),
     "trace": ("Trace",),

@@ -75,9 +75,13 @@ class Captures:
         self.normalize = normalize
         self.counters = counters
         self._earlier: deque[Path] = deque()
+        #: Whether a test or region here has begun to count.
+        self._counting = False
 
     def begin(self, name: str, counters: Sequence[str] = ()) -> Run:
-        self.counters.end()  # a range that was broken off
+        if self._counting:  # a range that was broken off
+            self._counting = False
+            self.counters.end()
         run = Run(name, marked=self.recording.begin())
         if counters:
             self._count(run, "", counters)
@@ -94,14 +98,13 @@ class Captures:
         if run.marked:
             self.recording.mark(end("test", run.name))
         run.end = _now()
-        if self.counters.running:
+        if self._counting:
             self._counted(run, "")
         run.parts += self.recording.take(patient=patient)
 
     def enter(self, run: Run, name: str, counters: Sequence[str] = ()) -> tuple[str, int]:
         if counters:
             with self._aside(run, "counters"):
-                self.recording.begin()
                 self._count(run, name, counters)
         region = (name, _now())
         run.open.append(region)
@@ -123,24 +126,24 @@ class Captures:
         run.latest = {}
         if region is run.counting:
             run.counting = None
-            if self.counters.running:
+            if self._counting:
                 with self._aside(run, "counters"):
                     self._counted(run, name)
 
     def _count(self, run: Run, region: str, counters: Sequence[str]) -> None:
-        """Begin to count. The GPU has nothing to do."""
+        """Wait for the GPU and begin to count."""
         try:
             self.counters.start(counters)
+            self._counting = True
         except CutraceError as error:
             run.early |= isinstance(error, NoContext)
             run.uncounted[region] = (tuple(counters), str(error))
 
     def _counted(self, run: Run, region: str) -> None:
         """Wait for the GPU and end the count. Regions of one name add up."""
-        names = self.counters.names
+        self._counting, names = False, self.counters.names
         try:
-            self.recording.begin()
-            run.latest = self.counters.stop()
+            run.latest = {name: round(value) for name, value in self.counters.stop().items()}
         except CutraceError as error:
             self.counters.end()
             run.uncounted[region] = (names, str(error))

@@ -18,7 +18,7 @@ from cutrace.analysis.definitions import Metrics
 from cutrace.analysis.names import normalize_kernel
 from cutrace.errors import CutraceError
 from cutrace.golden import artifact_path, environment, variant
-from cutrace.metrics.counting import Counting
+from cutrace.metrics.counting import counting
 from cutrace.outputs import unwritable
 from cutrace.reports.model import Case, State
 
@@ -89,8 +89,10 @@ class Session:
         if not self._collects_only:
             self.recording = SessionRecording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
+            counters = counting()
             # Between tests other workers may count on the same GPU.
-            self.captures = Captures(self.recording, self._normalize, Counting(keep=not self.worker))
+            counters.keep = not self.worker
+            self.captures = Captures(self.recording, self._normalize, counters)
 
     @property
     def _collects_only(self) -> bool:

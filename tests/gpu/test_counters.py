@@ -94,9 +94,10 @@ BYTES = 4 << 26  # of x, and of y
 BODIES = ("test_copy", "test_matmul", "test_reduction", "test_graph", "test_elementwise")
 #: Counts in one process while another one, which has counted before, waits.
 HOLDER = """
-import sys, torch
+import signal, sys, torch
 from cutrace.metrics.counting import Counting
 
+signal.alarm(60)
 x = torch.ones(1 << 20, device="cuda")
 counting = Counting(keep=True)
 for turn in sys.stdin:

@@ -7,9 +7,12 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
+from ..collect import mark
+from ..collect.library import collector
 from ..errors import CutraceError
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
@@ -19,6 +22,32 @@ PATIENCE = 300.0
 _POLL = 0.01
 
 
+@contextlib.contextmanager
+def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
+    """Count what the GPU does in a part of this program: its current CUDA context, all streams and graphs. It waits for
+    the GPU at the begin and the end, and needs one pass: nothing runs twice.
+
+    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's own with a rollup. Gives a dict that
+    has their values when the region is over; a recording gets a mark with them. Raises :class:`CutraceError` for what
+    keeps them from being read, such as another region or test with counters around this one.
+    """
+    found: dict[str, float] = {}
+    shared = counting()
+    shared.start([counters] if isinstance(counters, str) else counters)
+    try:
+        yield found
+        found.update(shared.stop())
+    finally:
+        shared.end()
+    mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in found.items())}")
+
+
+@cache
+def counting() -> Counting:
+    """The counters of this process: a context has one user of them at a time."""
+    return Counting()
+
+
 class Counting:
     """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
 
@@ -26,8 +55,8 @@ class Counting:
     the same names. Without it other processes may count between two ranges.
     """
 
-    def __init__(self, *, keep: bool) -> None:
-        self._keep = keep
+    def __init__(self, *, keep: bool = True) -> None:
+        self.keep = keep
         #: What is counted, or was last.
         self.names: tuple[str, ...] = ()
         self._context: Context | None = None
@@ -40,7 +69,7 @@ class Counting:
         return self._lock is not None
 
     def start(self, names: Sequence[str]) -> None:
-        """Begin a range. The caller has waited for the GPU.
+        """Wait for the GPU and begin a range.
 
         Raises :class:`.ranges.NoContext` when CUDA is not in use yet, and :class:`CutraceError` for whatever else keeps
         these counters from being read.
@@ -57,45 +86,53 @@ class Counting:
                 full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
                 self._ranges = RangeCounters(full, context=context)
                 self.names, self._context = tuple(names), context
+            self._wait()
             self._ranges.start()
         except BaseException:
             self._drop()
             self._unlock()
             raise
 
-    def stop(self) -> dict[str, int]:
-        """End the range, for which the caller has waited. Returns the counts by name.
+    def stop(self) -> dict[str, float]:
+        """Wait for the GPU and end the range. Returns the values by name, whole numbers as such.
 
         Raises :class:`CutraceError` when they are lost.
         """
-        assert self._ranges is not None
-        assert self._context is not None
         try:
-            if not self._context.alive:
+            if self._ranges is None or self._context is None or not self._context.alive:
                 raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
+            self._wait()
             found = self._ranges.stop()
         except BaseException:
             self._drop()
             raise
         else:
-            if not self._keep:
+            if not self.keep:
                 self._drop()
         finally:
             self._unlock()
-        counts = {name: found[COUNTERS.get(name, name)] for name in self.names}
-        if odd := [name for name, count in counts.items() if not math.isfinite(count)]:
-            raise CutraceError(f"the GPU gave no count of {', '.join(odd)}")
-        return {name: round(count) for name, count in counts.items()}
+        values = {name: found[COUNTERS.get(name, name)] for name in self.names}
+        if odd := [name for name, value in values.items() if not math.isfinite(value)]:
+            raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
+        return {name: int(value) if value.is_integer() else value for name, value in values.items()}
 
     def end(self) -> None:
         """End a range whose counts nobody wants. Without one, do nothing."""
         if self.running:
-            self.close()
+            with contextlib.suppress(CutraceError):
+                self.stop()
 
     def close(self) -> None:
         """Let go of the counters, those of a range that has not ended too."""
+        self.end()
         self._drop()
-        self._unlock()
+
+    def _wait(self) -> None:
+        assert self._context is not None
+        if collector().running:
+            collector().synchronize()  # the recording does not show this call
+        else:
+            self._context.synchronize()
 
     def _drop(self) -> None:
         ranges, self._ranges = self._ranges, None

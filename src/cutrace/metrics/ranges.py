@@ -49,6 +49,11 @@ class Context:
         _must("cuDeviceGetUuid", uuid, device)
         return cls(handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex())
 
+    def synchronize(self) -> None:
+        """Wait until the GPU has done what this context was given."""
+        with pushed(self.handle):
+            _must("cuCtxSynchronize")
+
     @property
     def alive(self) -> bool:
         """Whether the context still is the one that it was. A reset of the device ends it."""
