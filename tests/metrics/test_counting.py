@@ -41,8 +41,18 @@ def test_a_region_has_the_values_of_its_counters(program):
     assert program(REGION) == (COUNTED, "")
 
 
+def recorded(**options: object) -> str:
+    words = "".join(f", {name}={value!r}" for name, value in options.items())
+    return f"with cutrace.record('run.bin'{words}):{REGION}".replace("\n", "\n    ")
+
+
+@pytest.mark.parametrize("options", [{"nvtx": False}, {"kinds": "nvtx"}])
+def test_a_recording_without_marks_or_gpu_work_changes_no_value(program, options):
+    assert program(recorded(**options)) == (COUNTED, "")
+
+
 def test_a_recording_has_them_as_marks(program, tmp_path):
-    assert program(f"with cutrace.record('run.bin'):{REGION.replace(chr(10), chr(10) + '    ')}") == (COUNTED, "")
+    assert program(recorded()) == (COUNTED, "")
     with cutrace.load(tmp_path / "run.bin") as trace:
         marks = [trace.strings[int(text)] for text in trace.nvtx_marks["name"]]
         assert [text for text in marks if text.startswith("step")] == [

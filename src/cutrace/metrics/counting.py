@@ -39,7 +39,8 @@ def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
         found.update(shared.stop())
     finally:
         shared.end()
-    mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in found.items())}")
+    with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
+        mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in found.items())}")
 
 
 @cache
@@ -129,8 +130,9 @@ class Counting:
 
     def _wait(self) -> None:
         assert self._context is not None
-        if collector().running:
-            collector().synchronize()  # the recording does not show this call
+        native = collector()
+        if native.running and native.stats().cupti_active:
+            native.synchronize()  # the recording does not show this call
         else:
             self._context.synchronize()
 

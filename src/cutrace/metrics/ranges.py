@@ -150,6 +150,8 @@ def _must(function: str, *arguments: Any) -> None:
 
 def _number(handle: int) -> int:
     number = ctypes.c_ulonglong()
+    if not hasattr(_driver(), "cuCtxGetId"):
+        raise CutraceError("counters need the driver of CUDA 12.0 or later: install a newer one")
     return 0 if _driver().cuCtxGetId(ctypes.c_void_p(handle), ctypes.byref(number)) else number.value
 
 
