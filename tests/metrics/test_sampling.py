@@ -19,6 +19,8 @@ from cutrace.metrics.sampling import BoottimeClock, CounterRows, PmSampler, Samp
 from cutrace.metrics.sets import SAMPLED
 from cutrace.trace import load
 
+pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="sampling is for Linux")
+
 INTERVAL = 100_000
 NAN = float("nan")
 

@@ -69,19 +69,18 @@ def record_command(
     """
     executable = find_command(command[0])
     to = Destination.at(output)
-    sampling, trouble = None, ""
+    sampling = None
     try:
         environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
         if options.sample is not None:
             sampling = Sampling(options, to.directory)
         status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
-        if sampling is not None:
-            trouble = sampling.stop()
     except BaseException:
         if sampling is not None:
             sampling.kill()
         to.discard()
         raise
+    trouble = "" if sampling is None else sampling.stop()
     processes, running = to.finish(redacted=options.redact)
     wrote = processes or sampling is not None
     return Recording(status, to.output if wrote else None, to.capture, processes, running, trouble)
