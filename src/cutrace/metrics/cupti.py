@@ -90,6 +90,21 @@ _SAYINGS = {
 }
 
 
+_CODES = {
+    "INVALID_OPERATION": 7,
+    "NOT_INITIALIZED": 15,
+    "HARDWARE_BUSY": 26,
+    "NOT_SUPPORTED": 27,
+    "INSUFFICIENT_PRIVILEGES": 35,
+}
+
+
+def advised(failure: str) -> str:
+    """What the native parts say of a function that failed, with what to do about it."""
+    advice = _SAYINGS.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
+    return f"{failure}: {advice}" if advice else failure
+
+
 class CuptiError(CutraceError):
     """A function of CUPTI that failed. ``code`` is its CUptiResult."""
 

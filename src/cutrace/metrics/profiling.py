@@ -11,7 +11,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..runbin.writer import Writer
 from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..units import count_of
-from .cupti import Cupti
+from .cupti import Cupti, advised
 from .host import Chip, Config, first_chip, undisturbed
 from .sets import chosen
 
@@ -45,13 +45,17 @@ _WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "starte
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: which of its kernel's in its process (from 0), its row of ``kernels``, and its grid and block."""
+    """A launch: which of its kernel's in its process (from 0), its row of ``kernels``, and its grid and block.
+
+    ``place`` is that of its process among all that run a launch of these names and numbers, by process id.
+    """
 
     process: int
     kernel: str
     ordinal: int
     row: np.void
     shape: tuple[int, ...]
+    place: int = 0
 
 
 @dataclass
@@ -154,7 +158,8 @@ def choose(
         wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
     launches, in_graphs = [], 0
     per_process: dict[int, int] = defaultdict(int)
-    for launch in _launched(trace):
+    launched = list(_launched(trace))
+    for launch in launched:
         if (trace.processes[launch.process].pid, int(launch.row["correlation"])) not in wanted:
             continue
         if trace.launches[launch.row["launch"]]["graph"]:
@@ -168,7 +173,15 @@ def choose(
         found = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
         graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
         raise CutraceError(f"nothing is left to profile: {found}{graphs}. Change --kernel, --nvtx, --skip or --count.")
-    return launches, in_graphs
+    # The second run knows launches by these alone: other processes count theirs too.
+    meant = {(launch.kernel, launch.ordinal) for launch in launches}
+    counting = {
+        launch.process
+        for launch in launched
+        if (launch.kernel, launch.ordinal) in meant and not trace.launches[launch.row["launch"]]["graph"]
+    }
+    places = sorted(counting, key=lambda process: trace.processes[process].pid)
+    return [replace(launch, place=places.index(launch.process)) for launch in launches], in_graphs
 
 
 def _launched(trace: Trace) -> Iterator[Launch]:
@@ -200,24 +213,21 @@ def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config) 
 
 
 def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[str]]) -> None:
-    """Give each launch the values that the process in its place counted."""
-    processes = sorted({launch.process for launch in launches})
+    """Give each launch the values that the process in its place counted: each leaves a file, by process id."""
     counted: list[dict[tuple[str, int], tuple[tuple[int, ...], tuple[float, ...]]]] = []
     for lines in files:
         rows = {}
         for line in lines:
             words = line.split("\t")
             if words[0] == "error":
-                done.notes.append(words[-1])
+                done.notes.append(advised(words[-1]))
                 continue
             shape = tuple(map(int, words[1:7]))
             rows[words[7], int(words[0])] = (shape, tuple(map(float, words[8:])))
-        if rows:
-            counted.append(rows)
+        counted.append(rows)
     other = 0
     for launch in launches:
-        place = processes.index(launch.process)
-        found = counted[place].get((launch.kernel, launch.ordinal)) if place < len(counted) else None
+        found = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
         if found is not None and found[0] == launch.shape:
             done.values.append((launch, found[1]))
         elif found is not None:

@@ -1,0 +1,57 @@
+"""Profiling on the fake GPU: whose values a launch gets, and what is said when none can be read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from support.fakedriver import FakeDriver
+
+TWO_PROCESSES = """
+import subprocess, sys
+child = "import fakegpu, nvtx, sys\\n" \\
+    "with nvtx.annotate(sys.argv[1]):\\n fakegpu.launch('axpy', grid=int(sys.argv[2]))\\n fakegpu.synchronize()"
+for name, grid in (("other", "8"), ("step", "9")):
+    subprocess.run([sys.executable, "-c", child, name, grid], check=True)
+"""
+
+
+def profile(driver: FakeDriver, folder: Path, *options: str, program: str, failures: str = ""):
+    command = [sys.executable, "-m", "cutrace", "profile", *options, "--", sys.executable, "-c", program]
+    variables = driver.environment() | {"FAKE_CUPTI_FAILURES": failures}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
+
+
+def test_a_launch_gets_the_values_of_its_own_process(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    done = profile(fake_driver, tmp_path, "--nvtx", "step", program=TWO_PROCESSES)
+    assert done.returncode == 0, done.stderr
+    assert "another grid" not in done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        (pid,) = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
+        (mine,) = (row for row in trace.kernels if trace.processes[row["process"]].pid == pid)
+        assert trace.launches[mine["launch"]]["grid_x"] == 9
+
+
+@pytest.mark.parametrize(
+    ("failures", "advice"),
+    [
+        ("ProfilerGetCounterAvailability:35", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("RangeProfilerStart:35", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("RangeProfilerEnable:26", "another tool holds the counters of this GPU"),
+        ("RangeProfilerSetConfig:7", "another tool may be profiling this process"),
+    ],
+)
+def test_counters_that_cannot_be_read_leave_the_recording(
+    fake_driver: FakeDriver, tmp_path: Path, failures: str, advice: str
+) -> None:
+    program = "import fakegpu\nfor _ in range(3): fakegpu.launch('axpy')\nfakegpu.synchronize()"
+    done = profile(fake_driver, tmp_path, program=program, failures=failures)
+    assert done.returncode == 2
+    assert done.stderr.count(advice) == 1, "once for all launches"
+    assert "Traceback" not in done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert (trace.kernels.size, trace.kernel_metrics.size) == (3, 0)
