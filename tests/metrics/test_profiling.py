@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,9 @@ for name, grid in (("other", "8"), ("step", "9")):
 """
 
 
-def profile(driver: FakeDriver, folder: Path, *options: str, program: str, failures: str = ""):
+def profile(driver: FakeDriver, folder: Path, *options: str, program: str, **given: str):
     command = [sys.executable, "-m", "cutrace", "profile", *options, "--", sys.executable, "-c", program]
-    variables = driver.environment() | {"FAKE_CUPTI_FAILURES": failures}
+    variables = driver.environment() | given
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
 
 
@@ -34,6 +35,18 @@ def test_a_launch_gets_the_values_of_its_own_process(fake_driver: FakeDriver, tm
         (pid,) = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
         (mine,) = (row for row in trace.kernels if trace.processes[row["process"]].pid == pid)
         assert trace.launches[mine["launch"]]["grid_x"] == 9
+
+
+@pytest.mark.skipif(shutil.which("localedef") is None, reason="needs localedef")
+def test_values_are_read_whatever_the_locale_of_the_program(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    language = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]
+    if subprocess.run(language, capture_output=True).returncode:
+        pytest.skip("localedef knows no de_DE")
+    program = "import fakegpu, locale\nlocale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\nfakegpu.launch('axpy')"
+    done = profile(fake_driver, tmp_path, "--metrics", "occupancy", program=program, LOCPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert sorted(trace.kernel_metrics["value"].tolist()) == [0.5, 50]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +62,7 @@ def test_counters_that_cannot_be_read_leave_the_recording(
     fake_driver: FakeDriver, tmp_path: Path, failures: str, advice: str
 ) -> None:
     program = "import fakegpu\nfor _ in range(3): fakegpu.launch('axpy')\nfakegpu.synchronize()"
-    done = profile(fake_driver, tmp_path, program=program, failures=failures)
+    done = profile(fake_driver, tmp_path, program=program, FAKE_CUPTI_FAILURES=failures)
     assert done.returncode == 2
     assert done.stderr.count(advice) == 1, "once for all launches"
     assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -226,8 +227,9 @@ void Profiler::leave(const CUpti_CallbackData& data) {
       line += std::string("\t") + data.symbolName;
       for (const double value : values) {
         char digits[32];
-        std::snprintf(digits, sizeof digits, "\t%.17g", value);
-        line += digits;
+        // Not printf(), which writes a comma in many locales.
+        line += '\t';
+        line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
       }
       say(line);
     } else {
