@@ -158,8 +158,7 @@ def choose(
         wanted = {(pids[row["process"]], int(row["correlation"])) for row in part.kernels}
     launches, in_graphs = [], 0
     per_process: dict[int, int] = defaultdict(int)
-    launched = list(_launched(trace))
-    for launch in launched:
+    for launch in _launched(trace):
         if (trace.processes[launch.process].pid, int(launch.row["correlation"])) not in wanted:
             continue
         if trace.launches[launch.row["launch"]]["graph"]:
@@ -173,15 +172,21 @@ def choose(
         found = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
         graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
         raise CutraceError(f"nothing is left to profile: {found}{graphs}. Change --kernel, --nvtx, --skip or --count.")
-    # The second run knows launches by these alone: other processes count theirs too.
+    return _placed(trace, launches), in_graphs
+
+
+def _placed(trace: Trace, launches: list[Launch]) -> list[Launch]:
+    """The launches with their places: the second run knows them by name and number, so other processes count theirs."""
+    if len(trace.processes) == 1:
+        return launches
     meant = {(launch.kernel, launch.ordinal) for launch in launches}
     counting = {
         launch.process
-        for launch in launched
+        for launch in _launched(trace)
         if (launch.kernel, launch.ordinal) in meant and not trace.launches[launch.row["launch"]]["graph"]
     }
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(launch, place=places.index(launch.process)) for launch in launches], in_graphs
+    return [replace(launch, place=places.index(launch.process)) for launch in launches]
 
 
 def _launched(trace: Trace) -> Iterator[Launch]:
