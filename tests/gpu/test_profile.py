@@ -57,9 +57,9 @@ def test_the_program_computes_the_same_while_its_kernels_are_replayed(
 def test_bytes_and_instructions_are_those_of_the_kernels(
     profiled: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
-    read = [row["value"] for row in rows(profiled[1]) if row["name"] == NAMES[0] and row["duration"] > 50_000]
-    assert read, "no large kernel was profiled"
-    assert all(abs(value / BYTES - 1) < 0.02 for value in read)
+    read = [row["value"] for row in rows(profiled[1]) if row["name"] == NAMES[0] and row["value"] > BYTES / 2]
+    assert len(read) >= 6  # three of add and three of mul
+    assert all(abs(value / BYTES - 1) < 0.02 for value in read), read
     by_kernel: dict[tuple[int, str], set[float]] = {}
     with cutrace.load(profiled[1]) as trace:
         launches = {int(k["correlation"]): int(k["launch"]) for k in trace.kernels}

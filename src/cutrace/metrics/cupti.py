@@ -32,6 +32,7 @@ _TYPES: dict[str, Any] = {
 # indented line goes on.
 _FUNCTIONS = """
 ProfilerInitialize:
+ProfilerDeInitialize:
 DeviceGetChipName: size device, text chip
 ProfilerGetCounterAvailability: pointer context, size size, pointer image | u8 device_level
 ProfilerHostInitialize: enum profiler, text chip, pointer availability, pointer host | text single_pass_set
