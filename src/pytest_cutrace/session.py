@@ -89,10 +89,7 @@ class Session:
         if not self._collects_only:
             self.recording = SessionRecording(self.settings.directory, self.refusal)
             self.refusal = self.recording.refusal
-            counters = counting()
-            # Between tests other workers may count on the same GPU.
-            counters.keep = not self.worker
-            self.captures = Captures(self.recording, self._normalize, counters)
+            self.captures = Captures(self.recording, self._normalize, counting())
 
     @property
     def _collects_only(self) -> bool:

@@ -52,12 +52,11 @@ def counting() -> Counting:
 class Counting:
     """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
 
-    The first range of some names prepares CUPTI for them, which takes 0.1 s. ``keep`` keeps that for the next range of
-    the same names. Without it other processes may count between two ranges.
+    Each range prepares CUPTI anew, which takes 0.1 s: while one process is prepared, CUPTI refuses all others on its
+    GPU.
     """
 
-    def __init__(self, *, keep: bool = True) -> None:
-        self.keep = keep
+    def __init__(self) -> None:
         #: What is counted, or was last.
         self.names: tuple[str, ...] = ()
         self._context: Context | None = None
@@ -82,11 +81,9 @@ class Counting:
         context = Context.current()
         self._lock = _GpuLock(context.uuid)
         try:
-            if self._ranges is None or self.names != tuple(names) or self._context != context:
-                self._drop()
-                full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
-                self._ranges = RangeCounters(full, context=context)
-                self.names, self._context = tuple(names), context
+            full = list(dict.fromkeys(COUNTERS.get(name, name) for name in names))
+            self._ranges = RangeCounters(full, context=context)
+            self.names, self._context = tuple(names), context
             self._wait()
             self._ranges.start()
         except BaseException:
@@ -104,13 +101,8 @@ class Counting:
                 raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
             self._wait()
             found = self._ranges.stop()
-        except BaseException:
-            self._drop()
-            raise
-        else:
-            if not self.keep:
-                self._drop()
         finally:
+            self._drop()
             self._unlock()
         values = {name: found[COUNTERS.get(name, name)] for name in self.names}
         if odd := [name for name, value in values.items() if not math.isfinite(value)]:

@@ -67,7 +67,7 @@ class PmSampler:
         cupti.call("PmSamplingGetCounterAvailability", device=device, size=asked.size, image=address(image))
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
         self.names, self.left_out = self._choose(wanted)
-        config = self.chip.configure(self.names).image
+        config = self._config = self.chip.configure(self.names).image  # CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
             fields = {"config_size": len(config), "config": address(config), "buffer": BUFFER, "keep": _KEEP_OLDEST}
@@ -308,9 +308,13 @@ class Sampling:
         failed = False
         try:
             while not self._stopped.wait(POLL_S):
-                self._take(sampler, rows)
+                for samples in sampler.read():
+                    self._write(rows.of(samples))
+                    if self._stopped.is_set():  # reading may be as slow as counting
+                        break
             sampler.stop()
-            self._take(sampler, rows)
+            for samples in sampler.read():
+                self._write(rows.of(samples))
         except CutraceError as error:
             self._notes.append(f"sampling of GPU {sampler.device} ended early: {error}")
             failed = True
@@ -322,10 +326,6 @@ class Sampling:
         if failed or sampler.overflown:
             self._stopped.wait()
             rows.missing(self._began, self._ended, self._interval)
-
-    def _take(self, sampler: PmSampler, rows: CounterRows) -> None:
-        for samples in sampler.read():
-            self._write(rows.of(samples))
 
     def _write(self, rows: np.ndarray) -> None:
         with self._lock:
