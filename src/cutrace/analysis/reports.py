@@ -17,6 +17,7 @@ from . import listings
 from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
+from .kernel_metrics import metric_uses
 from .stats import DEFAULTS, HostUse, Options, RangeKernels, Stats
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
@@ -413,6 +414,14 @@ REPORTS: dict[str, Report] = {
                 _text("GPU", lambda v, c: "" if c.device == 0xFFFF else v.gpu(c.process, c.device), spare=True),
                 _text("counter", lambda v, c: f"{c.name} {c.series}" if c.series else c.name),
                 _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
+            ),
+        ),
+        Report(
+            "kernel_metrics", "Hardware metrics of kernels", (),
+            lambda view: metric_uses(view.trace, view.stats.options.names),
+            (
+                _text("kernel"), _text("metric"), _count("launches"),
+                *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
             ),
         ),
         _summed(

@@ -23,6 +23,7 @@ VERBS = {
     "convert": "Turn captures into a trace for ui.perfetto.dev.",
     "info": "Show what a capture holds.",
     "stats": "Show what kernels, calls, copies, ranges and streams took.",
+    "roofline": "Draw kernels against what the GPU can do.",
     "diff": "Compare what two traces did.",
     "slice": "Cut a part out of a trace.",
     "merge": "Put the traces of ranks and machines on one timeline.",

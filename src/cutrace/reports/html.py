@@ -52,16 +52,23 @@ def html(report: Report) -> str:
 
 
 def page(name: str, **parts: str) -> str:
-    """The page of this name: its template, filled with its style, its script, a policy that allows these two and
-    nothing else, and the ``parts``."""
-    style, script, template = (
-        "".join((_FOLDER / file).read_text("utf-8") for file in files)
-        for files in (("base.css", f"{name}.css"), (f"{name}.js",), (f"{name}.html",))
-    )
+    """The page of this name: its template, filled with its style, its script if it has one, a policy that allows these
+    two and nothing else, and the ``parts``."""
+    style, script, template = style_of_page(name), _file(f"{name}.js"), _file(f"{name}.html")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts |= {"policy": escape(policy), "style": style, "script": script}
     # One pass, so that what is put in is never taken for a place to put something.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def style_of_page(name: str) -> str:
+    """The style of the page of this name."""
+    return _file("base.css") + _file(f"{name}.css")
+
+
+def _file(name: str) -> str:
+    path = _FOLDER / name
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 # The list

@@ -1,0 +1,93 @@
+"""The hardware metrics of a capture, with the kernels that they are about.
+
+``cutrace profile`` writes the metrics of a process as a part of the capture of its own, so kernels are found by the
+identity of the process, the begin and the correlation id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import Trace
+from .names import UNKNOWN, normalize_kernel
+
+
+@dataclass(frozen=True)
+class MetricUse:
+    """The values of one metric over the launches of one kernel, in ``unit``."""
+
+    kernel: str
+    metric: str
+    unit: str
+    launches: int
+    mean: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A launch whose metrics were counted: its kernel, what it took (ns) in the run without counters, its index and
+    GPU as the rows of ``devices`` have them, and the values by name of the metric."""
+
+    kernel: str
+    time: int
+    process: int
+    device: int
+    values: dict[str, float]
+
+
+def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[MetricUse]:
+    """What the metrics of each kernel were, by kernel, in the order in which they were asked for. Values that are no
+    numbers do not count."""
+    rows = trace.kernel_metrics
+    found: dict[tuple[str, int, int], list[float]] = {}
+    columns = zip(_kernels(trace, rows, names), rows[["name", "unit", "value"]].tolist(), strict=True)
+    for kernel, (name, unit, value) in columns:
+        if math.isfinite(value):
+            found.setdefault((kernel, name, unit), []).append(value)
+    text = trace.strings
+    uses = [
+        MetricUse(kernel, text[name], text[unit], len(v), math.fsum(v) / len(v), min(v), max(v))
+        for (kernel, name, unit), v in found.items()
+    ]
+    return sorted(uses, key=lambda use: use.kernel)
+
+
+def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[Profiled]:
+    """The launches with metrics, in the order of the capture. Values that are no numbers are left out."""
+    rows = trace.kernel_metrics
+    found: dict[tuple[int, ...], Profiled] = {}
+    columns = rows[["process", "correlation", "start", "end", "device", "name", "value"]].tolist()
+    for kernel, (process, correlation, start, end, device, name, value) in zip(
+        _kernels(trace, rows, names), columns, strict=True
+    ):
+        launch = found.setdefault((process, correlation, start), Profiled(kernel, end - start, process, device, {}))
+        if math.isfinite(value):
+            launch.values[trace.strings[name]] = value
+    return list(found.values())
+
+
+def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> list[str]:
+    """The name of the kernel of each row."""
+    if not len(rows):
+        return []
+    processes = [(p.host, p.boot_id, p.pid) for p in trace.processes]
+    launch_of: dict[tuple[object, ...], int] = {}
+    for kernels in trace.blocks("kernels", int(rows["start"].min()), int(rows["start"].max()) + 1):
+        mine = kernels[np.isin(kernels["start"], rows["start"])]
+        for process, correlation, start, launch in mine[["process", "correlation", "start", "launch"]].tolist():
+            launch_of[processes[process], correlation, start] = launch
+    known: dict[int, str] = {}
+    found = []
+    for process, correlation, start in rows[["process", "correlation", "start"]].tolist():
+        launch = launch_of.get((processes[process], correlation, start), 0)
+        if launch not in known:
+            name = trace.strings[int(trace.launches[launch]["name"])]
+            known[launch] = (name and names(name)) or UNKNOWN
+        found.append(known[launch])
+    return found
