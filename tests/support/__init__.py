@@ -49,7 +49,9 @@ def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | N
     )
 
 
-_FILES = frozenset(("check", "convert", "diff", "golden", "info", "merge", "redact", "report", "slice", "stats"))
+_FILES = frozenset(
+    ("check", "convert", "diff", "golden", "info", "merge", "redact", "report", "roofline", "slice", "stats")
+)
 
 
 def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:

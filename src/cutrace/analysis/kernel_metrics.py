@@ -15,6 +15,9 @@ import numpy as np
 from ..trace import Trace
 from .names import UNKNOWN, normalize_kernel
 
+#: Counters have 64 bits at most.
+_MOST = 2.0**64
+
 
 @dataclass(frozen=True)
 class MetricUse:
@@ -52,14 +55,14 @@ def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) ->
             found.setdefault((kernel, name, unit), []).append(value)
     text = trace.strings
     uses = [
-        MetricUse(kernel, text[name], text[unit], len(v), math.fsum(v) / len(v), min(v), max(v))
+        MetricUse(kernel, text[name], text[unit], len(v), sum(v) / len(v), min(v), max(v))
         for (kernel, name, unit), v in found.items()
     ]
     return sorted(uses, key=lambda use: use.kernel)
 
 
 def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[Profiled]:
-    """The launches with metrics, in the order of the capture. Values that are no numbers are left out."""
+    """The launches with metrics, in the order of the capture. Values that no counter can have are left out."""
     rows = trace.kernel_metrics
     found: dict[tuple[int, ...], Profiled] = {}
     columns = rows[["process", "correlation", "start", "end", "device", "name", "value"]].tolist()
@@ -67,7 +70,7 @@ def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> li
         _kernels(trace, rows, names), columns, strict=True
     ):
         launch = found.setdefault((process, correlation, start), Profiled(kernel, end - start, process, device, {}))
-        if math.isfinite(value):
+        if 0 <= value < _MOST:
             launch.values[trace.strings[name]] = value
     return list(found.values())
 
@@ -76,7 +79,7 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
     """The name of the kernel of each row."""
     if not len(rows):
         return []
-    processes = [(p.host, p.boot_id, p.pid) for p in trace.processes]
+    processes = [process.identity for process in trace.processes]
     launch_of: dict[tuple[object, ...], int] = {}
     for kernels in trace.blocks("kernels", int(rows["start"].min()), int(rows["start"].max()) + 1):
         mine = kernels[np.isin(kernels["start"], rows["start"])]

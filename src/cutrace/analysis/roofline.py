@@ -98,6 +98,11 @@ class Point:
     share: float | None = None
 
     @property
+    def placed(self) -> bool:
+        """Whether the point has a place on logarithmic axes."""
+        return self.operations >= 1 and self.bytes >= 1
+
+    @property
     def rate(self) -> float:
         """Operations a second."""
         return self.operations * 1e9 / self.time
@@ -212,7 +217,7 @@ def _ceilings(gpu: Gpu, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
         # Where there are several metrics, the last is that of multiply-adds.
         name, weight = list(metrics.items())[-1]
         peak = max((launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0)
-        if peak > 0:
+        if peak >= 1:
             yield Ceiling(kind, peak * weight, True, f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}")
 
 
@@ -234,6 +239,6 @@ def _notes(
     unknown = [kind for kind in dict.fromkeys([DRAM, *(point.kind for point in points)]) if kind and kind not in peaks]
     if usable and unknown:
         yield f"no ceiling is known of {', '.join(unknown)} on {gpu.name}"
-    if off := sum(not point.operations or not point.bytes for point in points):
+    if off := sum(not point.placed for point in points):
         what = "stands" if off == 1 else "stand"
         yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {what} in the table only"

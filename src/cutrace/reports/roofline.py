@@ -62,7 +62,7 @@ def _kernels(points: Sequence[Point]) -> str:
     head = ("", "kernel", "time", "share", "of", "operations", "operations/s", "bytes/s", "operations/byte", "launches")
     rows = (
         (
-            str(number) if _placed(point) else "", point.kernel, duration(point.time),
+            str(number) if point.placed else "", point.kernel, duration(point.time),
             NOTHING if point.share is None else f"{point.share:.1%}", point.ceiling, point.kind or "none",
             amount(point.rate, _unit(point.kind)) if point.kind else NOTHING, amount(point.traffic, "B"),
             NOTHING if point.intensity is None else _digits(point.intensity), f"{point.launches:,}",
@@ -111,10 +111,6 @@ def _class(kind: str) -> str:
 # Pictures
 
 
-def _placed(point: Point) -> bool:
-    return bool(point.operations and point.bytes)
-
-
 class _Axis:
     """A logarithmic axis over some pixels, from a power of ten to a little more than the largest value."""
 
@@ -136,7 +132,7 @@ class _Axis:
 
 def _picture(roof: Roofline, size: tuple[int, int]) -> str:
     width, height = size
-    placed = [(number, point) for number, point in enumerate(roof.points, 1) if _placed(point)]
+    placed = [(number, point) for number, point in enumerate(roof.points, 1) if point.placed]
     memory = [c for c in roof.ceilings if c.kind == DRAM]
     peaks = [c for c in roof.ceilings if c.kind != DRAM]
     ridges = [peak.rate / slope.rate for peak in peaks for slope in memory]

@@ -28,6 +28,11 @@ class Process:
     alignment: Alignment = field(default_factory=Alignment)
 
     @property
+    def identity(self) -> tuple[str, str, int, str]:
+        """What tells the process from all others. A capture may hold it twice: metrics of kernels are written later."""
+        return self.host, self.boot_id, self.pid, str(self.info.get("started", ""))
+
+    @property
     def complete(self) -> bool:
         """Whether its capture was closed in order (not killed, not torn)."""
         return "ended" in self.info

@@ -113,9 +113,9 @@ class Part:
     def block(self, info: BlockInfo) -> np.ndarray:
         """The wanted rows of one of :attr:`blocks`, those with unknown times last: read-only where they are a view of
         what was read, else the caller's own."""
-        table = info.table or ""
+        table, process = info.table or "", self._owner(info)
         known, unknown = self._trace.block(info)
-        parts = [self._among(table, info.process, known, True), self._among(table, info.process, unknown, False)]
+        parts = [self._among(table, process, known, True), self._among(table, process, unknown, False)]
         return joined(TABLES[table], parts)
 
     def _infos(self, table: str) -> list[BlockInfo]:
@@ -126,7 +126,17 @@ class Part:
         elif table in OPEN_TABLES:
             start = None  # what never ended goes on behind the end of its block
         infos = self._trace.block_infos(table, start, end)
-        return infos if s.processes is None else [info for info in infos if info.process in s.processes]
+        return infos if s.processes is None else [info for info in infos if self._owner(info) in s.processes]
+
+    def _owner(self, info: BlockInfo) -> int:
+        """The process whose work the rows of a block are about: metrics of kernels are written after it."""
+        return self._first[info.process] if info.table == "kernel_metrics" else info.process
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """For each process the first one that is the same."""
+        known: dict[object, int] = {}
+        return [known.setdefault(process.identity, process.index) for process in self._trace.processes]
 
     def _among(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
         """The wanted among some rows, which are not copied if all are."""

@@ -1,0 +1,39 @@
+"""Captures with hardware metrics of kernels, as ``cutrace profile`` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from captures import ORIGIN, Capture
+
+OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+FP32 = {OP.format(name): 0.0 for name in ("fadd", "fmul", "ffma")}
+BYTES = "dram__bytes.sum"
+BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
+PEAK = ".peak_sustained_elapsed.per_second"
+
+#: A launch: the kernel, what it took (ns), and its metrics.
+Launch = tuple[str, int, Mapping[str, float]]
+
+
+def profiled_capture(path: Path, *launches: Launch, **gpu: int | str) -> Path:
+    """Kernels 1 ms apart; then a part with their metrics, which is a process of its own with the same pid."""
+    with Capture(path, started=5) as c:
+        c.device(**gpu)
+        c.context()
+        for at, (name, time, _) in enumerate(launches):
+            c.api("cudaLaunchKernel", at * 10**6, at * 10**6 + 10, correlation=at + 1)
+            c.kernel(c.launch(name), at * 10**6 + 100, at * 10**6 + 100 + time, correlation=at + 1)
+    part = path.with_suffix(".metrics")
+    with Capture(part, started=5, instance=1) as c:
+        c.device(**gpu)
+        for at, (_, time, metrics) in enumerate(launches):
+            start = ORIGIN + at * 10**6 + 100
+            for metric, value in metrics.items():
+                unit = "bytes" if "bytes" in metric else ""
+                c.add("kernel_metrics", start=start, end=start + time, correlation=at + 1, name=metric, value=value,
+                      unit=unit)  # fmt: skip
+    path.write_bytes(path.read_bytes() + part.read_bytes())
+    part.unlink()
+    return path
