@@ -416,7 +416,8 @@ class TestCapture:
                 first = begin + 5 * poll * length
                 cupti.waiting[0] += [(first + i * length, first + (i + 1) * length, float(i)) for i in range(5)]
                 cupti.calls.clear()
-                made._take(found, rows)
+                for samples in found.read():
+                    made._write(rows.of(samples))
                 if poll in (1200, 11_999):
                     held.append(tracemalloc.get_traced_memory()[0])
         finally:
