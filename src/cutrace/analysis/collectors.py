@@ -507,7 +507,7 @@ class Memory(Collector):
             self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
             size = _sizes(rows["bytes"])
             taken, given = (np.where(operation == which, size, 0) for which in (_ALLOCATE, _RELEASE))
-            seen = np.unique(group).tolist()
+            seen = np.flatnonzero(np.bincount(group)).tolist()
             for number, at in zip(seen, by_value(group, seen), strict=True):
                 numbers = self._numbers[number]
                 # Sums of a damaged capture wrap around.

@@ -108,16 +108,19 @@ class _Slices:
     """The slices of a thread, and what is known of the work in them."""
 
     def __init__(self) -> None:
-        # Start, end and group; first begin, last end, number and added times of the work.
-        self._columns = np.zeros((7, 0), np.int64)
+        # Start, end and group; first begin, last end, number and added times of the work. One array of all would be so
+        # large that each change of it takes new memory from the system.
+        self._columns = [np.zeros(0, np.int64)] * 7
 
     def __len__(self) -> int:
-        return self._columns.shape[1]
+        return len(self._columns[0])
 
     def add(self, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
-        more = np.zeros((7, len(start)), np.int64)
-        more[0], more[1], more[2], more[3], more[4] = start, end, group, _LATE, _EARLY
-        self._columns = np.hstack([self._columns, more])
+        same = (np.full(len(start), value, np.int64) for value in (_LATE, _EARLY, 0, 0))
+        more = (start, end, group, *same)
+        self._columns = [
+            np.append(column, new.astype(np.int64)) for column, new in zip(self._columns, more, strict=True)
+        ]
 
     def project(
         self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
@@ -142,12 +145,13 @@ class _Slices:
         place = np.arange(int(sizes.sum())) + np.repeat(low - np.append(0, np.cumsum(sizes)[:-1]), sizes)
         return np.repeat(group[near], sizes), place
 
-    def let_go(self, time: int) -> np.ndarray:
+    def let_go(self, time: int) -> list[np.ndarray]:
         """The slices that ended before ``time``, but for the latest: group, first, last, operations, GPU time."""
         going = self._columns[1] < time
         if time < _LATE:
             going[-_KEPT:] = False
-        gone, self._columns = self._columns[2:, going], self._columns[:, ~going]
+        gone = [column[going] for column in self._columns[2:]]
+        self._columns = [column[~going] for column in self._columns]
         return gone
 
 

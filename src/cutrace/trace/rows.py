@@ -76,6 +76,8 @@ def time_order(times: np.ndarray) -> np.ndarray | None:
 
 def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
     """Where each of the ``wanted`` numbers (rising) is among the values: their indices in rising order."""
+    if values.dtype.kind == "u" and not (values >> 16).any():
+        values = values.astype(np.uint16)  # which NumPy sorts in a fraction of the time
     order = np.argsort(values, kind="stable")
     found = values[order]
     begins, ends = (np.searchsorted(found, np.asarray(wanted), side) for side in ("left", "right"))

@@ -59,12 +59,43 @@ inline bool has_hardware() { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  
 #endif
 
 #if defined(CUTRACE_CRC_TARGET)
-CUTRACE_CRC_TARGET inline std::uint32_t hardware(std::uint32_t crc, const unsigned char* p, std::size_t n) {
-  for (; n >= 8; p += 8, n -= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, p, sizeof word);
-    crc = add_word(crc, word);
+// The instruction takes three cycles and can begin one each cycle: three parts of the data go through it at once.
+inline constexpr std::size_t kPart = 2048;
+
+// What kPart zero bytes make of a checksum. That is linear, so four tables are enough, one for each of its bytes.
+consteval std::array<std::array<std::uint32_t, 256>, 4> make_shift() {
+  const auto step = make_tables()[0];
+  std::array<std::array<std::uint32_t, 256>, 4> t{};
+  for (std::size_t bit = 0; bit < 32; ++bit) {
+    std::uint32_t c = std::uint32_t{1} << bit;
+    for (std::size_t i = 0; i < kPart; ++i) c = (c >> 8) ^ step[c & 0xFF];
+    for (std::size_t value = 0; value < 256; ++value)
+      if (value >> (bit % 8) & 1) t[bit / 8][value] ^= c;
   }
+  return t;
+}
+
+inline std::uint32_t shifted(std::uint32_t crc) {
+  static constexpr auto kShift = make_shift();
+  return kShift[0][crc & 0xFF] ^ kShift[1][crc >> 8 & 0xFF] ^ kShift[2][crc >> 16 & 0xFF] ^ kShift[3][crc >> 24];
+}
+
+CUTRACE_CRC_TARGET inline std::uint32_t hardware(std::uint32_t crc, const unsigned char* p, std::size_t n) {
+  const auto word = [](const unsigned char* at) {
+    std::uint64_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  for (; n >= 3 * kPart; p += 3 * kPart, n -= 3 * kPart) {
+    std::uint32_t second = 0, third = 0;
+    for (std::size_t i = 0; i < kPart; i += 8) {
+      crc = add_word(crc, word(p + i));
+      second = add_word(second, word(p + kPart + i));
+      third = add_word(third, word(p + 2 * kPart + i));
+    }
+    crc = shifted(shifted(crc) ^ second) ^ third;
+  }
+  for (; n >= 8; p += 8, n -= 8) crc = add_word(crc, word(p));
   for (; n; ++p, --n) crc = add_byte(crc, *p);
   return crc;
 }
