@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.gpu)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session", autouse=True)  # before fixtures of a module, which need a GPU too
 def _needs_gpu() -> None:
     reason = why_no_gpu()
     if reason:
