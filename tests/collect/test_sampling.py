@@ -45,7 +45,7 @@ def test_samples_lie_beside_the_records_of_the_command(fake_driver, tmp_path):
     with load(tmp_path / "run.bin") as trace:
         command, sampler = trace.processes
         assert not {"sampled", "sample_interval"} & command.info.keys()
-        assert sampler.info["sample_interval"] == 100_000
+        assert sampler.info["sample_interval"] == 1_000_000
         rows = np.concatenate(list(trace.blocks("counters")))
         assert set(rows["process"].tolist()) == {1}
         # Samples are on the clock of the kernels, and were taken while they ran.
@@ -191,7 +191,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_options_as_people_write_them():
-    assert (Options.of(sample="metrics").sample, Options.of(sample="metrics").interval_ns) == ("", 100_000)
+    assert (Options.of(sample="metrics").sample, Options.of(sample="metrics").interval_ns) == ("", 1_000_000)
     chosen = Options.of(sample="metrics=occupancy", interval="50us")
     assert (chosen.sample, chosen.interval_ns) == ("occupancy", 50_000)
     assert Options.of().sample is None

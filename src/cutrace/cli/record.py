@@ -60,7 +60,7 @@ from .output import say, say_written
     metavar="metrics[=SET|NAME,...]",
     help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named.",
 )
-@click.option("--interval", metavar="TIME", help="Time between two samples, e.g. 1ms.  [default: 100us]")
+@click.option("--interval", metavar="TIME", help="Time between two samples, e.g. 200us.  [default: 1ms]")
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:

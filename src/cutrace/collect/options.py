@@ -104,7 +104,7 @@ class Options:
     share: bool = False
     cupti: str | None = None
     sample: str | None = None
-    interval_ns: int = 100_000
+    interval_ns: int = 1_000_000
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
