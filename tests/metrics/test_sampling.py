@@ -15,6 +15,7 @@ import pytest
 from cutrace.errors import CutraceError
 from cutrace.metrics import sampling
 from cutrace.metrics.cupti import CuptiError
+from cutrace.metrics.host import Metric
 from cutrace.metrics.sampling import BoottimeClock, CounterRows, PmSampler, Samples, Sampling
 from cutrace.metrics.sets import SAMPLED
 from cutrace.trace import load
@@ -251,7 +252,7 @@ class TestChoice:
         ],
     )
     def test_units(self, name, dimension, unit):
-        assert sampling._unit(name, dimension) == unit
+        assert Metric(name, "counter", "", "", dimension).values_in == unit
 
 
 class TestReading:

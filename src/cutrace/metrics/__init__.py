@@ -1,0 +1,1 @@
+"""Hardware metrics of GPUs: what a chip counts, and counting it in ranges, in samples and for chosen kernels."""

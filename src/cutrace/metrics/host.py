@@ -20,6 +20,7 @@ from ..errors import CutraceError
 from .cupti import Cupti, CuptiError, address, texts
 
 RANGES, SAMPLES = 0, 1
+_UNITS = {"byte": "bytes", "instruction": "instructions", "cycle": "cycles", "nanosecond": "ns"}
 _KINDS = ("counter", "ratio", "throughput")
 _ENDINGS = {"counter": ".sum", "ratio": ".ratio", "throughput": ".avg.pct_of_peak_sustained_elapsed"}
 _INVALID_METRIC_NAME = 17
@@ -35,6 +36,14 @@ class Metric:
     description: str
     unit: str
     dimension: str
+
+    @property
+    def values_in(self) -> str:
+        """The unit of its values: ``%``, ``bytes``, ``bytes/s``, ``instructions``, ..."""
+        if ".pct" in self.name:
+            return "%"
+        counted = self.dimension.removesuffix("/second")
+        return _UNITS.get(counted, counted) + ("/s" if self.name.endswith(".per_second") else "")
 
 
 def chips(cupti: Cupti) -> list[str]:
@@ -154,13 +163,12 @@ class Chip:
     def configure(self, names: Sequence[str]) -> Config:
         """How to count metrics together. Raises :class:`CutraceError` for a name that the chip does not have, or that
         cannot be counted: a counter needs a rollup."""
-        for name in names:
-            kind = self.describe(name).kind
-            if "." not in name:
-                raise CutraceError(
-                    f"{name} lacks a rollup: take {name}{_ENDINGS[kind]}, or another that "
-                    f"`cutrace metrics describe {name}` lists"
-                )
+        described = [self.describe(name) for name in names]
+        if bare := next((metric for metric in described if "." not in metric.name), None):
+            raise CutraceError(
+                f"{bare.name} lacks a rollup: take {bare.name}{_ENDINGS[bare.kind]}, or another that "
+                f"`cutrace metrics describe {bare.name}` lists"
+            )
         # CUPTI adds what it is asked to count to what it was asked before: each configuration has its own host object.
         host = self._opened()
         try:
@@ -171,7 +179,7 @@ class Chip:
             passes = self.cupti.call("ProfilerHostGetNumOfPasses", size=size, image=address(image)).passes
         finally:
             self.cupti.call("ProfilerHostDeinitialize", host=host)
-        return Config(tuple(names), image, passes)
+        return Config(tuple(names), tuple(metric.values_in for metric in described), image, passes)
 
     def evaluate(self, image: Any, index: int, names: Sequence[str]) -> list[float]:
         """The values of metrics for one range or sample of a counter data image."""
@@ -213,8 +221,10 @@ class Chip:
 
 @dataclass(frozen=True)
 class Config:
-    """How metrics are counted together: CUPTI's image of it, and how many passes over the same work that takes."""
+    """How metrics are counted together: their names and units, CUPTI's image of it, and how many passes over the same
+    work that takes."""
 
     names: tuple[str, ...]
+    units: tuple[str, ...]
     image: Any
     passes: int

@@ -60,12 +60,12 @@ class Launch:
 
 @dataclass
 class Profile:
-    """What came of profiling a command: ``names`` of metrics, ``values`` of each launch, ``notes`` on what went wrong.
-
-    ``status`` is the exit status of the command in its last run.
+    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch, and ``notes`` on
+    what went wrong. ``status`` is the exit status of the command in its last run.
     """
 
     names: tuple[str, ...]
+    units: tuple[str, ...]
     values: list[tuple[Launch, tuple[float, ...]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
@@ -80,8 +80,8 @@ class Profile:
         for launch, values in self.values:
             kernel, took = normalize_kernel(demangle(launch.kernel)), int(launch.row["end"] - launch.row["start"])
             rows += [
-                (kernel, launch.ordinal, took, name, value, unit_of(name))
-                for name, value in zip(self.names, values, strict=True)
+                (kernel, launch.ordinal, took, name, value, unit)
+                for name, value, unit in zip(self.names, values, self.units, strict=True)
             ]
         return Table("metrics", "Metrics of launches", columns, rows)
 
@@ -125,7 +125,7 @@ def profile(
         if recording.status or recording.output is None:
             reason = f"ended with {recording.status}" if recording.status else "made no CUDA call that could be seen"
             note = f"nothing was profiled: the command {reason} in its first run"
-            return Profile(config.names, notes=[note], status=recording.status)
+            return Profile(config.names, config.units, notes=[note], status=recording.status)
         with load(recording.output) as trace:
             launches, in_graphs = choose(trace, kernel, nvtx, skip, count)
             say(
@@ -205,7 +205,7 @@ def _launched(trace: Trace) -> Iterator[Launch]:
 
 def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config) -> Profile:
     """Run a command again and count the metrics of these launches."""
-    done = Profile(config.names)
+    done = Profile(config.names, config.units)
     planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
     lines = [completed(Options()).cupti or "", ",".join(config.names), *(f"{n} {kernel}" for n, kernel in planned)]
     with scratch() as folder:
@@ -263,27 +263,15 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
                 for column in ("name", "pci"):
                     devices[column] = [to.string(trace.strings[int(text)]) for text in devices[column]]
                 to.rows("devices", devices)
-                to.rows("kernel_metrics", _rows(to, done.names, mine))
+                to.rows("kernel_metrics", _rows(to, done, mine))
 
 
-def _rows(to: Writer, names: Sequence[str], counted: Sequence[tuple[np.void, tuple[float, ...]]]) -> np.ndarray:
-    rows = np.zeros((len(counted), len(names)), TABLES["kernel_metrics"].dtype)
+def _rows(to: Writer, done: Profile, counted: Sequence[tuple[np.void, tuple[float, ...]]]) -> np.ndarray:
+    rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
     for row, (kernel, values) in zip(rows, counted, strict=True):
         for column in ("start", "end", "correlation", "device"):
             row[column] = kernel[column]
         row["value"] = values
-        row["name"] = [to.string(name) for name in names]
-        row["unit"] = [to.string(unit_of(name)) for name in names]
+        row["name"] = [to.string(name) for name in done.names]
+        row["unit"] = [to.string(unit) for unit in done.units]
     return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
-
-
-def unit_of(name: str) -> str:
-    """The unit of a metric's values, from its name."""
-    if "pct_of" in name or name.endswith(".pct"):
-        return "%"
-    rate = "/s" if name.endswith(".per_second") else ""
-    if "__bytes" in name or "_bytes." in name:
-        return "bytes" + rate
-    if "time_duration" in name:
-        return "ns"
-    return "Hz" if rate and "cycles" in name else rate

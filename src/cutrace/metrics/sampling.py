@@ -41,7 +41,6 @@ _INVALID_PARAMETER, _OUT_OF_MEMORY, _NOT_SUPPORTED = 1, 8, 27
 _LOST, _SIZE_LIMIT = 14, 7
 _NO_DEVICE = 0xFFFF
 _STEP_NS = 1_000_000
-_UNITS = {"byte": "bytes", "instruction": "instructions", "cycle": "cycles", "nanosecond": "ns"}
 
 
 class Samples(NamedTuple):
@@ -252,12 +251,16 @@ class Sampling:
         self._max_size, self._interval = max_size, int(info["sample_interval"])
         self._began = self._ended = 0
         described = {name: s.chip.describe(name) for s in samplers for name in s.names}
-        units = {name: _unit(name, metric.dimension) for name, metric in described.items()}
         meanings = {name: metric.description for name, metric in described.items()}
         self._writer = Writer(path, file=self._file, **info, sampled=meanings, notes=list(_notes(samplers)))
         text = self._writer.string
         self._rows = [
-            CounterRows(s.device, [text(n) for n in s.names], [text(units[n]) for n in s.names], text(HARDWARE_COUNTER))
+            CounterRows(
+                s.device,
+                [text(n) for n in s.names],
+                [text(described[n].values_in) for n in s.names],
+                text(HARDWARE_COUNTER),
+            )
             for s in samplers
         ]
         self._samplers = samplers
@@ -344,12 +347,6 @@ def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
             yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are left out"
         if sampler.by_cycles:
             yield f"{gpu} cannot sample by time: its samples are a number of clock cycles apart"
-
-
-def _unit(name: str, dimension: str) -> str:
-    """The unit of a metric, by its name and what CUPTI says that it counts."""
-    counted = dimension.removesuffix("/second")
-    return "%" if ".pct" in name else _UNITS.get(counted, counted) + ("/s" if name.endswith(".per_second") else "")
 
 
 def _boottime() -> int:

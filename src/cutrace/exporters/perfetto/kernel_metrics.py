@@ -27,7 +27,7 @@ UNITS = {
     "bytes": (7, None),
     "bytes/s": (7, 22),
     "ns": (19, None),
-    "Hz": (13, None),
+    "cycles/s": (13, None),
     "instructions": (40, None),
     "instructions/s": (40, 22),
 }
