@@ -203,7 +203,7 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
 
 
 def _line_of(source: str, keys: tuple[str, ...]) -> int:
-    """The line, from 1, that holds the key with these parents; if there is none, the closest of its parents."""
+    """The number of the line (from 1) with the key of these parents, or with the closest parent that is there."""
     found, depth = 1, 0
     section: tuple[str, ...] = ()
     for number, line in enumerate(source.split("\n"), 1):

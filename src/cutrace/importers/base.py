@@ -235,7 +235,7 @@ class Import:
 
 
 def value_of(text: bytes | str | None) -> Any:
-    """JSON text as a value, None for what is none."""
+    """The value of JSON text. Invalid JSON gives None."""
     try:
         return json.loads(text or b"")
     except (ValueError, TypeError, RecursionError):

@@ -396,7 +396,7 @@ def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
 
 
 def visible_gpus() -> int:
-    """How many GPUs CUDA_VISIBLE_DEVICES leaves. Initialises CUDA. Raises :class:`CutraceError` when there is none."""
+    """The number of GPUs in CUDA_VISIBLE_DEVICES. Initialises CUDA. Raises :class:`CutraceError` without a GPU."""
     driver, count = cuda.driver(), ctypes.c_int()
     if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         raise CutraceError("there is no GPU whose counters could be sampled: `cutrace doctor` checks this machine")

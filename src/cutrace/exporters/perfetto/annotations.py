@@ -104,8 +104,8 @@ class Annotations:
         return self._numbers[key], proto.encode("TrackEvent", {"debug_annotations": fields})
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
-        """The numbers of a JSON object, and all else as texts: several lists and objects as one. The first is None for
-        a text that is not an object."""
+        """The members of a JSON object: numbers as numbers, the rest as text. Several lists and objects become one
+        text. The first result is None for a text that is not an object."""
         values = _object(data)
         if values is None:
             return None, {}

@@ -35,7 +35,7 @@ class JsonObject {
 JsonObject process_identity(const Options& options, std::uint64_t started);
 
 // What later process blocks say: sentences about what is missing, facts found on the way. Any thread adds; the writer takes
-// what is new and writes it. A sentence that there is no memory for is left out.
+// what is new and writes it. Without memory for a sentence, it leaves it out.
 class Notes {
  public:
   void add(std::string_view sentence) noexcept;  // on stderr too

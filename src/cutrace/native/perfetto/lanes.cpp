@@ -97,7 +97,7 @@ struct Group {
   std::uint64_t spilled = 0;
   Tree tree;
 
-  // Opens a slice on the first lane on which it nests, a new one if there is none. Returns the lane.
+  // Opens a slice on the first lane on which it nests, or on a new lane. Returns the lane.
   std::size_t push(std::uint64_t end) {
     const std::size_t lane = tree.first_with_room(end);
     if (lane >= lanes.size()) lanes.resize(lane + 1);
