@@ -19,9 +19,9 @@ namespace {
 constexpr std::size_t kLargest = 600;
 
 std::vector<Rule> rules() {
-  Rule kernels{"X", false, true, "k", "", {{"i", Wanted::kInteger}, {"t", Wanted::kText}, {"j", Wanted::kJson}, {"n", Wanted::kNothing}}, false};
-  Rule counters{"C", true, true, "", "", {{"f", Wanted::kNumber}}, true};
-  Rule named{"", true, false, "", "n", {}, false};
+  Rule kernels{"X", "k", {}, {{"i", Wanted::kInteger}, {"t", Wanted::kText}, {"j", Wanted::kJson}, {"n", Wanted::kNothing}}, false};
+  Rule counters{"C", {}, {}, {{"f", Wanted::kNumber}}, true};
+  Rule named{"", {}, "n", {}, false};
   return {kernels, counters, named};
 }
 
