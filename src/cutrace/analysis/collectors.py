@@ -506,15 +506,15 @@ class Memory(Collector):
             group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
             self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
             size = _sizes(rows["bytes"])
-            taken, given = (np.where(operation == which, size, 0) for which in (_ALLOCATE, _RELEASE))
             seen = np.flatnonzero(np.bincount(group)).tolist()
             for number, at in zip(seen, by_value(group, seen), strict=True):
-                numbers = self._numbers[number]
+                numbers, moved, done = self._numbers[number], size[at], operation[at]
+                taken, given = (moved * (done == which) for which in (_ALLOCATE, _RELEASE))
                 # Sums of a damaged capture wrap around.
-                level = numbers[5] + np.cumsum(taken[at] - given[at])
+                level = numbers[5] + np.cumsum(taken - given)
                 for place, (which, sizes) in enumerate(((_ALLOCATE, taken), (_RELEASE, given))):
-                    numbers[2 * place] += int(np.count_nonzero(operation[at] == which))
-                    numbers[2 * place + 1] += int(sizes[at].sum(dtype=np.uint64))
+                    numbers[2 * place] += int(np.count_nonzero(done == which))
+                    numbers[2 * place + 1] += int(sizes.sum(dtype=np.uint64))
                 numbers[4:] = max(numbers[4], int(level.max())), int(level[-1])
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
