@@ -89,7 +89,7 @@ def importer(source: Source) -> Importer | None:
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
     """The exporter with this name or ending (without its point). Without a name, the one that the ending of the output
-    asks for; the longest ending wins. Raises :class:`CutraceError` when there is none."""
+    asks for; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
     found = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
     if found:
         return found

@@ -74,7 +74,7 @@ class Expectations:
 
 
 def _module(path: Path, file: str) -> golden.Module | CutraceError:
-    """The golden file of a test file, empty where there is none, or what is wrong with it."""
+    """The golden file of a test file, or what is wrong with it. Without a file, an empty one."""
     try:
         return golden.read(path, module=file) if path.is_file() else golden.Module(file)
     except CutraceError as error:

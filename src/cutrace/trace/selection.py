@@ -384,7 +384,7 @@ class _Calls:
 
 
 class _Keys:
-    """A set of correlation ids of processes; 0 is none."""
+    """A set of correlation ids of processes. It never holds 0, which stands for an unknown call."""
 
     def __init__(self, parts: Iterable[tuple[int, np.ndarray]]) -> None:
         self.keys = _rising([_keys(process, ids[ids != 0]) for process, ids in parts], np.uint64)

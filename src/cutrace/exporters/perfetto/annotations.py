@@ -105,7 +105,7 @@ class Annotations:
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
         """The members of a JSON object: numbers as numbers, the rest as text. Several lists and objects become one
-        text. The first result is None for a text that is not an object."""
+        text. If the JSON is not an object, the first result is None."""
         values = _object(data)
         if values is None:
             return None, {}

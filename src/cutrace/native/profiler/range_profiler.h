@@ -47,7 +47,7 @@ class RangeProfiler {
 
  private:
   // Calls a function. Its struct may have grown since the release that is loaded, which then refuses its size: `older` is the
-  // size before, 0 where there is none.
+  // size before, or 0 for a struct that has not grown.
   template <typename Function, typename Params>
   bool call(Function function, const char* name, Params& params, std::size_t older = 0);
   bool configure(CUcontext context, std::uint32_t device);

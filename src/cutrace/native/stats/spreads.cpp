@@ -1,5 +1,5 @@
-// What there is to know of many integers by group without keeping them: how many, sum, extremes, deviation, and a
-// histogram, from which quantiles come.
+// Statistics of integers by group, without keeping the integers: count, sum, extremes, deviation, and a histogram, which
+// gives the quantiles.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
