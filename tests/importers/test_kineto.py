@@ -409,7 +409,7 @@ class TestBadInput:
         trace = load(CALL, f'{{"ph":"X","cat":"{category}","name":"n","pid":1,"tid":1,{keys}}}')
         assert trace.imports[0].lost == 1
         assert [why for a in trace.imports[0].accounts for why in a.lost] == [why]
-        assert len(trace.processes) == 1  # one without a usable event is none
+        assert len(trace.processes) == 1  # a process without a usable event is not made
         assert all(a.balanced for a in trace.imports[0].accounts)
         assert [loss.reason for loss in trace.named_losses] == ["unreadable"]
         assert sum(trace.count(n) for n in ("kernels", "memcpys", "api_calls", "host_slices", "overheads")) == 1

@@ -44,6 +44,7 @@ def html(report: Report) -> str:
     several = len({case.environment for case in cases if case.environment}) > 1
     return page(
         "page",
+        "cutrace report",
         about="".join(_about(report)),
         filters="".join(_filters(report)),
         tests="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
@@ -51,12 +52,12 @@ def html(report: Report) -> str:
     )
 
 
-def page(name: str, **parts: str) -> str:
-    """The page of this name: its template, filled with its style, its script if it has one, a policy that allows these
-    two and nothing else, and the ``parts``."""
-    style, script, template = style_of_page(name), _file(f"{name}.js"), _file(f"{name}.html")
+def page(name: str, title: str, **parts: str) -> str:
+    """The page of this name: the head that all pages share and its own template, filled with its style, its script if
+    it has one, a policy that allows these two and nothing else, and the ``parts``."""
+    style, script, template = style_of_page(name), _file(f"{name}.js"), _file("head.html") + _file(f"{name}.html")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
-    parts |= {"policy": escape(policy), "style": style, "script": script}
+    parts |= {"title": title, "policy": escape(policy), "style": style, "script": script}
     # One pass, so that what is put in is never taken for a place to put something.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 

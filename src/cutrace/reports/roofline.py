@@ -20,7 +20,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 def html(rooflines: Sequence[Roofline], source: str) -> str:
     """The page of these rooflines; ``source`` names what they are of."""
-    return page("roofline", about=escaped(source), rooflines="\n".join(map(_section, rooflines)))
+    return page("roofline", "cutrace roofline", about=escaped(source), rooflines="\n".join(map(_section, rooflines)))
 
 
 def svg(rooflines: Sequence[Roofline]) -> str:

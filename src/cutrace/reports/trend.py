@@ -45,6 +45,7 @@ def trend(reports: Sequence[tuple[str, Report]]) -> str:
     about = escaped(f"{count_of(len(reports), 'report')}, {names[0]} to {names[-1]}")
     return page(
         "trend",
+        "cutrace trends",
         about="".join([about, *(f" · {escaped(device)}" for device in reports[-1][1].devices)]),
         totals="\n".join(_totals([report for _, report in reports], names)),
         heads="".join(f"<th scope=col>{title}</th>" for title in _TITLES.values()),

@@ -105,7 +105,7 @@ class Annotations:
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
         """The members of a JSON object: numbers as numbers, the rest as text. Several lists and objects become one
-        text. If the JSON is not an object, the first result is None."""
+        text. JSON that is not an object gives None and no text."""
         values = _object(data)
         if values is None:
             return None, {}
