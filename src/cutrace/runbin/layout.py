@@ -110,6 +110,10 @@ u16 device: CUDA device ordinal
 u64 graph_node: id of the CUDA graph node, 0 outside graphs
 u32 graph: id of the executable CUDA graph, 0 outside graphs
 u32 thread: thread id of the operating system (gettid)
+string function: name of the device function as CUPTI gives it (mangled)
+u32 offset (bytes): of the instruction in the function
+string file: source file of the instruction, 0 when it is not known
+u32 line: line in that file, from 1; 0 when it is not known
 """
 # A table begins with its name, its number and its meaning. A line without a type names fields that tables share.
 _TABLES = """kernels 16: Kernels as the GPU ran them.
@@ -290,6 +294,20 @@ kernel_metrics 37: Values of hardware metrics of kernels, counted in a run of th
     string name: name of the metric
     string unit: 0 when it has none
     correlation process device
+
+pc_samples 38: How often warps were seen at an instruction, and why they waited there; summed over an interval.
+    start end
+    u64 samples: warps seen here that waited for this reason
+    u64 not_issued: those of them that were seen when their scheduler issued no instruction
+    device function offset file line
+    string stall: why the warps waited, as CUPTI calls it without smsp__pcsamp_warps_issue_stalled_
+    process
+
+instruction_metrics 39: Values of hardware metrics of instructions, counted in a run of their own.
+    f64 value: in the unit that unit says
+    string name: name of the metric
+    string unit: 0 when it has none
+    device function offset file line process
 
 gpu_slices 35: Slices of streams that are no work themselves, such as annotations seen on the GPU.
     start end

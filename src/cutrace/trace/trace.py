@@ -91,6 +91,8 @@ class Trace:
     instants = _TableAttribute()
     counters = _TableAttribute()
     kernel_metrics = _TableAttribute()
+    pc_samples = _TableAttribute()
+    instruction_metrics = _TableAttribute()
     gpu_slices = _TableAttribute()
     flows = _TableAttribute()
     launches = _TableAttribute()

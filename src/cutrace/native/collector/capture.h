@@ -232,7 +232,7 @@ class Capture {
          rows::ResourceNames, rows::NvtxCategories, rows::Modules, rows::DeviceFunctions, rows::Clocks, rows::Kernels,
          rows::Memcpys, rows::Memsets, rows::ApiCalls, rows::NvtxRanges, rows::NvtxMarks, rows::Synchronizations,
          rows::CudaEvents, rows::Allocations, rows::MemoryPools, rows::Overheads, rows::GraphLaunches,
-         rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment, rows::Losses>
+         rows::ExternalCorrelations, rows::UnifiedMemory, rows::Jit, rows::Environment, rows::PcSamples, rows::Losses>
       tables_;
 };
 
