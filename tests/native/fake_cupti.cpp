@@ -308,6 +308,13 @@ EXPORT void fake_create_context() {
 }
 EXPORT void fake_have_context(std::uint32_t id) { fake().existing_context = id; }
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
+EXPORT void fake_load_cubin(const char* cubin) {
+  CUpti_ModuleResourceData module{1, std::strlen(cubin), cubin};
+  CUpti_ResourceData data{};
+  data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
+  data.resourceDescriptor = &module;
+  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED, &data);
+}
 EXPORT void fake_enter_call(int domain, std::uint32_t id) { tell(static_cast<CUpti_CallbackDomain>(domain), id); }
 EXPORT bool fake_kernels_were_enabled_inside_context_creation() { return fake().enabled_in_context.load(); }
 EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* context, int result) {

@@ -36,6 +36,7 @@ bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, boo
 void fake_create_context();
 bool fake_kernels_were_enabled_inside_context_creation();
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
+void fake_load_cubin(const char* cubin);       // the same of this one: see fake_profiler.cpp
 void fake_have_context(std::uint32_t id);  // one that was created before CUPTI was attached
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
 // A call about a stream from beginning to end, as the subscriber hears of it.

@@ -16,6 +16,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,7 @@ std::uint32_t fake_version();
 namespace {
 
 enum Result { kSuccess = 0, kInvalidParameter = 1, kInvalidOperation = 7, kNotInitialized = 15, kInvalidMetric = 17,
-              kNotSupported = 27, kInvalidChip = 46 };  // CUptiResult
+              kNotSupported = 27, kInvalidChip = 46, kUnknown = 999 };  // CUptiResult
 enum Kind { kCounter, kRatio, kThroughput };
 enum Use { kRanges, kSamples };
 enum Range { kAutoRange = 1, kUserRange = 2 };
@@ -549,4 +550,61 @@ FUNCTION(PmSamplingCounterDataGetSampleInfo, end, 0, Samples* sampling; const Im
   p->start = p->image->entries[p->index].start;
   p->end = p->image->entries[p->index].end;
   return kSuccess;
+}
+
+// ---- modules ----
+
+// A module is text, a line for each function: its name, then file and line of its source, if the module knows them. Each line of
+// source makes two instructions of 16 bytes.
+namespace {
+
+struct CubinCrc {
+  std::size_t struct_size, size;
+  const char* cubin;
+  std::uint64_t crc;
+};
+
+struct Correlation {
+  std::size_t struct_size;
+  const char* cubin;
+  const char* function;
+  std::size_t size;
+  std::uint32_t line;
+  std::uint64_t offset;
+  char *file, *folder;
+};
+
+std::uint32_t crc_of(std::string_view cubin) {
+  std::uint32_t crc = 2166136261u;
+  for (const char c : cubin) crc = (crc ^ static_cast<unsigned char>(c)) * 16777619u;
+  return crc;
+}
+
+}  // namespace
+
+extern "C" EXPORT int cuptiGetCubinCrc(CubinCrc* p) {
+  if (const int failed = fake_failure("GetCubinCrc")) return failed;
+  if (p->struct_size != sizeof *p || p->cubin == nullptr || p->size == 0) return kInvalidParameter;
+  p->crc = crc_of({p->cubin, p->size});
+  return kSuccess;
+}
+
+extern "C" EXPORT int cuptiGetSassToSourceCorrelation(Correlation* p) {
+  if (const int failed = fake_failure("GetSassToSourceCorrelation")) return failed;
+  if (p->struct_size != sizeof *p || p->cubin == nullptr || p->function == nullptr) return kInvalidParameter;
+  std::istringstream lines(std::string(p->cubin, p->size));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string function, path;
+    unsigned first = 0;
+    words >> function;
+    if (function != p->function) continue;
+    if (!(words >> path >> first)) return kSuccess;  // without line information: no file
+    const std::size_t slash = path.rfind('/');
+    p->folder = strdup(path.substr(0, slash).c_str());
+    p->file = strdup(path.substr(slash + 1).c_str());
+    p->line = first + static_cast<std::uint32_t>(p->offset / 32);
+    return kSuccess;
+  }
+  return kUnknown;
 }

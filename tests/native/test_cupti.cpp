@@ -10,6 +10,7 @@
 
 #include "capture_reader.h"
 #include "collector/cupti_library.h"
+#include "collector/source_lines.h"
 #include "collector_under_test.h"
 #include "fake_cupti.h"
 
@@ -470,6 +471,33 @@ TEST(without_libcupti_the_capture_says_so) {
   CHECK_EQUAL(collector.statistics().cupti_active, 0u);
   CHECK_EQUAL(collector.stop(), 0);
   CHECK(CaptureReader(folder.only()).says("GPU activity is not recorded"));
+}
+
+TEST(instructions_are_traced_to_lines_of_their_module) {
+  CuptiLibrary cupti;
+  std::string error;
+  CHECK(cupti.load(fake_path(), error));
+  SourceLines lines(cupti);
+  const std::string text = "_Z4axpyPfi /home/me/axpy.cu 10\n_Z4plainv\n", other = "_Z4axpyPfi axpy.cu 70\n";
+  const auto crc = [&](const std::string& cubin) {
+    CUpti_GetCubinCrcParams params{};
+    params.size = CUpti_GetCubinCrcParamsSize;
+    params.cubin = cubin.data();
+    params.cubinSize = cubin.size();
+    CHECK_EQUAL(cupti.GetCubinCrc(&params), CUPTI_SUCCESS);
+    return params.cubinCrc;
+  };
+  lines.add(text.data(), text.size());
+  lines.add(other.data(), other.size());
+  const SourceLine found = lines.find(crc(text), "_Z4axpyPfi", 64);
+  CHECK_EQUAL(found.file, "/home/me/axpy.cu");
+  CHECK_EQUAL(found.line, 12u);
+  CHECK_EQUAL(lines.find(crc(other), "_Z4axpyPfi", 0).line, 70u);
+  CHECK(lines.find(crc(text), "_Z4plainv", 0).file.empty());
+  CHECK(lines.find(crc(text), "_Z7unknownv", 0).file.empty());
+  CHECK(lines.find(1, "_Z4axpyPfi", 0).file.empty());
+  cupti.GetSassToSourceCorrelation = nullptr;
+  CHECK(lines.find(crc(text), "_Z4axpyPfi", 0).file.empty());
 }
 
 bool records_kernels() { return fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL); }

@@ -13,6 +13,7 @@
 
 #include <cupti_activity.h>
 #include <cupti_callbacks.h>
+#include <cupti_pcsampling.h>
 
 #include <atomic>
 #include <cstddef>
@@ -30,7 +31,7 @@
   X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString) \
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
-  X(EnableCallback) X(ActivityEnableAndDump)
+  X(EnableCallback) X(ActivityEnableAndDump) X(GetCubinCrc) X(GetSassToSourceCorrelation)
 
 // The functions of CUPTI that serve one subscriber of several. They came with 13.2 to 13.5, so that older headers, which this
 // builds with too, do not declare them: their types are spelled out here.
