@@ -20,7 +20,7 @@ from ._native import demangle as _demangle
 from .analysis import reports
 from .analysis.collectors import collect
 from .analysis.names import normalize_kernel
-from .analysis.stats import Options, Stats
+from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
 from .errors import CutraceError
@@ -137,7 +137,7 @@ def stats(
     The rows of a listing (``cuda_gpu_trace``) of an open trace are read when they are used. Raises
     :class:`CutraceError` for a report or a column that does not exist.
     """
-    options = Options(
+    options = StatsOptions(
         normalize_kernel if names == "stable" else demangle, parse_duration(short), parse_duration(kernel_wait)
     )
     wanted = [report] if isinstance(report, str) else report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutrace.analysis.calls import Call, classify, plain_name, synchronizes
+from cutrace.analysis.calls import CallClass, classify, plain_name, synchronizes
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,15 @@ def test_suffixes_of_versions_and_streams_fold(name, plain):
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (Call.LAUNCH, "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernel cuLaunchKernelEx __cudaLaunchKernel"),
-        (Call.GRAPH_LAUNCH, "cudaGraphLaunch cuGraphLaunch cudaGraphLaunch_ptsz_v10000"),
-        (Call.SYNCHRONIZE, "cudaDeviceSynchronize cudaStreamSynchronize_ptsz cuCtxSynchronize_v2"),
-        (Call.COPY, "cudaMemcpy cudaMemcpyAsync cuMemcpyHtoD_v2 cudaMemcpyPeerAsync cudaMemcpyToSymbol"),
-        (Call.FILL, "cudaMemset cudaMemsetAsync cuMemsetD32Async cuMemsetD2D8"),
-        (Call.ALLOCATE, "cudaMalloc cudaMallocAsync cudaHostAlloc cuMemAlloc_v2 cuMemAllocFromPoolAsync cuMemCreate"),
-        (Call.FREE, "cudaFree cudaFreeAsync cudaFreeHost cuMemFree_v2 cuMemRelease"),
-        (Call.OTHER, "cudaGetDevice cuModuleLoadData cudaLaunchHostFunc cudaGraphInstantiate cuMemPoolCreate"),
+        (CallClass.LAUNCH, "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernel cuLaunchKernelEx __cudaLaunchKernel"),
+        (CallClass.GRAPH_LAUNCH, "cudaGraphLaunch cuGraphLaunch cudaGraphLaunch_ptsz_v10000"),
+        (CallClass.SYNCHRONIZE, "cudaDeviceSynchronize cudaStreamSynchronize_ptsz cuCtxSynchronize_v2"),
+        (CallClass.COPY, "cudaMemcpy cudaMemcpyAsync cuMemcpyHtoD_v2 cudaMemcpyPeerAsync cudaMemcpyToSymbol"),
+        (CallClass.FILL, "cudaMemset cudaMemsetAsync cuMemsetD32Async cuMemsetD2D8"),
+        (CallClass.ALLOCATE, "cudaMalloc cudaMallocAsync cudaHostAlloc cuMemAlloc_v2 cuMemAllocFromPoolAsync"),
+        (CallClass.ALLOCATE, "cuMemCreate"),
+        (CallClass.FREE, "cudaFree cudaFreeAsync cudaFreeHost cuMemFree_v2 cuMemRelease"),
+        (CallClass.OTHER, "cudaGetDevice cuModuleLoadData cudaLaunchHostFunc cudaGraphInstantiate cuMemPoolCreate"),
     ],
 )  # fmt: skip
 def test_each_function_is_in_the_class_of_its_family(call, names):

@@ -133,8 +133,8 @@ def test_what_is_missing_is_said(tmp_path):
         "2 launches lack dram__bytes.sum: profile with --metrics flops",
         "1 launch lacks counts of operations: profile with --metrics flops",
         "operations of fp64, fp16, tensor were not counted: profile with --metrics flops",
-        "no ceiling is known of fp32 on NVIDIA H200",
-        "1 kernel without operations or bytes of DRAM stands in the table only",
+        "no ceiling is known for fp32 on NVIDIA H200",
+        "1 kernel without operations or bytes of DRAM is in the table only",
     )
 
 

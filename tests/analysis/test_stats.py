@@ -19,7 +19,7 @@ from cutrace.analysis.collectors import collect
 from cutrace.analysis.gpu import Overlap, overlap
 from cutrace.analysis.names import normalize_kernel
 from cutrace.analysis.reports import REPORTS, tables
-from cutrace.analysis.stats import Options
+from cutrace.analysis.stats import StatsOptions
 from cutrace.errors import CutraceError
 from cutrace.golden.captures import PARTS, compare_captures
 from cutrace.reports.tables import FORMATS, render
@@ -47,7 +47,7 @@ def durations(trace: Trace, table: str, key) -> dict:
 
 def test_kernels_by_name(capture):
     with cutrace.load(capture) as trace:
-        found = collect(trace, ["kernels"], Options(short_ns=2_000)).kernels
+        found = collect(trace, ["kernels"], StatsOptions(short_ns=2_000)).kernels
         names = trace.launches["name"]
         want = durations(trace, "kernels", lambda r: normalize_kernel(trace.strings[int(names[r["launch"]])]))
     assert {k.name for k in found} == set(want)
@@ -154,7 +154,7 @@ def test_kernels_by_range(capture):
 
 def check_streams(path: Path) -> None:
     with cutrace.load(path) as trace:
-        found = collect(trace, ["streams"], Options(full_queue=QUEUE)).streams
+        found = collect(trace, ["streams"], StatsOptions(full_queue=QUEUE)).streams
         want = plain.streams(trace)
         assert len(found) == len(want)
         for use in found:
@@ -195,7 +195,7 @@ def test_gpus_are_busy_and_hide_communication(capture):
 
 def test_launches(capture):
     with cutrace.load(capture) as trace:
-        stats = collect(trace, ["launches", "executions"], Options(short_ns=3_000))
+        stats = collect(trace, ["launches", "executions"], StatsOptions(short_ns=3_000))
         kernels = [w for w in plain.work(trace) if w.table == "kernels"]
     launched = [w for w in kernels if w.call]
     for use in stats.launches:
@@ -341,7 +341,7 @@ def test_random_captures(tmp_path_factory, launches, ranges, apart, window):
 
 def only_stream(path: Path, **options) -> object:
     with cutrace.load(path) as trace:
-        found = collect(trace, ["streams"], Options(**options)).streams
+        found = collect(trace, ["streams"], StatsOptions(**options)).streams
     return found[0]
 
 

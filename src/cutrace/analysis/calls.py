@@ -1,7 +1,7 @@
-"""What the functions of the CUDA runtime and driver API do, by name.
+"""The classes of CUDA runtime and driver API functions, by name.
 
-The rules look at names alone, as docs/metrics.md says, so that a function of a CUDA release to come falls into the
-class of its family. Names are compared without the suffixes of versions and of per-thread default streams.
+The rules use names only (docs/metrics.md), so a function of a later CUDA release gets the class of its family. Names
+are compared without the suffixes of versions and of per-thread default streams.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from enum import Enum
 from functools import lru_cache
 
 
-class Call(Enum):
-    """The class of an API function; each function is in one."""
+class CallClass(Enum):
+    """The class of an API function. Each function has one class."""
 
     LAUNCH = "launch"
     GRAPH_LAUNCH = "graph launch"
@@ -24,22 +24,25 @@ class Call(Enum):
     OTHER = "other"
 
 
-#: The function of what was launched by a call that was not recorded.
+#: The function name of work whose launching call was not recorded.
 UNKNOWN_CALL = "(unknown call)"
 
 _SUFFIXES = re.compile(r"(?:_v\d+|_pt[ds][sz])+$")
 
-_RULES: tuple[tuple[Call, re.Pattern[str]], ...] = (
-    (Call.GRAPH_LAUNCH, re.compile(r"(?:cuda|cu)GraphLaunch")),
-    (Call.LAUNCH, re.compile(r"(?:__cuda|cuda|cu)Launch(?!HostFunc).*")),
-    (Call.SYNCHRONIZE, re.compile(r"(?:cuda|cu)[A-Z]\w*Synchronize")),
-    (Call.COPY, re.compile(r"(?:cuda|cu)Memcpy\w*")),
-    (Call.FILL, re.compile(r"(?:cuda|cu)Memset\w*")),
-    (Call.ALLOCATE, re.compile(r"cudaMalloc\w*|cudaHostAlloc|cuMem(?:Host)?Alloc\w*|cuMemCreate|cu\w*ArrayCreate")),
-    (Call.FREE, re.compile(r"cudaFree\w*|cuMemFree\w*|cuMemRelease|cu\w*ArrayDestroy")),
+_RULES: tuple[tuple[CallClass, re.Pattern[str]], ...] = (
+    (CallClass.GRAPH_LAUNCH, re.compile(r"(?:cuda|cu)GraphLaunch")),
+    (CallClass.LAUNCH, re.compile(r"(?:__cuda|cuda|cu)Launch(?!HostFunc).*")),
+    (CallClass.SYNCHRONIZE, re.compile(r"(?:cuda|cu)[A-Z]\w*Synchronize")),
+    (CallClass.COPY, re.compile(r"(?:cuda|cu)Memcpy\w*")),
+    (CallClass.FILL, re.compile(r"(?:cuda|cu)Memset\w*")),
+    (
+        CallClass.ALLOCATE,
+        re.compile(r"cudaMalloc\w*|cudaHostAlloc|cuMem(?:Host)?Alloc\w*|cuMemCreate|cu\w*ArrayCreate"),
+    ),
+    (CallClass.FREE, re.compile(r"cudaFree\w*|cuMemFree\w*|cuMemRelease|cu\w*ArrayDestroy")),
 )
 
-# Copies that return at once, and those in which no host memory can take part: CUDA lets neither wait.
+# CUDA does not block on asynchronous copies, nor on copies that cannot involve host memory.
 _NOT_WAITING = re.compile(r"Async|Peer|ArrayToArray|[AD]to[AD]")
 
 
@@ -50,15 +53,15 @@ def plain_name(name: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def classify(name: str) -> Call:
+def classify(name: str) -> CallClass:
     """The class of an API function, with or without suffixes."""
     name = plain_name(name)
-    return next((call for call, rule in _RULES if rule.fullmatch(name)), Call.OTHER)
+    return next((call for call, rule in _RULES if rule.fullmatch(name)), CallClass.OTHER)
 
 
 @lru_cache(maxsize=4096)
 def synchronizes(name: str) -> bool:
-    """Whether a call of this function is counted as one that makes its thread wait for the GPU: the functions named
-    ``...Synchronize`` and the blocking copies."""
+    """Whether calls of this function count as waits for the GPU: functions named ``...Synchronize`` and blocking
+    copies."""
     call = classify(name)
-    return call is Call.SYNCHRONIZE or (call is Call.COPY and not _NOT_WAITING.search(plain_name(name)))
+    return call is CallClass.SYNCHRONIZE or (call is CallClass.COPY and not _NOT_WAITING.search(plain_name(name)))

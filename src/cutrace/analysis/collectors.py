@@ -1,4 +1,4 @@
-"""How each part of the statistics is counted, window after window of a sweep."""
+"""Collectors: each computes one part of the statistics from the batches of a sweep."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .calls import UNKNOWN_CALL, plain_name
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .names import UNKNOWN
 from .projection import Projected, Projection
-from .stats import DEFAULTS, Options, Stats
-from .sweep import Columns, Stream, Sweep, Window
+from .stats import DEFAULTS, Stats, StatsOptions
+from .sweep import Batch, Columns, Stream, Sweep
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
@@ -33,7 +33,7 @@ _DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis
 
 @dataclass(frozen=True)
 class Numbering:
-    """A number for each row of ``launches`` or ``functions``, rows of one name the same, and the names by number."""
+    """Numbers of the distinct names of ``launches`` or ``functions``: ``numbers`` by row, ``names`` by number."""
 
     numbers: np.ndarray
     names: list[str]
@@ -45,10 +45,10 @@ class Numbering:
         return cls(numbers, list(known))
 
 
-class Context:
-    """What the collectors of one call share."""
+class CollectorContext:
+    """The trace, the options and the tables of names that the collectors of one call share."""
 
-    def __init__(self, trace: Trace, options: Options) -> None:
+    def __init__(self, trace: Trace, options: StatsOptions) -> None:
         self.trace, self.options, self.text = trace, options, trace.strings.__getitem__
 
     @cached_property
@@ -65,13 +65,13 @@ class Context:
 
     @cached_property
     def configurations(self) -> tuple[np.ndarray, _Groups]:
-        """A number for each launch configuration, equal ones the same; and by number its name and fields."""
+        """The group of each launch configuration, equal ones in one group; and the name and fields of each group."""
         groups, launches = _Groups(), self.trace.launches
         fields = (*_DIMS, "registers", "static_shared", "dynamic_shared")
         return groups.of(self.kernels.numbers, *(launches[field] for field in fields)), groups
 
     def configuration(self, number: int) -> stats.Configuration:
-        """What has a number of :attr:`configurations`."""
+        """The launch configuration of a group of :attr:`configurations`."""
         name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = self.configurations[1].values[number]
         shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
         return stats.Configuration(self.kernels.names[name], *shape, registers, (static, dynamic))
@@ -82,39 +82,40 @@ class Context:
         return gpu.Kinds(self.trace)
 
 
-class Collector(ABC):
-    """A part of the statistics. It takes in the windows of one process after the other."""
+class StatsCollector(ABC):
+    """A part of the statistics. It receives the batches of one process after another."""
 
-    #: The tables that windows have to have; with GPU work and calls, the calls behind the work are looked up.
+    #: The tables that batches must contain. If they include GPU work and calls, the call of each piece of work is
+    #: looked up.
     tables: tuple[str, ...] = ()
     #: Whether each process gets a collector of its own.
     each_process: bool = False
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         self.context = context
 
     @abstractmethod
-    def add(self, window: Window) -> None:
-        """Take in a window."""
+    def add(self, batch: Batch) -> None:
+        """Add a batch."""
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
-        """All windows of the process were taken in. The rows of the field that are complete now."""
+        """Called after the last batch of a process. Returns the rows of the field that are complete."""
         return ()
 
     def result(self) -> Iterable[Any]:
-        """The rows of the field that no call of :meth:`end` gave, after all processes."""
+        """Called after the last process. Returns the rows of the field that no call of :meth:`end` returned."""
         return ()
 
 
 class _Groups:
-    """Groups of rows that agree in all columns, numbered from 0 in the order of first appearance."""
+    """Groups of rows with equal values in all columns, numbered from 0 in the order of first appearance."""
 
     def __init__(self) -> None:
         self._keys: Keys | None = None
         self.values: list[tuple[int, ...]] = []
 
     def of(self, *columns: np.ndarray) -> np.ndarray:
-        """The number of each row's group."""
+        """The group of each row."""
         if self._keys is None:
             self._keys = Keys(len(columns))
         numbers, new = self._keys.ids(columns)
@@ -128,59 +129,59 @@ def _duration(rows: Columns) -> np.ndarray:
 
 
 def _sizes(numbers: np.ndarray) -> np.ndarray:
-    """Numbers of bytes as signed integers; what no machine has is the most that 63 bits hold."""
+    """Numbers of bytes as signed integers, capped at 2^63 - 1."""
     sizes: np.ndarray = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
     return sizes
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Rows of some ``tables`` in groups: ``key`` gives the columns in which the rows of a group agree, ``values`` the
-    numbers of each row whose spread is wanted, ``marked`` the rows that are counted apart. ``row`` makes the row of the
-    field, of the key of a group, its spreads, and how many of its rows are marked where that was asked for."""
+    """How rows of some ``tables`` are grouped. ``key`` returns the columns that rows of a group share, ``values`` the
+    columns whose spread is computed, ``marked`` a mask of rows to count separately. ``row`` makes the result row from
+    the key of a group, its spreads and, with ``marked``, the number of marked rows."""
 
     tables: tuple[str, ...]
-    key: Callable[[Context, Columns], Sequence[np.ndarray]]
+    key: Callable[[CollectorContext, Columns], Sequence[np.ndarray]]
     row: Callable[..., Any]
     values: Callable[[Columns], tuple[np.ndarray, ...]] = lambda rows: (_duration(rows),)
-    marked: Callable[[Context, Columns], np.ndarray] | None = None
-    #: Of slices, which are on one thread from begin to end: what was launched in others is not known.
+    marked: Callable[[CollectorContext, Columns], np.ndarray] | None = None
+    #: A mask of the slices that begin and end on one thread: only their GPU work is known.
     projects: Callable[[Columns], np.ndarray] = lambda rows: np.ones(len(rows), bool)
 
 
-class Grouped(Collector):
-    """Rows in groups, and how some numbers are spread in each."""
+class Grouped(StatsCollector):
+    """Groups of rows, with the spreads of some columns in each group."""
 
-    def __init__(self, context: Context, grouping: Grouping) -> None:
+    def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context)
         self.tables, self.grouping = (*grouping.tables, *self.tables), grouping
         self.groups, self._marked = _Groups(), Sums()
         self._spreads: tuple[Distributions, ...] = ()
 
-    def add(self, window: Window) -> None:
+    def add(self, batch: Batch) -> None:
         for table in self.grouping.tables:
-            if rows := window.tables.get(table):
+            if rows := batch.tables.get(table):
                 self.count(self.groups.of(*self.grouping.key(self.context, rows)), rows)
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
-        """Take in rows, each with its group."""
+        """Add rows, each with its group."""
         self.spread(group, *self.grouping.values(rows))
         if self.grouping.marked:
             self._marked.add(group[self.grouping.marked(self.context, rows)])
 
     def spread(self, group: np.ndarray, *values: np.ndarray) -> None:
-        """Take in the numbers of rows."""
+        """Add values of rows to the spreads of their groups."""
         self._spreads = self._spreads or tuple(Distributions() for _ in values)
         for spread, numbers in zip(self._spreads, values, strict=True):
             spread.add(group, numbers)
 
     def result(self) -> Iterator[Any]:
-        found = zip(*(spread.spreads() for spread in self._spreads), strict=True)
-        for group, (key, spreads) in enumerate(zip(self.groups.values, found, strict=True)):
+        by_group = zip(*(spread.spreads() for spread in self._spreads), strict=True)
+        for group, (key, spreads) in enumerate(zip(self.groups.values, by_group, strict=True)):
             yield self.grouping.row(self.context, key, *spreads, *self.more(group))
 
     def more(self, group: int) -> tuple[Any, ...]:
-        """What else there is to know of a group."""
+        """Further arguments of :attr:`Grouping.row` for a group."""
         return (self._marked[group],) if self.grouping.marked else ()
 
 
@@ -188,61 +189,58 @@ def _times_and_bytes(rows: Columns) -> tuple[np.ndarray, ...]:
     return _duration(rows), _sizes(rows["bytes"])
 
 
-_FILL = 256  # kinds of copies have one byte
+_FILL = 256  # kinds of copies are 0 to 255
 
 
-def operations(c: Context, rows: Columns) -> tuple[np.ndarray]:
+def operations(c: CollectorContext, rows: Columns) -> tuple[np.ndarray]:
     """The kind of each copy or fill."""
     return (rows["kind"].astype(np.uint16) if "kind" in rows else np.full(len(rows), _FILL, np.uint16),)
 
 
 def operation_name(kind: int) -> str:
-    """What copies of a kind, and fills, are called."""
+    """The display name of copies of a kind, or of fills."""
     return "[CUDA memset]" if kind == _FILL else f"[CUDA memcpy {known_label(labels.COPIES, kind)}]"
 
 
-def _copy(c: Context, rows: Columns) -> tuple[np.ndarray, ...]:
-    # frexp() gives the number of bits: of a float64 up to 2^53 exactly, and beyond there are no copies.
+def _copy(c: CollectorContext, rows: Columns) -> tuple[np.ndarray, ...]:
+    # The exponent of frexp() is the number of bits, exact up to 2^53.
     bits = np.frexp(_sizes(rows["bytes"]).astype(np.float64))[1].astype(np.uint8)
     return rows["kind"], rows["source_memory"], rows["destination_memory"], bits
 
 
-def _copies(c: Context, key: tuple[int, ...], time: Spread, size: Spread) -> stats.CopyUse:
+def _copies(c: CollectorContext, key: tuple[int, ...], time: Spread, size: Spread) -> stats.CopyUse:
     kind, source, destination, bits = key
     memories = known_label(labels.MEMORY_KINDS, source), known_label(labels.MEMORY_KINDS, destination)
     return stats.CopyUse(known_label(labels.COPIES, kind), *memories, 1 << (bits - 1) if bits else 0, time, size)
 
 
-def _unified(c: Context, key: tuple[int, ...], time: Spread, value: Spread) -> stats.UnifiedMemoryUse:
+def _unified(c: CollectorContext, key: tuple[int, ...], time: Spread, value: Spread) -> stats.UnifiedMemoryUse:
     name, in_bytes = labels.UNIFIED_MEMORY.get(key[0], (f"unknown ({key[0]})", False))
     return stats.UnifiedMemoryUse(name, time, value, in_bytes)
 
 
-_ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
-
-
-def _fields(*names: str) -> Callable[[Context, Columns], Sequence[np.ndarray]]:
+def _fields(*names: str) -> Callable[[CollectorContext, Columns], Sequence[np.ndarray]]:
     return lambda c, rows: [rows[name] for name in names]
 
 
-def _kinds(table: str, field: str, words: dict[int, str]) -> Grouping:
-    """Rows by one field, a number with a word."""
-    return Grouping((table,), _fields(field), lambda c, key, time: stats.Timed(known_label(words, key[0]), time))
+def _kinds(table: str, field: str, names: dict[int, str]) -> Grouping:
+    """Rows by one numeric field whose values have ``names``."""
+    return Grouping((table,), _fields(field), lambda c, key, time: stats.Timed(known_label(names, key[0]), time))
 
 
 class Sliced(Grouped):
-    """Slices of the host, with what they have on the GPU."""
+    """Slices of the host, with the GPU work launched in them."""
 
     tables = (*GPU_WORK, "api_calls")
 
-    def __init__(self, context: Context, grouping: Grouping) -> None:
+    def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context, grouping)
         self.projection = Projection()
 
-    def add(self, window: Window) -> None:
-        super().add(window)
-        if len(window.work):
-            self.launch(window)
+    def add(self, batch: Batch) -> None:
+        super().add(batch)
+        if len(batch.work):
+            self.launch(batch)
 
     def count(self, group: np.ndarray, rows: Columns) -> None:
         super().count(group, rows)
@@ -251,11 +249,11 @@ class Sliced(Grouped):
         self.spend(*(slices if at.all() else (column[at] for column in slices)))
 
     def spend(self, *slices: np.ndarray) -> None:
-        """Take in slices on one thread: their thread, begin, end and group."""
+        """Add slices that begin and end on one thread: arrays of thread, begin, end and group."""
         self.projection.add(*slices)
 
-    def launch(self, window: Window) -> None:
-        self.projection.launch(window.work)
+    def launch(self, batch: Batch) -> None:
+        self.projection.launch(batch.work)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
         self.projection.finish()
@@ -270,10 +268,10 @@ class Sliced(Grouped):
 
 
 class RangeKernelUses(Sliced):
-    """The kernels of each name that were launched in slices of each group."""
+    """The kernels launched in the slices of each group, by name."""
 
-    def launch(self, window: Window) -> None:
-        work, names = window.work, self.context.kernels.numbers
+    def launch(self, batch: Batch) -> None:
+        work, names = batch.work, self.context.kernels.numbers
         name = np.where(work.table == _KERNELS, names.take(work.launch).astype(np.int64), -1)
         self.projection.launch(work, name)
 
@@ -283,19 +281,19 @@ class RangeKernelUses(Sliced):
             yield stats.RangeKernels(name, domain, style, self.context.kernels.names[kernel], time)
 
 
-def _range(c: Context, key: tuple[int, ...]) -> tuple[str, str, str]:
+def _range(c: CollectorContext, key: tuple[int, ...]) -> tuple[str, str, str]:
     return c.text(key[0]), c.text(key[1]), known_label(labels.RANGE_STYLES, key[2])
 
 
-def _ranges(c: Context, key: tuple[int, ...], time: Spread, projected: Projected) -> stats.RangeUse:
+def _ranges(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected) -> stats.RangeUse:
     name, domain, style = _range(c, key)
     return stats.RangeUse(name, time, domain, style, projected)
 
 
 class Host(Sliced):
-    """Slices that importers found, with the time that each spends outside the slices directly inside it."""
+    """Slices that importers read, with the time of each that is not in a slice directly inside it."""
 
-    def __init__(self, context: Context, grouping: Grouping) -> None:
+    def __init__(self, context: CollectorContext, grouping: Grouping) -> None:
         super().__init__(context, grouping)
         self._inner = InnerTimes()
 
@@ -316,7 +314,7 @@ class Host(Sliced):
         return times
 
 
-def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> stats.HostUse:
+def _host(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Projected, inner: int) -> stats.HostUse:
     kind, category = known_label(HOST_SLICE_KINDS, key[2]), c.text(key[1])
     return stats.HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
 
@@ -324,41 +322,41 @@ def _host(c: Context, key: tuple[int, ...], time: Spread, projected: Projected, 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
 
 
-class StreamUses(Collector):
+class StreamUses(StatsCollector):
     tables = (*GPU_WORK, "api_calls")
     each_process = True
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         options = context.options
         self._times = StreamTimes(options.consecutive_ns, gpu.RELEASE_NS, options.full_queue, gpu.LONGEST_QUEUE)
         self._lengths = Distributions()
 
-    def add(self, window: Window) -> None:
-        work, calls = window.work, window.work.calls
+    def add(self, batch: Batch) -> None:
+        work, calls = batch.work, batch.work.calls
         called = (calls.known, calls.start, calls.end)
         queued = self._times.add(work.start, work.end, work.table, work.stream, work.correlation, *called)
         self._lengths.add(*queued)
 
     def end(self, process: int, streams: list[Stream]) -> Iterator[gpu.StreamUse]:
         lengths = [*self._lengths.spreads(), *(NOTHING for _ in streams)]
-        for stream, at_launch, found in zip(streams, lengths, self._times.uses(), strict=False):
-            counts, first, last, busy, idle, gaps, (high, low), span, full = found
+        for stream, at_launch, use in zip(streams, lengths, self._times.uses(), strict=False):
+            counts, first, last, busy, idle, gaps, (high, low), span, full = use
             queue = gpu.Queue(at_launch, (high << 64 | low) / span if span > 0 else 0.0, full)
             by_table = dict(zip(GPU_WORK, counts, strict=True))
             yield gpu.StreamUse(process, stream, by_table, first, last, busy, gpu.Idle(*(*idle, gaps)), queue)
 
 
-class GpuUses(Collector):
+class GpuUses(StatsCollector):
     tables = GPU_WORK
     each_process = True
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._times = GpuTimes()
 
-    def add(self, window: Window) -> None:
-        work = window.work
+    def add(self, batch: Batch) -> None:
+        work = batch.work
         kinds = self.context.kinds.of(work.table, work.launch)
         self._times.add(work.device.astype(np.uint32), work.start, work.end, work.table, kinds)
 
@@ -380,11 +378,12 @@ class GpuUses(Collector):
 
 
 class _Launched:
-    """The kernels of a window whose calls are known: arrays with times in ns, as :class:`.stats.LaunchUse` has them.
-    ``all`` is the number of all kernels, ``launch`` the launch configuration and ``function`` the API function."""
+    """The kernels of a batch whose calls were recorded: parallel arrays with the times (ns) of
+    :class:`.stats.LaunchUse`, the ``launch`` configuration and the API ``function``. ``all`` is the number of kernels
+    with and without a recorded call."""
 
-    def __init__(self, window: Window) -> None:
-        work, calls = window.work, window.work.calls
+    def __init__(self, batch: Batch) -> None:
+        work, calls = batch.work, batch.work.calls
         kernel = work.table == _KERNELS
         self.all = int(np.count_nonzero(kernel))
         kernel &= calls.known
@@ -396,23 +395,24 @@ class _Launched:
         self.latency, self.queue = start - called, np.maximum(start - returned, 0)
 
 
-class Launches(Collector):
+class Launches(StatsCollector):
     tables = ("kernels", "api_calls")
     each_process = True
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._times = tuple(Distributions() for _ in range(3))
         self._kernels = self._bound = self._short = self._early = 0
 
-    def add(self, window: Window) -> None:
-        found = _Launched(window)
-        for times, values in zip(self._times, (found.call, np.maximum(found.latency, 0), found.queue), strict=True):
-            times.add(0, values)
-        self._kernels += found.all
-        self._bound += int(np.count_nonzero(found.time < found.call))
-        self._short += int(np.count_nonzero(found.time < self.context.options.short_ns))
-        self._early += int(np.count_nonzero(found.latency < 0))
+    def add(self, batch: Batch) -> None:
+        kernels = _Launched(batch)
+        values = kernels.call, np.maximum(kernels.latency, 0), kernels.queue
+        for times, column in zip(self._times, values, strict=True):
+            times.add(0, column)
+        self._kernels += kernels.all
+        self._bound += int(np.count_nonzero(kernels.time < kernels.call))
+        self._short += int(np.count_nonzero(kernels.time < self.context.options.short_ns))
+        self._early += int(np.count_nonzero(kernels.latency < 0))
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.LaunchUse]:
         if all(map(len, self._times)):
@@ -423,29 +423,29 @@ class Launches(Collector):
 class Executions(Grouped):
     tables = ("kernels", "api_calls")
 
-    def add(self, window: Window) -> None:
-        found, c = _Launched(window), self.context
-        if len(found.time):
-            group = self.groups.of(c.functions.numbers.take(found.function), c.kernels.numbers.take(found.launch))
-            total = np.maximum(found.latency + found.time, 0)
-            self.spread(group, found.call, found.queue, found.time, total)
+    def add(self, batch: Batch) -> None:
+        kernels, c = _Launched(batch), self.context
+        if len(kernels.time):
+            group = self.groups.of(c.functions.numbers.take(kernels.function), c.kernels.numbers.take(kernels.launch))
+            total = np.maximum(kernels.latency + kernels.time, 0)
+            self.spread(group, kernels.call, kernels.queue, kernels.time, total)
 
 
-class Counters(Collector):
+class Counters(StatsCollector):
     tables = ("counters",)
     each_process = True
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._groups = _Groups()
-        # By counter: the number of samples, their sum, the least and the greatest.
+        # By counter: number of samples, sum, minimum, maximum.
         self._values = np.zeros((4, 0))
-        # By counter: the sum of values times the time for which they held (ns), the last value and its time.
+        # By counter: the time integral (value x ns), and the last value.
         self._held = np.zeros((2, 0))
         self._times = np.zeros(0, np.int64)
 
-    def add(self, window: Window) -> None:
-        if rows := window.tables.get("counters"):
+    def add(self, batch: Batch) -> None:
+        if rows := batch.tables.get("counters"):
             group = self._groups.of(rows["device"], rows["name"], rows["series"], rows["unit"])
             value = rows["value"]
             self._hold(group, rows["time"].astype(np.int64), value)
@@ -456,19 +456,19 @@ class Counters(Collector):
             self._values = np.hstack([self._values, nothing.repeat(size - self._values.shape[1], axis=1)])
             count, total, least, most = self._values
             count += np.bincount(group, minlength=size)
-            with np.errstate(over="ignore", invalid="ignore"):  # a counter may be at the ends of floating point
+            with np.errstate(over="ignore", invalid="ignore"):  # sums of huge values may overflow
                 total += np.bincount(group, weights=value, minlength=size)
             np.minimum.at(least, group, value)
             np.maximum.at(most, group, value)
 
     def _hold(self, group: np.ndarray, time: np.ndarray, value: np.ndarray) -> None:
-        """Add the time for which each value held: until the next one of its counter. Rows are in the order of time."""
+        """Add each value times the time (ns) until the next sample of its counter. Rows are in the order of time."""
         size = len(self._groups.values)
         new = size - len(self._times)
         self._held = np.hstack([self._held, np.zeros((2, new))])
         self._times = np.append(self._times, np.zeros(new, np.int64))
         total, last = self._held
-        # Behind the last row of each counter those that came now, counter by counter.
+        # Counter by counter: the last sample of earlier batches, then the new ones.
         group = np.append(np.arange(size), group)
         time, value = np.append(self._times, time), np.append(last, value)
         order = np.argsort(group, kind="stable")
@@ -491,18 +491,18 @@ class Counters(Collector):
                 yield stats.CounterUse(process, key[0], name, series, unit, int(count), *spread, amount)
 
 
-class Memory(Collector):
+class Memory(StatsCollector):
     tables = ("allocations",)
     each_process = True
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._groups = _Groups()
-        # By group: allocations, bytes of them, releases, bytes of them, the highest level, the level.
+        # By group: allocations, their bytes, releases, their bytes, the highest level, the current level.
         self._numbers: list[list[int]] = []
 
-    def add(self, window: Window) -> None:
-        if rows := window.tables.get("allocations"):
+    def add(self, batch: Batch) -> None:
+        if rows := batch.tables.get("allocations"):
             group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
             self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
             size = _sizes(rows["bytes"])
@@ -571,8 +571,8 @@ _GROUPINGS = {
     ),
 }
 
-#: What makes the collector of each field of :class:`.stats.Stats`.
-COLLECTORS: dict[str, Callable[[Context], Collector]] = {
+#: The factory of the collector of each field of :class:`.stats.Stats`.
+COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
@@ -601,27 +601,27 @@ COLLECTORS: dict[str, Callable[[Context], Collector]] = {
 }
 
 
-def collect(trace: Trace, parts: Iterable[str] | None = None, options: Options = DEFAULTS) -> Stats:
-    """The statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill, all unless given; only the
-    tables that they need are read."""
-    wanted = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
-    for part in wanted:
+def collect(trace: Trace, parts: Iterable[str] | None = None, options: StatsOptions = DEFAULTS) -> Stats:
+    """Compute the statistics of a trace. ``parts`` names the fields of :class:`Stats` to fill (default: all); only the
+    tables that they need are read. Raises :class:`cutrace.CutraceError` for an unknown name."""
+    fields = tuple(COLLECTORS) if parts is None else tuple(dict.fromkeys(parts))
+    for part in fields:
         if part not in COLLECTORS:
-            raise CutraceError(f"there are no statistics {part!r}; there are {', '.join(COLLECTORS)}")
-    context = Context(trace, options)
-    collectors = {part: COLLECTORS[part](context) for part in wanted}
+            raise CutraceError(f"there are no statistics {part!r}: use one of {', '.join(COLLECTORS)}")
+    context = CollectorContext(trace, options)
+    collectors = {part: COLLECTORS[part](context) for part in fields}
     tables = tuple(dict.fromkeys(table for c in collectors.values() for table in c.tables))
     joins = any("api_calls" in c.tables and not set(GPU_WORK).isdisjoint(c.tables) for c in collectors.values())
-    found: dict[str, list[Any]] = {part: [] for part in wanted}
+    rows: dict[str, list[Any]] = {part: [] for part in fields}
     for process, infos in enumerate(trace.infos_by_process(tables)):
         sweep = Sweep(trace, infos, joins=joins)
-        for window in sweep:
+        for batch in sweep:
             for collector in collectors.values():
-                collector.add(window)
+                collector.add(batch)
         for part, collector in collectors.items():
-            found[part] += collector.end(process, sweep.streams)
+            rows[part] += collector.end(process, sweep.streams)
             if collector.each_process:
                 collectors[part] = COLLECTORS[part](context)
     for part, collector in collectors.items():
-        found[part] += collector.result()
-    return Stats(trace.start, trace.end, options, **{part: tuple(rows) for part, rows in found.items()})
+        rows[part] += collector.result()
+    return Stats(trace.start, trace.end, options, **{part: tuple(uses) for part, uses in rows.items()})

@@ -1,6 +1,6 @@
-"""What metrics there are, and the values of a window. NumPy is not needed to know them.
+"""The definitions of metrics, and their values in a window. This module does not need NumPy.
 
-docs/metrics.md defines each; :data:`METRICS` has the same list for programs. A test holds the two together.
+docs/metrics.md defines each metric. :data:`METRICS` is the same list for programs; a test compares the two.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Value = int | float | dict[str, int]
 
 
 class MetricClass(Enum):
-    """What a metric depends on, which decides how golden files hold it."""
+    """What a metric depends on. The class decides how golden files store and compare it."""
 
-    #: The test, and the kernels that a library picks in this environment. Compared exactly; not written means 0.
+    #: The test, and the kernels that libraries choose in this environment. Compared exactly; missing means 0.
     WORK = "work"
-    #: What the process did before, such as what memory pools hold. Compared with the range that runs have shown.
+    #: Also the earlier work of the process, such as the contents of memory pools. Compared with a recorded range.
     STATE = "state"
-    #: A count of the project's own or of a hardware counter. Compared exactly; not written means not known.
+    #: A counter of the project or of the hardware. Compared exactly; missing means unknown.
     COUNTER = "counter"
-    #: Everything. Compared with statistics.
+    #: Also the load and the clocks of the machine. Compared statistically.
     TIME = "time"
     #: Never compared.
     INFO = "info"
@@ -31,10 +31,13 @@ class MetricClass(Enum):
 
 @dataclass(frozen=True)
 class Metric:
-    """What one metric is. ``unit`` is "" for counts; ``counts`` says that the value is a dict of counts by name;
-    ``always`` that a window without any of it has the value 0 ({} for a dict), else it has no value there. ``total``
-    names the metric that this one is a part or the breakdown of. ``hardware`` says that the GPU counts it, where a test
-    asks for it. ``tolerance`` is the share, and ``floor`` the number, by which such counts differ from run to run."""
+    """The definition of a metric.
+
+    ``unit`` is "" for counts. With ``counts`` the value is a dict of counts by name. With ``always`` a window without
+    such work has the value 0 (or {}), otherwise no value. ``total`` names the metric of which this one is a part or a
+    breakdown. ``hardware`` metrics are counted by the GPU when a test requests them; between runs they may differ by
+    the share ``tolerance`` and the number ``floor``.
+    """
 
     name: str
     kind: MetricClass
@@ -48,33 +51,33 @@ class Metric:
     floor: int = 0
 
 
-#: The directions of copies: of the words in names of metrics, and of CUpti_ActivityMemcpyKind.
+#: The directions of copies, by their abbreviation in names of metrics.
 COPY_KINDS: dict[str, str] = {
     "h2d": "from host to device",
     "d2h": "from device to host",
     "d2d": "within a device",
     "h2h": "within host memory",
     "p2p": "between devices",
-    "other": "of which CUPTI does not know the direction",
+    "other": "in a direction that CUPTI does not know",
 }
 
 
 _WORK, _STATE, _TIME, _INFO = MetricClass.WORK, MetricClass.STATE, MetricClass.TIME, MetricClass.INFO
 _BYTES_TOLERANCE = 0.02
-#: What other work left in the L2 cache moves to DRAM at any time.
+#: Bytes: the L2 cache may write back data of other work at any time.
 _DRAM_FLOOR = 1 << 20
 _FULL_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+\.(?:sum|min|max)")
 
 
 def _copies() -> Iterator[Metric]:
-    for kind, words in COPY_KINDS.items():
+    for kind, direction in COPY_KINDS.items():
         for what, unit, doc in (("count", "", "copies"), ("bytes", "bytes", "bytes copied")):
             name, total = f"memcpy_{kind}_{what}", f"memcpy_{what}"
-            yield Metric(name, _WORK, unit, f"{doc} {words}", always=False, total=total)
+            yield Metric(name, _WORK, unit, f"{doc} {direction}", always=False, total=total)
 
 
 def hardware(name: str, doc: str) -> Metric:
-    """The metric of a hardware counter, by its own name or by the one that CUPTI gives it."""
+    """The metric of a hardware counter, named by cutrace or by CUPTI."""
     unit = "bytes" if "bytes" in name else ""
     floor = _DRAM_FLOOR if unit and name.startswith("dram") else 0
     tolerance = _BYTES_TOLERANCE if unit else 0.0
@@ -82,7 +85,7 @@ def hardware(name: str, doc: str) -> Metric:
 
 
 def is_full_name(name: str) -> bool:
-    """Whether this is CUPTI's name of a count: ``sm__inst_executed.sum``."""
+    """Whether this is the CUPTI name of a count, such as ``sm__inst_executed.sum``."""
     return _FULL_NAME.fullmatch(name) is not None
 
 
@@ -93,7 +96,7 @@ METRICS: dict[str, Metric] = {
         Metric("kernel_launches", _WORK, "", "kernels that ran, those of graphs included"),
         Metric("kernels", _WORK, "", "kernels that ran, by normalised name", counts=True, total="kernel_launches"),
         Metric("graph_launches", _WORK, "", "launches of CUDA graphs"),
-        Metric("memcpy_count", _WORK, "", "copies of all directions"),
+        Metric("memcpy_count", _WORK, "", "copies in all directions"),
         Metric("memcpy_bytes", _WORK, "bytes", "bytes copied in all directions"),
         *_copies(),
         Metric("memset_count", _WORK, "", "memory fills"),
@@ -132,12 +135,11 @@ METRICS: dict[str, Metric] = {
 class Metrics:
     """The metrics of a window.
 
-    ``values`` by name, in the order of :data:`METRICS`; ``regions`` the same for each region of the window by name,
-    all regions of one name together. ``problems`` are sentences why the numbers cannot be trusted. ``gpus`` names
-    the devices that were used, one entry each; ``facts`` is what is known of them and of the software
-    (``compute capability`` of each kind, joined by ``+``; ``clock`` of the first; ``driver``, ``cuda``), where the
-    capture knows it. ``gpu_records`` counts the
-    GPU work, ``without_launch`` those of it that count by their own start because their launch was not recorded.
+    ``values`` are by name, in the order of :data:`METRICS`; ``regions`` has such values by name of region, summed over
+    regions of the same name. Each of ``problems`` is a sentence that says why the numbers are unreliable. ``gpus`` has
+    the name of each device used. ``facts`` describes hardware and software as far as the capture does: ``compute
+    capability`` (several are joined by ``+``), ``clock`` of the first device, ``driver``, ``cuda``. ``gpu_records``
+    counts the GPU work; ``without_launch`` of its records have no recorded launch and count by their own start.
     """
 
     values: dict[str, Value]

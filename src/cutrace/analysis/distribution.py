@@ -1,8 +1,8 @@
-"""How numbers are spread, group by group, over any number of them in bounded memory.
+"""Statistics of numbers by group, in bounded memory.
 
-Numbers come in pieces. Counts, sums, least and greatest are exact; the mean and the deviation are as exact as floating
-point is; quantiles come from a histogram whose bins hold one number each below 2,048 and are 1/1,024 of their number
-wide above, so a quantile is exact up to there and within 0.05 % beyond.
+Counts, sums, minima and maxima are exact; mean and deviation have floating-point accuracy. Quantiles come from a
+histogram. Below 2,048 each bin holds one number and quantiles are exact; above, a bin is 1/1,024 of its number wide
+and quantiles are within 0.05 %.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from .._native import Spreads
 
-#: A quantile is within this share of the true one.
+#: The maximum relative error of a quantile.
 QUANTILE_ERROR = 0.0005
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The numbers of one group: ``std`` is the deviation of a sample (0 for one number), ``q3`` the third quartile.
-    The unit is that of the numbers. Without any number all is 0."""
+    """Statistics of the numbers of one group, in their unit. ``std`` is the sample standard deviation (0 for one
+    number), ``q3`` the third quartile. All fields of an empty group are 0."""
 
     count: int = 0
     total: int = 0
@@ -37,13 +37,13 @@ NOTHING = Spread()
 
 
 class Sums:
-    """Integers added up in each of the groups 0, 1, 2, ..."""
+    """Sums of integers by group: 0, 1, 2, ..."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(0, np.int64)
 
     def add(self, groups: np.ndarray, values: np.ndarray | int = 1) -> None:
-        """Take in one number for each element of ``groups``."""
+        """Add one number for each element of ``groups``."""
         if len(groups):
             self._sums = np.pad(self._sums, (0, max(int(groups.max()) + 1 - len(self._sums), 0)))
             np.add.at(self._sums, groups, values)
@@ -53,25 +53,23 @@ class Sums:
 
 
 class Distributions:
-    """The spread of integers (0 <= number < 2^63) in each of the groups 0, 1, 2, ..."""
+    """The spreads of integers (0 <= number < 2^63) by group: 0, 1, 2, ..."""
 
     def __init__(self) -> None:
         self._spreads = Spreads()
 
     def add(self, groups: np.ndarray | int, values: np.ndarray) -> None:
-        """Take in one number for each element of ``groups``, parallel arrays of integers, or all for one group."""
+        """Add numbers. ``groups`` is an array parallel to ``values``, or one group for all."""
         groups = np.broadcast_to(np.asarray(groups, np.uint32), len(values))
         self._spreads.add(groups, values.astype(np.int64, copy=False))
 
-    # What came of it
-
     def __len__(self) -> int:
-        """One more than the largest group that has a number."""
+        """The largest group with a number, plus 1."""
         return len(self._spreads)
 
     def _quantiles(self, *parts: float) -> list[np.ndarray]:
-        """For each part the number below which that part of each group lies, between the two nearest ones in
-        proportion; 0 for an empty group."""
+        """Quantiles of each group, interpolated linearly: an array of groups for each of ``parts`` (0 to 1). Empty
+        groups have 0."""
         if not len(self):
             return [np.zeros(0) for _ in parts]
         count, _, _, least, greatest, _ = self._spreads.columns()
@@ -80,7 +78,7 @@ class Distributions:
         reached = np.cumsum(numbers[order])
         values = _middle(begin[order], end[order])
         base = np.cumsum(count) - count
-        found = []
+        quantiles = []
         for part in parts:
             rank = part * np.maximum(count - 1, 0)
             low, high = (
@@ -88,8 +86,8 @@ class Distributions:
                 for at in (np.floor(rank), np.ceil(rank))
             )
             between = np.clip(low + (high - low) * (rank - np.floor(rank)), least, greatest)
-            found.append(np.where(count > 0, between, 0.0))
-        return found
+            quantiles.append(np.where(count > 0, between, 0.0))
+        return quantiles
 
     def spreads(self) -> list[Spread]:
         """The spread of each group."""
@@ -110,7 +108,7 @@ def _spread(
 
 
 def _middle(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The middle of bins; the number itself where a bin has one."""
+    """The middle of each bin; for a bin of one number, that number."""
     low, high = begin.astype(np.float64), end.astype(np.float64)
     middle: np.ndarray = np.where(low < 1 << 11, np.round(low), (low + high - 1) / 2)
     return middle

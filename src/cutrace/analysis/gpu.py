@@ -1,9 +1,9 @@
-"""What GPUs and their streams did: busy time, idle time by reason, queues, and communication behind computation.
+"""The use of GPUs and streams: busy time, idle time by reason, queues, and communication hidden behind computation.
 
 A GPU or a stream is *busy* while any work runs on it: a kernel, a copy, a fill, or a graph that was traced as a whole.
-*Compute* is the time in which kernels run that do not communicate, or whole graphs. The reasons of idle time are those
-of Holistic Trace Analysis (host wait, kernel wait, other), with waits for other streams taken out of "other".
-docs/stats.md has the rules.
+*Compute* is the time in which whole graphs or kernels other than communication kernels run. The reasons of idle time
+are those of Holistic Trace Analysis (host wait, kernel wait, other), with waits for other streams separated from
+"other". docs/stats.md has the rules.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..trace.quality import GPU_WORK
 from .distribution import NOTHING, Spread
 from .sweep import Stream
 
-#: Gaps up to this (ns) are what it takes to start a kernel behind another one; HTA calls it consecutive kernel delay.
+#: Gaps up to this (ns) are the delay between consecutive kernels (HTA: consecutive kernel delay).
 CONSECUTIVE_NS = 30
-#: Work that begins so soon (ns) behind the end of work of another stream is taken to have waited for it.
+#: Work that begins within this time (ns) after work of another stream ends counts as having waited for it.
 RELEASE_NS = 10_000
-#: Launches that fill the queue of a stream: the next call that launches waits.
+#: The length of a full queue, in launches: the next launching call waits.
 FULL_QUEUE = 1024
 
-#: Queues are not measured beyond.
+#: The longest queue that is measured.
 LONGEST_QUEUE = 4096
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Time (ns) between pieces of work of a stream, by what it waited for, and the number of such gaps."""
+    """Idle time (ns) between the pieces of work of a stream, by reason, and the number of gaps."""
 
     host: int = 0
     kernel: int = 0
@@ -46,8 +46,8 @@ class Idle:
 
 @dataclass(frozen=True)
 class Queue:
-    """Launches that had not begun to run. ``at_launch`` is the length that each launch made (itself included),
-    ``mean`` the average over the time from the first launch to the last begin, ``full`` the time (ns) at
+    """The queue of a stream: work that was launched and has not begun. ``at_launch`` is its length after each launch,
+    ``mean`` its average length over the time from the first launch to the last begin, ``full`` the time (ns) at
     :data:`FULL_QUEUE` or more."""
 
     at_launch: Spread = NOTHING
@@ -57,8 +57,8 @@ class Queue:
 
 @dataclass(frozen=True)
 class StreamUse:
-    """One stream. ``counts`` has its GPU work by table; ``first`` and ``last`` (ns) are the begin of its first work and
-    the end of its last; ``busy`` is the time in which it ran any."""
+    """The use of one stream. ``counts`` has its pieces of GPU work by table; ``first`` and ``last`` (ns) are the first
+    begin and the last end of its work; ``busy`` is the time (ns) in which any ran."""
 
     process: int
     stream: Stream
@@ -79,8 +79,8 @@ _COMMUNICATION = re.compile(r"nccl|rccl|nvshmem|oneshot_all|two_?shot_all|cross_
 
 
 def communicates(name: str) -> bool:
-    """Whether a kernel of this (mangled or plain) name moves data between GPUs: those of NCCL and NVSHMEM, and the
-    all-reduce kernels of vLLM and PyTorch's symmetric memory."""
+    """Whether a kernel of this (mangled or plain) name moves data between GPUs: kernels of NCCL, RCCL and NVSHMEM, and
+    the all-reduce kernels of vLLM and PyTorch's symmetric memory."""
     return _COMMUNICATION.search(name) is not None
 
 
@@ -88,8 +88,8 @@ class Kinds:
     """The kinds of a trace's GPU work."""
 
     def __init__(self, trace: Trace) -> None:
-        found = trace.strings.take(trace.launches["name"], communicates).astype(bool)
-        self._of_launch = np.where(found, np.uint8(COMMUNICATE), np.uint8(COMPUTE))
+        communication = trace.strings.take(trace.launches["name"], communicates).astype(bool)
+        self._of_launch = np.where(communication, np.uint8(COMMUNICATE), np.uint8(COMPUTE))
 
     def of(self, table: np.ndarray, launch: np.ndarray) -> np.ndarray:
         """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""
@@ -98,7 +98,8 @@ class Kinds:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Communication of one kind on a GPU: the time (ns) in which any of it ran, and in which computation ran too."""
+    """Communication of one kind on a GPU: the ``time`` (ns) in which any ran, and the part ``hidden`` behind
+    computation."""
 
     time: int
     hidden: int
@@ -106,10 +107,10 @@ class Overlap:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The work of one process on one GPU. Times in ns in which any such work ran: ``busy`` all, ``compute`` kernels
-    that do not communicate. ``communication`` are the kernels that do, ``copies`` the copies, ``both`` these two.
-    ``first`` and ``last`` are the first begin and the last end; ``counts`` has the work by table, ``kernel_ns`` the
-    times of kernels added."""
+    """The work of one process on one GPU. Times are in ns: ``busy`` of any work, ``compute`` of computation,
+    ``communication`` of communication kernels, ``copies`` of copies, ``both`` of these two. ``first`` and ``last`` are
+    the first begin and the last end. ``counts`` has the pieces of work by table, ``kernel_ns`` the sum of kernel
+    times."""
 
     process: int
     device: int
@@ -125,5 +126,5 @@ class GpuUse:
 
 
 def overlap(times: list[int], kinds: int) -> Overlap:
-    """How much of the time of some kinds is that of computation too; ``times`` has the time of each set of kinds."""
+    """The overlap of some ``kinds`` (bits) with computation; ``times`` has the time (ns) of each set of kinds."""
     return Overlap(times[kinds], times[kinds] + times[COMPUTE] - times[kinds | COMPUTE])

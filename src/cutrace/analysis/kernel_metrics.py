@@ -1,7 +1,7 @@
-"""The hardware metrics of a capture, with the kernels that they are about.
+"""The hardware metrics of the kernels of a capture.
 
-``cutrace profile`` writes the metrics of a process as a part of the capture of its own, so kernels are found by the
-identity of the process, the begin and the correlation id.
+``cutrace profile`` writes the metrics of a process as a separate part of the capture, so they are joined to kernels by
+identity of the process, begin and correlation id.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class MetricUse:
 
 @dataclass(frozen=True)
 class Profiled:
-    """A launch whose metrics were counted: its kernel, what it took (ns) in the run without counters, its index and
-    GPU as the rows of ``devices`` have them, and the values by name of the metric."""
+    """A launch with metrics: its kernel, its time (ns) in the run without counters, its process and device as in
+    ``devices``, and the values by name of metric."""
 
     kernel: str
     time: int
@@ -45,38 +45,38 @@ class Profiled:
 
 
 def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[MetricUse]:
-    """What the metrics of each kernel were, by kernel, in the order in which they were asked for. Values that are no
-    numbers do not count."""
+    """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
+    Values that are not finite are ignored."""
     rows = trace.kernel_metrics
-    found: dict[tuple[str, int, int], list[float]] = {}
+    values: dict[tuple[str, int, int], list[float]] = {}
     columns = zip(_kernels(trace, rows, names), rows[["name", "unit", "value"]].tolist(), strict=True)
     for kernel, (name, unit, value) in columns:
         if math.isfinite(value):
-            found.setdefault((kernel, name, unit), []).append(value)
+            values.setdefault((kernel, name, unit), []).append(value)
     text = trace.strings
     uses = [
         MetricUse(kernel, text[name], text[unit], len(v), sum(v) / len(v), min(v), max(v))
-        for (kernel, name, unit), v in found.items()
+        for (kernel, name, unit), v in values.items()
     ]
     return sorted(uses, key=lambda use: use.kernel)
 
 
 def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[Profiled]:
-    """The launches with metrics, in the order of the capture. Values that no counter can have are left out."""
+    """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
     rows = trace.kernel_metrics
-    found: dict[tuple[int, ...], Profiled] = {}
+    launches: dict[tuple[int, ...], Profiled] = {}
     columns = rows[["process", "correlation", "start", "end", "device", "name", "value"]].tolist()
     for kernel, (process, correlation, start, end, device, name, value) in zip(
         _kernels(trace, rows, names), columns, strict=True
     ):
-        launch = found.setdefault((process, correlation, start), Profiled(kernel, end - start, process, device, {}))
+        launch = launches.setdefault((process, correlation, start), Profiled(kernel, end - start, process, device, {}))
         if 0 <= value < _MOST:
             launch.values[trace.strings[name]] = value
-    return list(found.values())
+    return list(launches.values())
 
 
 def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> list[str]:
-    """The name of the kernel of each row."""
+    """The kernel name of each row."""
     if not len(rows):
         return []
     processes = [process.identity for process in trace.processes]
@@ -85,12 +85,12 @@ def _kernels(trace: Trace, rows: np.ndarray, names: Callable[[str], str]) -> lis
         mine = kernels[np.isin(kernels["start"], rows["start"])]
         for process, correlation, start, launch in mine[["process", "correlation", "start", "launch"]].tolist():
             launch_of[processes[process], correlation, start] = launch
-    known: dict[int, str] = {}
-    found = []
+    by_launch: dict[int, str] = {}
+    kernel_names = []
     for process, correlation, start in rows[["process", "correlation", "start"]].tolist():
         launch = launch_of.get((processes[process], correlation, start), 0)
-        if launch not in known:
+        if launch not in by_launch:
             name = trace.strings[int(trace.launches[launch]["name"])]
-            known[launch] = (name and names(name)) or UNKNOWN
-        found.append(known[launch])
-    return found
+            by_launch[launch] = (name and names(name)) or UNKNOWN
+        kernel_names.append(by_launch[launch])
+    return kernel_names

@@ -1,4 +1,4 @@
-"""The events of a capture one by one, in the order of time, however large the capture is."""
+"""The events of a capture one by one, in the order of time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
-from .collectors import Context, operation_name, operations
-from .stats import DEFAULTS, Configuration, Options
-from .sweep import Stream, Sweep, Window
+from .collectors import CollectorContext, operation_name, operations
+from .stats import DEFAULTS, Configuration, StatsOptions
+from .sweep import Batch, Stream, Sweep
 
 
 @dataclass(frozen=True)
-class Call:
-    """An API call. Times in ns; ``status`` is what it returned, 0 for success."""
+class ApiCall:
+    """An API call. Times are in ns; ``status`` is the returned value, 0 for success."""
 
     start: int
     end: int
@@ -30,8 +30,8 @@ class Call:
 
 @dataclass(frozen=True)
 class GpuEvent:
-    """A kernel, copy, fill or graph. Times in ns; ``call`` is the one that launched it, None where it was not recorded;
-    ``shape`` is that of a kernel, ``bytes`` the size of a copy or fill, else None."""
+    """A kernel, copy, fill or graph. Times are in ns. ``call`` is the launching call, None if it was not recorded;
+    ``shape`` is the launch configuration of a kernel, else None; ``bytes`` is the size of a copy or fill, else None."""
 
     start: int
     end: int
@@ -39,22 +39,22 @@ class GpuEvent:
     process: int
     stream: Stream
     name: str
-    call: Call | None
+    call: ApiCall | None
     shape: Configuration | None = None
     bytes: int | None = None
 
 
-def gpu_events(trace: Trace, options: Options) -> Iterator[GpuEvent]:
-    """All GPU work by its begin."""
-    return _in_order(trace, (*GPU_WORK, "api_calls"), partial(_gpu_events, Context(trace, options)))
+def gpu_events(trace: Trace, options: StatsOptions) -> Iterator[GpuEvent]:
+    """All GPU work, in the order of begin."""
+    return _in_order(trace, (*GPU_WORK, "api_calls"), partial(_gpu_events, CollectorContext(trace, options)))
 
 
-def calls(trace: Trace) -> Iterator[Call]:
-    """All API calls by their begin."""
-    return _in_order(trace, ("api_calls",), partial(_calls, Context(trace, DEFAULTS)))
+def calls(trace: Trace) -> Iterator[ApiCall]:
+    """All API calls, in the order of begin."""
+    return _in_order(trace, ("api_calls",), partial(_calls, CollectorContext(trace, DEFAULTS)))
 
 
-_Event = TypeVar("_Event", Call, GpuEvent)
+_Event = TypeVar("_Event", ApiCall, GpuEvent)
 
 
 def _in_order(
@@ -65,29 +65,29 @@ def _in_order(
     return heapq.merge(*(events(*each) for each in enumerate(sweeps)), key=lambda event: event.start)
 
 
-def _functions(c: Context) -> tuple[list[str], list[int]]:
+def _functions(c: CollectorContext) -> tuple[list[str], list[int]]:
     """The names and the returned values of API functions."""
     return [c.functions.names[n] for n in c.functions.numbers.tolist()], c.trace.functions["status"].tolist()
 
 
-def _calls(c: Context, process: int, sweep: Sweep) -> Iterator[Call]:
+def _calls(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[ApiCall]:
     names, status = _functions(c)
-    for window in sweep:
-        rows = window.tables["api_calls"]
+    for batch in sweep:
+        rows = batch.tables["api_calls"]
         columns = (rows[field].tolist() for field in ("start", "end", "correlation", "function", "thread"))
         for start, end, correlation, function, thread in zip(*columns, strict=True):
-            yield Call(start, end, correlation, status[function], process, thread, names[function])
+            yield ApiCall(start, end, correlation, status[function], process, thread, names[function])
 
 
-def _gpu_events(c: Context, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
+def _gpu_events(c: CollectorContext, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
     names, status = _functions(c)
     shapes: dict[int, Configuration] = {}
-    for window in sweep:
-        work, launched = window.work, window.work.calls
-        others = _others(c, window)
+    for batch in sweep:
+        work, calls = batch.work, batch.work.calls
+        others = _others(c, batch)
         columns = (
             work.start, work.end, work.table, work.stream, work.correlation, work.launch,
-            launched.known, launched.start, launched.end, launched.thread, launched.function,
+            calls.known, calls.start, calls.end, calls.thread, calls.function,
         )  # fmt: skip
         for start, end, table, stream, correlation, launch, known, *called in zip(
             *(column.tolist() for column in columns), strict=True
@@ -95,7 +95,7 @@ def _gpu_events(c: Context, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
             call = shape = size = None
             if known:
                 begin, until, thread, function = called
-                call = Call(begin, until, correlation, status[function], process, thread, names[function])
+                call = ApiCall(begin, until, correlation, status[function], process, thread, names[function])
             if table:
                 name, size = next(others[table])
             else:
@@ -106,17 +106,17 @@ def _gpu_events(c: Context, process: int, sweep: Sweep) -> Iterator[GpuEvent]:
             yield GpuEvent(start, end, correlation, process, sweep.streams[stream], name, call, shape, size)
 
 
-def _others(c: Context, window: Window) -> dict[int, Iterator[tuple[str, int | None]]]:
-    """Names and sizes of work that is no kernel, by table, in the order of its begin."""
-    found: dict[int, Iterator[tuple[str, int | None]]] = {}
+def _others(c: CollectorContext, batch: Batch) -> dict[int, Iterator[tuple[str, int | None]]]:
+    """Names and sizes of work other than kernels, by table, in the order of begin."""
+    names_and_sizes: dict[int, Iterator[tuple[str, int | None]]] = {}
     for number, table in enumerate(GPU_WORK):
-        rows = window.tables.get(table)
+        rows = batch.tables.get(table)
         if not rows or not number:
             continue
         if table == "graph_launches":
-            found[number] = ((f"graph {graph}", None) for graph in rows["graph"].tolist())
+            names_and_sizes[number] = ((f"graph {graph}", None) for graph in rows["graph"].tolist())
         else:
             kinds = operations(c, rows)[0].tolist()
             labels = {kind: operation_name(kind) for kind in set(kinds)}
-            found[number] = zip([labels[kind] for kind in kinds], rows["bytes"].tolist(), strict=True)
-    return found
+            names_and_sizes[number] = zip([labels[kind] for kind in kinds], rows["bytes"].tolist(), strict=True)
+    return names_and_sizes

@@ -1,7 +1,7 @@
-"""Windows of a capture, and the marks that cut them out. Neither a capture nor NumPy is needed to make marks.
+"""Windows of a capture, and the marks that delimit them. This module needs neither a capture nor NumPy.
 
-A mark is a text given to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the texts, :func:`parsed` reads them.
-A window says which work belongs to it, not when that work ran: see :mod:`.metrics`.
+A mark is a text passed to :func:`cutrace.mark`. :func:`begin` and :func:`end` make the texts, :func:`parsed` reads
+them. A window contains the work that was launched in it, even if the work ran later: see :mod:`.metrics`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from hashlib import sha256
 
 from ..errors import CutraceError
 
-#: What marks can cut: a test, a region that the test names, and what a tool does inside a test for itself.
+#: The kinds of windows: a test, a named region of a test, and the calls of a tool inside a test.
 KINDS = ("test", "region", "tool")
 
 #: ``process`` of a window over all processes of a capture.
 ALL_PROCESSES = -1
 
 _FIRST_WORD = "cutrace"
-# A mark is C text of UTF-8, and what is no such text is written out.
+# A mark is a C string in UTF-8. Characters that it cannot hold are escaped.
 _NO_TEXT = re.compile(r"[\0\\\ud800-\udfff]")
-# Bytes of UTF-8. Written out, none of them takes more than six.
+# Bytes of UTF-8. An escaped byte takes at most six.
 _LONGEST_NAME, _KEPT = 640, 600
 _WRITTEN_OUT = re.compile(r"\\u([0-9a-f]{4})")
 _MARK = re.compile(rf"{_FIRST_WORD} (begin|end) ({'|'.join(KINDS)}): (.*)", re.DOTALL)
@@ -29,12 +29,12 @@ _MARK = re.compile(rf"{_FIRST_WORD} (begin|end) ({'|'.join(KINDS)}): (.*)", re.D
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a capture, ``start`` <= time < ``end`` (ns of BOOTTIME).
+    """A part of a capture: ``start`` <= time < ``end`` (ns of BOOTTIME).
 
     ``process`` is the index of the process that set the marks (:data:`ALL_PROCESSES` for a whole capture) and
-    ``thread`` its thread. ``regions`` are the windows inside, in the order of their begin, nested ones among them;
-    a name may occur many times. Calls that ``thread`` made within a span of ``tool`` (start, end) do not count.
-    ``complete`` is False when a mark is missing: then the missing edge is that of what is around.
+    ``thread`` its thread. ``regions`` are the windows inside, nested ones included, in the order of begin; names may
+    repeat. Calls that ``thread`` makes within a span (start, end) of ``tool`` do not count. ``complete`` is False when
+    a mark is missing; the missing edge is then that of the enclosing window.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Window:
 
 
 def begin(kind: str, name: str) -> str:
-    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any text; of a very
-    long one the window has :func:`shortened`."""
+    """The text of the mark that begins a window. ``kind`` is one of :data:`KINDS`; ``name`` may be any text and is
+    :func:`shortened` if it is very long."""
     return _text("begin", kind, name)
 
 
@@ -59,7 +59,7 @@ def end(kind: str, name: str) -> str:
 
 
 def shortened(name: str) -> str:
-    """The name of a window as a capture can hold it: a mark has room for 4,096 bytes. A digest keeps names apart."""
+    """The name of a window, cut so that its mark fits into 4,096 bytes. A digest keeps cut names distinct."""
     plain = name.encode("utf-8", "surrogatepass")
     if len(plain) <= _LONGEST_NAME:
         return name
@@ -67,7 +67,7 @@ def shortened(name: str) -> str:
 
 
 def parsed(text: str) -> tuple[bool, str, str] | None:
-    """Whether the mark of this text begins a window, its kind and the name of the window; None for any other text."""
+    """Whether the mark of this text begins a window, the kind and the name of the window; None for other texts."""
     match = _MARK.fullmatch(text)
     if match is None:
         return None

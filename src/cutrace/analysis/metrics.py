@@ -1,4 +1,4 @@
-"""The metrics of a window of a capture: what the program did there, as numbers that can be compared."""
+"""The metrics of a window of a capture: comparable numbers of what the program did."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .calls import UNKNOWN_CALL
 from .definitions import COPY_KINDS, METRICS, Metrics, Value
 from .marks import ALL_PROCESSES, Window
 from .names import normalize_kernel
-from .work import TABLES_WITH_CALLS, Index, Rows, Selection, index
+from .work import TABLES_WITH_CALLS, Index, WorkRows, WorkSelection, index_of
 
 #: The direction of each CUpti_ActivityMemcpyKind; any other is "other".
 DIRECTIONS = {1: "h2d", 2: "d2h", 3: "h2d", 4: "d2h", 5: "d2d", 6: "d2d", 7: "d2d", 8: "d2d", 9: "h2h", 10: "p2p"}
 _DIRECTION_NUMBERS = np.array([list(COPY_KINDS).index(DIRECTIONS.get(kind, "other")) for kind in range(256)])
 
 
-# CUpti_ActivityMemoryKind: what cudaMalloc() and its family give, arrays and managed memory included, and pinned host
-# memory. The driver's own, such as the variables of a module (6, 7), are nobody's allocations.
+# CUpti_ActivityMemoryKind of device memory, arrays and managed memory. The variables of modules (6, 7) are allocated by
+# the driver, so they do not count.
 _DEVICE_MEMORY = (3, 4, 5)
 _PINNED_MEMORY = 2
 _ALLOCATE, _RELEASE = 1, 2
 
-# Losses of what metrics are made of. NVTX losses are none: a lost mark leaves a window that says so itself.
+# Losses that make metrics wrong. NVTX losses do not: a window with a lost mark is incomplete, which is reported.
 _FATAL_LOSSES = ("cupti_dropped", "memory_limit", "size_limit", "write_error", "unknown_record", "table_limit")
 _NEEDED_KINDS = {"kernel": "kernels", "memcpy": "copies", "memset": "memory fills", "api": "API calls",
                  "memory": "allocations"}  # fmt: skip
@@ -42,26 +42,26 @@ def measure(
     normalize: Callable[[str], str] = normalize_kernel,
     ignore: Sequence[str] = (),
 ) -> Metrics:
-    """The metrics of a window, or of one of its regions alone.
+    """Compute the metrics of a window or of a region.
 
-    Work counts if the API call that launched it began in the window: made by any thread, of the window's process or
-    one that belongs to it (:func:`.windows.owners`). ``normalize`` gives a kernel its stable name; ``ignore`` has
-    patterns (as of file names, upper and lower case being different) of stable names of kernels that do not count.
+    Work counts if the API call that launched it began in the window, on any thread of the window's process or of a
+    process that belongs to it (:func:`.windows.owners`). ``normalize`` returns the stable name of a kernel. Kernels
+    whose stable name matches a pattern of ``ignore`` (as in :mod:`fnmatch`, case-sensitive) do not count.
     """
-    found = index(trace)
-    processes, work = belonging(found, window)
-    names = _stable_names(found, work["kernels"], normalize)
-    work = _without_ignored(found, work, names, ignore)
+    index = index_of(trace)
+    processes, work = belonging(index, window)
+    names = _stable_names(index, work["kernels"], normalize)
+    work = _without_ignored(index, work, names, ignore)
     spans: dict[str, list[tuple[int, int]]] = {}
     for region in window.regions:
         spans.setdefault(region.name, []).append((region.start, region.end))
     gpus, facts = _hardware(trace, work, window)
     gpu_work = [work[t] for t in GPU_WORK]
     return Metrics(
-        values=_values(found, work, names),
-        # A region in a region of its name counts once.
-        regions={name: _values(found, work.within(united(parts)), names) for name, parts in spans.items()},
-        problems=tuple(_problems(trace, found, work, window, processes)),
+        values=_values(index, work, names),
+        # Regions of the same name may be nested; their work counts once.
+        regions={name: _values(index, work.within(united(parts)), names) for name, parts in spans.items()},
+        problems=tuple(_problems(trace, index, work, window, processes)),
         gpus=gpus,
         facts=facts,
         gpu_records=sum(map(len, gpu_work)),
@@ -72,19 +72,19 @@ def measure(
 # What belongs to the window
 
 
-def belonging(found: Index, window: Window) -> tuple[list[int] | None, Selection]:
-    """The processes whose work can belong to a window (None: all), and the calls and the work that do."""
-    processes = None if window.process == ALL_PROCESSES else found.processes_of(window.process)
-    work = found.everything.within([(window.start, window.end)])
-    if processes is not None and len(processes) < len(found.owner):
+def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelection]:
+    """The processes whose work can belong to a window (None: all), and the calls and the work of the window."""
+    processes = None if window.process == ALL_PROCESSES else index.processes_of(window.process)
+    work = index.everything.within([(window.start, window.end)])
+    if processes is not None and len(processes) < len(index.owner):
         work = work.of_processes(processes)
     if window.tool:
-        work = work.without_calls(_made_by_tool(found, window))
+        work = work.without_calls(_made_by_tool(index, window))
     return processes, work
 
 
-def _made_by_tool(found: Index, window: Window) -> np.ndarray:
-    calls = found.everything.calls
+def _made_by_tool(index: Index, window: Window) -> np.ndarray:
+    calls = index.everything.calls
     mine: np.ndarray = (calls.rows["thread"] == window.thread) & (calls.rows["process"] == window.process)
     edges = np.searchsorted(calls.when, np.asarray(window.tool, np.int64))
     inside = np.zeros(len(calls), bool)
@@ -94,49 +94,49 @@ def _made_by_tool(found: Index, window: Window) -> np.ndarray:
     return mine
 
 
-def _stable_names(found: Index, kernels: Rows, normalize: Callable[[str], str]) -> dict[int, str]:
-    """The stable names of these kernels by the string ids of their names."""
-    return {i: normalize(found.strings[i]) for i in np.unique(found.launch_name[kernels.rows["launch"]]).tolist()}
+def _stable_names(index: Index, kernels: WorkRows, normalize: Callable[[str], str]) -> dict[int, str]:
+    """The stable names of these kernels, by string id of the recorded name."""
+    return {i: normalize(index.strings[i]) for i in np.unique(index.launch_name[kernels.rows["launch"]]).tolist()}
 
 
-def _without_ignored(found: Index, work: Selection, names: dict[int, str], ignore: Sequence[str]) -> Selection:
+def _without_ignored(index: Index, work: WorkSelection, names: dict[int, str], ignore: Sequence[str]) -> WorkSelection:
     ignored = [i for i, name in names.items() if any(fnmatchcase(name, pattern) for pattern in ignore)]
     if not ignored:
         return work
     kernels = work["kernels"]
-    counting = kernels[~np.isin(found.launch_name[kernels.rows["launch"]], ignored)]
-    return Selection(work.calls, work.tables | {"kernels": counting})
+    counting = kernels[~np.isin(index.launch_name[kernels.rows["launch"]], ignored)]
+    return WorkSelection(work.calls, work.tables | {"kernels": counting})
 
 
 # The values
 
 
-def _values(found: Index, work: Selection, names: dict[int, str]) -> dict[str, Value]:
+def _values(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[str, Value]:
     values = (
-        _launches(found, work, names)
+        _launches(index, work, names)
         | _copied(work)
-        | _waits(found, work)
-        | _memory(found, work["allocations"])
+        | _waits(index, work)
+        | _memory(index, work["allocations"])
         | {"streams_used": _streams(work)}
-        | _times(found, work)
+        | _times(index, work)
     )
     return {name: values[name] for name in METRICS if name in values}
 
 
-def _launches(found: Index, work: Selection, names: dict[int, str]) -> dict[str, Value]:
+def _launches(index: Index, work: WorkSelection, names: dict[int, str]) -> dict[str, Value]:
     kernels = work["kernels"].rows
     by_name: dict[str, int] = {}
-    ids, counts = np.unique(found.launch_name[kernels["launch"]], return_counts=True)
+    ids, counts = np.unique(index.launch_name[kernels["launch"]], return_counts=True)
     for i, count in zip(ids.tolist(), counts.tolist(), strict=True):
         by_name[names[i]] = by_name.get(names[i], 0) + count
-    calls = found.functions.launches_graph[work.calls.rows["function"]]
-    graphs = int((calls & (found.functions.status[work.calls.rows["function"]] == 0)).sum())
-    # With whole graphs traced, the rows stand for calls that were not recorded.
+    calls = index.functions.launches_graph[work.calls.rows["function"]]
+    graphs = int((calls & (index.functions.status[work.calls.rows["function"]] == 0)).sum())
+    # Where graphs are traced as a whole, their rows replace launching calls that were not recorded.
     graphs += int((work["graph_launches"].call < 0).sum())
     return {"kernel_launches": len(kernels), "kernels": dict(sorted(by_name.items())), "graph_launches": graphs}
 
 
-def _copied(work: Selection) -> dict[str, Value]:
+def _copied(work: WorkSelection) -> dict[str, Value]:
     copies, fills = work["memcpys"].rows, work["memsets"].rows
     values: dict[str, Value] = {
         "memcpy_count": len(copies),
@@ -153,36 +153,36 @@ def _copied(work: Selection) -> dict[str, Value]:
     return values
 
 
-def _waits(found: Index, work: Selection) -> dict[str, Value]:
+def _waits(index: Index, work: WorkSelection) -> dict[str, Value]:
     functions = work.calls.rows["function"]
-    by_name = _by_function(found, functions[found.functions.synchronizes[functions]])
+    by_name = _by_function(index, functions[index.functions.synchronizes[functions]])
     return {"sync_calls": sum(by_name.values()), "syncs": by_name}
 
 
-def _by_function(found: Index, functions: np.ndarray) -> dict[str, int]:
-    """How often each function is in an array of their ids, by name."""
+def _by_function(index: Index, functions: np.ndarray) -> dict[str, int]:
+    """Counts by function name of an array of function ids."""
     by_name: dict[str, int] = {}
     for i, count in zip(*(part.tolist() for part in np.unique(functions, return_counts=True)), strict=True):
-        name = found.functions.name[i] or UNKNOWN_CALL
+        name = index.functions.name[i] or UNKNOWN_CALL
         by_name[name] = by_name.get(name, 0) + count
     return dict(sorted(by_name.items()))
 
 
-def _memory(found: Index, allocations: Rows) -> dict[str, Value]:
+def _memory(index: Index, allocations: WorkRows) -> dict[str, Value]:
     rows = allocations.rows
     pinned = rows[rows["memory"] == _PINNED_MEMORY]["operation"]
     on_device = np.isin(rows["memory"], _DEVICE_MEMORY)
     device = rows[on_device]
     calls = allocations.call[on_device & (rows["operation"] == _ALLOCATE)]
-    # The function of id 0 has no name: it stands for calls that were not recorded.
-    functions = np.append(found.calls["function"], 0)[calls]
-    # Of one moment, what was given back first: so the order does not depend on that of the processes.
+    # Function 0 has no name and stands for calls that were not recorded.
+    functions = np.append(index.calls["function"], 0)[calls]
+    # At equal times releases come first, so that the result does not depend on the order of processes.
     device = device[np.lexsort((device["operation"] == _ALLOCATE, device["time"]))]
     taken, given = device["operation"] == _ALLOCATE, device["operation"] == _RELEASE
     level = np.cumsum(device["bytes"].astype(np.int64) * (taken.astype(np.int64) - given))
     return {
         "allocations": int(taken.sum()),
-        "allocators": _by_function(found, functions),
+        "allocators": _by_function(index, functions),
         "frees": int(given.sum()),
         "pinned_allocations": int((pinned == _ALLOCATE).sum()),
         "pinned_frees": int((pinned == _RELEASE).sum()),
@@ -191,7 +191,7 @@ def _memory(found: Index, allocations: Rows) -> dict[str, Value]:
     }
 
 
-def _streams(work: Selection) -> int:
+def _streams(work: WorkSelection) -> int:
     keys = [
         rows["process"].astype(np.uint64) << np.uint64(48)
         | rows["context"].astype(np.uint64) << np.uint64(32)
@@ -202,7 +202,7 @@ def _streams(work: Selection) -> int:
     return len(np.unique(np.concatenate(keys))) if keys else 0
 
 
-def _times(found: Index, work: Selection) -> dict[str, Value]:
+def _times(index: Index, work: WorkSelection) -> dict[str, Value]:
     kernels, copies = work["kernels"].with_times, work["memcpys"].with_times
     spans = np.concatenate([_intervals(work[t].with_times) for t in GPU_WORK], axis=1)
     busy = union(spans)
@@ -215,7 +215,7 @@ def _times(found: Index, work: Selection) -> dict[str, Value]:
         span = int(spans[1].max()) - int(spans[0].min())
         values["gpu_span_ns"] = span
         values["idle_share"] = 1.0 - busy / span if span else 0.0
-    if len(latency := _latencies(found, work["kernels"])):
+    if len(latency := _latencies(index, work["kernels"])):
         values["launch_latency_ns"] = int(np.median(latency))
     if copying := int((copies["end"] - copies["start"]).sum()):
         values["copy_bandwidth"] = round(int(copies["bytes"].sum()) * 1_000_000_000 / copying)
@@ -223,12 +223,12 @@ def _times(found: Index, work: Selection) -> dict[str, Value]:
 
 
 def union(intervals: np.ndarray) -> int:
-    """The length of the union of intervals: array (2, n) of starts and ends."""
+    """The length of the union of intervals, given as an array (2, n) of starts and ends."""
     if not intervals.shape[1]:
         return 0
     start, end = intervals[:, np.argsort(intervals[0], kind="stable")]
     reached = np.maximum.accumulate(end)
-    # Each interval adds what reaches beyond all before it.
+    # Each interval adds its part beyond all earlier intervals.
     before = np.concatenate([start[:1], reached[:-1]])
     return int((reached - np.minimum(np.maximum(before, start), reached)).sum())
 
@@ -238,32 +238,32 @@ def _intervals(rows: np.ndarray) -> np.ndarray:
 
 
 def _api_time(calls: np.ndarray) -> int:
-    """The time in calls, thread by thread: one in another, as when a call loads a module, counts once."""
+    """The time (ns) in calls, added over threads. Nested calls of a thread count once."""
     if not len(calls):
         return 0
     thread = calls["process"].astype(np.uint64) << np.uint64(32) | calls["thread"]
     _, number = np.unique(thread, return_inverse=True)
     first = int(calls["start"].min())
-    # Threads one behind the other on a single axis, so that one union serves all.
+    # Shift the threads one after another on a single axis, so that one union computes all.
     shift = number.reshape(-1).astype(np.uint64) * np.uint64(int(calls["end"].max()) - first + 1)
     return union(_intervals(calls) - np.uint64(first) + shift)
 
 
-def _latencies(found: Index, kernels: Rows) -> np.ndarray:
-    """From the begin of a call to the start of the first kernel that it launched (ns, negative where CUPTI's clocks
-    disagree), for each call."""
+def _latencies(index: Index, kernels: WorkRows) -> np.ndarray:
+    """For each call, the time from its begin to the start of the first kernel that it launched (ns; negative if
+    CUPTI's clocks disagree)."""
     known = kernels[kernels.timed & (kernels.call >= 0)]
     start = known.rows["start"].astype(np.int64)
     order = np.argsort(start, kind="stable")
     call, first = np.unique(known.call[order], return_index=True)
-    latency: np.ndarray = start[order][first] - found.everything.calls.when[call]
+    latency: np.ndarray = start[order][first] - index.everything.calls.when[call]
     return latency
 
 
-# What else there is to say
+# Hardware and problems
 
 
-def _hardware(trace: Trace, work: Selection, window: Window) -> tuple[tuple[str, ...], dict[str, str]]:
+def _hardware(trace: Trace, work: WorkSelection, window: Window) -> tuple[tuple[str, ...], dict[str, str]]:
     used: set[tuple[int, int]] = set()
     for table in TABLES_WITH_CALLS:
         rows = work[table].rows
@@ -299,7 +299,7 @@ def _software(info: dict[str, Any]) -> dict[str, str]:
 
 
 def _problems(
-    trace: Trace, found: Index, work: Selection, window: Window, processes: list[int] | None
+    trace: Trace, index: Index, work: WorkSelection, window: Window, processes: list[int] | None
 ) -> Iterator[str]:
     chosen = [p for p in trace.processes if processes is None or p.index in processes]
     if not window.complete:
@@ -310,13 +310,13 @@ def _problems(
     for table in TABLES_WITH_CALLS:
         if count := int((~work[table].timed).sum()):
             yield f"{count:,} {table} have no known times"
-    if found.lost:
-        yield f"{found.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
+    if index.lost:
+        yield f"{index.lost:,} records of GPU work have neither a time nor a launch: they may belong to any test"
     for damage in trace.damage:
         yield f"the capture is damaged: {damage.reason}"
     for p in chosen:
         if isinstance(kinds := p.info.get("kinds"), list) and (lacking := _NEEDED_KINDS.keys() - set(kinds)):
-            what = ", ".join(words for kind, words in _NEEDED_KINDS.items() if kind in lacking)
+            what = ", ".join(name for kind, name in _NEEDED_KINDS.items() if kind in lacking)
             notes = p.info.get("notes")
             why = f": {'; '.join(map(str, notes))}" if isinstance(notes, list) and notes else ""
             yield f"process {p.pid} ({p.name}) recorded no {what}{why}"
@@ -325,7 +325,7 @@ def _problems(
 
 
 def _losses(trace: Trace, window: Window, processes: set[int]) -> Iterator[str]:
-    """Losses counted since the window began. One is counted when it is noticed, never before it happens."""
+    """Losses counted since the window began. A loss is counted when it is noticed, which is after it happens."""
     rows = trace.losses
     if not len(rows):
         return

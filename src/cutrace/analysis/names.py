@@ -1,8 +1,8 @@
-"""Kernel names that stay the same from build to build and from GPU to GPU: what golden files and tables call a kernel.
+"""Stable kernel names for golden files and tables: the same in every build and on every GPU.
 
-docs/metrics.md has the rule with its reasons; this module is the rule. A name loses what the compiler or a code
-generator adds to it (mangling, template arguments, parameters, hashes, sequence numbers) and keeps what the people
-who wrote the kernel called it, its namespaces included. Folding a folded name changes nothing.
+docs/metrics.md explains the rule that this module implements. It removes what compilers and code generators add
+(mangling, template arguments, parameters, hashes, sequence numbers) and keeps the name in the source and its
+namespaces. Folding a folded name changes nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from .._native import demangle
 
-#: What a kernel without a name is called.
+#: The name of kernels without a name.
 UNKNOWN = "(unknown kernel)"
 
-# Folding may uncover a name that folds again. Each round shortens the name, so this many are never needed.
+# A folded name may fold again. Each round shortens the name, so this limit is never reached.
 _ROUNDS = 64
 
 _ANONYMOUS = "(anonymous namespace)"
@@ -26,13 +26,13 @@ _BRACKET = re.compile(_OPERATOR + r"|->|[][(){}<>]")
 _ARGUMENT = re.compile(_OPERATOR + r"|[(\[{<,]")
 _QUALIFIERS = re.compile(r"(?:\s*(?:const|volatile|noexcept|&&?)(?!\w))+")
 
-#: Functions that are nothing but the way to run the one named by their first template argument: it stays.
+#: Functions that only run the one named by their first template argument, so the argument is kept.
 _WRAPPER = re.compile(r"(?:^|::)(?:cutlass\w*::(?:Kernel\d?|device_kernel)|_kernel_agent|enable_sm\d\w*)$")
 
-# Namespaces that say which build this is: nvcc's for one file, those that libraries put around each release.
+# Namespaces that depend on the build: nvcc's for one file, and those of library releases.
 _BUILD_NAMESPACE = re.compile(r"_GLOBAL__N_\w*|_INTERNAL_\w+|(?:CUB|THRUST|CCCL)_\d\w*|_V_\d\w*|__\d+")
 
-# Kernels return nothing; some write it as a type that is void only if a condition holds.
+# Kernels return void; some spell it as a type that is void only if a condition holds.
 _RETURNED = re.compile(r"^(?:void|auto|decltype|[\w:]+::type) +(?=[\w:{])")
 
 _NV_STATIC = re.compile(r"__nv_static_(\d+)_")
@@ -40,7 +40,7 @@ _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|cold|llvm|lto_priv|clone)(?:\.
 
 _DTYPE = r"(?:bool|u?int\d*|float\d*|bfloat16|complex\d*)"
 
-#: What code generators add, each with what stands for it in the stable name.
+#: What code generators add, each with its replacement in the stable name.
 _GENERATED = (
     # PyTorch's Inductor numbers the kernels of a file.
     (re.compile(r"^(triton_[a-z]{3}_fused\w*?)(?:_\d+)+$"), r"\1"),
@@ -50,20 +50,20 @@ _GENERATED = (
     (re.compile(r"(?<=\w)_[0-9a-f]{8}(?=_cuda_kernel_(?:forward|backward)$)"), ""),
     # nvFuser numbers fusions, concretizations, runtimes and groups.
     (re.compile(r"^(nvfuser\w*?)_f\d+_c\d*_r\d+_g\d+$"), r"\1"),
-    # A digest, as any cache of compiled kernels may append one.
+    # Caches of compiled kernels append digests.
     (re.compile(r"(?<=\w)_(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{16,}$"), ""),
 )
-# Triton 2 counts the arguments and says what it knows of each: c constant, d divisible by 16, e by 8.
+# Triton 2 numbers the arguments and appends their properties: c constant, d divisible by 16, e by 8.
 _TRITON_ARGUMENTS = re.compile(r"_((?:\d+[cde]*)+)$")
 
 
 @lru_cache(maxsize=1 << 16)
 def normalize_kernel(name: str) -> str:
-    """The stable name of a kernel, by the rule of docs/metrics.md.
+    """The stable name of a kernel (docs/metrics.md).
 
-    ``name`` is mangled, demangled or plain, as CUPTI or another tool gives it. Two kernels have the same stable name
-    only if their qualified names are equal but for what compilers and code generators add. Names that cannot be
-    parsed come back as they are; an empty one is :data:`UNKNOWN`.
+    ``name`` may be mangled, demangled or plain. Two kernels have the same stable name only if their qualified names
+    differ in nothing but additions of compilers and code generators. Names that cannot be parsed are returned
+    unchanged; an empty name gives :data:`UNKNOWN`.
     """
     name = name.strip()
     for _ in range(_ROUNDS):
@@ -78,16 +78,16 @@ def _readable(name: str) -> str:
     """The name without mangling."""
     static = _NV_STATIC.match(name)
     if static:
-        # The number is the length of what nvcc says of the file; an underscore parts it from the kernel's own name.
+        # The number is the length of nvcc's prefix for the file; an underscore separates it from the kernel's name.
         rest = name[static.end() + int(static[1][:6]) :]
         if len(rest) > 1 and rest[0] == "_":
             name = rest[1:]
-    # Anything else could be taken for a mangled type: a C kernel "f" is no "float".
+    # The demangler reads other names as types: the C kernel "f" would become "float".
     return demangle(name) if name.startswith("_Z") else name
 
 
 def _qualified(name: str) -> str:
-    """The namespaces and the function of a C++ name: no return type, template arguments, parameters or tags."""
+    """The namespaces and the function of a C++ name, without return type, template arguments, parameters and tags."""
     parts: list[str] = []
     part, at = "", 0
     name = name.removeprefix("void ").lstrip()
@@ -101,9 +101,9 @@ def _qualified(name: str) -> str:
             at = token.start() + len(_ANONYMOUS)
         else:
             end = _closing(name, token.start())
-            if end is None:  # cut off, or no C++: what is left is kept
+            if end is None:  # truncated, or not C++: keep the rest
                 part, at = part + name[token.start() :], len(name)
-            elif text == "{":  # lambdas and unnamed types, which have no other name
+            elif text == "{":  # lambdas and unnamed types have no other name
                 part, at = part + name[token.start() : end], end
             else:
                 if text == "<" and _WRAPPER.search("::".join(_named([*parts, part]))):
@@ -121,7 +121,7 @@ def _named(parts: list[str]) -> list[str]:
 
 
 def _first(arguments: str) -> str:
-    """The first of the template arguments, folded; "" when it is no name."""
+    """The first template argument, folded; "" if it is not a name."""
     depth_zero, at = len(arguments), 0
     while token := _ARGUMENT.search(arguments, at):
         if token[0] == ",":
@@ -133,16 +133,16 @@ def _first(arguments: str) -> str:
 
 
 def _closing(name: str, at: int) -> int | None:
-    """The place behind the bracket that closes the one at ``at``; None when there is none."""
+    """The index after the bracket that closes the one at ``at``; None if there is none."""
     stack: list[str] = []
     for token in _BRACKET.finditer(name, at):
         text = token[0]
         if text == "<" and name[token.start() - 1] == ")":
-            continue  # (3)<(4): a comparison
+            continue  # a comparison: (3)<(4)
         if text in _CLOSES:
             stack.append(_CLOSES[text])
         elif text in stack and not (text == ">" and stack[-1] != ">"):
-            # Less-than signs inside parentheses open nothing: whatever closes now closes over them.
+            # Less-than signs inside parentheses are not brackets: drop them.
             while stack.pop() != text:
                 pass
             if not stack:
@@ -151,7 +151,7 @@ def _closing(name: str, at: int) -> int | None:
 
 
 def _generated(name: str) -> str:
-    """The name without the numbers and hashes of code generators, which end its last part."""
+    """The name without the numbers and hashes that code generators append to its last part."""
     if name.endswith((">", "}")):
         return name
     head, separator, last = name.rpartition("::")
@@ -164,7 +164,7 @@ def _generated(name: str) -> str:
 
 
 def _counts_arguments(suffix: str) -> bool:
-    """Whether this counts arguments from 0 on, and knows something of one at least."""
+    """Whether the suffix numbers arguments from 0 and has a property of at least one."""
     at = number = 0
     while at < len(suffix):
         digits = str(number)

@@ -1,8 +1,8 @@
-"""Theoretical occupancy of a kernel launch, from its configuration and the facts of its device.
+"""Theoretical occupancy of a kernel launch, from its configuration and the attributes of its device.
 
-How many blocks of a launch fit on one multiprocessor at a time is limited by four things: the slots for blocks, the
-slots for warps, the registers and the shared memory. The smallest limit wins. Real occupancy also depends on how
-evenly the blocks run, which no launch configuration tells.
+Four resources limit how many blocks fit on a multiprocessor at a time: block slots, warp slots, registers and shared
+memory. The smallest limit applies. Achieved occupancy also depends on how evenly the blocks run, which the launch
+configuration does not determine.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Registers are given to a warp in units of this many, and warps are placed on this many schedulers.
+#: The allocation unit of registers of a warp, and the schedulers of a multiprocessor.
 _REGISTER_UNIT = 256
 _SCHEDULERS = 4
 
-#: What stands for no limit.
+#: The value of a limit that does not apply.
 UNLIMITED = -1
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks that fit on a multiprocessor by each limit, and what follows from the smallest: an entry for each launch.
+    """Arrays with an entry for each launch: blocks that fit on a multiprocessor by each limit, and the resulting
+    occupancy.
 
-    ``limit_registers`` and ``limit_shared`` are :data:`UNLIMITED` where a launch uses none of it, so that nothing
-    limits. ``warps`` are resident on a multiprocessor at most, ``percent`` is their share of the multiprocessor's
-    slots, ``waves`` how often the whole device is filled by the grid. ``known`` is False, and the rest means nothing,
-    where a launch has no threads: that is how captures say that its configuration is not known.
+    ``limit_registers`` and ``limit_shared`` are :data:`UNLIMITED` if a launch does not use the resource. ``warps`` is
+    the maximum of resident warps on a multiprocessor, ``percent`` their share of its warp slots, ``waves`` how often
+    the grid fills the whole device. ``known`` is False for launches without threads, which is how captures mark an
+    unknown configuration; the other values are then meaningless.
     """
 
     known: np.ndarray
@@ -45,14 +46,14 @@ def _round_up(values: np.ndarray, unit: int) -> np.ndarray:
 
 
 def volume(launches: np.ndarray, of: str) -> np.ndarray:
-    """How many blocks the ``grid``, or threads the ``block``, of each launch has."""
+    """The number of blocks of the ``grid``, or of threads of the ``block``, of each launch."""
     x, y, z = (launches[f"{of}_{axis}"].astype(np.uint64) for axis in "xyz")
     return x * y * z
 
 
 def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
-    """Theoretical occupancy of rows of ``launches`` on a device, a row of ``devices``. Returns None when a fact of the
-    device that is needed is 0, which is how captures say that it is not known."""
+    """Theoretical occupancy of rows of ``launches`` on a device, a row of ``devices``. Returns None if a needed
+    attribute of the device is 0, which means unknown."""
     warp_size, max_warps = int(device["warp_size"]), int(device["max_warps_per_multiprocessor"])
     max_blocks, multiprocessors = int(device["max_blocks_per_multiprocessor"]), int(device["multiprocessors"])
     registers_per_multiprocessor = int(device["registers_per_multiprocessor"])
@@ -65,7 +66,7 @@ def occupancy(device: np.void, launches: np.ndarray) -> Occupancy | None:
     limit_warps = max_warps // warps
 
     per_warp = np.maximum(_round_up(registers * warp_size, _REGISTER_UNIT), 1)
-    # Each scheduler has its own part of the register file, and whole warps live in one part.
+    # Each scheduler has its own part of the register file, and a warp uses the registers of one part.
     resident = registers_per_multiprocessor // _SCHEDULERS // per_warp * _SCHEDULERS
     limit_registers = np.where(registers > 0, resident // warps, UNLIMITED)
 

@@ -1,7 +1,7 @@
-"""Slices of the host (NVTX ranges, operators) and the GPU work that was launched in them.
+"""Slices of the host (NVTX ranges, operators) and the GPU work launched in them.
 
-Work belongs to each slice of the thread that launched it in which the launching call began. A slice is projected onto
-the GPU as the time from the first begin of its work to the last end, as Nsight Systems does it.
+Work belongs to every slice of the launching thread that contains the begin of the launching call. The projection of a
+slice onto the GPU is the time from the first begin to the last end of its work, as in Nsight Systems.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..trace.rows import time_order
 from .distribution import NOTHING, Distributions, Spread, Sums
 from .sweep import Work
 
-# Slices that a thread keeps until it lets those go that ended: work that begins to run so many slices after its launch
-# is not found.
+# The latest slices of a thread that are kept after they end. Work that begins later than this many slices after its
+# launch is not matched.
 _KEPT = 1 << 16
 _LATE, _EARLY = np.iinfo(np.int64).max, -1
 
 
 @dataclass(frozen=True)
 class Projected:
-    """What a group of slices had on the GPU: ``time`` is the spread of the projections (ns) of the slices with work
-    (whose number is its count), ``operations`` the pieces of work in them, ``gpu_ns`` their times added."""
+    """The GPU work of a group of slices: ``time`` is the spread of the projections (ns) of the slices with work,
+    ``operations`` the number of pieces of work, ``gpu_ns`` the sum of their times."""
 
     time: Spread = NOTHING
     operations: int = 0
@@ -34,7 +34,8 @@ class Projected:
 
 
 class Projection:
-    """Takes in slices and work of one process, in order. Slices have a ``group``, a small number."""
+    """The projections of the slices of one process, which are added in order. A slice has a ``group``, a small
+    number."""
 
     def __init__(self) -> None:
         self._threads: dict[int, _Slices] = {}
@@ -46,13 +47,13 @@ class Projection:
         self._kernels = Distributions()
 
     def add(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray, group: np.ndarray) -> None:
-        """Take in slices: parallel arrays."""
+        """Add slices: parallel arrays."""
         for number, at in _by(self._slice_keys, thread):
             self._threads.setdefault(number, _Slices()).add(start[at], end[at], group[at])
 
     def launch(self, work: Work, name: np.ndarray | None = None) -> None:
-        """Take in GPU work whose slices were taken in before. ``name`` is a number for each kernel's name, negative for
-        other work: :meth:`kernels` then has the kernels by slice."""
+        """Add GPU work, after its slices. ``name`` is the number of each kernel's name, negative for other work; with
+        it, :meth:`kernels` has the kernels by group of slices."""
         columns = (work.calls.thread, work.calls.start, work.start, work.end)
         if not work.calls.known.all():
             columns = tuple(column[work.calls.known] for column in columns)
@@ -81,7 +82,7 @@ class Projection:
         self._kernels.add(ids, duration[kernels])
 
     def _retire(self, slices: _Slices, time: int = _LATE) -> None:
-        group, first, last, operations, gpu_ns = slices.let_go(time)
+        group, first, last, operations, gpu_ns = slices.remove_ended(time)
         with_work = operations > 0
         group = group[with_work]
         self._times.add(group, (last - first)[with_work])
@@ -89,27 +90,27 @@ class Projection:
         self._gpu_ns.add(group, gpu_ns[with_work])
 
     def finish(self) -> None:
-        """Let go of all slices. Slices and work may follow of another process."""
+        """Drop all slices. Slices and work of another process may follow."""
         for slices in self._threads.values():
             self._retire(slices)
         self._threads.clear()
 
     def projected(self) -> list[Projected]:
-        """By group, as far as any had work."""
+        """The projections by group, up to the last group with work."""
         spreads = enumerate(self._times.spreads())
         return [Projected(spread, self._operations[group], self._gpu_ns[group]) for group, spread in spreads]
 
     def kernels(self) -> list[tuple[int, int, Spread]]:
-        """For each group and name of a kernel in it, the spread of its times (ns)."""
+        """For each group and kernel name in it, the spread of the kernel times (ns)."""
         return [(*pair, spread) for pair, spread in zip(self._pair_list, self._kernels.spreads(), strict=True)]
 
 
 class _Slices:
-    """The slices of a thread, and what is known of the work in them."""
+    """The slices of a thread, and the work in them so far."""
 
     def __init__(self) -> None:
-        # Start, end and group; first begin, last end, number and added times of the work. One array of all would be so
-        # large that each change of it takes new memory from the system.
+        # Start, end and group; first begin, last end, number and summed times of the work. These are separate arrays
+        # because each change of one large array would take new memory from the system.
         self._columns = [np.zeros(0, np.int64)] * 7
 
     def __len__(self) -> int:
@@ -125,8 +126,8 @@ class _Slices:
     def project(
         self, called: np.ndarray, start: np.ndarray, end: np.ndarray, *, pairs: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Add work to the slices around it; ``called`` ascends. With ``pairs``, the group of the slice and the
-        number of the work for each two that belong together."""
+        """Add work to the slices around it; ``called`` ascends. With ``pairs``, return for each slice and piece of its
+        work the group of the slice and the index of the work."""
         begins, ends, group, first, last, operations, gpu_ns = self._columns
         near = np.flatnonzero((begins <= called[-1]) & (ends > called[0]))
         low, high = (np.searchsorted(called, edge[near]) for edge in (begins, ends))
@@ -145,18 +146,19 @@ class _Slices:
         place = np.arange(int(sizes.sum())) + np.repeat(low - np.append(0, np.cumsum(sizes)[:-1]), sizes)
         return np.repeat(group[near], sizes), place
 
-    def let_go(self, time: int) -> list[np.ndarray]:
-        """The slices that ended before ``time``, but for the latest: group, first, last, operations, GPU time."""
-        going = self._columns[1] < time
+    def remove_ended(self, time: int) -> list[np.ndarray]:
+        """Remove the slices that ended before ``time``, but keep the latest ones. Returns their group, first begin,
+        last end, operations and GPU time."""
+        ended = self._columns[1] < time
         if time < _LATE:
-            going[-_KEPT:] = False
-        gone = [column[going] for column in self._columns[2:]]
-        self._columns = [column[~going] for column in self._columns]
-        return gone
+            ended[-_KEPT:] = False
+        removed = [column[ended] for column in self._columns[2:]]
+        self._columns = [column[~ended] for column in self._columns]
+        return removed
 
 
 def _by(keys: Keys, values: np.ndarray) -> Iterator[tuple[int, np.ndarray | slice]]:
-    """Each value with its places, in rising order; ``keys`` numbers the values."""
+    """Each distinct value with its ascending indices; ``keys`` numbers the values."""
     if not len(values):
         return
     if (values == values[0]).all():

@@ -1,6 +1,6 @@
-"""The reports of ``cutrace stats``: what each one is, and its table. docs/stats.md says what the columns mean.
+"""The reports of ``cutrace stats`` and their tables. docs/stats.md defines the columns.
 
-Those that ``nsys stats`` has too have its names.
+Reports that ``nsys stats`` also has bear the same names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
 from .kernel_metrics import metric_uses
-from .stats import DEFAULTS, HostUse, Options, RangeKernels, Stats
+from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 
@@ -26,25 +26,24 @@ _STREAM, _DEVICE = 1, 3
 
 
 @dataclass(frozen=True)
-class Field:
-    """A column, and how its cell is made of what a row is about."""
+class ReportField:
+    """A column, and a function that makes its cell from the object of a row."""
 
     column: Column
     cell: Callable[[View, Any], Cell]
 
 
 @dataclass(frozen=True)
-class Report:
-    """A report: ``parts`` are the fields of :class:`.stats.Stats` that it shows, ``rows`` what its rows are about.
-    ``usual`` says that it is shown without being asked for. With ``spread``, the spread of each row in some ``unit``
-    stands before the other columns, and the rows with the largest ``weight``, the total unless given, come first. Their
-    share is that of the weight."""
+class ReportSpec:
+    """A report: ``parts`` are the fields of :class:`.stats.Stats` that it needs, ``rows`` returns the objects of its
+    rows. ``usual`` reports are shown by default. With ``spread``, the columns of this spread, in ``unit``, come first,
+    and rows are sorted by ``weight`` (default: the total), largest first; their share is that of the weight."""
 
     name: str
     title: str
     parts: tuple[str, ...]
     rows: Callable[[View], Iterable[Any]]
-    fields: tuple[Field, ...]
+    fields: tuple[ReportField, ...]
     usual: bool = True
     spread: Callable[[Any], Spread] | None = None
     unit: Unit = "ns"
@@ -55,11 +54,11 @@ class Report:
         """The table of the report."""
         spreads = _spread(self.unit) if self.spread else ()
         columns = (*spreads, *(field.column for field in self.fields))
-        found = ((use, tuple(field.cell(view, use) for field in self.fields)) for use in self.rows(view))
-        rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in found)
+        uses = ((use, tuple(field.cell(view, use) for field in self.fields)) for use in self.rows(view))
+        rows: Iterable[tuple[Cell, ...]] = (cells for _, cells in uses)
         if self.spread:
             listed = [(self.weight(use) if self.weight else self.spread(use).total, self.spread(use), cells)
-                      for use, cells in found]  # fmt: skip
+                      for use, cells in uses]  # fmt: skip
             listed.sort(key=lambda row: (-row[0], -row[1].count, row[2]))
             whole = sum(weight for weight, _, _ in listed)
             rows = ((_share(weight, whole), s.total, s.count, s.mean, s.median, s.min, s.max, s.std, *cells)
@@ -68,7 +67,7 @@ class Report:
 
 
 class View:
-    """Statistics with the names of what they are about."""
+    """Statistics, with the names of processes, GPUs and streams."""
 
     def __init__(self, trace: Trace, stats: Stats) -> None:
         self.trace, self.stats = trace, stats
@@ -82,7 +81,7 @@ class View:
         contexts: dict[int, set[int]] = {}
         for use in stats.streams:
             contexts.setdefault(use.process, set()).add(use.stream.context)
-        self._several_contexts = {process for process, found in contexts.items() if len(found) > 1}
+        self._several_contexts = {process for process, numbers in contexts.items() if len(numbers) > 1}
 
     @property
     def span(self) -> int:
@@ -90,44 +89,44 @@ class View:
         return self.stats.end - self.stats.start
 
     def process(self, index: int) -> str:
-        """A process: ``train.py (4711)``."""
+        """The name of a process: ``train.py (4711)``."""
         process = self.trace.processes[index]
         return f"{process.name} ({process.pid})"
 
     def gpu(self, process: int, device: int) -> str:
-        """A GPU by its number in the process: ``0 NVIDIA H200``."""
+        """The number of a GPU in the process, and its name: ``0 NVIDIA H200``."""
         name = self._named.get((process, _DEVICE, 0, device)) or self._devices.get((process, device), "")
         return f"{device} {name}".strip()
 
     def stream(self, process: int, stream: Stream) -> str:
-        """A stream by its number and name, with its context if there is more than one: ``13 copies``."""
+        """The number and the name of a stream, with its context if the process has several: ``13 copies``."""
         name = self._named.get((process, _STREAM, stream.context, stream.stream), "")
         context = f"{stream.context}/" if process in self._several_contexts else ""
         return f"{context}{stream.stream} {name}".strip()
 
 
-def tables(trace: Trace, names: Sequence[str] | None = None, options: Options = DEFAULTS) -> list[Table]:
-    """The tables of these reports, of all usual ones unless given, of which those without rows are left out. Raises
-    :class:`cutrace.CutraceError` for a report that does not exist."""
+def tables(trace: Trace, names: Sequence[str] | None = None, options: StatsOptions = DEFAULTS) -> list[Table]:
+    """The tables of these reports; by default of the usual ones that have rows. Raises :class:`cutrace.CutraceError`
+    for an unknown report."""
     chosen = [report(name) for name in names] if names is not None else [r for r in REPORTS.values() if r.usual]
     parts = list(dict.fromkeys(part for r in chosen for part in r.parts))
     view = View(trace, collect(trace, parts, options))
-    found = [one.table(view) for one in chosen]
-    return [table for table in found if names is not None or table.rows]
+    made = [r.table(view) for r in chosen]
+    return [table for table in made if names is not None or table.rows]
 
 
-def report(name: str) -> Report:
-    """The report of this name."""
+def report(name: str) -> ReportSpec:
+    """The report of this name. Raises :class:`cutrace.CutraceError` if there is none."""
     if name not in REPORTS:
         import difflib
 
         close = difflib.get_close_matches(name, REPORTS, 3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace stats --list-reports` has all."
+        hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace stats --list-reports` lists all."
         raise CutraceError(f"there is no report {name!r}: {hint}")
     return REPORTS[name]
 
 
-# What many reports have
+# Parts of several reports
 
 
 def _spread(unit: Unit) -> tuple[Column, ...]:
@@ -141,13 +140,13 @@ def _share(part: float, whole: float) -> float:
 
 def _field(
     name: str, cell: str | Callable[[View, Any], Cell] = "", spare: bool = False, *, unit: Unit = "text"
-) -> Field:
-    """A column whose cell is an attribute of what the row is about (that of its name unless given), or made of it by a
-    function."""
+) -> ReportField:
+    """A column whose cell is an attribute of the row's object (default: the one named like the column), or the result
+    of a function of it."""
     if isinstance(cell, str):
         get = attrgetter(cell or name)
-        return Field(Column(name, unit, spare), lambda view, use: get(use))
-    return Field(Column(name, unit, spare), cell)
+        return ReportField(Column(name, unit, spare), lambda view, use: get(use))
+    return ReportField(Column(name, unit, spare), cell)
 
 
 _text = _field
@@ -155,14 +154,14 @@ _count, _ns, _bytes = partial(_field, unit=""), partial(_field, unit="ns"), part
 _number, _moment = partial(_field, unit="number"), partial(_field, unit="moment")
 
 
-def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False) -> Field:
-    """The share that an attribute has in another one."""
+def _part(name: str, part: str, whole: str | Callable[[View, Any], float], spare: bool = False) -> ReportField:
+    """The share of an attribute in another one."""
     of, get = attrgetter(part), attrgetter(whole) if isinstance(whole, str) else None
     return _field(name, lambda v, x: _share(of(x), get(x) if get else whole(v, x)), spare, unit="1")  # type: ignore[operator]
 
 
 def _all(part: str, where: Callable[[Any], object] = lambda use: True) -> Callable[[View], list[Any]]:
-    """The rows of a field of the statistics for which something holds."""
+    """The rows of a field of the statistics that satisfy ``where``."""
     return lambda view: [use for use in getattr(view.stats, part) if where(use)]
 
 
@@ -170,15 +169,15 @@ def _summed(
     name: str,
     title: str,
     part: str,
-    *fields: Field,
+    *fields: ReportField,
     where: Callable[[Any], object] = lambda use: True,
     spread: str = "time",
     unit: Unit = "ns",
     usual: bool = True,
     weight: Callable[[Any], int] | None = None,
-) -> Report:
-    """A report of the spreads of one part."""
-    return Report(name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight)
+) -> ReportSpec:
+    """A report of the spreads of one field of the statistics."""
+    return ReportSpec(name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight)
 
 
 def _size(size: tuple[int, int, int]) -> str:
@@ -186,7 +185,7 @@ def _size(size: tuple[int, int, int]) -> str:
 
 
 def _range(v: View, x: Any) -> str:
-    """As Nsight Systems writes it: the default domain has no name."""
+    """The domain and the name of a range, as Nsight Systems writes them; the default domain has an empty name."""
     return f"{x.domain}:{x.range if isinstance(x, RangeKernels) else x.name}"
 
 
@@ -210,7 +209,7 @@ def _gpu_work(view: View) -> list[tuple[str, Any]]:
 
 
 def _communication(view: View) -> Iterator[tuple[GpuUse, str, Overlap]]:
-    """Each kind of communication on each GPU, and both together where there are both."""
+    """Each kind of communication on each GPU, and both together if there are both."""
     for g in view.stats.gpus:
         parts = {"kernels": g.communication, "copies": g.copies}
         if all(part.time for part in parts.values()):
@@ -257,10 +256,10 @@ def _gpu_events(view: View) -> Iterator[listings.GpuEvent]:
 
 
 #: All reports, in the order in which they are shown.
-REPORTS: dict[str, Report] = {
+REPORTS: dict[str, ReportSpec] = {
     r.name: r
     for r in (
-        Report(
+        ReportSpec(
             "gpu_sum", "GPUs", ("gpus",), _all("gpus"),
             (
                 _PROCESS, _text("GPU", lambda v, g: v.gpu(g.process, g.device)),
@@ -272,7 +271,7 @@ REPORTS: dict[str, Report] = {
                 _ns("idle", lambda v, g: _span(v, g) - g.busy, spare=True), _ns("span", _span, spare=True),
             ),
         ),
-        Report(
+        ReportSpec(
             "stream_sum", "Streams", ("streams",), _all("streams"),
             (
                 *_STREAM_FIELDS, _count("kernels", lambda v, s: s.counts["kernels"]),
@@ -281,7 +280,7 @@ REPORTS: dict[str, Report] = {
                 _part("busy share", "busy", _span), _ns("span", _span, spare=True),
             ),
         ),
-        Report(
+        ReportSpec(
             "idle_sum", "Idle time of streams, by what they waited for", ("streams",), _all("streams"),
             (
                 *_STREAM_FIELDS, _count("gaps", "idle.gaps", spare=True), _ns("idle", "idle.total"),
@@ -289,7 +288,7 @@ REPORTS: dict[str, Report] = {
                 _part("host share", "idle.host", "idle.total", spare=True),
             ),
         ),
-        Report(
+        ReportSpec(
             "overlap_sum", "Communication behind computation", ("gpus",), _communication,
             (
                 _text("process", lambda v, x: v.process(x[0].process), spare=True),
@@ -299,7 +298,7 @@ REPORTS: dict[str, Report] = {
                 _field("hidden share", lambda v, x: _share(x[2].hidden, x[2].time), unit="1"),
             ),
         ),
-        Report(
+        ReportSpec(
             "queue_sum", "Queues of launches", ("streams",), _all("streams", lambda s: s.queue.at_launch.count),
             (
                 *_STREAM_FIELDS, _count("launches", "queue.at_launch.count"), _number("mean", "queue.mean"),
@@ -309,7 +308,7 @@ REPORTS: dict[str, Report] = {
                 _ns("full", "queue.full"), _part("full share", "queue.full", lambda v, s: v.span, spare=True),
             ),
         ),
-        Report(
+        ReportSpec(
             "launch_sum", "Launches of kernels (medians)", ("launches",), _all("launches"),
             (
                 _PROCESS, _count("launches", "call.count"),
@@ -329,7 +328,7 @@ REPORTS: dict[str, Report] = {
             _bytes("shared", lambda v, x: sum(x.configuration.shared), spare=True),
             _text("name", "configuration.name"), usual=False,
         ),
-        Report(
+        ReportSpec(
             "short_kern_sum", "Short kernels", ("kernels",),
             lambda view: sorted((k for k in view.stats.kernels if k.short), key=lambda k: (-k.short, k.name)),
             (
@@ -340,7 +339,7 @@ REPORTS: dict[str, Report] = {
             usual=False,
         ),
         _summed("cuda_api_sum", "API calls", "api", _count("failed", spare=True), _text("name")),
-        Report(
+        ReportSpec(
             "cuda_kern_exec_sum", "Launch, queue and run of kernels", ("executions",),
             lambda view: sorted(view.stats.executions, key=lambda x: (-x.total.total, x.api, x.kernel)),
             (_count("count", "time.count"), *_EXECUTIONS, _text("api"), _text("kernel")), usual=False,
@@ -353,7 +352,7 @@ REPORTS: dict[str, Report] = {
             "cuda_gpu_mem_size_sum", "Copies and fills by size", "memory_operations", _text("name"),
             spread="bytes", unit="bytes",
         ),
-        Report(
+        ReportSpec(
             "copy_size_sum", "Copies by kinds of memory and size", ("copies",),
             lambda view: sorted(
                 view.stats.copies, key=lambda c: (c.direction, c.source, c.destination, c.at_least)
@@ -365,7 +364,7 @@ REPORTS: dict[str, Report] = {
             ),
             usual=False,
         ),
-        Report(
+        ReportSpec(
             "cuda_gpu_sum", "GPU work", ("kernels", "memory_operations", "graphs"), _gpu_work,
             (_text("category", lambda v, x: x[0]), _text("name", lambda v, x: x[1].name)),
             usual=False, spread=lambda x: x[1].time,
@@ -389,7 +388,7 @@ REPORTS: dict[str, Report] = {
         ),
         _summed("osrt_sum", "Calls of the operating system", "host", _text("name"), where=_of_system),
         _summed("gpu_slice_sum", "Annotations on the GPU", "gpu_slices", _text("kind"), _text("name")),
-        Report(
+        ReportSpec(
             "um_sum", "Unified memory", ("unified_memory",),
             lambda view: sorted(view.stats.unified_memory, key=lambda u: (-u.time.total, u.name)),
             (
@@ -398,7 +397,7 @@ REPORTS: dict[str, Report] = {
                 _count("value", lambda v, u: None if u.in_bytes else u.value.total), _ns("time", "time.total"),
             ),
         ),
-        Report(
+        ReportSpec(
             "memory_sum", "Memory", ("memory",), _all("memory"),
             (
                 _ANY_PROCESS, _text("GPU", lambda v, m: v.gpu(m.process, m.device), spare=True), _text("memory"),
@@ -406,7 +405,7 @@ REPORTS: dict[str, Report] = {
                 _count("frees", spare=True), _bytes("freed", spare=True),
             ),
         ),
-        Report(
+        ReportSpec(
             "counter_sum", "Counters", ("counters",),
             lambda view: sorted(view.stats.counters, key=lambda c: (c.process, c.name, c.series, c.device)),
             (
@@ -416,7 +415,7 @@ REPORTS: dict[str, Report] = {
                 _text("unit"), _count("samples"), *(_number(name) for name in ("min", "mean", "max", "total")),
             ),
         ),
-        Report(
+        ReportSpec(
             "kernel_metrics", "Hardware metrics of kernels", (),
             lambda view: metric_uses(view.trace, view.stats.options.names),
             (
@@ -427,12 +426,12 @@ REPORTS: dict[str, Report] = {
         _summed(
             "overhead_sum", "Overheads of the driver and of tracing", "overheads", _text("kind", "name"), usual=False
         ),
-        Report("cuda_gpu_trace", "GPU work, one row each", (), _gpu_events, _GPU_TRACE, usual=False, listing=True),
-        Report(
+        ReportSpec("cuda_gpu_trace", "GPU work, one row each", (), _gpu_events, _GPU_TRACE, usual=False, listing=True),
+        ReportSpec(
             "cuda_api_trace", "API calls, one row each", (), lambda view: listings.calls(view.trace), _API_TRACE,
             usual=False, listing=True,
         ),
-        Report(
+        ReportSpec(
             "cuda_kern_exec_trace", "Launch, queue and run of each kernel", (),
             lambda view: (e for e in _gpu_events(view) if e.shape and e.call), _EXECUTION_TRACE,
             usual=False, listing=True,

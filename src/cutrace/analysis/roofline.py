@@ -1,4 +1,4 @@
-"""Rooflines: how many operations kernels do a second and a byte of DRAM, and what the GPU allows.
+"""Rooflines: the operations of kernels per second and per byte of DRAM, and the ceilings of the GPU.
 
 docs/roofline.md defines each number and names the sources of the documented rates.
 """
@@ -13,23 +13,24 @@ from ..trace import Trace
 from ..units import count_of
 from .kernel_metrics import Profiled, profiled
 
-#: The kind of the ceiling of memory.
+#: The kind of the memory ceiling.
 DRAM = "DRAM"
 
 _ADVICE = "profile with --metrics flops"
 _BYTES = "dram__bytes.sum"
 _PEAK = ".peak_sustained_elapsed.per_second"
-#: A kind with a smaller share of a kernel's operations has no point: compilers load constants by fp16 instructions.
+#: A kind with a smaller share of a kernel's operations gets no point: compilers load constants with fp16 instructions.
 _LEAST_SHARE = 0.2
 
 
 def _instructions(prefix: str, numbers: int) -> dict[str, int]:
-    """Metrics of additions, multiplications and multiply-adds on so many ``numbers`` each, with their operations."""
+    """The metrics of additions, multiplications and multiply-adds, each with its operations per instruction on
+    ``numbers`` numbers."""
     weights = {"add": numbers, "mul": numbers, "fma": 2 * numbers}
     return {f"smsp__sass_thread_inst_executed_op_{prefix}{op}_pred_on.sum": weight for op, weight in weights.items()}
 
 
-#: The metrics of each kind of operations, each with the operations that it stands for. The last has the peak.
+#: The metrics of each kind of operation, with the operations per count. The last metric gives the peak rate.
 KINDS: dict[str, dict[str, int]] = {
     "fp32": _instructions("f", 1),
     "fp64": _instructions("d", 1),
@@ -42,7 +43,7 @@ KINDS: dict[str, dict[str, int]] = {
     "tensor int8": {"sm__ops_path_tensor_src_int8.sum": 1},
 }
 
-#: Multiply-adds a cycle of a multiprocessor by compute capability, each of which is two operations.
+#: Multiply-adds (two operations each) per cycle and multiprocessor, by compute capability.
 _RATES: dict[tuple[int, int], dict[str, int]] = {
     (7, 5): {"fp32": 64, "fp64": 2, "fp16": 128},
     (8, 0): {
@@ -62,7 +63,7 @@ _RATES: dict[tuple[int, int], dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """What sets the ceilings of a GPU: its compute capability, multiprocessors, clock (Hz) and bandwidth (bytes/s)."""
+    """The attributes of a GPU that determine its ceilings; ``clock`` is in Hz, ``bandwidth`` in bytes/s."""
 
     name: str = "unknown GPU"
     capability: tuple[int, int] = (0, 0)
@@ -73,8 +74,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a GPU can do in a second: bytes of DRAM where ``kind`` is :data:`DRAM`, else operations of that kind.
-    ``measured`` ones were read from the GPU's counters; ``source`` says where the number is from."""
+    """The maximum rate of a GPU: bytes of DRAM per second if ``kind`` is :data:`DRAM`, else operations of that kind
+    per second. ``measured`` rates come from counters of the GPU; ``source`` explains the number."""
 
     kind: str
     rate: float
@@ -84,9 +85,9 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Point:
-    """The operations of one kind of all launches of a kernel: their number, the ``time`` (ns) of the kernel, the
-    ``operations`` and the ``bytes`` of DRAM in it. ``ceiling`` is the kind of the lower ceiling above the point, and
-    ``share`` how much of it is reached; "" and None where no ceiling is known."""
+    """The operations of one kind of all launches of a kernel: the number of ``launches``, their ``time`` (ns),
+    ``operations`` and ``bytes`` of DRAM. ``ceiling`` is the kind of the lower ceiling at the point and ``share`` the
+    reached share of it; "" and None if no ceiling is known."""
 
     kernel: str
     kind: str
@@ -104,24 +105,24 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """Operations a second."""
+        """Operations per second."""
         return self.operations * 1e9 / self.time
 
     @property
     def traffic(self) -> float:
-        """Bytes of DRAM a second."""
+        """Bytes of DRAM per second."""
         return self.bytes * 1e9 / self.time
 
     @property
     def intensity(self) -> float | None:
-        """Operations a byte; None without bytes."""
+        """Operations per byte; None without bytes."""
         return self.operations / self.bytes if self.bytes else None
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The points of the kernels on GPUs of one kind, the longest time first, and the ceilings of such a GPU for
-    their kinds of operations. ``notes`` say what is missing."""
+    """The points of the kernels on GPUs of one model, longest time first, and the ceilings of the GPU for their kinds
+    of operations. ``notes`` say what is missing."""
 
     gpu: Gpu
     ceilings: tuple[Ceiling, ...]
@@ -130,8 +131,8 @@ class Roofline:
 
 
 def rooflines(trace: Trace) -> list[Roofline]:
-    """The roofline of each kind of GPU. Raises :class:`CutraceError` when the trace has no launch whose operations and
-    bytes were counted."""
+    """The roofline of each GPU model. Raises :class:`CutraceError` if operations and bytes were counted for no
+    launch."""
     gpus = {
         (process, device): Gpu(trace.strings[name], (major, minor), multiprocessors, clock * 1000, bandwidth * 1000)
         for process, device, name, major, minor, multiprocessors, clock, bandwidth in trace.devices[
@@ -146,16 +147,16 @@ def rooflines(trace: Trace) -> list[Roofline]:
         raise CutraceError(
             "there are no hardware metrics of kernels: record them with `cutrace profile --metrics flops -- COMMAND`"
         )
-    found = [_roofline(gpu, some) for gpu, some in launches.items()]
-    if not any(roof.points for roof in found):
-        raise CutraceError(f"no kernel can be placed: {'; '.join(note for roof in found for note in roof.notes)}")
-    return found
+    roofs = [_roofline(gpu, some) for gpu, some in launches.items()]
+    if not any(roof.points for roof in roofs):
+        raise CutraceError(f"no kernel can be placed: {'; '.join(note for roof in roofs for note in roof.notes)}")
+    return roofs
 
 
 def _roofline(gpu: Gpu, launches: Sequence[Profiled]) -> Roofline:
     usable = [launch for launch in launches if _operations(launch) and _bytes(launch) is not None and launch.time > 0]
     ceilings = tuple(_ceilings(gpu, launches))
-    # What was measured holds at the clock of the run, so it goes before what is documented.
+    # Measured peaks replace documented ones, because they hold at the clock of the run.
     peaks = {c.kind: c.rate for c in sorted(ceilings, key=lambda c: c.measured)}
     kernels: dict[str, list[Profiled]] = {}
     for launch in usable:
@@ -163,12 +164,12 @@ def _roofline(gpu: Gpu, launches: Sequence[Profiled]) -> Roofline:
     points = [point for kernel, some in kernels.items() for point in _points(kernel, some, peaks)]
     points.sort(key=lambda point: (-point.time, point.kernel, -point.operations))
     kinds = {DRAM, *(point.kind for point in points)}
-    shown = tuple(ceiling for ceiling in ceilings if ceiling.kind in kinds)
-    return Roofline(gpu, shown, tuple(points), tuple(_notes(gpu, launches, usable, points, peaks)))
+    relevant = tuple(ceiling for ceiling in ceilings if ceiling.kind in kinds)
+    return Roofline(gpu, relevant, tuple(points), tuple(_notes(gpu, launches, usable, points, peaks)))
 
 
 def _operations(launch: Profiled) -> dict[str, float]:
-    """The operations of each kind of which all metrics are there."""
+    """The operations of each kind whose metrics are complete."""
     values = launch.values
     return {
         kind: sum(values[name] * weight for name, weight in metrics.items())
@@ -186,7 +187,8 @@ def _bytes(launch: Profiled) -> float | None:
 
 
 def _points(kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float]) -> Iterator[Point]:
-    """A point for each kind that is a good part of a kernel's operations; one for a kernel without any."""
+    """A point for each kind with a large enough share of a kernel's operations; one point for a kernel without
+    operations."""
     counted = [_operations(launch) for launch in launches]
     totals = {kind: sum(each.get(kind, 0.0) for each in counted) for kind in KINDS}
     time, moved = sum(launch.time for launch in launches), sum(_bytes(launch) or 0 for launch in launches)
@@ -199,7 +201,7 @@ def _points(kernel: str, launches: Sequence[Profiled], peaks: Mapping[str, float
 
 
 def _reached(point: Point, peaks: Mapping[str, float]) -> tuple[str, float | None]:
-    """The lower ceiling above a point, and how much of it is reached."""
+    """The lower ceiling at a point, and the reached share of it."""
     rates = {point.kind: point.rate, DRAM: point.traffic}
     shares = {kind: rate / peaks[kind] for kind, rate in rates.items() if kind in peaks}
     return max(shares.items(), key=lambda one: one[1], default=("", None))
@@ -211,10 +213,10 @@ def _ceilings(gpu: Gpu, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
     cycles = gpu.multiprocessors * gpu.clock
     for kind, rate in _RATES.get(gpu.capability, {}).items():
         if cycles:
-            words = f"{2 * rate:,} a cycle x {gpu.multiprocessors} multiprocessors x {gpu.clock / 1e6:,.0f} MHz"
-            yield Ceiling(kind, 2 * rate * cycles, False, words)
+            source = f"{2 * rate:,} a cycle x {gpu.multiprocessors} multiprocessors x {gpu.clock / 1e6:,.0f} MHz"
+            yield Ceiling(kind, 2 * rate * cycles, False, source)
     for kind, metrics in ({DRAM: {_BYTES: 1}} | KINDS).items():
-        # Where there are several metrics, the last is that of multiply-adds.
+        # The last metric of a kind is that of multiply-adds, which have the highest rate.
         name, weight = list(metrics.items())[-1]
         peak = max((launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0)
         if peak >= 1:
@@ -238,7 +240,7 @@ def _notes(
         yield f"operations of {', '.join(missing)} were not counted: {_ADVICE}"
     unknown = [kind for kind in dict.fromkeys([DRAM, *(point.kind for point in points)]) if kind and kind not in peaks]
     if usable and unknown:
-        yield f"no ceiling is known of {', '.join(unknown)} on {gpu.name}"
+        yield f"no ceiling is known for {', '.join(unknown)} on {gpu.name}"
     if off := sum(not point.placed for point in points):
-        what = "stands" if off == 1 else "stand"
-        yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {what} in the table only"
+        verb = "is" if off == 1 else "are"
+        yield f"{count_of(off, 'kernel')} without operations or bytes of DRAM {verb} in the table only"

@@ -1,11 +1,11 @@
-"""Statistics of a capture: everything that ``cutrace stats`` shows, as numbers.
+"""The statistics of a capture: everything that ``cutrace stats`` shows, as numbers.
 
     with cutrace.load("run.bin") as trace:
         for kernel in collect(trace, ["kernels"]).kernels:
             print(kernel.name, kernel.time.total)
 
-docs/stats.md defines each number. A capture of any size is read once, process by process in the order of time, and
-memory grows with the number of different names, streams and launch configurations alone.
+docs/stats.md defines each number. A capture is read once, process by process in the order of time. Memory grows only
+with the number of different names, streams and launch configurations.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .projection import Projected
 
 
 @dataclass(frozen=True)
-class Options:
-    """What depends on the one who asks. ``names`` gives a kernel the name that it is counted under; ``short_ns`` is
-    below what a kernel is short; see :mod:`.gpu` for the others."""
+class StatsOptions:
+    """Options of the statistics. ``names`` maps the name of a kernel to the one that it is counted under; kernels that
+    take less than ``short_ns`` (ns) are short; :mod:`.gpu` describes the others."""
 
     names: Callable[[str], str] = normalize_kernel
     short_ns: int = 10_000
@@ -31,13 +31,12 @@ class Options:
     full_queue: int = gpu.FULL_QUEUE
 
 
-#: What holds where nothing else is said.
-DEFAULTS = Options()
+DEFAULTS = StatsOptions()
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Things of one name and their times (ns)."""
+    """Events of one name and their times (ns)."""
 
     name: str
     time: Spread
@@ -45,14 +44,15 @@ class Timed:
 
 @dataclass(frozen=True)
 class KernelUse(Timed):
-    """The kernels of one name. ``short`` of them took less than :attr:`Options.short_ns`."""
+    """The kernels of one name. ``short`` of them took less than :attr:`StatsOptions.short_ns`."""
 
     short: int
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """How a kernel was launched. ``shared`` is static and dynamic shared memory of a block, in bytes."""
+    """A kernel and its launch configuration. ``shared`` is the static and the dynamic shared memory of a block
+    (bytes)."""
 
     name: str
     grid: tuple[int, int, int]
@@ -72,21 +72,22 @@ class ConfigurationUse:
 
 @dataclass(frozen=True)
 class CallUse(Timed):
-    """The calls of one API function, in whatever version; ``failed`` of them returned an error."""
+    """The calls of one API function, all versions together; ``failed`` of them returned an error."""
 
     failed: int
 
 
 @dataclass(frozen=True)
 class MemoryOperationUse(Timed):
-    """Copies of one direction, or fills: their times and their ``bytes``."""
+    """Copies in one direction, or fills, with their times and ``bytes``."""
 
     bytes: Spread
 
 
 @dataclass(frozen=True)
 class CopyUse:
-    """Copies of one direction between two kinds of memory, of ``at_least`` bytes and less than twice that (0: none)."""
+    """Copies in one direction between two kinds of memory, of ``at_least`` bytes and less than twice that (0: empty
+    copies)."""
 
     direction: str
     source: str
@@ -98,8 +99,8 @@ class CopyUse:
 
 @dataclass(frozen=True)
 class RangeUse(Timed):
-    """The NVTX ranges of one name, domain and ``style`` (push/pop or start/end): ``time`` on the host, and
-    ``projected`` onto the GPU."""
+    """The NVTX ranges of one name, domain and ``style`` (push/pop or start/end), with their ``time`` on the host and
+    their GPU work ``projected``."""
 
     domain: str
     style: str
@@ -108,7 +109,7 @@ class RangeUse(Timed):
 
 @dataclass(frozen=True)
 class RangeKernels:
-    """The kernels of one name that were launched in NVTX ranges of one name."""
+    """The kernels of one name launched in NVTX ranges of one name."""
 
     range: str
     domain: str
@@ -119,8 +120,8 @@ class RangeKernels:
 
 @dataclass(frozen=True)
 class HostUse(Timed):
-    """Slices of the host that an importer found, of one name: ``kind`` is a word of ``HOST_SLICE_KINDS``. ``self_ns``
-    is their time less that of the slices directly inside them, on the same thread."""
+    """Slices of the host of one name that an importer read. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is
+    their time without that of slices directly inside them on the same thread."""
 
     kind: str
     category: str
@@ -130,7 +131,7 @@ class HostUse(Timed):
 
 @dataclass(frozen=True)
 class GpuSliceUse(Timed):
-    """Slices of streams that are no work themselves, of one name."""
+    """Annotations on streams, of one name."""
 
     kind: str
     category: str
@@ -138,10 +139,13 @@ class GpuSliceUse(Timed):
 
 @dataclass(frozen=True)
 class LaunchUse:
-    """The launches of kernels of one process, as far as their calls were recorded. Times in ns: of the ``call``;
-    ``latency`` from the begin of the call to that of the kernel; ``queue`` from the end of the call to the begin of the
-    kernel, 0 where it began earlier. ``bound`` kernels took less time than the call that launched them, ``short`` less
-    than :attr:`Options.short_ns`; ``kernels`` are all, ``early`` those that seem to begin before their call."""
+    """The kernel launches of one process whose calls were recorded.
+
+    Times are in ns: ``call`` is that of the call, ``latency`` that from the begin of the call to the begin of the
+    kernel, ``queue`` that from the end of the call to the begin of the kernel (0 if it begins earlier). ``bound``
+    kernels took less time than their call, ``short`` ones less than :attr:`StatsOptions.short_ns`, ``early`` ones seem
+    to begin before their call. ``kernels`` counts all kernels.
+    """
 
     process: int
     kernels: int
@@ -155,8 +159,8 @@ class LaunchUse:
 
 @dataclass(frozen=True)
 class ExecutionUse:
-    """The kernels of one name that one API function launched. Times in ns as in :class:`LaunchUse`; ``time`` is the
-    kernel's own, ``total`` from the begin of the call to the end of the kernel."""
+    """The kernels of one name that one API function launched. Times (ns) are as in :class:`LaunchUse`; ``time`` is that
+    of the kernel, ``total`` that from the begin of the call to the end of the kernel."""
 
     api: str
     kernel: str
@@ -168,7 +172,8 @@ class ExecutionUse:
 
 @dataclass(frozen=True)
 class UnifiedMemoryUse(Timed):
-    """Migrations, faults and the like: ``value`` is bytes if ``in_bytes``, else a count."""
+    """Unified-memory events of one kind, such as migrations and faults. ``value`` is in bytes if ``in_bytes``, else a
+    count."""
 
     value: Spread
     in_bytes: bool
@@ -176,8 +181,8 @@ class UnifiedMemoryUse(Timed):
 
 @dataclass(frozen=True)
 class CounterUse:
-    """The values of one counter of a process, as its samples are, in ``unit``. ``device`` is 0xffff where it is about
-    none. ``total`` is what a rate adds up to over time, in the unit without ``/s``, None for other counters."""
+    """The samples of one counter of a process, in ``unit``. ``device`` is 0xffff if the counter belongs to none.
+    ``total`` is the integral of a rate over time, in the unit without ``/s``; None for other counters."""
 
     process: int
     device: int
@@ -193,9 +198,9 @@ class CounterUse:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory of one kind that a process took of a device (host memory counts as the device's that is named): numbers
-    and bytes of allocations and releases, ``peak`` the most that was in use above the begin, ``net`` what was in use at
-    the end above the begin (bytes)."""
+    """The memory of one kind that a process allocated on a device; host memory counts for the device in its rows.
+    ``allocated`` and ``freed`` are in bytes; ``peak`` and ``net`` are the maximum and the final level above that at the
+    begin (bytes)."""
 
     process: int
     device: int
@@ -210,12 +215,12 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Stats:
-    """What :func:`collect` was asked for; the rest is empty. ``start`` and ``end`` (ns) are those of the capture.
-    Everything is in the order of first appearance."""
+    """The result of :func:`collect`; fields that were not requested are empty. ``start`` and ``end`` (ns) are those of
+    the capture. Rows are in the order of first appearance."""
 
     start: int
     end: int
-    options: Options = DEFAULTS
+    options: StatsOptions = DEFAULTS
     kernels: tuple[KernelUse, ...] = ()
     configurations: tuple[ConfigurationUse, ...] = ()
     api: tuple[CallUse, ...] = ()

@@ -1,7 +1,7 @@
-"""What a capture holds, in figures: what ``cutrace info`` prints.
+"""The figures that ``cutrace info`` prints.
 
-Everything comes from block headers but the busy time of the GPUs and the quality of the capture, which stream over
-the blocks, so memory does not grow with the capture.
+They come from block headers, except the busy time of the GPUs and the quality of the capture. These stream over the
+blocks, so memory does not grow with the capture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..trace.quality import GPU_WORK
 from ..trace.rows import time_order
 from .gpu import ANY_WORK, COMPUTE, Kinds
 
-# Blocks of kernels looked at together: some 16 MiB of rows.
+# Blocks that are read together: about 16 MiB of rows.
 _WINDOW_BLOCKS = 16
 
 
@@ -28,9 +28,9 @@ _WINDOW_BLOCKS = 16
 class Gpu:
     """One GPU, by UUID, over all processes that used it.
 
-    ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` that in which kernels that do not communicate or
-    whole graphs did, as :mod:`.gpu` says; ``utilization`` is the share of the busy time in the capture's span.
-    ``kernel_ns`` adds the times of kernels, and of whole graphs, which overlap where streams do.
+    ``busy_ns`` is the time in which any GPU work ran, ``compute_ns`` the time of computation (:mod:`.gpu` defines
+    both); ``utilization`` is the share of the busy time in the span of the capture. ``kernel_ns`` is the sum of the
+    times of kernels and whole graphs, which may overlap on different streams.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of a capture. ``counts`` has rows by table, ``process_counts`` the same for each process;
-    ``start`` and ``end`` are ns of BOOTTIME."""
+    """The figures of a capture. ``counts`` has the number of rows by table, ``process_counts`` the same for each
+    process; ``start`` and ``end`` are ns of BOOTTIME."""
 
     start: int
     end: int
@@ -58,12 +58,12 @@ class Summary:
 
     @property
     def span(self) -> int:
-        """ns from the first record to the last."""
+        """The time (ns) from the first record to the last."""
         return self.end - self.start
 
 
 def summarize(trace: Trace) -> Summary:
-    """The figures of a trace."""
+    """Compute the figures of a trace."""
     by_process: tuple[Counter[str], ...] = tuple(Counter() for _ in trace.processes)
     for name in TABLES:
         for info in trace.block_infos(name):
@@ -109,7 +109,7 @@ def _gpus(trace: Trace) -> tuple[Gpu, ...]:
 
 
 def _devices(trace: Trace) -> tuple[list[Gpu], dict[tuple[int, int], int]]:
-    """The GPUs, and for each (process, device) which of them it is."""
+    """The GPUs, and the index of the GPU of each (process, device)."""
     gpus: list[Gpu] = []
     number: dict[tuple[int, int], int] = {}
     known: dict[str, int] = {}
@@ -129,7 +129,7 @@ def uuid_text(raw: bytes) -> str:
 
 
 def _numbers(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gpu]) -> np.ndarray:
-    """Which GPU each row ran on; GPUs that the capture does not describe are added."""
+    """The index of the GPU of each row. GPUs that the capture does not describe are added to ``gpus``."""
     key = rows["process"].astype(np.uint32) << np.uint32(16) | rows["device"]
     values, which = np.unique(key, return_inverse=True)
     for value in values.tolist():
@@ -141,7 +141,7 @@ def _numbers(rows: np.ndarray, number: dict[tuple[int, int], int], gpus: list[Gp
 
 
 def _windows(trace: Trace) -> Iterator[tuple[int, int]]:
-    """Stretches of time that cover the GPU work, each with about the same number of blocks in it."""
+    """Intervals (ns) that cover the GPU work, each with about the same number of blocks."""
     infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
     if not infos:
         return

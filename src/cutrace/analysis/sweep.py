@@ -1,10 +1,11 @@
-"""One process of a capture in the order of time, some hundred thousand rows at once, whatever the size of the capture.
+"""Sweep over one process of a capture in the order of time, in batches of some hundred thousand rows.
 
-A window has the rows of each table that begin in it. Blocks are read when the sweep comes to them and stay until all of
-their rows have begun; those that reach far ahead are let go when there are too many, and read again later.
+A batch has the rows of each table that begin in an interval. Blocks are read when the sweep reaches them and stay in
+memory until all of their rows have begun. If too many are in memory, those that begin latest are dropped and read
+again later.
 
-GPU work is joined to the API call that launched it by its correlation id. Calls are remembered in a ring by that id, so
-the call of work is found unless a million ids lie between them.
+GPU work is joined to the API call that launched it by correlation id. A ring holds the calls by that id, so a call is
+found unless a million later ids were seen.
 """
 
 from __future__ import annotations
@@ -18,36 +19,35 @@ from itertools import accumulate, count
 import numpy as np
 import numpy.typing as npt
 
-from .._native import Calls as LatestCalls
-from .._native import Keys
+from .._native import Calls, Keys
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES, Table
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import chosen, time_order
 
-#: A moment behind all others.
+#: A time after all others.
 NEVER = (1 << 63) - 1
 
-# Rows of a window, about; rows that are kept for later windows, in bytes; calls that are remembered (2^20).
-_WINDOW_ROWS = 1 << 17
+# Approximate rows of a batch; bytes of rows kept for later batches; log2 of the number of calls kept.
+_BATCH_ROWS = 1 << 17
 _KEPT_BYTES = 64 << 20
 _REMEMBERED_BITS = 20
-# Clocks of host and GPU agree to this (ns): work may seem to begin so long before its call.
+# The error of the clocks of host and GPU (ns): work may seem to begin this much before its call.
 _CLOCK_ERROR = 10_000_000
-# What tells streams apart, and its types.
+# The fields that identify a stream, with their types.
 _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
 
 
-class Part:
-    """Rows of a block, ascending by their begin: ``start`` (ns, int64)."""
+class SortedRows:
+    """Rows of a block, ascending by begin. ``start`` has the begins (ns, int64)."""
 
     def __init__(self, rows: np.ndarray, start: np.ndarray) -> None:
         self.rows, self.start = rows, start
 
     @classmethod
-    def of(cls, rows: np.ndarray, begin: str) -> Part:
-        """All rows of a block; ``begin`` is the field that says when they begin."""
+    def of(cls, rows: np.ndarray, begin: str) -> SortedRows:
+        """All rows of a block; ``begin`` is the field of their begin."""
         start = rows[begin].astype(np.int64)
         order = time_order(start)
         return cls(rows, start) if order is None else cls(chosen(rows, order), start[order])
@@ -55,12 +55,12 @@ class Part:
     def __len__(self) -> int:
         return len(self.start)
 
-    def __getitem__(self, at: slice) -> Part:
-        return Part(self.rows[at], self.start[at])
+    def __getitem__(self, at: slice) -> SortedRows:
+        return SortedRows(self.rows[at], self.start[at])
 
 
 class _Merge:
-    """Rows of several parts as one, in the order of their begin."""
+    """The order of the rows of several parts by begin."""
 
     def __init__(self, starts: list[np.ndarray]) -> None:
         start = np.concatenate([np.zeros(0, np.int64), *starts]) if len(starts) != 1 else starts[0]
@@ -68,16 +68,15 @@ class _Merge:
         self.start = start if self._order is None else start.take(self._order)
 
     def column(self, dtype: npt.DTypeLike, parts: Sequence[np.ndarray]) -> np.ndarray:
-        """A column of the parts."""
+        """A column of the merged rows, from those of the parts."""
         column = np.concatenate(parts or [np.zeros(0)], dtype=dtype, casting="unsafe")
         return column if self._order is None else column.take(self._order)
 
 
 class Columns:
-    """Rows of a table, ascending by their begin, as arrays by field that are made when they are asked for. Times are
-    int64."""
+    """Rows of a table, ascending by begin, as arrays by field that are made on first use. Times are int64."""
 
-    def __init__(self, table: Table, parts: list[Part]) -> None:
+    def __init__(self, table: Table, parts: list[SortedRows]) -> None:
         self._table, self._parts = table, parts
         self._merge = _Merge([part.start for part in parts])
         self._made = {table.start_field or "": self._merge.start}
@@ -96,9 +95,9 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Calls:
-    """The API call behind each row of GPU work: whether it is ``known``, and then its ``start`` and ``end`` (ns),
-    ``thread`` and ``function``; 0 where it is not."""
+class LaunchCalls:
+    """The launching API call of each row of GPU work: ``start`` and ``end`` (ns), ``thread`` and ``function``. All are
+    0 where ``known`` is False."""
 
     known: np.ndarray
     start: np.ndarray
@@ -109,8 +108,8 @@ class Calls:
 
 @dataclass(frozen=True)
 class Work:
-    """GPU work of all tables, ascending by ``start`` (ns): parallel arrays. ``table`` is the index in
-    :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` a number of :attr:`Sweep.streams`, ``launch`` the launch
+    """GPU work of all tables as parallel arrays, ascending by ``start`` (ns). ``table`` is the index in
+    :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` the index in :attr:`Sweep.streams`, ``launch`` the launch
     configuration of a kernel, else 0."""
 
     start: np.ndarray
@@ -120,23 +119,23 @@ class Work:
     device: np.ndarray
     correlation: np.ndarray
     launch: np.ndarray
-    calls: Calls
+    calls: LaunchCalls
 
     def __len__(self) -> int:
         return len(self.start)
 
 
-class Window:
-    """What begins in one stretch of time: rows by table, and all GPU work together. Rows of the host run 10 ms ahead of
-    those of the GPU, so that a call is there before its work is, however the clocks differ. A window is to be used
-    before the next one is taken."""
+class Batch:
+    """The rows that begin in one interval, by table, and all GPU work together. Rows of the host are 10 ms ahead of
+    those of the GPU, so a call comes before its work in spite of clock errors. Use a batch before the next one is
+    taken."""
 
     def __init__(self, tables: dict[str, Columns], work: Callable[[dict[str, Columns]], Work]) -> None:
         self.tables, self._make = tables, work
 
     @cached_property
     def work(self) -> Work:
-        """The rows of all tables of GPU work, with the calls behind them."""
+        """The rows of all tables of GPU work, with their launching calls."""
         return self._make(self.tables)
 
 
@@ -150,33 +149,33 @@ class Stream:
 
 
 class Sweep:
-    """Windows over one process; iterate over it once. ``infos`` are its blocks by table. Without ``joins`` no calls are
-    looked up, and those of :attr:`Work.calls` are not known. :attr:`streams` are the streams seen so far, which
-    ``Work.stream`` numbers."""
+    """The batches of one process; iterate once. ``infos`` are its blocks by table. Without ``joins`` no calls are
+    looked up, and none of :attr:`Work.calls` is known. :attr:`streams` are the streams seen so far, indexed by
+    ``Work.stream``."""
 
     def __init__(self, trace: Trace, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True) -> None:
         self._infos, self._joins = infos, joins
         self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
-        self._calls = LatestCalls(_REMEMBERED_BITS)
+        self._calls = Calls(_REMEMBERED_BITS)
         self._stream_keys = Keys(3)
         self.streams: list[Stream] = []
 
-    def __iter__(self) -> Iterator[Window]:
+    def __iter__(self) -> Iterator[Batch]:
         for until in self._edges():
             ahead = min(until + _CLOCK_ERROR, NEVER)
             tables = {n: reader.take(until if n in GPU_WORK else ahead) for n, reader in self._readers.items()}
             if self._joins and "api_calls" in tables:
                 calls = tables["api_calls"]
                 self._calls.add(*(calls[field] for field in ("correlation", "start", "thread", "end", "function")))
-            yield Window(tables, self._work)
+            yield Batch(tables, self._work)
 
     def _edges(self) -> list[int]:
-        """Where windows end: at the begins of blocks, so that each window has about as many rows."""
+        """The ends of batches, at begins of blocks, so that batches have about the same number of rows."""
         infos = sorted((info.first_time, info.rows) for infos in self._infos.values() for info in infos)
         edges: list[int] = []
         rows = 0
         for time, more in infos:
-            if rows >= _WINDOW_ROWS and time > (edges[-1] if edges else 0):
+            if rows >= _BATCH_ROWS and time > (edges[-1] if edges else 0):
                 edges.append(time)
                 rows = 0
             rows += more
@@ -204,7 +203,7 @@ class Sweep:
             device=joined("device", np.uint16),
             correlation=correlation,
             launch=joined("launch", np.uint32),
-            calls=Calls(*self._calls.find(correlation)),
+            calls=LaunchCalls(*self._calls.find(correlation)),
         )
 
     def _number(self, *columns: np.ndarray) -> np.ndarray:
@@ -215,13 +214,13 @@ class Sweep:
 
 
 class InOrder:
-    """The rows of one table in the order in which they begin, of the blocks of one process."""
+    """The rows of one table and one process in the order of begin."""
 
     def __init__(self, trace: Trace, table: str, infos: Sequence[BlockInfo]) -> None:
         self._trace, self._table = trace, TABLES[table]
         self._order = count()
-        # Of each block that is not in memory: before when nothing of it begins, a number, its description, and how many
-        # of its rows were taken.
+        # A heap of the blocks that are not in memory: the earliest begin of the remaining rows, a tie-breaker, the
+        # block's description, and how many of its rows were taken.
         self._waiting = [(info.first_time, next(self._order), info, 0) for info in infos]
         heapq.heapify(self._waiting)
         self._live: list[_Live] = []
@@ -232,14 +231,14 @@ class InOrder:
             _, _, info, taken = heapq.heappop(self._waiting)
             rows, _ = self._trace.block(info)
             if len(rows):
-                self._live.append(_Live(info, Part.of(rows, self._table.start_field or ""), taken))
+                self._live.append(_Live(info, SortedRows.of(rows, self._table.start_field or ""), taken))
         parts = [part for live in self._live if len(part := live.take(until))]
         self._live = [live for live in self._live if live.left]
-        self._let_go()
+        self._unload()
         return Columns(self._table, parts)
 
-    def _let_go(self) -> None:
-        """Keep what begins first, up to a size, and one block in any case."""
+    def _unload(self) -> None:
+        """Keep the blocks that begin first, up to a size, and at least one."""
         self._live.sort(key=lambda live: live.next)
         sizes = accumulate(live.info.payload_size for live in self._live)
         keep = max(sum(size <= _KEPT_BYTES for size in sizes), 1)
@@ -250,10 +249,10 @@ class InOrder:
 
 @dataclass
 class _Live:
-    """A block in memory, of which ``taken`` rows were taken."""
+    """A block in memory; its first ``taken`` rows were taken."""
 
     info: BlockInfo
-    part: Part
+    part: SortedRows
     taken: int
 
     @property
@@ -264,7 +263,7 @@ class _Live:
     def next(self) -> int:
         return int(self.part.start[self.taken])
 
-    def take(self, until: int) -> Part:
+    def take(self, until: int) -> SortedRows:
         end = len(self.part) if until >= NEVER else int(np.searchsorted(self.part.start, until))
         begin, self.taken = self.taken, max(end, self.taken)
         return self.part[begin : self.taken]

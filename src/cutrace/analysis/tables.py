@@ -1,4 +1,4 @@
-"""Tables of figures: columns with units, and rows. What shows them is in :mod:`cutrace.reports.tables`."""
+"""Tables of figures: columns with units, and rows. :mod:`cutrace.reports.tables` formats them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Literal
 
 from ..errors import CutraceError
 
-#: A text, a number in the unit of its column, or nothing.
+#: A text, a number in the unit of its column, or None for no value.
 Cell = str | int | float | None
-#: What the cells of a column are: "" counts, "1" shares from 0 to 1, "number" other numbers, "moment" times (ns)
-#: on the clock of the trace, "change" differences of times (ns).
+#: The unit of a column: "" counts, "1" shares from 0 to 1, "number" other numbers, "moment" times (ns) on the clock
+#: of the trace, "change" differences of times (ns).
 Unit = Literal["text", "", "ns", "moment", "change", "bytes", "bytes/s", "1", "number"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, the unit of its cells, and whether a narrow terminal may go without it."""
+    """A column: its name, the unit of its cells, and whether it may be omitted on a narrow terminal (``spare``)."""
 
     name: str
     unit: Unit = ""
@@ -26,8 +26,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a ``name`` for programs and a ``title`` for people. Each row has a cell a column. ``rows`` of a
-    ``listing`` (one row an event) may be an iterator, to be used once."""
+    """A table with a ``name`` for programs and a ``title`` for people. Each row has one cell for each column. ``rows``
+    of a ``listing`` (one row for each event) may be an iterator that is used once."""
 
     name: str
     title: str
@@ -36,12 +36,12 @@ class Table:
     listing: bool = False
 
     def place(self, column: str) -> int | None:
-        """Which column has this name, None when none has."""
+        """The index of the column of this name, None if there is none."""
         names = [c.name for c in self.columns]
         return names.index(column) if column in names else None
 
     def sorted(self, column: str) -> Table:
-        """The rows by a column: numbers from the largest, texts from A, nothing last. Raises
+        """Sort the rows by a column: numbers descending, texts ascending, empty cells last. Raises
         :class:`cutrace.CutraceError` for a listing, which is in the order of time."""
         if self.listing:
             raise CutraceError(f"{self.name} has a row for each event, in the order of time: leave out --sort")
@@ -49,7 +49,7 @@ class Table:
         if place is None:
             return self
         rows: Sequence[tuple[Cell, ...]] = list(self.rows)
-        there = [row for row in rows if row[place] is not None]
+        filled = [row for row in rows if row[place] is not None]
         text = self.columns[place].unit == "text"
-        there.sort(key=lambda row: row[place], reverse=not text)  # type: ignore[arg-type, return-value]
-        return replace(self, rows=[*there, *(row for row in rows if row[place] is None)])
+        filled.sort(key=lambda row: row[place], reverse=not text)  # type: ignore[arg-type, return-value]
+        return replace(self, rows=[*filled, *(row for row in rows if row[place] is None)])

@@ -1,4 +1,4 @@
-"""The stretches of a capture that marks cut out: a test, the regions in it, what a tool did meanwhile."""
+"""The windows of a capture that marks delimit: tests, their regions, and spans of tools."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from ..trace import Trace
 from ..trace.rows import LATEST
 from .marks import Window, parsed
 
-# NVTX rows say where they come from: cutrace.mark() is the only source of these marks.
+# The source of the NVTX rows of cutrace.mark().
 _FROM_MARK = 1
-# Regions and tool spans of all tests, each as often as a test has it. Real suites have some thousands.
+# Regions and tool spans, summed over tests. Real suites have some thousands.
 _MOST_PARTS = 1_000_000
 
 
 def windows(trace: Trace) -> tuple[Window, ...]:
-    """The tests of a capture in the order of their begin. A name that occurs again is another run of that test.
+    """The tests of a capture in the order of begin. A repeated name is another run of that test.
 
-    A test that never ended ends where the next one of its process begins, or with the capture, and is not complete.
+    A test without an end mark ends where the next test of its process begins, or with the capture; it is not complete.
+    Raises :class:`cutrace.CutraceError` if tests overlap too much.
     """
     marks, span = _marks(trace), _span(trace)
     owner = owners(trace, marks)
     parts = sorted(_pairs(marks, "region", span) + _pairs(marks, "tool", span), key=lambda p: p.seen)
     seen = [p.seen for p in parts]
-    found = []
+    tests = []
     left = _MOST_PARTS
     for test in _pairs(marks, "test", span):
         window = test.window
@@ -38,10 +39,10 @@ def windows(trace: Trace) -> tuple[Window, ...]:
         left -= len(near)
         if left < 0:
             raise CutraceError(
-                "a million marks of this capture lie within tests that overlap: record fewer tests at once"
+                "tests of this capture overlap and contain more than a million marks: record fewer tests at once"
             )
-        found.append(_with_parts(window, mine))
-    return tuple(sorted(found, key=lambda w: w.start))
+        tests.append(_with_parts(window, mine))
+    return tuple(sorted(tests, key=lambda w: w.start))
 
 
 def whole(trace: Trace) -> Window:
@@ -51,10 +52,10 @@ def whole(trace: Trace) -> Window:
 
 
 def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int | None]:
-    """For each process the one whose tests its work belongs to.
+    """The owner of each process: the process to whose tests its work belongs.
 
-    A process with tests owns itself and its descendants. None stands for every process with tests: for a process
-    that descends from none of them as far as the capture shows, as when a shell lies between.
+    A process with tests owns itself and its descendants. The owner is None, which stands for every process with tests,
+    if the capture shows no descent from one of them, for example because a shell is in between.
     """
     testing = {m.process for m in (_marks(trace) if marks is None else marks) if m.kind == "test"}
     by_pid = {(p.boot_id, p.pid): p.index for p in trace.processes}
@@ -69,7 +70,7 @@ def owners(trace: Trace, marks: Iterable[_Mark] | None = None) -> dict[int, int 
         line: list[int] = []
         at: int | None = process.index
         while at is not None and at not in known:
-            known[at] = None  # what it stays if a process id was used again, and the line comes back to it
+            known[at] = None  # ends the search if process ids were reused and the line is a cycle
             line.append(at)
             at = parent(at)
         if at is not None:
@@ -92,7 +93,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A window, and when the first of its marks was set that the capture has."""
+    """A window, and the time of its first mark in the capture."""
 
     kind: str
     window: Window
@@ -100,10 +101,10 @@ class _Pair:
 
 
 def _marks(trace: Trace) -> list[_Mark]:
-    """The marks of a capture that cut windows, in the order of time."""
+    """The marks of a capture that delimit windows, in the order of time."""
     rows = trace.nvtx_marks
     rows = rows[rows["source"] == _FROM_MARK]
-    # Marks of one moment stay in the order in which they were set.
+    # Marks with equal times stay in the order in which they were set.
     rows = rows[np.argsort(rows["time"], kind="stable")]
     texts = {i: parsed(trace.strings[i]) for i in np.unique(rows["name"]).tolist()}
     marks = []
@@ -115,7 +116,7 @@ def _marks(trace: Trace) -> list[_Mark]:
 
 
 def _pairs(marks: Iterable[_Mark], kind: str, span: tuple[int, int]) -> list[_Pair]:
-    """The windows of one kind, process by process; ``span`` holds the edges of those that lack a mark."""
+    """The windows of one kind, process by process. ``span`` has the edges of windows that lack a mark."""
     mine = sorted((m for m in marks if m.kind == kind), key=lambda m: m.process)
     return [p for _, group in groupby(mine, lambda m: m.process) for p in _paired(list(group), kind, span)]
 
@@ -138,42 +139,43 @@ def _paired(marks: list[_Mark], kind: str, span: tuple[int, int]) -> Iterator[_P
 
 
 def _pair(mark: _Mark, start: int, end: int, *, complete: bool = False) -> _Pair:
-    """The window of which ``mark`` is the first mark."""
+    """The window whose first mark is ``mark``."""
     window = Window(mark.name, start, end, mark.process, complete=complete, thread=mark.thread)
     return _Pair(mark.kind, window, mark.time)
 
 
 class _Begun:
-    """The marks of one kind whose windows have begun and not ended."""
+    """The begin marks of one kind whose windows have not ended."""
 
     def __init__(self) -> None:
         self._marks: list[_Mark | None] = []
-        # Places in that list, by thread and name and by name alone; those that have ended are dropped when met.
-        self._places: dict[tuple[int | None, str], list[int]] = {}
+        # Indices into that list, by (thread, name) and by (None, name). Ended ones are dropped when they are reached.
+        self._indices: dict[tuple[int | None, str], list[int]] = {}
 
     def add(self, mark: _Mark) -> None:
         for thread in (mark.thread, None):
-            self._places.setdefault((thread, mark.name), []).append(len(self._marks))
+            self._indices.setdefault((thread, mark.name), []).append(len(self._marks))
         self._marks.append(mark)
 
     def ended_by(self, end: _Mark) -> _Mark | None:
-        """The latest mark that this one can end, of its own thread if there is one. It counts as ended then."""
+        """Remove and return the latest begin mark that this mark can end, preferably of the same thread; None if there
+        is none."""
         for thread in (end.thread, None):
-            places = self._places.get((thread, end.name), [])
-            while places:
-                place = places.pop()
-                mark, self._marks[place] = self._marks[place], None
+            indices = self._indices.get((thread, end.name), [])
+            while indices:
+                at = indices.pop()
+                mark, self._marks[at] = self._marks[at], None
                 if mark is not None:
                     return mark
         return None
 
     def left(self) -> Iterator[_Mark]:
-        """Those that have not ended, in the order in which they began."""
+        """The marks that have not ended, in the order of begin."""
         return (mark for mark in self._marks if mark is not None)
 
 
 def _with_parts(window: Window, parts: Iterable[_Pair]) -> Window:
-    """The window with what is in it, cut at its edges."""
+    """The window with its regions and tool spans, cut at its edges."""
     ordered = sorted((replace(p, window=_cut(p.window, window)) for p in parts), key=lambda p: p.seen)
     spans: dict[tuple[int, int], list[Window]] = {}
     for part in ordered:
@@ -193,5 +195,5 @@ def _cut(part: Window, window: Window) -> Window:
 
 
 def _span(trace: Trace) -> tuple[int, int]:
-    """The first moment of a capture, and the one just behind its last, if there is one."""
+    """The first time (ns) of a capture and the one after its last."""
     return trace.start, min(trace.end + 1, int(LATEST))

@@ -1,8 +1,7 @@
-"""GPU work by the API call that launched it: the index from which the metrics of any window are taken.
+"""An index of GPU work by the API call that launched it, from which the metrics of windows are computed.
 
-Work belongs where its launch was made. So each row of a table gets a moment, ``when``: the begin of the API call
-with its correlation id, or its own begin where no such call was recorded. Rows sorted by it make a window two
-binary searches.
+Work belongs to the time of its launch. So each row has a time ``when``: the begin of the API call with its correlation
+id, or its own begin if no such call was recorded. Rows are sorted by it, so two binary searches find those of a window.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..trace.rows import LATEST, chosen, time_order
 from ..trace.strings import StringTable
-from .calls import Call, classify, plain_name, synchronizes
+from .calls import CallClass, classify, plain_name, synchronizes
 from .windows import owners
 
-#: What the GPU did, and memory taken and given back: the tables whose rows name the call behind them.
+#: The tables whose rows have the correlation id of a call: GPU work and allocations.
 TABLES_WITH_CALLS = (*GPU_WORK, "allocations")
 
 Intervals = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class WorkRows:
     """Rows of one table, ascending by ``when`` (ns, int64). ``call`` is the index of the API call in
-    :attr:`Index.calls`, -1 where it was not recorded; ``timed`` is False for rows without known times."""
+    :attr:`Index.calls`, -1 if it was not recorded; ``timed`` is False for rows without known times."""
 
     rows: np.ndarray
     when: np.ndarray
@@ -40,8 +39,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, at: slice | np.ndarray) -> Rows:
-        return Rows(self.rows[at], self.when[at], self.call[at], self.timed[at])
+    def __getitem__(self, at: slice | np.ndarray) -> WorkRows:
+        return WorkRows(self.rows[at], self.when[at], self.call[at], self.timed[at])
 
     @property
     def with_times(self) -> np.ndarray:
@@ -50,20 +49,20 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Part of a capture: API calls, outermost ones (a structured array that ascends by start, with ``call`` the
-    index of each), and rows by table."""
+class WorkSelection:
+    """Part of a capture: outermost API calls, ascending by start, whose ``call`` is their own index; and rows by
+    table."""
 
-    calls: Rows
-    tables: dict[str, Rows]
+    calls: WorkRows
+    tables: dict[str, WorkRows]
 
-    def __getitem__(self, table: str) -> Rows:
+    def __getitem__(self, table: str) -> WorkRows:
         return self.tables[table]
 
-    def within(self, intervals: Intervals) -> Selection:
-        """What was launched within these intervals, which do not overlap."""
+    def within(self, intervals: Intervals) -> WorkSelection:
+        """The calls and the work launched within these intervals, which do not overlap."""
 
-        def cut(part: Rows) -> Rows:
+        def cut(part: WorkRows) -> WorkRows:
             if not len(part):
                 return part
             edges = np.searchsorted(part.when, np.asarray(intervals, np.int64).reshape(-1, 2))
@@ -73,23 +72,24 @@ class Selection:
 
         return self._each(cut)
 
-    def of_processes(self, processes: Iterable[int]) -> Selection:
-        """What these processes did."""
-        wanted = np.fromiter(processes, np.int64)
-        return self._each(lambda part: part[np.isin(part.rows["process"], wanted)] if len(part) else part)
+    def of_processes(self, processes: Iterable[int]) -> WorkSelection:
+        """The calls and the work of these processes."""
+        indices = np.fromiter(processes, np.int64)
+        return self._each(lambda part: part[np.isin(part.rows["process"], indices)] if len(part) else part)
 
-    def without_calls(self, excluded: np.ndarray) -> Selection:
-        """Without the calls of a mask over :attr:`Index.calls`, and without what they launched."""
-        kept = np.append(~excluded, True)  # the last for -1: without a call nothing says that it is to go
+    def without_calls(self, excluded: np.ndarray) -> WorkSelection:
+        """The selection without the calls of a mask over :attr:`Index.calls` and without the work that they
+        launched."""
+        kept = np.append(~excluded, True)  # the last entry is for index -1: work without a call stays
         return self._each(lambda part: part[kept[part.call]])
 
-    def _each(self, change: Callable[[Rows], Rows]) -> Selection:
-        return Selection(change(self.calls), {name: change(part) for name, part in self.tables.items()})
+    def _each(self, change: Callable[[WorkRows], WorkRows]) -> WorkSelection:
+        return WorkSelection(change(self.calls), {name: change(part) for name, part in self.tables.items()})
 
 
 @dataclass(frozen=True)
 class Function:
-    """What is to know of an API function, in arrays by its id in the capture."""
+    """Properties of API functions, as arrays by the function's id in the capture."""
 
     name: np.ndarray
     synchronizes: np.ndarray
@@ -99,10 +99,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Index:
-    """A capture, ready to be cut. ``lost`` counts rows of GPU work with neither a time nor a recorded launch, which
-    may belong anywhere; ``owner`` is what :func:`.windows.owners` says."""
+    """The calls and the work of a capture, from which windows are cut. ``lost`` counts rows of GPU work with neither a
+    time nor a recorded launch, which may belong to any window; ``owner`` is the result of :func:`.windows.owners`."""
 
-    everything: Selection
+    everything: WorkSelection
     functions: Function
     launch_name: np.ndarray
     strings: StringTable
@@ -115,20 +115,20 @@ class Index:
         return self.everything.calls.rows
 
     def processes_of(self, process: int) -> list[int]:
-        """The processes whose work can belong to a window of this one."""
+        """The processes whose work can belong to a window of this process."""
         return [p for p, owner in self.owner.items() if p == process or owner in (process, None)]
 
 
-# An index refers to tables, never to their trace: the cache must not keep a trace alive.
+# An index refers to tables but not to their trace, so that this cache does not keep traces alive.
 _INDICES: WeakKeyDictionary[Trace, Index] = WeakKeyDictionary()
 
 
-def index(trace: Trace) -> Index:
-    """The index of a capture, made once while the trace lives."""
-    found = _INDICES.get(trace)
-    if found is None:
-        found = _INDICES[trace] = _index(trace)
-    return found
+def index_of(trace: Trace) -> Index:
+    """The index of a trace, made on first use."""
+    cached = _INDICES.get(trace)
+    if cached is None:
+        cached = _INDICES[trace] = _index(trace)
+    return cached
 
 
 def _index(trace: Trace) -> Index:
@@ -139,23 +139,23 @@ def _index(trace: Trace) -> Index:
     for name in TABLES_WITH_CALLS:
         known, unknown = trace.table(name), trace.unknown(name)
         if not len(known) and not len(unknown):
-            # Most windows of a test suite have a table or two, and there are thousands of them.
-            tables[name] = Rows(known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool)))
+            # A test suite has thousands of windows, most with rows in one or two tables only.
+            tables[name] = WorkRows(known, *(np.empty(0, dtype) for dtype in (np.int64, np.int64, bool)))
             continue
         rows = known if not len(unknown) else np.concatenate([known, unknown])
         timed = np.ones(len(rows), bool)
         timed[len(known) :] = False
         call, when = _launched(rows, TABLES[name].start_field or "", keys, at, starts)
         lost += int(((when == 0) & ~timed).sum())
-        part = Rows(rows, when, call, timed)
+        part = WorkRows(rows, when, call, timed)
         order = time_order(when)
         tables[name] = part if order is None else part[order]
     return Index(
-        Selection(Rows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)), tables),
+        WorkSelection(WorkRows(calls, starts, np.arange(len(calls)), np.ones(len(calls), bool)), tables),
         _functions(trace),
         trace.launches["name"],
         trace.strings,
-        # Whatever a process does alone belongs to its own tests.
+        # The work of a single process belongs to its own tests.
         owners(trace) if len(trace.processes) > 1 else {0: 0},
         lost,
     )
@@ -164,21 +164,21 @@ def _index(trace: Trace) -> Index:
 def _launched(
     rows: np.ndarray, start_field: str, keys: np.ndarray, at: np.ndarray, starts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The call of each row, and when it was launched."""
+    """The index of the call of each row (-1 if unknown), and the time of its launch (ns)."""
     own = rows[start_field]
     when = np.where(own > LATEST, 0, own).astype(np.int64)
     if not len(keys) or not len(rows):
         return np.full(len(rows), -1, np.int64), when
-    wanted = _key(rows)
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found = (keys[place] == wanted) & (rows["correlation"] != 0)
-    call = np.where(found, at[place], -1)
-    return call, np.where(found, starts[at[place]], when)
+    row_keys = _key(rows)
+    place = np.minimum(np.searchsorted(keys, row_keys), len(keys) - 1)
+    matched = (keys[place] == row_keys) & (rows["correlation"] != 0)
+    call = np.where(matched, at[place], -1)
+    return call, np.where(matched, starts[at[place]], when)
 
 
 def _outermost(trace: Trace) -> np.ndarray:
-    """The API calls of a capture by start. Of a runtime call and the driver calls that it made under its correlation
-    id, where both were recorded, the outer one."""
+    """The outermost API calls of a capture, by start. If a runtime call and driver calls inside it share a correlation
+    id, only the runtime call is kept."""
     calls = trace.api_calls
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     key, correlated = _key(calls), calls["correlation"] != 0
@@ -204,6 +204,6 @@ def _functions(trace: Trace) -> Function:
     return Function(
         np.array([plain_name(n) for n in names], object),
         np.array([synchronizes(n) for n in names], bool),
-        np.array([classify(n) is Call.GRAPH_LAUNCH for n in names], bool),
+        np.array([classify(n) is CallClass.GRAPH_LAUNCH for n in names], bool),
         trace.functions["status"],
     )

@@ -17,7 +17,7 @@ from ..analysis.definitions import COPY_KINDS
 from ..analysis.marks import ALL_PROCESSES, Window
 from ..analysis.metrics import DIRECTIONS, belonging
 from ..analysis.names import normalize_kernel
-from ..analysis.work import Index, Selection, index
+from ..analysis.work import Index, WorkSelection, index_of
 from ..trace import Trace
 from ..trace.quality import GPU_WORK
 from ..units import count_of
@@ -58,9 +58,9 @@ def timeline(
 
     It shows what :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks of the same time.
     """
-    found = index(trace)
-    processes, work = belonging(found, window)
-    maker = _Maker(trace, found, window, normalize)
+    index = index_of(trace)
+    processes, work = belonging(index, window)
+    maker = _Maker(trace, index, window, normalize)
     everything = [*maker.regions(), *maker.nvtx(processes), *maker.calls(work), *maker.gpu(work)]
     everything.sort(key=lambda lane: lane.rank)
     lanes = everything[:_LANES]
@@ -77,12 +77,12 @@ def top_kernels(
     trace: Trace, window: Window, count: int = 10, *, normalize: Callable[[str], str] = normalize_kernel
 ) -> tuple[Kernel, ...]:
     """The kernels of a window with the most time, by stable name."""
-    found = index(trace)
-    rows = belonging(found, window)[1]["kernels"].with_times
+    index = index_of(trace)
+    rows = belonging(index, window)[1]["kernels"].with_times
     times = (rows["end"] - rows["start"]).astype(np.int64)
     parts: dict[str, list[np.ndarray]] = {}
-    for (name,), at in _groups(found.launch_name[rows["launch"]]):
-        parts.setdefault(normalize(found.strings[name]), []).append(times[at])
+    for (name,), at in _groups(index.launch_name[rows["launch"]]):
+        parts.setdefault(normalize(index.strings[name]), []).append(times[at])
     joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     kernels = [Kernel(n, len(t), int(t.sum()), int(t.min()), int(t.max())) for n, t in joined.items()]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name))[:count])
@@ -97,8 +97,8 @@ def pictured(case: Case, trace: Trace, window: Window, *, normalize: Callable[[s
 class _Maker:
     """Makes lanes of the tables of a capture, and gathers the styles of their slices."""
 
-    def __init__(self, trace: Trace, found: Index, window: Window, normalize: Callable[[str], str]) -> None:
-        self._trace, self._found, self._window, self._normalize = trace, found, window, normalize
+    def __init__(self, trace: Trace, index: Index, window: Window, normalize: Callable[[str], str]) -> None:
+        self._trace, self._found, self._window, self._normalize = trace, index, window, normalize
         self._several = len(trace.processes) > 1
         self.styles: dict[Style, int] = {}
         self._devices = self._names(trace.devices, "process", "device")
@@ -137,7 +137,7 @@ class _Maker:
             start, end = np.clip(times[at], first, last), np.clip(ends[at], first, last)
             yield self._lane("NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at])
 
-    def calls(self, work: Selection) -> Iterator[_Slices]:
+    def calls(self, work: WorkSelection) -> Iterator[_Slices]:
         calls, functions = work.calls, self._found.functions
         rows = calls.rows
 
@@ -151,7 +151,7 @@ class _Maker:
             columns = (rows["start"][at], rows["end"][at], styles[at], calls.call[at])
             yield self._lane("CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns)
 
-    def gpu(self, work: Selection) -> Iterator[_Slices]:
+    def gpu(self, work: WorkSelection) -> Iterator[_Slices]:
         parts = {name: work[name][work[name].timed] for name in GPU_WORK}
         styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
 
@@ -302,7 +302,7 @@ def _links(lanes: list[_Slices]) -> dict[int, int]:
 
 
 def _rows(lane: _Slices, linked: dict[int, int]) -> tuple[Lane, int]:
-    """The lane with each slice in the first row that is free then; and how many found none."""
+    """The lane with each slice in the first row that is free then; and how many index none."""
     free = list(range(_DEPTH))
     busy: list[tuple[int, int]] = []
     slices = []
