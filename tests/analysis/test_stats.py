@@ -264,7 +264,7 @@ def test_neither_blocks_nor_windows_nor_the_order_of_rows_matter(tmp_path, monke
     other = plain.rewritten(source, tmp_path / "b.bin", rows=5, order=order)
     with cutrace.load(source) as trace:
         want = collect(trace)
-    monkeypatch.setattr(sweep, "_WINDOW_ROWS", window)
+    monkeypatch.setattr(sweep, "_BATCH_ROWS", window)
     monkeypatch.setattr(sweep, "_KEPT_BYTES", 500)
     with cutrace.load(other) as trace:
         got = collect(trace)
@@ -285,7 +285,7 @@ def _rounded(row):
 
 
 def test_real_captures_in_small_blocks_say_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep, "_WINDOW_ROWS", 20)
+    monkeypatch.setattr(sweep, "_BATCH_ROWS", 20)
     other = plain.rewritten(DATA / "cpp_streams.bin", tmp_path / "b.bin", rows=4, order=np.arange)
     check_streams(other)
     check_gpus(other)
@@ -328,7 +328,7 @@ def written(path: Path, launches, ranges, *, apart: int = 4) -> Path:
 def test_random_captures(tmp_path_factory, launches, ranges, apart, window):
     path = written(tmp_path_factory.mktemp("random") / "a.bin", launches, ranges, apart=apart)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "_WINDOW_ROWS", window)
+        patch.setattr(sweep, "_BATCH_ROWS", window)
         check_streams(path)
         check_gpus(path)
         test_ranges_on_the_host_and_projected(path)
@@ -434,7 +434,7 @@ def test_processes_do_not_meet_in_their_correlation_ids(tmp_path):
 
 def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
     monkeypatch.setattr(projection, "_KEPT", 4)
-    monkeypatch.setattr(sweep, "_WINDOW_ROWS", 10)
+    monkeypatch.setattr(sweep, "_BATCH_ROWS", 10)
     with Capture(tmp_path / "a.bin") as c:
         k = c.launch("k")
         c.push_pop("all", 50, 100_000)
@@ -503,7 +503,7 @@ def test_what_importers_bring_is_counted(tmp_path):
 @pytest.mark.parametrize("window", [None, 1])
 def test_rates_of_counters_add_up_over_the_time_for_which_they_hold(tmp_path, monkeypatch, window):
     if window:
-        monkeypatch.setattr(sweep, "_WINDOW_ROWS", window)
+        monkeypatch.setattr(sweep, "_BATCH_ROWS", window)
     second = 10**9
     with Capture(tmp_path / "a.bin") as c:
         for time, device, value in (
@@ -580,7 +580,7 @@ def hostile(path: Path, random: np.random.Generator) -> Path:
 @pytest.mark.parametrize("seed", range(12))
 def test_rows_that_hold_anything_are_counted_and_shown(tmp_path, monkeypatch, seed):
     random = np.random.default_rng(seed)
-    monkeypatch.setattr(sweep, "_WINDOW_ROWS", int(random.choice([1, 10, 1000])))
+    monkeypatch.setattr(sweep, "_BATCH_ROWS", int(random.choice([1, 10, 1000])))
     monkeypatch.setattr(sweep, "_KEPT_BYTES", int(random.choice([1, 1000, 1 << 20])))
     with cutrace.load(hostile(tmp_path / "a.bin", random)) as trace:
         for form in FORMATS:
