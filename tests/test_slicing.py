@@ -459,7 +459,7 @@ def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
         ({"stream": ["copies"]}, "no stream copies: it has none"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
         ({"kernel": ["/(/"]}, "no regular expression"),
-        ({"start": "2s", "end": "1s"}, "let the end be after the start"),
+        ({"start": "2s", "end": "1s"}, "give an end after the start"),
         ({"start": "@x"}, "'@x' is not a time"),
         ({"start": "soon"}, "'soon' is not a time"),
         ({"tables": ["kernel"]}, "did you mean kernels"),

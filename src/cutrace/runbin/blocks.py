@@ -1,8 +1,8 @@
-"""Blocks of a run.bin file: their header, and finding them in a file that may be torn or damaged.
+"""Blocks of a run.bin file: their headers, and the scan that finds them in a torn or damaged file.
 
-The scan reads headers only, so a capture of many GB opens at once. It trusts nothing: a header counts when
-its own checksum holds, its payload lies inside the file, and a block (or the end of the file) follows. What
-does not count is skipped to the next magic and remembered as :class:`Damage`.
+The scan reads headers only, so a capture of many GB opens at once. A header is valid when its checksum matches, its
+payload lies inside the file, and another block or the end of the file follows. The scan skips everything else up to
+the next magic and reports it as :class:`Damage`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAGIC = b"\x89CUTR\r\n\x1a"
 HEADER_SIZE = 64
 ALIGNMENT = 8
 
-#: Rows of the table that the scan makes of a file: the header's fields, with the offset of the block.
+#: The fields of a block header.
 HEADER = np.dtype(
     [
         ("magic", "S8"),
@@ -38,17 +38,16 @@ HEADER = np.dtype(
 )
 assert HEADER.itemsize == HEADER_SIZE
 
-# Small blocks share a read of this many bytes. Of large blocks it is read for each header.
+# Bytes of one read: several small blocks, or the header of a large one.
 _BUFFER = 1 << 12
 
 
 @dataclass(frozen=True)
 class BlockInfo:
-    """One block of a file: where it lies and what its header says.
+    """One block of a file: its position and the fields of its header.
 
-    ``index`` is its place among the usable blocks, ``process`` the index of its process in the order of first
-    appearance, ``table`` the name of its table (None for process and string blocks and for tables that this version
-    does not know).
+    ``index`` counts the usable blocks. ``process`` is the index of the block's process in the order of first
+    appearance. ``table`` is the name of its table, None for process and string blocks and for unknown tables.
     """
 
     index: int
@@ -63,8 +62,8 @@ class BlockInfo:
 
 @dataclass(frozen=True)
 class Damage:
-    """A part of a file that could not be used: ``size`` bytes from ``offset``, and why. ``rows`` is how many
-    rows are known to be lost with it, 0 where no header says so."""
+    """An unusable part of a file: ``size`` bytes from ``offset``, and the reason. ``rows`` is the number of rows lost
+    with it, 0 when no header gives it."""
 
     offset: int
     size: int
@@ -73,7 +72,7 @@ class Damage:
 
 
 def padded(size: int) -> int:
-    """A payload's size with the zero bytes that follow it."""
+    """The size of a payload, padding included."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -100,7 +99,7 @@ def pack_header(
 def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
     """Find all blocks of an open file of ``size`` bytes. Time and memory are linear in the size.
 
-    Returns the headers of the usable blocks (dtype :data:`HEADER`), their offsets in the file, and what cannot be used.
+    Returns the headers of the usable blocks (dtype :data:`HEADER`), their offsets in the file, and the damage.
     """
     headers = bytearray()
     offsets: list[int] = []
@@ -116,7 +115,7 @@ def scan(fd: int, size: int) -> tuple[np.ndarray, np.ndarray, list[Damage]]:
                 continue
             resume = _next_magic(file, at + 1, size)
             if damage and damage[-1].offset + damage[-1].size == at:
-                # Neighbouring stretches are one, named after the first.
+                # Adjacent damage is one entry, with the reason of the first.
                 last = damage.pop()
                 block = Damage(last.offset, 0, last.reason, last.rows + block.rows)
             damage.append(replace(block, size=resume - block.offset))
@@ -140,12 +139,12 @@ def _header_at(file: BinaryIO, at: int, size: int) -> bytes | Damage:
     row_size, rows, payload = (int.from_bytes(raw[a:b], "little") for a, b in ((10, 12), (12, 16), (16, 20)))
     if row_size and row_size * rows != payload:
         return Damage(at, 0, "block header with wrong sizes")
-    # The zero bytes behind the last payload may be missing, nothing else.
+    # Only the padding after the last payload may be missing.
     if at + HEADER_SIZE + payload > size:
         return Damage(at, 0, "torn block", rows)
     end = at + HEADER_SIZE + padded(payload)
     if end < size and _read(file, end, len(MAGIC)) != MAGIC[: size - end]:
-        # A torn block in front of an appended capture claims bytes of its neighbour; or the next block is damaged.
+        # Either this block is torn and an appended capture follows inside its size, or the next block is damaged.
         inside = _next_magic(file, at + HEADER_SIZE, min(end, size))
         if inside < min(end, size):
             return Damage(at, 0, "torn block", rows)
@@ -153,8 +152,8 @@ def _header_at(file: BinaryIO, at: int, size: int) -> bytes | Damage:
 
 
 def _next_magic(file: BinaryIO, start: int, size: int) -> int:
-    """The offset of the next magic at or behind ``start``, else ``size``."""
-    # It is mostly near: a file full of headers that are none would be read again and again in large pieces.
+    """The offset of the next magic at or after ``start``, else ``size``."""
+    # Start with a small chunk: in a file full of invalid headers, large chunks would be read again for each of them.
     chunk, at = 1 << 12, start
     while at < size:
         data = _read(file, at, min(chunk, size - at) + len(MAGIC) - 1)

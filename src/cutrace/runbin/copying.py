@@ -1,4 +1,4 @@
-"""Copying the blocks of a capture, in this version's layout, with changes to what they hold."""
+"""Copying the blocks of a capture, in this version's layout, with changes to their contents."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .writer import pack_strings, span
 
 
 class Changes:
-    """Changes nothing. A subclass says what to change; ``process`` is the index of a process in the file."""
+    """The identity. A subclass overrides what it changes; ``process`` is the index of a process in the file."""
 
     def description(self, process: int, info: dict[str, Any]) -> dict[str, Any]:
-        """The keys of a process block. Those of a block that begins a file have ``tables``."""
+        """Return the new keys of a process block. The block that begins a file has the key ``tables``."""
         return info
 
     def text(self, text: bytes) -> bytes:
-        """A text of a strings block."""
+        """Return the new text of a string."""
         return text
 
     def rows(self, process: int, table: Table, rows: np.ndarray) -> np.ndarray:
-        """As many rows of a table as ``rows``, which are read-only."""
+        """Return new rows of a table, as many as ``rows``. ``rows`` is read-only."""
         return rows
 
 
 def copy(reader: Reader, blocks: Iterable[int], changes: Changes, to: BinaryIO) -> None:
     """Write blocks (indices) of a capture to a file.
 
-    Damaged blocks and tables that this version does not know are left out. The numbers of the others show the gap.
+    Damaged blocks and unknown tables are left out. The other blocks keep their sequence numbers, which show the gap.
     """
     for index in blocks:
         header, process = reader.headers[index], int(reader.process_of[index])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: The category of counters that were sampled on a GPU.
+#: The category of counters sampled on a GPU.
 HARDWARE_COUNTER = "hardware_counter"
 
 MEMCPY_KINDS = {
@@ -31,37 +31,35 @@ JIT_OPERATIONS = {1: "cache load", 2: "cache store", 3: "compile"}
 ENVIRONMENT = {1: "speed", 2: "temperature", 3: "power", 4: "cooling"}
 CACHE_CONFIGS = {1: "prefer shared memory", 2: "prefer L1", 3: "equal"}
 LAUNCH_TYPES = {1: "cooperative", 2: "cooperative on several devices"}
-
-
 RANGE_STYLES = {0: "push/pop", 1: "start/end"}
 GPU_SLICES = {1: "annotation", 2: "NVTX range"}
 
-_PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+_ENDPOINTS = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
 
 def label(labels: dict[int, str], number: int) -> str:
-    """The label of a number; a number that has none is shown as it is."""
+    """The label of a number; the number itself where there is no label."""
     return labels.get(number, str(number))
 
 
 def known_label(labels: dict[int, str], number: int) -> str:
-    """The label of a number; "unknown" for 0, "unknown (9)" where there is none."""
+    """The label of a number; "unknown" for 0, "unknown (9)" where there is no label."""
     return labels.get(number) or (f"unknown ({number})" if number else "unknown")
 
 
 def titled(label: str) -> str:
-    """A label with capitals: ``Stream Wait Event``."""
+    """A label in title case: ``Stream Wait Event``."""
     return " ".join(word[:1].upper() + word[1:] for word in label.split())
 
 
 def spelled(kind: str) -> str:
     """A kind of copy in full: ``Host-to-Device`` for ``HtoD``."""
-    return f"{_PLACES[kind[0]]}-to-{_PLACES[kind[-1]]}" if kind[0] in _PLACES else titled(kind)
+    return f"{_ENDPOINTS[kind[0]]}-to-{_ENDPOINTS[kind[-1]]}" if kind[0] in _ENDPOINTS else titled(kind)
 
 
 #: Kinds of copies in full.
 COPIES = {number: spelled(kind) for number, kind in MEMCPY_KINDS.items() if number}
-#: Unified memory: what is counted, and whether the value is a number of bytes.
+#: Unified memory: the label of each kind, and whether its value is a number of bytes.
 UNIFIED_MEMORY = {
     number: (f"migration {spelled(kind.split()[1])}", True) if kind.startswith("migration") else (kind, False)
     for number, kind in UNIFIED_MEMORY_KINDS.items()

@@ -1,7 +1,7 @@
-"""Reading a run.bin file: what its blocks say, block by block, whatever state the file is in.
+"""Reading a run.bin file block by block, damaged files included.
 
-The reader opens a file by its block headers alone. Payloads are read one at a time with ``pread``: never
-through a memory map, since a file that another process truncates would then kill the reader.
+Opening a file reads its block headers only. Payloads are read one at a time with ``pread``, never through a memory
+map, because truncation by another process would then kill the reader.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
 }
 _TEXTS_OF_INFO = frozenset(("command", "kinds", "notes"))
 
-# Integers of other sizes are read as this version's, other types are not: by kind of dtype.
+# By kind of dtype, the kinds of a file that are converted to it: integers of any size, else the same kind.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
 
-#: What the ``process`` field of rows can tell apart.
+#: The number of values of a row's ``process`` field.
 MOST_PROCESSES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Strings:
-    """The strings of one block: ids (uint32), begin and end of each text in ``data``."""
+    """The strings of one block: ids (uint32), and the begin and end of each text in ``data``."""
 
     ids: np.ndarray
     begins: np.ndarray
@@ -60,10 +60,10 @@ class Strings:
 class Reader:
     """A run.bin file, opened for reading.
 
-    Raises :class:`BadCapture` when the path cannot be read, is empty or holds no block at all. Everything less
-    than that is recovered: see :attr:`damage`.
+    Raises :class:`BadCapture` when the path cannot be read, is empty or holds no block. The reader skips smaller
+    damage: see :attr:`damage`.
 
-    ``processes`` holds the merged process description of each process, in the order of first appearance;
+    ``processes`` holds the merged process description of each process, in the order of first appearance.
     ``headers`` (dtype :data:`cutrace.runbin.blocks.HEADER`), ``offsets`` and ``process_of`` are parallel arrays
     with one entry a block.
     """
@@ -73,10 +73,10 @@ class Reader:
         try:
             self._fd = open_to_read(self.path)
         except FileNotFoundError:
-            raise BadCapture(f"cannot read {self.path}: No such file. Look at its name; {_MAKE_ONE}.") from None
+            raise BadCapture(f"cannot read {self.path}: No such file. Check its name, or {_MAKE_ONE}.") from None
         except OSError as error:
-            raise BadCapture(f"cannot read {self.path}: {error.strerror}. Look at its name and permissions.") from None
-        # Also closes the file of a reader that nobody closes.
+            raise BadCapture(f"cannot read {self.path}: {error.strerror}. Check its name and permissions.") from None
+        # Closes the file when the reader is collected without close().
         self._file = weakref.finalize(self, os.close, self._fd)
         try:
             self._open()
@@ -87,12 +87,12 @@ class Reader:
     def _open(self) -> None:
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file on a disk"
-            raise BadCapture(f"cannot read {self.path}: it is {what}. Name a capture; {_MAKE_ONE}.")
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise BadCapture(f"cannot read {self.path}: it is {kind}. Name a capture, or {_MAKE_ONE}.")
         self.size = status.st_size
         first = read_at(self._fd, len(MAGIC), 0)
         if self.size == 0:
-            raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing into it. Record it again.")
+            raise BadCapture(f"{self.path} is empty: the recorded program wrote nothing to it. Record it again.")
         headers, offsets, damage = scan(self._fd, self.size)
         if not len(offsets):
             hint = "it is cut off inside its first block. Record it again." if first == MAGIC else f"{_MAKE_ONE}."
@@ -128,21 +128,22 @@ class Reader:
         self._process_count = len(first)
         if self._process_count > MOST_PROCESSES:
             raise BadCapture(
-                f"{self.path} holds {self._process_count:,} processes and a capture has room for {MOST_PROCESSES:,}: "
-                "join fewer captures into one."
+                f"{self.path} holds {self._process_count:,} processes, more than the {MOST_PROCESSES:,} of a capture: "
+                "join fewer captures."
             )
         identity = process.astype(np.uint64) << np.uint64(32) | headers["sequence"]
         _, kept = np.unique(identity, return_index=True)
         if len(kept) < len(headers):
-            twice = np.setdiff1d(np.arange(len(headers)), kept)
-            size = int(headers["payload_size"][twice].sum()) + HEADER_SIZE * len(twice)
-            self._note(Damage(int(offsets[twice[0]]), size, f"{len(twice)} blocks are in the file twice"))
+            repeated = np.setdiff1d(np.arange(len(headers)), kept)
+            size = int(headers["payload_size"][repeated].sum()) + HEADER_SIZE * len(repeated)
+            self._note(Damage(int(offsets[repeated[0]]), size, f"{len(repeated)} blocks are in the file twice"))
             kept.sort()
             headers, offsets, process = headers[kept], offsets[kept], process[kept]
         self.headers, self.offsets, self.process_of = headers, offsets, process
 
     def _note_missing_blocks(self) -> None:
-        """A recording may have been cut into files: only before a file begins may numbers be left out."""
+        """Note gaps in the sequence numbers of blocks, except before the first block of a file: a recording may have
+        been cut into several files."""
         sequence = self.headers["sequence"].astype(np.int64)
         if self._process_count == 1 and 0 in self._beginnings and bool((np.diff(sequence) == 1).all()):
             return
@@ -158,14 +159,14 @@ class Reader:
 
     @property
     def recordings(self) -> list[tuple[int, int]]:
-        """The instance and the pid of each process, which no other recording has."""
+        """The instance and the pid of each process. No two recordings share both."""
         first = np.unique(self.process_of, return_index=True)[1]
         pairs: list[tuple[int, int]] = self.headers[["instance", "pid"]][first].tolist()
         return pairs
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What could not be used so far, in the order of the file; a damaged payload is found when it is read."""
+        """The damage found so far, in the order of the file. A damaged payload is found when it is read."""
         return tuple(sorted(self._damage, key=lambda damage: damage.offset))
 
     @property
@@ -189,7 +190,7 @@ class Reader:
         )
 
     def table(self, index: int) -> Table:
-        """The table that a block with this index holds rows of; KeyError for a block without rows of a table."""
+        """The table whose rows the block with this index holds. Raises KeyError for other blocks."""
         return BY_NUMBER[int(self.headers["kind"][index])]
 
     def indices(self, kind: int) -> np.ndarray:
@@ -197,11 +198,11 @@ class Reader:
         return np.flatnonzero(self.headers["kind"] == kind)
 
     def payload(self, index: int) -> bytes | None:
-        """The payload of a block, None (and a :attr:`damage` entry) when it is not what was written."""
+        """The payload of a block; None, with an entry in :attr:`damage`, when its checksum does not match."""
         header = self.headers[index]
         offset, size = int(self.offsets[index]), int(header["payload_size"])
         if not self._file.alive:
-            raise CutraceError(f"{self.path} is closed: read its tables before, or open it again")
+            raise CutraceError(f"{self.path} is closed: read its tables before closing it, or open it again")
         data = read_at(self._fd, size, offset + HEADER_SIZE)
         if len(data) == size and crc32c(data) == int(header["payload_crc"]):
             return data
@@ -209,18 +210,18 @@ class Reader:
         return None
 
     def read(self, index: int) -> np.ndarray:
-        """The rows of a table block as they are on disk, in this version's layout; no rows when it is damaged.
+        """The rows of a table block in this version's layout; no rows when the block is damaged.
 
-        Ids in them are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both.
-        The array is a read-only view of the payload when the file has this version's layout.
+        Ids are those of the block's process and ``process`` is 0: :class:`cutrace.Trace` resolves both. The array is a
+        read-only view of the payload when the file has this version's layout.
         """
         header = self.headers[index]
         table = self.table(index)
         layout = self._layouts[int(self.process_of[index])].get(table.name)
         data: bytes | None = None
         if layout is None or layout.itemsize != int(header["row_size"]):
-            what = Damage(int(self.offsets[index]), 0, f"{table.name} rows of unknown layout", int(header["rows"]))
-            self._note(what)
+            offset = int(self.offsets[index])
+            self._note(Damage(offset, 0, f"{table.name} rows of unknown layout", int(header["rows"])))
         else:
             data = self.payload(index)
         if data is None:
@@ -248,15 +249,15 @@ class Reader:
         return None
 
     def contents(self, size: int) -> Iterator[bytes]:
-        """The file as it is, ``size`` bytes at a time. Raises :class:`BadCapture` when it got shorter."""
+        """The bytes of the file, ``size`` at a time. Raises :class:`BadCapture` when the file got shorter."""
         for offset in range(0, self.size, size):
             data = read_at(self._fd, min(size, self.size - offset), offset)
             if len(data) < min(size, self.size - offset):
-                raise BadCapture(f"{self.path} got shorter while it was read: wait until nothing writes to it.")
+                raise BadCapture(f"{self.path} got shorter while it was read: wait until no program writes to it.")
             yield data
 
     def close(self) -> None:
-        """Close the file. Arrays that were read stay valid."""
+        """Close the file. Arrays already read stay valid."""
         self._file()
 
     def __enter__(self) -> Reader:
@@ -265,11 +266,11 @@ class Reader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _note(self, what: Damage) -> None:
-        self._damage[what] = None
+    def _note(self, damage: Damage) -> None:
+        self._damage[damage] = None
 
     def description(self, index: int) -> dict[str, Any] | None:
-        """What a process block says; None when it is damaged."""
+        """The JSON object of a process block; None when the block is damaged."""
         data = self.payload(index)
         if data is None:
             return None
@@ -282,14 +283,14 @@ class Reader:
         info = self.description(index)
         if info is not None:
             process = self.processes[int(self.process_of[index])]
-            if "tables" in info:  # a file of the process begins here: the end of the one before it is not its own
+            if "tables" in info:  # a new file of the process begins here: "ended" belongs to the one before
                 process.pop("ended", None)
                 self._beginnings.add(index)
             process.update((key, value) for key, value in info.items() if _sound(key, value))
 
 
 def _described(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a process block; None for a block that holds anything else."""
+    """The JSON object of a process block; None for any other payload."""
     try:
         info = json.loads(data)
     except (ValueError, RecursionError):
@@ -297,20 +298,20 @@ def _described(data: bytes) -> dict[str, Any] | None:
     return info if isinstance(info, dict) else None
 
 
-#: The captures of a test suite have the same process blocks a thousand times. Blocks up to this size are remembered.
+#: Process blocks up to this size are cached: the captures of a test suite repeat the same ones.
 _REMEMBERED = 1 << 16
 _described_before = lru_cache(maxsize=8)(_described)
 
 
 def _of_one_process(headers: np.ndarray) -> bool:
-    """Whether all blocks are of one process and each is there once, as in a file that nobody joined with another."""
+    """Whether all blocks are of one process and each occurs once, as in a file that was never joined."""
     same = (headers["instance"] == headers["instance"][0]) & (headers["pid"] == headers["pid"][0])
     return bool(same.all() and (headers["sequence"][1:] > headers["sequence"][:-1]).all())
 
 
 def _sound(key: str, value: object) -> bool:
-    """Whether a key of a process description has the type it has to have: a damaged or hostile one is left out, so that
-    nothing behind the reader meets it. What this version does not know may be anything."""
+    """Whether the value of a process description's key has the required type. Others are left out, so that callers of
+    the reader need no checks. Unknown keys may have any type."""
     if key in _TEXTS_OF_INFO:
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     return type(value) in _TYPES_OF_INFO.get(key, (type(value),))
@@ -323,18 +324,18 @@ def _own_schema() -> dict[str, object]:
 
 
 def _layouts(declared: object) -> dict[str, np.dtype]:
-    """How the rows of each table lie in the blocks of a process that declares this; as in this version where its
-    process block was lost."""
+    """The row layout of each table for a process with this declaration. This version's layouts where its process block
+    was lost."""
     if not isinstance(declared, dict):
         return {name: table.dtype for name, table in TABLES.items()}
-    found = {name: _layout(table, declared.get(name)) for name, table in TABLES.items()}
-    return {name: layout for name, layout in found.items() if layout is not None}
+    layouts = {name: _layout(table, declared.get(name)) for name, table in TABLES.items()}
+    return {name: layout for name, layout in layouts.items() if layout is not None}
 
 
 def _layout(table: Table, declared: object) -> np.dtype | None:
-    """The layout a file declares for a table; None when it does not, or not in a way that can be read."""
+    """The layout that a file declares for a table; None when the declaration is missing or invalid."""
     if declared == _own_schema()[table.name]:
-        return table.dtype  # as nearly always, and reading the declaration takes longer than opening a small file
+        return table.dtype  # the usual case: parsing the declaration takes longer than opening a small file
     if not isinstance(declared, dict):
         return None
     row_size, fields = declared.get("row_size"), declared.get("fields")

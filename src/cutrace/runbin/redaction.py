@@ -1,7 +1,7 @@
-"""Captures without what says whose they are: command lines, host names, paths.
+"""Redacted captures: copies without command lines, host names and paths.
 
-A capture is copied block by block. Tables, fields and keys of a process description are kept if they are on a list, so
-that what newer versions store is left out. docs/privacy.md says what stays.
+A capture is copied block by block. Only tables, fields and keys that are on a list are copied, so additions of newer
+versions are left out. docs/privacy.md lists what stays.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ..outputs import check_output, replacing
 from .copying import Changes, copy
 from .reader import Reader
 
-#: Keys of the process description that stay.
+#: Keys of the process description that are kept.
 KEPT = frozenset(
     ("format", "producer", "pid", "parent_pid", "boot_id", "clock", "clock_of", "started", "ended", "kinds",
      "cupti_version", "driver", "driver_version", "runtime_version", "nvtx", "tables")
 )  # fmt: skip
-#: Options of the recording that stay: the others are paths.
+#: Options of the recording that are kept; the others are paths.
 KEPT_OPTIONS = frozenset(
     ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "share")
 )
 
-#: What stands for a path.
+#: The replacement of a path.
 PATH = b"(path)"
 
-# An absolute path, or one below a home: two names or more, up to what ends a path in a sentence.
+# An absolute path, or one below a home folder: two names or more, up to the punctuation that ends it in a sentence.
 _PATHS = re.compile(
     rb"(?<![\w.~-])(?:~[\w.-]*|file://)?(?:/[^/\s\"'<>|:;,()\[\]]+){2,}/?"
     rb"|(?<![\w.~/-])~[\w.-]*/[^\s\"'<>|:;,()]*"
@@ -37,14 +37,15 @@ _PATHS = re.compile(
 
 
 def without_paths(text: bytes) -> bytes:
-    """A text with ``(path)`` for each absolute path in it. A text that is a path, blanks in it or not, is one whole."""
+    """Replace each absolute path in a text with ``(path)``. A text that begins as a path and is one line is one path,
+    spaces included."""
     if text.startswith((b"/", b"~/")) and text.count(b"/") > 1 and b"\n" not in text:
         return PATH
     return _PATHS.sub(PATH, text)
 
 
 def description(info: dict[str, Any]) -> dict[str, Any]:
-    """A process description with nothing but what may stay."""
+    """A process description with only the keys that are kept."""
     kept = {key: value for key, value in info.items() if key in KEPT}
     options, notes = info.get("options"), info.get("notes")
     if isinstance(options, dict):
@@ -57,10 +58,10 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) -> None:
-    """Write the capture ``source`` to ``destination``, in one step, without command lines, host names, paths and
-    whatever this version does not know to be harmless. Blocks that are damaged are left out.
+    """Write the capture ``source`` to ``destination``, in one step, without command lines, host names, paths and keys
+    that this version does not know. Damaged blocks are left out.
 
-    Raises :class:`CutraceError` when the source is no capture or the destination cannot be written.
+    Raises :class:`CutraceError` when the source is not a capture or the destination cannot be written.
     """
     source, destination = Path(source), Path(destination)
     check_output(destination)

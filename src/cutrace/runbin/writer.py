@@ -1,4 +1,4 @@
-"""Writing run.bin from Python: for slices, importers, tests and benchmarks. One writer writes one process."""
+"""Writing run.bin from Python, for slices, importers, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ BLOCK_BYTES = 1 << 20
 class Writer:
     """Writes one process of a capture to ``path``.
 
-    The file has a temporary name until :meth:`close` renames it; leaving a ``with`` block by an exception removes it.
-    With ``file``, an open file of the caller, blocks are appended to that. ``info`` is the process description
-    (docs/run-bin.md lists the keys); ``pid``, ``host`` and ``command`` are the ones most callers give. Raises
-    :class:`CutraceError` when the file cannot be written.
+    The file has a temporary name until :meth:`close` renames it. An exception in a ``with`` block removes it. With
+    ``file``, an open file of the caller, blocks are appended to that file. ``info`` is the process description
+    (docs/run-bin.md lists the keys). Raises :class:`CutraceError` when the file cannot be written.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Writer:
         self._function_ids: dict[tuple[int, ...], int] = {}
         self._owned = file is None
         try:
-            # What programs do is nobody else's business unless the owner says so.
+            # Only the owner may read a capture: it shows command lines and paths.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             self._file: BinaryIO = file or os.fdopen(os.open(self._part, flags, 0o600), "wb")
         except OSError as error:
@@ -74,7 +73,7 @@ class Writer:
         self._block(PROCESS_BLOCK, json.dumps(info, ensure_ascii=False).encode("utf-8", "replace"), rows=1)
 
     def string(self, text: str | bytes) -> int:
-        """The id of a text. Id 0 is the empty text's."""
+        """The id of a text. The empty text has id 0."""
         data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         if not data:
             return 0
@@ -85,15 +84,15 @@ class Writer:
         return known
 
     def launch(self, **config: int | str) -> int:
-        """The id of a launch configuration, given by the fields of ``launches`` (``name`` as text)."""
+        """The id of a launch configuration. ``config`` holds fields of ``launches``, ``name`` as text."""
         return self._interned("launches", self._launch_ids, config)
 
     def function(self, **function: int | str) -> int:
-        """The id of an API function, given by the fields of ``functions`` (``name`` as text)."""
+        """The id of an API function. ``function`` holds fields of ``functions``, ``name`` as text."""
         return self._interned("functions", self._function_ids, function)
 
     def rows(self, table: str, rows: np.ndarray) -> None:
-        """Write rows of a table, an array with the table's dtype and ids that this writer gave."""
+        """Write rows of a table: an array with the table's dtype and with ids of this writer."""
         layout = TABLES[table]
         rows = np.ascontiguousarray(rows, layout.dtype).reshape(-1)
         self._write_strings()
@@ -105,8 +104,8 @@ class Writer:
             self._block(layout.number, payload, rows=len(part), row_size=layout.row_size, first=first, last=last)
 
     def close(self, *, in_order: bool = True) -> None:
-        """Write what is left, mark the capture as closed in order and give the file its name. ``in_order`` is False for
-        a copy of one that may not have been: then the description says what it was told."""
+        """Write what is left, mark the capture as closed in order and rename the file. With ``in_order`` False the mark
+        is not written: a copy takes it over from the description of the original."""
         self._write_strings()
         if in_order:
             self.process({"ended": self._last})
@@ -120,7 +119,7 @@ class Writer:
             raise unwritable(self.path, error) from None
 
     def discard(self) -> None:
-        """Drop what was written; a file of the caller is left as it is."""
+        """Remove the temporary file. A file of the caller stays as it is."""
         if self._owned:
             self._file.close()
             self._part.unlink(missing_ok=True)
@@ -179,7 +178,7 @@ def pack_strings(texts: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 def span(rows: np.ndarray, table: Table) -> tuple[int, int]:
-    """Smallest known start and largest known end of the rows, 0 for unknown."""
+    """The smallest known start and the largest known end of the rows; 0 for unknown."""
     start, end = table.start_field, table.end_field
     if start is None or end is None or not len(rows):
         return 0, 0

@@ -1,4 +1,4 @@
-"""The model of a capture: tables over all its processes, strings, clocks, and what is missing."""
+"""The model of a capture: tables over all its processes, strings, clocks and losses."""
 
 from .imported import Account, Imported, Tally
 from .process import Process

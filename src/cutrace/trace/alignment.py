@@ -1,7 +1,7 @@
-"""How the clocks of machines relate, told by snapshots in which each read its own clocks together.
+"""The relation of the clocks of several machines, from snapshots of each machine's clocks.
 
-BOOTTIME counts from the boot of one machine, REALTIME is meant to be the same everywhere. A snapshot has both, so the
-lead of one over the other places a machine's BOOTTIME on the wall clock, and two leads place it on another machine's.
+BOOTTIME counts from the boot of one machine. REALTIME, the wall clock, is about the same everywhere. A snapshot reads
+both together, so their difference, the lead, places BOOTTIME on the wall clock. Two leads relate two machines.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 
 from .rows import TIMES, copied
 
-# A wall clock is slewed by half a millisecond a second at most: what looks steeper is no drift.
+# The kernel slews a wall clock by half a millisecond a second at most: a steeper slope is not a drift.
 _STEEPEST = 500e-6
-# A drift is believed when the snapshots are this many times further apart than the reading of a clock, and when a line
-# explains at least so much of it.
+# Leads drift when they differ by this many times the reading error of a clock, and when a line explains at least this
+# share of the difference.
 _CLEARLY, _EXPLAINED = 4, 0.75
 _LEAST_READING = 1_000
 _FEWEST = 3
-#: A wall clock that was set while it was read (ns).
+#: The smallest unexplained difference of leads (ns) that means that the wall clock was set.
 STEP = 1_000_000
-# Clocks of machines lie no 146 years (ns) apart: snapshots that say so are wrong.
+# Larger offsets (146 years in ns) come from wrong snapshots.
 _FARTHEST = 1 << 62
 
 
 @dataclass(frozen=True)
 class Lead:
-    """By how much REALTIME leads BOOTTIME on one machine: ``ns`` at the moment ``at`` (ns of BOOTTIME), growing by
-    ``drift`` (ns a ns), known to within ``error`` ns; ``stepped`` when the wall clock was set between snapshots."""
+    """REALTIME less BOOTTIME of one machine: ``ns`` at the time ``at`` (ns of BOOTTIME), growing by ``drift`` (ns a
+    ns), with an error of up to ``error`` ns. ``stepped`` when the wall clock was set between snapshots."""
 
     ns: int
     at: int
@@ -39,15 +39,15 @@ class Lead:
 
 
 def lead(snapshots: np.ndarray) -> Lead | None:
-    """The lead that rows of ``clocks`` of one machine tell, None without rows.
+    """The lead of one machine from its rows of ``clocks``; None without rows.
 
-    It is their median, or a line through them where they clearly drift.
+    It is the median of the rows, or a line through them where they clearly drift.
     """
     if not len(snapshots):
         return None
     boottime = snapshots["boottime"].astype(np.int64)
     leads = snapshots["realtime"].astype(np.int64) - boottime
-    # From here on in small numbers, which a float holds to the nanosecond.
+    # Differences are small enough for a float to hold the nanosecond.
     at, first = int(boottime[0]), int(leads[0])
     time, above = (boottime - at).astype(np.float64), (leads - first).astype(np.float64)
     reading = float(np.median(snapshots["spread"].astype(np.float64)))
@@ -64,9 +64,9 @@ def lead(snapshots: np.ndarray) -> Lead | None:
 
 @dataclass(frozen=True)
 class Alignment:
-    """What to add to one machine's BOOTTIME so that it is another's: ``offset`` ns, and ``drift`` ns for each ns since
-    ``at``. ``error`` (ns) is what the reading of the clocks leaves open; None where nothing is known. How far the wall
-    clocks of the machines are apart is in no snapshot. ``stepped`` when the machine's wall clock was set meanwhile."""
+    """The conversion of one machine's BOOTTIME to another's: add ``offset`` ns, and ``drift`` ns for each ns since
+    ``at``. ``error`` (ns) is the error of reading the clocks, None when it is unknown; the difference between the wall
+    clocks of the machines is not in it. ``stepped`` when the machine's wall clock was set meanwhile."""
 
     offset: int = 0
     drift: float = 0.0
@@ -75,7 +75,7 @@ class Alignment:
     stepped: bool = False
 
     def moved(self, times: np.ndarray) -> np.ndarray:
-        """Times (ns, unsigned) on the other clock. Those that are not known stay as they are."""
+        """Times (ns, unsigned) on the other clock. Unknown times stay as they are."""
         if not self.moves:
             return times
         known = (times > 0) & (times < np.uint64(1 << 63))
@@ -86,7 +86,7 @@ class Alignment:
         return np.where(known, (signed + shift).astype(np.uint64), times)
 
     def moved_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of any table with their times on the other clock; themselves where nothing moves."""
+        """Rows of any table with their times on the other clock; the same array where nothing changes."""
         names = [name for name in TIMES if name in (rows.dtype.names or ())]
         if not names or not self.moves:
             return rows
@@ -97,7 +97,7 @@ class Alignment:
 
     @property
     def moves(self) -> bool:
-        """Whether it changes any time."""
+        """Whether the alignment changes any time."""
         return bool(self.offset or self.drift)
 
     def moment(self, time: int) -> int:
@@ -106,7 +106,7 @@ class Alignment:
 
 
 def aligned(own: Lead, reference: Lead) -> Alignment:
-    """From one machine's BOOTTIME to another's: both leads lead to the same wall clock."""
+    """The alignment of one machine's BOOTTIME with the reference's, by way of the wall clock."""
     apart = own.at + own.ns - reference.at - reference.ns
     correction = round(-reference.drift * apart / (1 + reference.drift))
     drift = (own.drift - reference.drift) / (1 + reference.drift)
@@ -114,21 +114,21 @@ def aligned(own: Lead, reference: Lead) -> Alignment:
 
 
 def alignments(snapshots: Mapping[str, np.ndarray], begins: Mapping[str, int]) -> tuple[str, dict[str, Alignment]]:
-    """The boot that all times are to count from, and for each boot how its times become that one's.
+    """Choose the reference boot, and align each boot with it.
 
     ``snapshots`` has rows of ``clocks`` for each boot, in the order of the file, and ``begins`` the first time (ns) of
-    boots with records. The first boot is the reference, unless another one's records would then lie before its zero. A
-    boot without snapshots is put where the reference begins.
+    boots with records. The reference is the first boot; if records of another boot would then have negative times, it
+    is the boot that is earliest on the wall clock. A boot without snapshots begins when the reference begins.
     """
     leads = {boot: lead(rows) for boot, rows in snapshots.items()}
     reference = next(iter(leads))
-    found = _toward(reference, leads, begins)
-    if any(found[boot].moment(first) <= 0 for boot, first in begins.items()):
+    aligned_boots = _toward(reference, leads, begins)
+    if any(aligned_boots[boot].moment(first) <= 0 for boot, first in begins.items()):
         booted = {boot: known.ns for boot, known in leads.items() if known is not None}
         if booted:
             reference = min(booted, key=lambda boot: booted[boot])
-            found = _toward(reference, leads, begins)
-    return reference, found
+            aligned_boots = _toward(reference, leads, begins)
+    return reference, aligned_boots
 
 
 def _toward(reference: str, leads: Mapping[str, Lead | None], begins: Mapping[str, int]) -> dict[str, Alignment]:
@@ -139,9 +139,9 @@ def _toward(reference: str, leads: Mapping[str, Lead | None], begins: Mapping[st
         if boot == reference:
             return Alignment()
         if own is not None and target is not None:
-            found = aligned(own, target)
-            if abs(found.offset) < _FARTHEST:
-                return found
+            alignment = aligned(own, target)
+            if abs(alignment.offset) < _FARTHEST:
+                return alignment
         offset = begins.get(reference, 0) - begins.get(boot, 0)
         return Alignment(offset if abs(offset) < _FARTHEST else 0, error=None)
 

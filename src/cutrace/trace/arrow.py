@@ -1,4 +1,4 @@
-"""Tables as Arrow, pandas and polars have them: names in place of ids, signed integers for times and sizes."""
+"""Tables for Arrow, pandas and polars: names in place of ids, signed integers for times and sizes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from .trace import Trace
 
-#: Units of quantities, which are to be calculated with: signed integers.
+#: Units of quantities: columns with them are signed integers, so that arithmetic does not wrap.
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
 
 
 def package(name: str, extra: str, what: str) -> ModuleType:
-    """Import a package that cutrace does not depend on. Raises :class:`CutraceError` that says how to install it."""
+    """Import an optional package. Raises :class:`CutraceError` with the command that installs it."""
     try:
         return import_module(name)
     except ImportError:
@@ -53,7 +53,7 @@ def column(field: Field) -> Any:
 def array(
     strings: StringTable, field: Field, column: Any, rows: np.ndarray, readable: Callable[[str], str] = str
 ) -> Any:
-    """The values of a field as an Arrow array of the type of ``column``. ``readable`` changes its texts."""
+    """The values of a field as an Arrow array of the type of ``column``. ``readable`` converts its texts."""
     pa = pyarrow()
     values = np.ascontiguousarray(rows[field.name])
     if field.type == "string":
@@ -65,16 +65,17 @@ def array(
 
 
 def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> Any:
-    """Texts by index into a list that may hold a text more than once; null where ``nothing`` says so of a text."""
+    """A dictionary array from indices into ``texts``, which may repeat a text. ``nothing`` marks the texts that are
+    null."""
     pa = pyarrow()
-    places: dict[str, int] = {}
-    place = np.array([places.setdefault(text, len(places)) for text in texts], np.int32)
+    codes: dict[str, int] = {}
+    code = np.array([codes.setdefault(text, len(codes)) for text in texts], np.int32)
     mask = nothing[indices] if nothing.any() else None
-    return pa.DictionaryArray.from_arrays(pa.array(place[indices], mask=mask), pa.array(list(places), pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array(code[indices], mask=mask), pa.array(list(codes), pa.string()))
 
 
 def table(trace: Trace, name: str) -> Any:
-    """The rows of a table with known times, as :meth:`cutrace.Trace.arrow` describes them."""
+    """The result of :meth:`cutrace.Trace.arrow`."""
     pa = pyarrow()
     rows = trace.table(name)
     columns, fields = [], []

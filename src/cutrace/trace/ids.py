@@ -1,8 +1,7 @@
-"""From the ids of one process to those of the whole trace.
+"""Maps from the ids of one process to the ids of the trace.
 
-Each process of a capture numbers its strings, launch configurations and functions by itself. The trace has one
-table of each; a map says where the rows of a process went. For the first process the map is nearly always the
-identity, and then its rows need no copy.
+Each process of a capture numbers its strings, launch configurations and functions by itself. The trace has one table
+of each. The map of the first process is nearly always the identity, and then its rows need no copy.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class IdMap:
-    """Ids of one process (``local``, ascending) and the ids that they have in the trace (``to``)."""
+    """Ids of one process (``local``, ascending) and the same ids in the trace (``to``)."""
 
     local: np.ndarray
     to: np.ndarray
@@ -22,12 +21,12 @@ class IdMap:
 
     @classmethod
     def build(cls, local: list[int] | np.ndarray, to: list[int] | np.ndarray) -> IdMap:
-        """A map from parallel lists. Where an id occurs twice the later one holds; 0 always means nothing."""
+        """A map from parallel lists. The last entry of a repeated id counts. Id 0 stays 0."""
         keys, values = np.asarray(local, np.uint32), np.asarray(to, np.uint32)
         counting = np.arange(1, len(keys) + 1, dtype=np.uint32)
         if np.array_equal(keys, counting):
             return cls(keys, values, bool(np.array_equal(values, counting)))
-        # The last of equal keys: unique() keeps the first, so look from behind.
+        # unique() keeps the first of equal keys, so reverse them to keep the last.
         keys, at = np.unique(keys[::-1], return_index=True)
         values = values[::-1][at]
         if len(keys) and keys[0] == 0:
@@ -36,11 +35,11 @@ class IdMap:
         return cls(keys, values, bool(np.array_equal(keys, counting) and np.array_equal(values, counting)))
 
     def keeps(self, ids: np.ndarray) -> bool:
-        """Whether these ids stay as they are, so that no copy is needed."""
+        """Whether :meth:`apply` would return the same ids, so that no copy is needed."""
         return self.identity and (not len(ids) or int(ids.max()) <= len(self.local))
 
     def apply(self, ids: np.ndarray) -> np.ndarray:
-        """The ids of the trace, uint32; 0 for an id that nothing explains."""
+        """The ids in the trace, uint32; 0 for an unknown id."""
         if not len(self.local):
             return np.zeros(len(ids), np.uint32)
         at = np.searchsorted(self.local, ids)

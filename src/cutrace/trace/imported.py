@@ -1,4 +1,4 @@
-"""What became of the events of a file that another tool wrote."""
+"""Accounts of an import: how many events of the file were kept, left out or lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..units import format_duration
 
 @dataclass(frozen=True)
 class Tally:
-    """So many events; ``duration_ns`` is the sum of their durations."""
+    """A number of events, and the sum of their durations."""
 
     count: int
     duration_ns: int
@@ -19,8 +19,8 @@ class Tally:
 
 @dataclass(frozen=True)
 class Account:
-    """The events of one kind (``what``) in an imported file: ``seen`` in it, ``kept`` as rows, ``left`` out because a
-    capture has no place for them, and ``lost`` because they could not be used; the latter two by reason."""
+    """The events of one kind (``what``) in an imported file: ``seen`` in it, ``kept`` as rows, ``left`` out because no
+    table holds them, and ``lost`` because they could not be used. The last two are by reason."""
 
     what: str
     seen: Tally
@@ -37,8 +37,8 @@ class Account:
 
 @dataclass(frozen=True)
 class Imported:
-    """A file that was imported: its ``format`` (the importer's name), the name of the file, and the accounts of its
-    events. ``process`` is the index of the first process that came from it."""
+    """An imported file: its ``format`` (the importer's name), its name (``source``), and the accounts of its events.
+    ``process`` is the index of its first process."""
 
     format: str
     source: str
@@ -47,11 +47,11 @@ class Imported:
 
     @property
     def lost(self) -> int:
-        """How many events could not be used."""
+        """The number of events that could not be used."""
         return sum(tally.count for account in self.accounts for tally in account.lost.values())
 
     def leftovers(self) -> Iterator[str]:
-        """One line for each kind of events that has no place in a capture, for people."""
+        """One sentence for each kind of events that was left out."""
         for account in self.accounts:
             for why, tally in account.left.items():
                 duration = f" ({format_duration(tally.duration_ns)})" if tally.duration_ns else ""
@@ -59,24 +59,24 @@ class Imported:
 
 
 def imported(process: int, info: dict[str, Any]) -> Imported | None:
-    """What the description of a process says of an import, of which nothing is certain to be of its type."""
-    told = info.get("import")
-    if not isinstance(told, dict):
+    """The import that the description of a process holds, None when there is none. Nothing in it has a certain type."""
+    entry = info.get("import")
+    if not isinstance(entry, dict):
         return None
-    events = told.get("events")
+    events = entry.get("events")
     accounts = tuple(
         Account(what, _tally(e.get("seen")), _tally(e.get("kept")), _tallies(e.get("left")), _tallies(e.get("lost")))
         for what, e in (events.items() if isinstance(events, dict) else ())
         if isinstance(e, dict)
     )
-    return Imported(str(told.get("format", "")), str(told.get("source", "")), process, accounts)
+    return Imported(str(entry.get("format", "")), str(entry.get("source", "")), process, accounts)
 
 
-def _tally(told: object) -> Tally:
-    values = [told.get(key) for key in ("count", "duration_ns")] if isinstance(told, dict) else []
+def _tally(entry: object) -> Tally:
+    values = [entry.get(key) for key in ("count", "duration_ns")] if isinstance(entry, dict) else []
     count, duration = (v if isinstance(v, int) else 0 for v in (values or (0, 0)))
     return Tally(count, duration)
 
 
-def _tallies(told: object) -> dict[str, Tally]:
-    return {why: _tally(tally) for why, tally in told.items()} if isinstance(told, dict) else {}
+def _tallies(entry: object) -> dict[str, Tally]:
+    return {why: _tally(tally) for why, tally in entry.items()} if isinstance(entry, dict) else {}

@@ -1,4 +1,4 @@
-"""The processes of a trace, and how their clocks relate."""
+"""The processes of a trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .alignment import Alignment
 class Process:
     """One recorded process.
 
-    ``index`` is what the ``process`` field of rows holds. ``info`` is the whole process description of the file
-    (docs/run-bin.md lists its keys). ``alignment`` moved the times of its rows, so that all processes of the trace
-    share one clock; ``info["clock_of"]`` then names that clock. It moves nothing where the processes share a boot.
+    ``index`` is the value of the ``process`` field of its rows. ``info`` is the whole process description of the file
+    (docs/run-bin.md lists its keys). ``alignment`` is already applied to the times of its rows, so that all processes
+    share one clock; ``info["clock_of"]`` then names that clock. It is the identity where the processes share a boot.
     """
 
     index: int
@@ -29,7 +29,8 @@ class Process:
 
     @property
     def identity(self) -> tuple[str, str, int, str]:
-        """What tells the process from all others. A capture may hold it twice: metrics of kernels are written later."""
+        """The host, boot, pid and start of the process. A capture may hold one process twice, because metrics of
+        kernels are written later."""
         return self.host, self.boot_id, self.pid, str(self.info.get("started", ""))
 
     @property
@@ -39,21 +40,21 @@ class Process:
 
     @property
     def flush_ms(self) -> int:
-        """The interval (ms) in which what was recorded went into the file."""
+        """The interval (ms) between flushes to the file."""
         options = self.info.get("options")
         given = options.get("flush_ms") if isinstance(options, dict) else None
         return int(given) if isinstance(given, str) and given.isdecimal() and len(given) < 10 else 100
 
 
 def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, clock: str) -> Process:
-    """A process from its description in the file, of which no key is certain to be there or of its type. ``clock`` is
-    the boot that the times of the trace count from."""
+    """A process from its description in the file. Any key may be missing or have another type. ``clock`` is the boot
+    that the times of the trace count from."""
     command = info.get("command")
     words = tuple(str(word) for word in command) if isinstance(command, list) else ()
     executable = info.get("executable")
     name = PurePath(words[0] if words else executable if isinstance(executable, str) else "").name
     if name.startswith("python") and len(words) > 1:
-        # What runs is the script or module; python's own options say nothing.
+        # The script or module names the process; options of python do not.
         script = next((w for w in words[1:] if not w.startswith("-")), "")
         name = f"{name} {PurePath(script).name}" if script and "-c" not in words else name
     return Process(
@@ -69,6 +70,6 @@ def describe(index: int, pid: int, info: dict[str, Any], alignment: Alignment, c
 
 
 def clock_of(info: dict[str, Any]) -> str:
-    """Which boot of which machine the clock of a process's times counts from, by its description: its own, or that of
-    the capture it was merged into."""
+    """The boot id that the times of a process count from, by its description: its own boot, or that of the capture it
+    was merged into."""
     return str(info.get("clock_of") or info.get("boot_id", ""))

@@ -1,4 +1,4 @@
-"""What a trace cannot say: losses, unknown times, and GPU work that seems to start before its launch."""
+"""The quality of a trace: losses, unknown times, and GPU work that seems to start before its launch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from .process import Process
     from .trace import Trace
 
-#: Tables of GPU work that an API call launched.
+#: Tables of GPU work that API calls launch.
 GPU_WORK = ("kernels", "memcpys", "memsets", "graph_launches")
 
-# Launches remembered while their GPU work is looked for: 2^20.
+# log2 of the number of launches that early_starts() remembers.
 _REMEMBERED_BITS = 20
 
 
@@ -26,8 +26,8 @@ _REMEMBERED_BITS = 20
 class Loss:
     """``count`` records (or what ``reason`` counts) that the capture does not hold.
 
-    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` its sentence,
-    ``detail`` what it is about, ``process`` whose capture it is.
+    ``reason`` is a name of ``LOSS_REASONS`` or ``not_closed`` (see :func:`unfinished`), ``meaning`` its sentence.
+    ``detail`` names the activity kind, file or error. ``process`` is the index of the process.
     """
 
     reason: str
@@ -38,10 +38,9 @@ class Loss:
 
 
 def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
-    """A loss for each process whose capture was not closed in order, with the bound of what it may lack.
+    """A loss for each process whose capture was not closed in order, with a bound of what may be missing.
 
-    The collector cannot count what a process takes with it that leaves by ``os._exit``, a signal or SIGKILL, nor what
-    one that still runs has yet to write.
+    The collector cannot count the unwritten rows of a process that ended by ``os._exit`` or a signal, or still runs.
     """
     for process in processes:
         if not process.complete:
@@ -52,8 +51,8 @@ def unfinished(processes: Iterable[Process]) -> Iterator[Loss]:
 
 @dataclass(frozen=True)
 class EarlyStart:
-    """GPU work whose start lies before the start of the API call that launched it: an error of CUPTI's clock
-    conversion, which cutrace reports and never repairs. ``checked`` rows had their launch in reach."""
+    """GPU work that starts before the API call that launched it: an error of CUPTI's clock conversion, which cutrace
+    reports and never repairs. ``checked`` is the number of rows whose launch was found."""
 
     checked: int
     count: int
@@ -62,11 +61,11 @@ class EarlyStart:
 
 @dataclass(frozen=True)
 class Quality:
-    """How far a trace can be trusted.
+    """What is missing or uncertain in a trace.
 
-    ``unknown`` counts, by table, the rows set apart because their times are not known (``Trace.unknown`` has
-    them); ``losses`` and ``damage`` say what is not in the file, or in it and unreadable; ``incomplete`` has the
-    indices of processes whose capture was not closed in order; ``notes`` are the collector's own sentences.
+    ``unknown`` counts, by table, the rows without known times (``Trace.unknown`` has them). ``losses`` are not in the
+    file, ``damage`` is in it and unreadable. ``incomplete`` has the indices of processes whose capture was not closed
+    in order. ``notes`` are sentences of the collector.
     """
 
     unknown: dict[str, int]
@@ -77,11 +76,11 @@ class Quality:
 
     @property
     def lossless(self) -> bool:
-        """True when everything that was to be recorded is here, with its times."""
+        """Whether the trace has no losses, no damage and no unknown times."""
         return not (self.losses or self.damage or any(self.unknown.values()))
 
     def sentences(self) -> Iterator[str]:
-        """One line for each thing that is missing, for people."""
+        """One sentence for each loss, damage and note."""
         for loss in self.losses:
             detail = f" ({loss.detail})" if loss.detail else ""
             yield f"{loss.count:,} {loss.meaning}{detail}"
@@ -98,8 +97,8 @@ class Quality:
 def early_starts(trace: Trace) -> dict[str, EarlyStart]:
     """Compare the start of all GPU work with the start of its API call, table by table.
 
-    Streams over the blocks of one process after the other with bounded memory: launches are remembered in a ring by
-    correlation id, so a row whose launch is more than a million launches away is not checked.
+    Memory is bounded: a ring holds the last 2^20 launches of a process by correlation id. A row whose launch is no
+    longer in the ring is not checked.
     """
     processes, out = trace.infos_by_process((*GPU_WORK, "api_calls")), {}
     for table in GPU_WORK:

@@ -1,4 +1,4 @@
-"""Rows of blocks: many arrays as one, and known times apart from others."""
+"""Helpers for arrays of rows: joining, copying, choosing, and separating rows with unknown times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ..runbin.layout import Table
 
-#: No machine runs for 292 years: a later time (ns) is not known, and times fit into 64 bits with a sign.
+#: The latest known time (ns, 292 years): known times fit into signed 64-bit integers.
 LATEST = np.uint64((1 << 63) - 1)
 
 #: Fields that hold a time on the BOOTTIME clock.
@@ -16,7 +16,7 @@ TIMES = ("start", "end", "time", "boottime")
 
 
 def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:
-    """The rows of many blocks as one array; a single block's as they are."""
+    """The rows of many blocks as one array. A single array is not copied."""
     parts = [rows for rows in parts if len(rows)]
     if len(parts) < 2:
         return parts[0] if parts else np.empty(0, table.dtype)
@@ -30,33 +30,33 @@ def copied(rows: np.ndarray) -> np.ndarray:
 
 
 def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """A copy of the rows of a mask, or of those with some numbers."""
+    """A copy of the rows that a mask, or an array of indices, selects."""
     kept: np.ndarray = _plain(rows)[mask].view(rows.dtype)
     return kept
 
 
 def _plain(rows: np.ndarray) -> np.ndarray:
-    """Rows as so many plain bytes each: structured ones would be copied field by field."""
+    """Rows as plain bytes: NumPy copies structured rows field by field."""
     return np.ascontiguousarray(rows).view(f"V{rows.dtype.itemsize}")
 
 
 def unknown_times(table: Table, rows: np.ndarray) -> np.ndarray | None:
-    """Which rows have no known times, as a mask; None when all do."""
+    """A mask of the rows with unknown times; None when there are none."""
     if table.start_field is None or not len(rows):
         return None
     start = np.ascontiguousarray(rows[table.start_field])
     end = np.ascontiguousarray(rows["end"]) if "end" in table.offsets else start
-    # Unsigned numbers: less one, a start of 0 is behind all ends.
+    # Unsigned: a start of 0, less one, is later than every end.
     unknown: np.ndarray = (start - np.uint64(1) >= end) | (end > LATEST)
     return unknown if unknown.any() else None
 
 
-#: Tables with rows that can have a begin and no end.
+#: Tables whose rows can have a start without an end.
 OPEN_TABLES = ("nvtx_ranges", "host_slices")
 
 
 def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
-    """Which rows of a table begin and never end: all events after their begin touch them."""
+    """A mask of the rows of a table that begin and never end."""
     if name not in OPEN_TABLES:
         return np.zeros(len(rows), bool)
     begun: np.ndarray = (rows["end"] == 0) & (rows["start"] > 0) & (rows["start"] <= LATEST)
@@ -64,21 +64,21 @@ def never_ended(name: str, rows: np.ndarray) -> np.ndarray:
 
 
 def apart(rows: np.ndarray, unknown: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The rows with known times, and the others."""
+    """The rows with known times, and the other rows."""
     return (rows, rows[:0]) if unknown is None else (chosen(rows, ~unknown), chosen(rows, unknown))
 
 
 def time_order(times: np.ndarray) -> np.ndarray | None:
-    """Row numbers in the order of their times (stable); None when the rows are in that order."""
+    """Indices that sort rows by time (stable); None when the rows are sorted."""
     times = np.ascontiguousarray(times)
     return None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
 
 
 def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
-    """Where each of the ``wanted`` numbers (rising) is among the values: their indices in rising order."""
+    """For each of the ``wanted`` numbers (ascending), the indices of the values that equal it, ascending."""
     if values.dtype.kind == "u" and not (values >> 16).any():
-        values = values.astype(np.uint16)  # which NumPy sorts in a fraction of the time
+        values = values.astype(np.uint16)  # NumPy sorts 16-bit integers much faster
     order = np.argsort(values, kind="stable")
-    found = values[order]
-    begins, ends = (np.searchsorted(found, np.asarray(wanted), side) for side in ("left", "right"))
+    ordered = values[order]
+    begins, ends = (np.searchsorted(ordered, np.asarray(wanted), side) for side in ("left", "right"))
     return [order[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]

@@ -1,14 +1,13 @@
-"""Parts of a trace: which rows are wanted, given conditions on when, where and by whom.
+"""Selecting rows of a trace by time, process, thread, device, stream, kernel and table.
 
-Conditions combine: a row has to meet all of them. What goes with what is decided here and nowhere else:
+A row has to meet all conditions. Three rules relate rows of different tables:
 
-* GPU work belongs where its API call was made. So does everything else that carries a correlation id.
-* Conditions on GPU work (device, stream, kernel) keep the calls that launched it, and the ranges and slices of the host
-  around these calls.
-* A condition on time holds for every row by itself: what touches that time.
+* A row with a correlation id, such as GPU work, is selected with its API call.
+* Conditions on GPU work (device, stream, kernel) also select the calls that launched it, and the ranges and slices of
+  the host around these calls.
+* A condition on time applies to each row by itself and selects the rows that touch that time.
 
-Blocks are looked at one at a time; what is remembered of a trace is a number for each API call, and that only
-where calls decide.
+Blocks are read one at a time. A number for each API call stays in memory, and only when calls decide.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from .quality import GPU_WORK
 from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
 from .trace import Trace
 
-#: Facts about processes and what they ran on: these rows are in every part of a trace.
+#: Facts about processes and their devices: every selection includes these rows.
 FACTS = frozenset(
     ("devices", "contexts", "streams", "threads", "resource_names", "nvtx_categories", "modules", "device_functions",
      "clocks", "losses")
 )  # fmt: skip
-#: Written when rows refer to them, never by themselves.
+#: Tables whose rows are written only when other rows refer to them.
 INTERNED = frozenset(("launches", "functions"))
-#: Rows without times of their own, which follow the call or the work with their correlation id.
+#: Tables without times: a row is selected with the call or the work of its correlation id.
 _FOLLOWING = ("cuda_events", "external_correlations")
 #: ``source`` of the marks that cut a capture into tests.
 _CUTRACE_MARK = 1
@@ -44,7 +43,7 @@ _NO_DEVICE = 0xFFFF
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of a process's time, ``start`` <= time < ``end`` (ns); of one of its threads if ``thread`` is not 0."""
+    """An interval of a process, ``start`` <= time < ``end`` (ns), or of one of its threads if ``thread`` is not 0."""
 
     process: int
     start: int
@@ -56,10 +55,10 @@ class Stretch:
 class Selection:
     """Conditions on the rows of a trace; None for no condition.
 
-    ``start``, ``end`` (ns): what touches that time. ``processes``: indices. ``stretches``: GPU work and calls launched
-    in one of these, and what else of the process touches one. ``devices`` and ``streams``: pairs of a process and a
-    device ordinal or stream id. ``kernels``: for each launch configuration of the trace whether its kernel is wanted.
-    ``tables``: names of tables, facts not among them.
+    ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: GPU work and calls that
+    were launched in one of them, and other rows of the process that touch one. ``devices`` and ``streams``: pairs of a
+    process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations of the trace.
+    ``tables``: names of tables, facts excluded.
     """
 
     start: int | None = None
@@ -82,22 +81,22 @@ class Selection:
 
 
 def window(trace: Trace, start: int | None = None, end: int | None = None) -> Selection | None:
-    """What touches the time from ``start`` to ``end`` (ns); None for the whole trace.
+    """The selection of rows that touch the time from ``start`` to ``end`` (ns); None for the whole trace.
 
-    Raises :class:`CutraceError` when the end is not after the start, or the window is not in the span of the trace.
+    Raises :class:`CutraceError` when the end is not after the start, or the window is outside the span of the trace.
     """
     if start is None and end is None:
         return None
     if start is not None and end is not None and end <= start:
-        raise CutraceError(f"nothing lies between {start} and {end} ns: let the end be after the start")
+        raise CutraceError(f"the window from {start} to {end} ns is empty: give an end after the start")
     if trace.end and ((start is not None and start > trace.end) or (end is not None and end <= trace.start)):
         span = f"{format_duration(trace.end - trace.start)}, from {trace.start} to {trace.end} ns"
-        raise CutraceError(f"nothing lies in this window: the trace spans {span}. Choose a window in it.")
+        raise CutraceError(f"nothing is in this window: the trace spans {span}. Choose a window in it.")
     return Selection(start, end)
 
 
-class Part:
-    """The rows of a trace that a selection wants, block by block."""
+class SelectedRows:
+    """The selected rows of a trace, block by block."""
 
     def __init__(self, trace: Trace, selection: Selection) -> None:
         self._trace = trace
@@ -105,14 +104,14 @@ class Part:
 
     @property
     def blocks(self) -> list[BlockInfo]:
-        """The blocks that can have wanted rows, in the order of the file."""
+        """The blocks that can have selected rows, in the order of the file."""
         tables = self._selection.tables
         wanted = [t for t in TABLES if t in FACTS or (t not in INTERNED and (tables is None or t in tables))]
         return sorted((info for table in wanted for info in self._infos(table)), key=lambda info: info.offset)
 
     def block(self, info: BlockInfo) -> np.ndarray:
-        """The wanted rows of one of :attr:`blocks`, those with unknown times last: read-only where they are a view of
-        what was read, else the caller's own."""
+        """The selected rows of one of :attr:`blocks`, those with unknown times last. The array is a read-only view of
+        the file where possible, else a copy."""
         table, process = info.table or "", self._owner(info)
         known, unknown = self._trace.block(info)
         parts = [self._among(table, process, known, True), self._among(table, process, unknown, False)]
@@ -124,29 +123,29 @@ class Part:
         if table in FACTS or table in _FOLLOWING:
             start = end = None
         elif table in OPEN_TABLES:
-            start = None  # what never ended goes on behind the end of its block
+            start = None  # a row that never ended reaches beyond the last time of its block
         infos = self._trace.block_infos(table, start, end)
         return infos if s.processes is None else [info for info in infos if self._owner(info) in s.processes]
 
     def _owner(self, info: BlockInfo) -> int:
-        """The process whose work the rows of a block are about: metrics of kernels are written after it."""
+        """The process that the rows of a block are about. Metrics of kernels are in a later copy of the process."""
         return self._first[info.process] if info.table == "kernel_metrics" else info.process
 
     @cached_property
     def _first(self) -> list[int]:
-        """For each process the first one that is the same."""
+        """For each process, the index of the first one with the same identity."""
         known: dict[object, int] = {}
         return [known.setdefault(process.identity, process.index) for process in self._trace.processes]
 
     def _among(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
-        """The wanted among some rows, which are not copied if all are."""
+        """The selected rows of some rows; the same array if all are."""
         if not len(rows):
             return rows
         mask = self._mask(table, process, rows, timed)
         return rows if mask is None or mask.all() else chosen(rows, mask)
 
     def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | None:
-        """Which rows are wanted; None when all are."""
+        """A mask of the selected rows; None when all are."""
         s = self._selection
         if table in FACTS:
             return None
@@ -173,24 +172,24 @@ class Part:
     # Stretches
 
     def _launched(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray:
-        """What was launched in a stretch; of what has no call, what lies in one."""
+        """Rows whose call was made in a stretch, and rows without a call that touch one."""
         start, end = _span(table, rows, timed)
         if table in GPU_WORK or table == "api_calls":
-            # Work and calls are where they begin, so that stretches side by side share none.
+            # Work and calls count at their start, so that adjacent stretches share none.
             end = np.minimum(start, end)
         own = self._stretches.touched(process, start, end, threads_of(table, rows))
         if "correlation" not in TABLES[table].offsets:
             return own
-        recorded, chosen = self._calls.of(process, rows["correlation"])
-        return np.where(recorded, chosen, own)
+        recorded, inside = self._calls.of(process, rows["correlation"])
+        return np.where(recorded, inside, own)
 
     @cached_property
     def _stretches(self) -> _Stretches:
         return _Stretches(self._selection.stretches or ())
 
     @cached_property
-    def _calls(self) -> _Calls:
-        return _Calls(self._trace, self._stretches)
+    def _calls(self) -> _CallsInStretches:
+        return _CallsInStretches(self._trace, self._stretches)
 
     # Work
 
@@ -200,7 +199,7 @@ class Part:
         if table == "api_calls":
             return self._work.has(process, rows["correlation"])
         if table in OPEN_TABLES:
-            return self._moments.inside(process, rows, threads_of(table, rows))
+            return self._launch_times.inside(process, rows, threads_of(table, rows))
         if table == "nvtx_marks":
             return np.asarray(rows["source"] == _CUTRACE_MARK)
         mask = self._fits(table, process, rows)
@@ -209,7 +208,7 @@ class Part:
         return mask
 
     def _fits(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
-        """Rows that meet the conditions on GPU work by what they say themselves."""
+        """Rows that meet the conditions on GPU work by their own fields."""
         s, fields = self._selection, TABLES[table].offsets
         mask: np.ndarray = np.ones(len(rows), bool)
         if s.kernels is not None:
@@ -246,28 +245,29 @@ class Part:
 
     @cached_property
     def _contexts(self) -> dict[int, list[int]]:
-        """The contexts of the wanted devices."""
+        """The contexts of the selected devices."""
         rows = self._trace.contexts[["process", "context", "device"]].tolist()
         wanted = self._selection.devices or ()
         return _by_process((process, context) for process, context, device in rows if (process, device) in wanted)
 
     @cached_property
-    def _work(self) -> _Keys:
-        """The correlation ids of the wanted GPU work."""
-        return _Keys((process, rows["correlation"]) for process, rows in self._rows(GPU_WORK))
+    def _work(self) -> _CorrelationSet:
+        """The correlation ids of the selected GPU work."""
+        return _CorrelationSet((process, rows["correlation"]) for process, rows in self._rows(GPU_WORK))
 
     @cached_property
-    def _kept(self) -> _Keys:
-        """The correlation ids of all wanted calls and work."""
-        return _Keys((process, rows["correlation"]) for process, rows in self._rows(("api_calls", *GPU_WORK)))
+    def _kept(self) -> _CorrelationSet:
+        """The correlation ids of all selected calls and work."""
+        calls_and_work = self._rows(("api_calls", *GPU_WORK))
+        return _CorrelationSet((process, rows["correlation"]) for process, rows in calls_and_work)
 
     @cached_property
-    def _moments(self) -> _Moments:
-        """When the wanted work was launched; in a trace without calls, when it began."""
-        return _Moments(self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK))
+    def _launch_times(self) -> _LaunchTimes:
+        """When the selected work was launched; in a trace without calls, when it began."""
+        return _LaunchTimes(self._rows(("api_calls",) if self._trace.count("api_calls") else GPU_WORK))
 
     def _rows(self, tables: tuple[str, ...]) -> Iterator[tuple[int, np.ndarray]]:
-        """The wanted rows of tables, whether or not the tables themselves are wanted."""
+        """The selected rows of tables, whether or not the tables themselves are selected."""
         for table in tables:
             for info in self._infos(table):
                 known, unknown = self._trace.block(info)
@@ -276,10 +276,10 @@ class Part:
 
 
 def _by_process(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    found = defaultdict(list)
+    numbers = defaultdict(list)
     for process, number in pairs:
-        found[process].append(number)
-    return found
+        numbers[process].append(number)
+    return numbers
 
 
 def _as_time(time: int) -> np.uint64:
@@ -288,18 +288,18 @@ def _as_time(time: int) -> np.uint64:
 
 
 def _span(table: str, rows: np.ndarray, timed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """When rows begin and end. What is not known to have ended goes on for ever; what has no known begin is nowhere: it
-    ends before all time and begins after it."""
+    """The starts and ends of rows. A row that never ended ends at the latest time. A row without a known start gets an
+    empty span, which touches no time: it starts at the latest time and ends at 0."""
     layout = TABLES[table]
     start, end = rows[layout.start_field], rows[layout.end_field]
     if timed:
         return start, end
-    goes_on = never_ended(table, rows)
-    return np.where(goes_on, start, LATEST), np.where(goes_on, LATEST, 0).astype(np.uint64)
+    unended = never_ended(table, rows)
+    return np.where(unended, start, LATEST), np.where(unended, LATEST, 0).astype(np.uint64)
 
 
 def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
-    """The threads that rows belong to, 0 for those of a whole process; None for rows of no thread."""
+    """The threads that rows belong to, 0 for rows of a whole process; None for tables without threads."""
     fields = TABLES[table].offsets
     if "thread" not in fields:
         return None
@@ -312,7 +312,7 @@ def threads_of(table: str, rows: np.ndarray) -> np.ndarray | None:
 
 
 class _Stretches:
-    """Stretches of processes, asked many times."""
+    """Stretches by process and thread, prepared for many lookups."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
         # By process and thread: their begins and ends.
@@ -320,15 +320,15 @@ class _Stretches:
         pairs = defaultdict(list)
         for s in stretches:
             pairs[s.process, s.thread].append((s.start, s.end))
-        for (process, thread), found in pairs.items():
-            self._edges.setdefault(process, {})[thread] = np.array(united(found), np.int64)
+        for (process, thread), spans in pairs.items():
+            self._edges.setdefault(process, {})[thread] = np.array(united(spans), np.int64)
 
     def touched(self, process: int, start: np.ndarray, end: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
-        """Which of these times of a process touch one of its stretches. What is of no thread, or of a whole process,
-        can touch those of any thread."""
+        """A mask of the times of a process that touch one of its stretches. Rows of no thread, or of the whole process,
+        can touch stretches of any thread."""
         mask = np.zeros(len(start), bool)
         for thread, edges in self._edges.get(process, {}).items():
-            # The stretches do not overlap: the first that ends behind the begin is the one to look at.
+            # The stretches do not overlap, so only the first one that ends after the start matters.
             first = np.searchsorted(edges[:, 1], start.astype(np.int64), "right")
             begins = np.append(edges[:, 0], np.iinfo(np.int64).max)
             inside = begins[first] <= end.astype(np.int64)
@@ -339,7 +339,7 @@ class _Stretches:
 
 
 def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Stretches without overlaps, rising."""
+    """The union of intervals, as intervals without overlaps, ascending."""
     united: list[tuple[int, int]] = []
     for start, end in sorted(pairs):
         if united and start <= united[-1][1]:
@@ -349,9 +349,9 @@ def united(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-class _Calls:
-    """For each correlation id whether its API call was made in one of some stretches: of a runtime call and the driver
-    calls that it made under its id, the outer one."""
+class _CallsInStretches:
+    """For each correlation id, whether its API call was made in one of the stretches. A runtime call and its driver
+    calls share an id; the runtime call counts."""
 
     def __init__(self, trace: Trace, stretches: _Stretches) -> None:
         def calls() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -363,11 +363,11 @@ class _Calls:
         for process, rows, here in calls():
             inside.append((process, rows["correlation"][here]))
             outside.append((process, rows["correlation"][~here]))
-        self._inside, self._outside = _Keys(inside), _Keys(outside)
+        self._inside, self._outside = _CorrelationSet(inside), _CorrelationSet(outside)
         divided = self._inside.keys[_among(self._outside.keys, self._inside.keys)]
         if not len(divided):
             return
-        # Of calls with one id on both sides of an edge, the first decides.
+        # Where calls with the same id are on both sides of an edge, the first call decides.
         first: dict[int, tuple[int, bool]] = {}
         for process, rows, here in calls():
             keys = _keys(process, rows["correlation"])
@@ -378,48 +378,48 @@ class _Calls:
         self._inside.keys = np.setdiff1d(self._inside.keys, away)
 
     def of(self, process: int, correlations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For each id whether its call was recorded, and whether it was made in one of the stretches."""
-        chosen = self._inside.has(process, correlations)
-        return chosen | self._outside.has(process, correlations), chosen
+        """For each id, whether its call was recorded, and whether the call was made in one of the stretches."""
+        inside = self._inside.has(process, correlations)
+        return inside | self._outside.has(process, correlations), inside
 
 
-class _Keys:
-    """A set of correlation ids of processes. It never holds 0, which stands for an unknown call."""
+class _CorrelationSet:
+    """A set of correlation ids of processes. It never holds 0, which means an unknown call."""
 
     def __init__(self, parts: Iterable[tuple[int, np.ndarray]]) -> None:
-        self.keys = _rising([_keys(process, ids[ids != 0]) for process, ids in parts], np.uint64)
+        self.keys = _sorted([_keys(process, ids[ids != 0]) for process, ids in parts], np.uint64)
 
     def has(self, process: int, correlations: np.ndarray) -> np.ndarray:
-        """Which of these ids of a process are in the set."""
+        """A mask of the ids of a process that are in the set."""
         wanted = _keys(process, correlations)
         if not len(wanted):
             return np.zeros(0, bool)
-        # Ids of a block are near each other.
+        # Ids of a block are close to each other: search only that range.
         begin = np.searchsorted(self.keys, wanted.min(), "left")
         end = np.searchsorted(self.keys, wanted.max(), "right")
         return _among(self.keys[begin:end], wanted)
 
 
-class _Moments:
-    """Moments of threads, asked what lies around one."""
+class _LaunchTimes:
+    """Times of launches by process and thread."""
 
     def __init__(self, parts: Iterator[tuple[int, np.ndarray]]) -> None:
-        found: defaultdict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
+        starts: defaultdict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
         for process, rows in parts:
             start = rows["start"].astype(np.int64)
             if "thread" not in (rows.dtype.names or ()):
-                # Whose they are is not known: they may be any thread's.
-                found[process, -1].append(start)
+                # GPU work has no thread: it may be any thread's.
+                starts[process, -1].append(start)
                 continue
             threads = np.unique(rows["thread"]).tolist()
             for thread, at in zip(threads, by_value(rows["thread"], threads), strict=True):
-                found[process, thread].append(start[at])
+                starts[process, thread].append(start[at])
         self._of: dict[int, dict[int, np.ndarray]] = {}
-        for (process, thread), times in found.items():
-            self._of.setdefault(process, {})[thread] = _rising(times, np.int64)
+        for (process, thread), times in starts.items():
+            self._of.setdefault(process, {})[thread] = _sorted(times, np.int64)
 
     def inside(self, process: int, rows: np.ndarray, threads: np.ndarray | None) -> np.ndarray:
-        """Which rows have a moment of their thread inside; of a whole process, one of any thread."""
+        """A mask of the rows with a launch of their thread inside; for rows of a whole process, of any thread."""
         mask = np.zeros(len(rows), bool)
         start, end = rows["start"].astype(np.int64), rows["end"].astype(np.int64)
         end[end == 0] = np.iinfo(np.int64).max  # never ended
@@ -436,14 +436,14 @@ def _keys(process: int, correlations: np.ndarray) -> np.ndarray:
 
 
 def _among(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Which of the wanted are among the keys, which rise."""
+    """A mask of the wanted that are among the keys, which ascend."""
     if not len(keys):
         return np.zeros(len(wanted), bool)
-    found: np.ndarray = keys.take(np.searchsorted(keys, wanted), mode="clip") == wanted
-    return found
+    mask: np.ndarray = keys.take(np.searchsorted(keys, wanted), mode="clip") == wanted
+    return mask
 
 
-def _rising(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+def _sorted(parts: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
     """Many arrays as one, sorted."""
     whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
     if not (whole[1:] >= whole[:-1]).all():

@@ -1,4 +1,4 @@
-"""The strings of a trace: one table for all processes, each text once."""
+"""The strings of a trace: one table for all processes, with each text once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 
 class StringTable:
-    """Texts by id. Id 0 is the empty text; ids are dense, so ``len(table)`` is the largest id plus one."""
+    """Texts by id. Id 0 is the empty text. Ids are dense: ``len(table)`` is the largest id plus one."""
 
     def __init__(self) -> None:
         self._texts: list[bytes] = [b""]
         self._ids: dict[bytes, int] = {b"": 0}
 
     def add(self, text: bytes) -> int:
-        """The id of a text, a new one if it was not there."""
+        """The id of a text; adds the text if it is new."""
         known = self._ids.get(text)
         if known is None:
             known = self._ids[text] = len(self._texts)
@@ -24,7 +24,7 @@ class StringTable:
         return known
 
     def find(self, text: str) -> int | None:
-        """The id of a text, None when the trace does not have it."""
+        """The id of a text; None when the trace does not have it."""
         return self._ids.get(text.encode("utf-8", "surrogateescape"))
 
     def bytes(self, index: int) -> bytes:
@@ -41,7 +41,7 @@ class StringTable:
         return (text.decode("utf-8", "replace") for text in self._texts)
 
     def take(self, ids: np.ndarray, change: Callable[[str], Any] = str) -> np.ndarray:
-        """The texts of many ids, each as ``change`` makes it, as an object array of the same shape."""
+        """The texts of many ids, converted by ``change``, as an object array of the same shape."""
         unique, inverse = np.unique(ids, return_inverse=True)
         texts = np.empty(len(unique), object)
         texts[:] = [change(self[i]) for i in unique.tolist()]

@@ -1,9 +1,8 @@
 """A capture as NumPy tables.
 
-Three steps stand between a file and its tables, and nothing else does: ids of processes become ids of the trace
-(:mod:`.ids`), times of machines with other clocks are shifted onto the first one's (:mod:`.process`), and rows
-without known times are set apart. Where none of the three has anything to do, a table is a view of the file's
-bytes.
+Reading a table takes three steps: ids of processes become ids of the trace (:mod:`.ids`), times of other machines move
+to the clock of the first (:mod:`.alignment`), and rows without known times are set apart. Where no step changes
+anything, a table is a view of the file's bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _TableAttribute:
 
 @dataclass(frozen=True)
 class _Interned:
-    """A table of things with ids: its rows by id of the trace, and each process's way into it."""
+    """An interned table: its rows by id of the trace, and the id map of each process."""
 
     rows: np.ndarray
     maps: list[IdMap]
@@ -65,10 +64,9 @@ class Trace:
     Every table is an attribute: ``trace.kernels`` is a structured array with one row a kernel and the fields of
     ``cutrace.runbin.TABLES["kernels"]``. Times are nanoseconds of BOOTTIME, ``process`` indexes
     :attr:`processes`, and ``name``-like fields are ids of :attr:`strings`. ``trace.launches[kernels["launch"]]`` and
-    ``trace.functions[api_calls["function"]]`` resolve the other references; their row 0 stands for "unknown".
+    ``trace.functions[api_calls["function"]]`` resolve the other references; their row 0 means "unknown".
 
-    Rows are in the order of the file, which is not the order of time. A table that does not fit in memory is read
-    with :meth:`blocks`.
+    Rows are in the order of the file, not of time. Read a table that does not fit in memory with :meth:`blocks`.
     """
 
     kernels = _TableAttribute()
@@ -109,19 +107,19 @@ class Trace:
     losses = _TableAttribute()
 
     def __init__(self, reader: Reader, files: ExitStack | None = None, name: str = "") -> None:
-        """``files`` holds the temporary files of the trace, which :meth:`close` removes. ``name`` is for people: what
-        was opened."""
+        """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``name`` is what the user
+        opened, for messages."""
         self._reader = reader
         self._name = name or str(reader.path)
         self._release = weakref.finalize(self, files.close) if files else None
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
-        # How many rows of each block have unknown times; negative where that is not known yet.
+        # The number of rows with unknown times of each block; negative where they are not counted yet.
         self._set_apart = np.full(len(reader.offsets), -1, np.int64)
 
     @property
     def path(self) -> Path:
-        """The capture behind the trace; a temporary one where files were imported, joined or cut."""
+        """The file of the capture. It is temporary where files were imported, joined or cut."""
         return self._reader.path
 
     # Whole tables
@@ -138,7 +136,7 @@ class Trace:
         return self._tables[name]
 
     def unknown(self, name: str) -> np.ndarray:
-        """The rows of a table whose start or end is not known: 0, beyond 2^63, or an end before the start."""
+        """The rows of a table without known times: 0, beyond 2^63, or an end before the start."""
         self._check(name)
         if name not in self._unknown:
             indices = self._indices(name)
@@ -147,7 +145,7 @@ class Trace:
         return self._unknown[name]
 
     def count(self, name: str) -> int:
-        """How many rows the file holds of a table, unknown times included, without reading them."""
+        """The number of rows of a table, unknown times included. Reads no rows."""
         self._check(name)
         return int(self._reader.headers["rows"][self._indices(name)].sum(dtype=np.int64))
 
@@ -156,10 +154,10 @@ class Trace:
     def arrow(self, name: str) -> pyarrow.Table:
         """All rows of a table with known times as a ``pyarrow.Table``.
 
-        Texts stand in place of ids, as dictionary columns; an id of 0 is null; ``kernels`` and ``api_calls`` have
-        the columns of their ``launches`` and ``functions`` in place of the reference. Names of kernels are demangled.
-        Times (ns) and sizes are int64; tables with a ``start`` and an ``end`` have a ``duration``. Raises
-        :class:`cutrace.CutraceError` when there is no such table, or pyarrow is not installed.
+        Texts replace ids, as dictionary columns; id 0 is null. The columns of ``launches`` and ``functions`` replace
+        the references of ``kernels`` and ``api_calls``. Names of kernels are demangled. Times (ns) and sizes are int64.
+        Tables with a ``start`` and an ``end`` have a ``duration``. Raises :class:`cutrace.CutraceError` when there is
+        no such table, or pyarrow is not installed.
         """
         self._check(name)
         return arrow.table(self, name)
@@ -178,13 +176,13 @@ class Trace:
 
     def blocks(self, name: str, start: int | None = None, end: int | None = None) -> Iterator[np.ndarray]:
         """The rows of a table with known times, one array a block of the file (about 1 MiB), for captures that do
-        not fit in memory. With ``start`` or ``end`` (ns), blocks wholly outside are not read; rows are not cut.
+        not fit in memory. With ``start`` or ``end`` (ns), blocks entirely outside are skipped; other blocks are whole.
         """
         for index in self._within(name, start, end).tolist():
             yield self._split(index)[0]
 
     def block_infos(self, name: str, start: int | None = None, end: int | None = None) -> list[BlockInfo]:
-        """What the headers of the blocks that :meth:`blocks` yields say, in the same order, with times of the trace."""
+        """The headers of the blocks that :meth:`blocks` reads, in the same order, with times of the trace."""
         indices = self._within(name, start, end)
         infos = [self._reader.block(i) for i in indices.tolist()]
         if not self._moves:
@@ -193,20 +191,20 @@ class Trace:
         return [replace(i, first_time=a, last_time=b) for i, a, b in zip(infos, *times, strict=True)]
 
     def infos_by_process(self, names: Iterable[str]) -> list[dict[str, list[BlockInfo]]]:
-        """The blocks of these tables as :meth:`block_infos` has them, for each process of the trace."""
-        found: list[dict[str, list[BlockInfo]]] = [{} for _ in self.processes]
+        """The result of :meth:`block_infos` for these tables, by process and table."""
+        infos: list[dict[str, list[BlockInfo]]] = [{} for _ in self.processes]
         for name in names:
             for info in self.block_infos(name):
-                found[info.process].setdefault(name, []).append(info)
-        return found
+                infos[info.process].setdefault(name, []).append(info)
+        return infos
 
     def block(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of one block of :meth:`block_infos`: those with known times, and the others."""
+        """The rows of one block of :meth:`block_infos`: those with known times, and the other rows."""
         return self._split(info.index)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What of the file could not be used so far; damage inside a block is found when the block is read."""
+        """The damage found so far in the file. Damage inside a block is found when the block is read."""
         return self._reader.damage
 
     # What the tables refer to
@@ -223,9 +221,9 @@ class Trace:
 
     @cached_property
     def imports(self) -> tuple[Imported, ...]:
-        """The files of other tools that the trace came from, and what became of their events; none for a capture."""
-        found = (imported(index, info) for index, info in enumerate(self._reader.processes))
-        return tuple(each for each in found if each)
+        """The imported files of the trace, with the accounts of their events; empty for a capture."""
+        files = (imported(index, info) for index, info in enumerate(self._reader.processes))
+        return tuple(file for file in files if file)
 
     @cached_property
     def strings(self) -> StringTable:
@@ -234,7 +232,7 @@ class Trace:
 
     @cached_property
     def category_names(self) -> dict[tuple[int, int, int], int]:
-        """The name (an id of :attr:`strings`) of each NVTX category by process, domain and category: the last given."""
+        """The last name (an id of :attr:`strings`) of each NVTX category, by process, domain and category."""
         rows = self.nvtx_categories
         return {(p, d, c): name for p, d, c, name in rows[["process", "domain", "category", "name"]].tolist()}
 
@@ -242,17 +240,17 @@ class Trace:
 
     @property
     def start(self) -> int:
-        """The first moment (ns) that any record knows of, 0 in a capture without records."""
+        """The first time (ns) of all records; 0 in a capture without records."""
         return self._span[0]
 
     @property
     def end(self) -> int:
-        """The last moment (ns) that any record knows of, 0 in a capture without records."""
+        """The last time (ns) of all records; 0 in a capture without records."""
         return self._span[1]
 
     @property
     def quality(self) -> Quality:
-        """What is missing. Counting rows without known times reads each block of a timed table once."""
+        """What is missing or uncertain. Counting rows without known times reads each block of a timed table once."""
         unknown = {name: self._count_unknown(name) for name, table in TABLES.items() if table.start_field}
         notes = [note for p in self.processes for note in _sentences(p.info.get("notes"))]
         return Quality(
@@ -265,24 +263,22 @@ class Trace:
 
     @cached_property
     def named_losses(self) -> tuple[Loss, ...]:
-        """What the collector counted as lost, each reason of a process once, and what it could not count.
-
-        Reads no other table than ``losses``."""
+        """The losses that the collector counted, one for each reason, detail and process, and those of processes whose
+        capture was not closed. Reads only the table ``losses``."""
         return (*self._named(self.losses), *unfinished(self.processes))
 
     @cached_property
     def early_starts(self) -> dict[str, EarlyStart]:
-        """By table, the GPU work that seems to start before its launch."""
+        """The GPU work that seems to start before its launch, by table."""
         return early_starts(self)
 
     @property
     def size(self) -> int:
-        """The size of the file behind the trace, in bytes."""
+        """The size of the file, in bytes."""
         return self._reader.size
 
     def contents(self, size: int) -> Iterator[bytes]:
-        """The file behind the trace, ``size`` bytes at a time. Raises :class:`cutrace.BadCapture` when it got
-        shorter."""
+        """The bytes of the file, ``size`` at a time. Raises :class:`cutrace.BadCapture` when the file got shorter."""
         return self._reader.contents(size)
 
     def close(self) -> None:
@@ -298,11 +294,11 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        """The file and how many rows its largest tables have."""
+        """The file and the row counts of its main tables."""
         return f"<Trace of {self._about()}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the rows by table."""
+        """The row counts of all tables, for notebooks."""
         counts = [(name, f"{rows:,}") for name in TABLES if (rows := self.count(name))]
         return html_table(f"Trace of {self._about()}", ("table", "rows"), counts)
 
@@ -335,7 +331,7 @@ class Trace:
         return indices[inside]
 
     def _read(self, name: str) -> None:
-        """Read a whole table, known and unknown times apart."""
+        """Read a whole table, with the rows of unknown times set apart."""
         table, indices = TABLES[name], self._indices(name)
         if not len(indices):
             self._tables[name] = self._unknown[name] = np.empty(0, table.dtype)
@@ -349,8 +345,8 @@ class Trace:
             self._set_apart[indices] = before[ends] - before[ends - sizes]
 
     def _gather(self, table: Table, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of many blocks, with the ids and the clock of the trace, and how many each block has. A capture
-        may have a block for each few rows, so what is done for blocks is little."""
+        """The rows of many blocks, with the ids and the clock of the trace, and the row count of each block. A capture
+        may have only a few rows in each block, so the work for each block is small."""
         parts = [self._reader.read(index) for index in indices.tolist()]
         sizes = np.array([len(part) for part in parts], np.int64)
         rows, owners = joined(table, parts), self._reader.process_of[indices]
@@ -372,7 +368,7 @@ class Trace:
             yield Loss(name, meaning, count, self.strings[detail], process)
 
     def _split(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of a block with known times, and the others."""
+        """The rows of a block with known times, and the other rows."""
         table = self._reader.table(index)
         rows = self._resolve(table, self._reader.read(index), int(self._reader.process_of[index]))
         parts = apart(rows, unknown_times(table, rows))
@@ -386,9 +382,9 @@ class Trace:
         return int(self._set_apart[indices].sum())
 
     def _resolve(self, table: Table, rows: np.ndarray, process: int) -> np.ndarray:
-        """Rows of a process with the ids and the clock of the trace; copied only where something changes."""
+        """Rows of a process with the ids and the clock of the trace; a copy only where something changes."""
         changes: dict[str, np.ndarray | int] = {}
-        # 0 on disk, if the file keeps to its format.
+        # The format has 0 on disk, but a damaged or foreign file may not.
         if "process" in table.offsets and (process or rows["process"].any()):
             changes["process"] = process
         for f in table.fields:
@@ -433,11 +429,11 @@ class Trace:
         return self._collect("functions")
 
     def _collect(self, name: str) -> _Interned:
-        """All rows of a table of things with ids, equal ones once, and for each process where its ids went."""
+        """The distinct rows of an interned table, and the id map of each process."""
         table = TABLES[name]
         indices = self._reader.indices(table.number)
         read, sizes = self._gather(table, indices)
-        rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 stands for nothing; a copy
+        rows = joined(table, [np.zeros(1, table.dtype), read])  # row 0 means "unknown"; a copy
         local = rows["id"].copy()
         rows["id"] = 0
         if len(self._reader.processes) == 1 and _all_differ(rows):
@@ -459,7 +455,7 @@ class Trace:
 
     @cached_property
     def _clocks(self) -> tuple[str, list[Alignment]]:
-        """The boot that times count from, and how the times of each process become that one's."""
+        """The boot that times count from, and the alignment of each process with it."""
         reader = self._reader
         boots = [clock_of(info) for info in reader.processes]
         if len(set(boots)) <= 1:
@@ -474,12 +470,12 @@ class Trace:
         ):
             begins[boots[process]] = min(begins.get(boots[process], first), first)
         rows = {boot: joined(TABLES["clocks"], parts) for boot, parts in snapshots.items()}
-        clock, found = alignments(rows, begins)
-        return clock, [found[boot] for boot in boots]
+        clock, by_boot = alignments(rows, begins)
+        return clock, [by_boot[boot] for boot in boots]
 
     @property
     def clock(self) -> str:
-        """The boot of the machine whose BOOTTIME the times of the trace are."""
+        """The boot id that the times of the trace count from."""
         return self._clocks[0]
 
     @property
@@ -492,18 +488,18 @@ class Trace:
 
     @cached_property
     def _timed(self) -> np.ndarray:
-        """Which blocks hold rows with times."""
+        """A mask of the blocks that hold rows with times."""
         return np.isin(self._reader.headers["kind"], [t.number for t in TABLES.values() if t.start_field])
 
     @cached_property
     def _block_times(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first and last time of each block, as signed integers; times beyond the latest are the latest."""
+        """The first and last time of each block, as signed integers, clipped to ``LATEST``."""
         headers, process_of = self._reader.headers, self._reader.process_of
         both = [np.minimum(headers[name], LATEST) for name in ("first_time", "last_time")]
         if self._moves:
             of_process = by_value(process_of, range(len(self._alignments)))
             for times in both:
-                known = times < LATEST >> np.uint64(1)  # moving the others could pass the latest
+                known = times < LATEST >> np.uint64(1)  # later times could overflow when moved
                 for alignment, at in zip(self._alignments, of_process, strict=True):
                     times[at] = np.where(known[at], alignment.moved(times[at]), LATEST)
         first, last = (times.view(np.int64) for times in both)
@@ -520,7 +516,7 @@ class Trace:
 
 
 def _all_differ(rows: np.ndarray) -> bool:
-    """Whether no two of these rows are equal, as far as few rows tell without a sort."""
+    """Whether no two of these rows are equal. Always False for many rows, which would need a sort."""
     if len(rows) > 64:
         return False
     data, size = rows.tobytes(), rows.dtype.itemsize
@@ -533,9 +529,9 @@ def _sentences(notes: object) -> list[str]:
 
 def load(path: str | os.PathLike[str], files: ExitStack | None = None, name: str = "") -> Trace:
     """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too. Closing the
-    trace closes ``files``. ``name`` is what people know it by, unless that is ``path``.
+    trace closes ``files``. ``name`` replaces ``path`` in messages.
 
-    Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
+    Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when the file holds nothing usable.
     """
     with ExitStack() as unless_open:
         if files:

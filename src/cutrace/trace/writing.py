@@ -1,7 +1,7 @@
-"""A trace, or a part of it, written as a capture again.
+"""Writing a trace, or a part of it, as a new capture.
 
-Block by block, process by process, so memory does not grow with the trace. Strings, launch configurations and functions
-are written when the first row needs them and numbered anew: what nothing refers to is not in the new file.
+Rows are written block by block and process by process, so memory does not grow with the trace. Strings, launch
+configurations and functions get new ids when the first row refers to them; unreferenced ones are not written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..runbin.layout import LOSS_REASONS, REFERRED, TABLES, Table
 from ..runbin.writer import Writer
 from .process import Process
 from .rows import copied
-from .selection import FACTS, Part, Selection
+from .selection import FACTS, SelectedRows, Selection
 from .trace import Trace
 
 Progress = Callable[[int, int], None]
@@ -37,13 +37,13 @@ def write(
 ) -> int:
     """Write the part of a trace that ``selection`` wants (None: all of it) to the capture ``path``, in one step.
 
-    Every process that is wanted is in it with its description, to which ``notes`` are added, and its facts; its times
-    are those of the trace. What could not be read of the original is among the losses of the new one.
-    Returns how many rows are events, not facts. Raises :class:`CutraceError` when the file cannot be written.
+    Each selected process is written with its description, ``notes`` added, and its facts. Times are those of the trace.
+    Damage of the original becomes losses of the new capture. Returns the number of event rows, facts excluded. Raises
+    :class:`CutraceError` when the file cannot be written.
     """
     check_output(path)
     selection = selection or Selection()
-    part = Part(trace, selection)
+    part = SelectedRows(trace, selection)
     infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
     for info in part.blocks:
         infos[info.process].append(info)
@@ -51,7 +51,7 @@ def write(
     total, done, events = sum(len(infos[p.index]) for p in wanted), 0, 0
     with replacing(path) as temporary, temporary.open("wb") as whole:
         for process in wanted:
-            with _Process(trace, Writer(path, file=whole, **_description(process, notes))) as out:
+            with _ProcessWriter(trace, Writer(path, file=whole, **_description(process, notes))) as out:
                 for info in infos[process.index]:
                     rows = part.block(info)
                     out.rows(TABLES[info.table or ""], rows)
@@ -60,40 +60,40 @@ def write(
                     if progress is not None:
                         progress(done, total)
                 if process is wanted[-1]:
-                    # Known only when everything was read.
+                    # The damage is complete only after all blocks were read.
                     out.damage()
     return events
 
 
 def _description(process: Process, notes: tuple[str, ...]) -> dict[str, Any]:
-    """What the new capture says of a process: all that the old one did, and the notes."""
+    """The process description in the new capture: the old one and the notes."""
     info = {key: value for key, value in process.info.items() if key not in ("format", "tables")}
     given = info.get("notes")
-    told = [*(given if isinstance(given, list) else []), *notes]
-    return info | {"pid": process.pid} | ({"notes": told} if told else {})
+    merged = [*(given if isinstance(given, list) else []), *notes]
+    return info | {"pid": process.pid} | ({"notes": merged} if merged else {})
 
 
-class _Process:
-    """Writes the rows of one process with ids of its own."""
+class _ProcessWriter:
+    """Writes the rows of one process with new ids."""
 
     def __init__(self, trace: Trace, writer: Writer) -> None:
         self._trace, self._writer = trace, writer
-        # By id of the trace the id in the new file; 0 for what has not been needed yet.
+        # The id in the new file by id of the trace; 0 for those not written yet.
         sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
         self._ids = {kind: np.zeros(size, np.uint32) for kind, size in sizes.items()}
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> _ProcessWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
-            # Whether it was closed in order is among what the description says.
+            # The description already has "ended" if the original was closed in order.
             self._writer.close(in_order=False)
         else:
             self._writer.discard()
 
     def rows(self, table: Table, rows: np.ndarray) -> None:
-        """Write rows of the trace; they may be changed."""
+        """Write rows of the trace. Writable rows are modified."""
         if not len(rows):
             return
         changes: dict[str, np.ndarray] = {}
@@ -110,7 +110,7 @@ class _Process:
         self._writer.rows(table.name, rows)
 
     def damage(self) -> None:
-        """Write what could not be read of the trace as losses."""
+        """Write the damage of the trace as losses."""
         damage = self._trace.damage
         rows = np.zeros(len(damage), TABLES["losses"].dtype)
         for row, d in zip(rows, damage, strict=True):
@@ -120,7 +120,7 @@ class _Process:
             self._writer.rows("losses", rows)
 
     def _written(self, kind: str, ids: np.ndarray) -> np.ndarray:
-        """The ids in the new file. What is new there is written, in the order of the old ids."""
+        """The ids in the new file. Writes entries that are new there, in the order of the old ids."""
         known = self._ids[kind]
         new = np.unique(ids[(known[ids] == 0) & (ids != 0)])
         if len(new) and kind == "string":
@@ -130,5 +130,5 @@ class _Process:
             rows["name"] = self._written("string", rows["name"])
             rows["id"] = known[new] = np.arange(len(new)) + known.max() + 1
             self._writer.rows(REFERRED[kind], rows)
-        found: np.ndarray = known[ids]
-        return found
+        mapped: np.ndarray = known[ids]
+        return mapped
