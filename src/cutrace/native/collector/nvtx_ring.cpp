@@ -8,10 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <deque>
-#include <mutex>
 #include <new>
-#include <string>
 #include <thread>
 
 #include "process_info.h"
@@ -76,34 +73,6 @@ Ring* create() {
   return r;
 }
 
-struct Registry {
-  static constexpr std::size_t kLimitBytes = std::size_t{16} << 20;
-  std::mutex mutex;
-  std::deque<std::string> strings;  // a deque: views of its elements stay valid
-  std::deque<std::string> domains;
-  std::size_t bytes = 0;
-  std::uint64_t refused = 0;
-};
-Registry& registry = *new Registry;  // never destroyed: NVTX is called during exit too
-
-template <typename Number>
-Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {
-  const std::lock_guard lock(registry.mutex);
-  try {
-    if (list.size() >= largest || registry.bytes + text.size() > Registry::kLimitBytes) throw std::bad_alloc();
-    list.emplace_back(text);
-  } catch (const std::bad_alloc&) {
-    return ++registry.refused, Number{0};
-  }
-  registry.bytes += text.size() + sizeof(std::string);
-  return static_cast<Number>(list.size());
-}
-
-std::string_view look_up(const std::deque<std::string>& list, std::size_t number) {
-  const std::lock_guard lock(registry.mutex);
-  return number >= 1 && number <= list.size() ? std::string_view(list[number - 1]) : std::string_view();
-}
-
 Ring* adopt() {
   const int saved = errno;
   Ring* r = reuse();
@@ -154,21 +123,8 @@ Ring* all_rings() { return rings.load(std::memory_order_acquire); }
 std::size_t ring_memory() { return memory_used.load(std::memory_order_relaxed); }
 std::uint64_t events_without_ring() { return ringless.load(std::memory_order_relaxed); }
 
-std::uint32_t register_string(std::string_view text) {
-  return add<std::uint32_t>(registry.strings, text, 0xFFFFFFF0u);
-}
-std::uint16_t register_domain(std::string_view name) { return add<std::uint16_t>(registry.domains, name, 0xFFF0u); }
-std::string_view registered_string(std::uint32_t number) { return look_up(registry.strings, number); }
-std::string_view domain_name(std::uint16_t number) { return look_up(registry.domains, number); }
-std::uint64_t registrations_refused() {
-  const std::lock_guard lock(registry.mutex);
-  return registry.refused;
-}
-
-void before_fork() { registry.mutex.lock(); }
-void after_fork_in_parent() { registry.mutex.unlock(); }
 void after_fork_in_child(void (*first_event)()) {
-  registry.mutex.unlock();
+  after_fork_in_parent();  // the registry's lock
   on_first_event.store(first_event);
   armed.store(first_event != nullptr ? kForkedChild : 0);
   rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone

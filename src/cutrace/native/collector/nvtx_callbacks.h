@@ -1,0 +1,179 @@
+// What NVTX calls in a tool: the callbacks of ranges, domains and registered strings, for any taker of ranges.
+//
+// A taker has these, which NVTX calls on the thread of the program:
+//
+//   bool wants()                             whether it takes events now
+//   int push(Event&), nvtxRangeId_t start(Event&)
+//   static int pop(nvtxDomainHandle_t), static void end(nvtxRangeId_t)
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "common/text.h"
+#include "nvtx.h"
+
+namespace cutrace::nvtx {
+
+inline constexpr int kNotTracked = NVTX_NO_PUSH_POP_TRACKING;
+
+// A text of the program as UTF-8, cut to fit. Lives as long as the object.
+class Text {
+ public:
+  Text() = default;
+  template <typename Char>
+  explicit Text(const Char* text) { assign(text); }
+  void assign(const char* text) {
+    if (text != nullptr) view_ = {text, strnlen(text, Ring::kLongestText)};
+  }
+  void assign(const wchar_t* text) {
+    std::size_t size = 0;
+    for (; text != nullptr && *text != L'\0' && size + 4 <= sizeof converted_; ++text)
+      size += put_utf8(static_cast<std::uint32_t>(*text), converted_ + size);
+    view_ = {converted_, size};
+  }
+  void assign(std::string_view text) { view_ = text; }
+  std::string_view view() const { return view_; }
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+
+ private:
+  std::string_view view_;
+  char converted_[Ring::kLongestText];
+};
+
+// NVTX treats handles as opaque, so a handle is the number itself.
+inline std::uint16_t number_of(nvtxDomainHandle_t domain) {
+  return static_cast<std::uint16_t>(reinterpret_cast<std::uintptr_t>(domain));
+}
+
+struct Event {
+  explicit Event(EventType t, nvtxDomainHandle_t d = nullptr) : type(t), domain(number_of(d)) {}
+  EventType type;
+  std::uint16_t domain;
+  std::uint8_t flags = 0;
+  std::uint32_t depth = 0;
+  std::uint32_t registered = 0;
+  std::uint64_t id = 0;
+  EventAttributes attributes{};
+  Text text;
+
+  // The three ways in which a program describes an event.
+  template <typename Char>
+  void describe(const Char* message) { text.assign(message); }
+  void describe(const nvtxEventAttributes_t* a) {
+    // Structs of version 1 end before the payload's type was widened; all since hold what is read here.
+    if (a == nullptr || a->size < sizeof(nvtxEventAttributes_t)) return;
+    const std::uint32_t color = a->colorType == NVTX_COLOR_ARGB ? a->color : 0;
+    const bool payload = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 && a->payloadType <= NVTX_PAYLOAD_TYPE_FLOAT;
+    if (color != 0 || a->category != 0 || payload) flags |= kAttributes;
+    attributes.category = a->category;
+    attributes.color = color;
+    if (payload) {
+      attributes.payload_type = static_cast<std::uint32_t>(a->payloadType);
+      const bool narrow = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT32;
+      std::memcpy(&attributes.payload, &a->payload, narrow ? 4 : 8);
+    }
+    if (a->messageType == NVTX_MESSAGE_TYPE_ASCII) text.assign(a->message.ascii);
+    if (a->messageType == NVTX_MESSAGE_TYPE_UNICODE) text.assign(a->message.unicode);
+    if (a->messageType == NVTX_MESSAGE_TYPE_REGISTERED) {
+      registered = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(a->message.registered));
+      if (registered != 0) flags |= kRegistered;
+    }
+  }
+};
+
+// The callbacks take a message as char*, wchar_t* or attributes. Those without a domain use the default one.
+
+template <auto Callback, typename... Arguments>
+auto NVTX_API in_default_domain(Arguments... arguments) {
+  return Callback(nullptr, arguments...);
+}
+
+template <typename Taker, typename Message>
+nvtxRangeId_t NVTX_API domain_range_start(nvtxDomainHandle_t domain, Message message) {
+  Taker taker;
+  if (!taker.wants()) return 0;
+  Event e(EventType::start, domain);
+  e.describe(message);
+  return taker.start(e);
+}
+template <typename Taker>
+void NVTX_API range_end(nvtxRangeId_t id) { Taker::end(id); }
+template <typename Taker>
+void NVTX_API domain_range_end(nvtxDomainHandle_t, nvtxRangeId_t id) { Taker::end(id); }
+
+template <typename Taker, typename Message>
+int NVTX_API domain_range_push(nvtxDomainHandle_t domain, Message message) {
+  Taker taker;
+  if (!taker.wants()) return kNotTracked;
+  Event e(EventType::push, domain);
+  e.describe(message);
+  return taker.push(e);
+}
+template <typename Taker>
+int NVTX_API domain_range_pop(nvtxDomainHandle_t domain) { return Taker::pop(domain); }
+
+template <typename Char>
+nvtxStringHandle_t NVTX_API domain_register_string(nvtxDomainHandle_t, const Char* text) {
+  return reinterpret_cast<nvtxStringHandle_t>(std::uintptr_t{register_string(Text(text).view())});
+}
+template <typename Char>
+nvtxDomainHandle_t NVTX_API domain_create(const Char* name) {
+  return reinterpret_cast<nvtxDomainHandle_t>(std::uintptr_t{register_domain(Text(name).view())});
+}
+
+struct Callback {
+  template <typename Function>
+  Callback(unsigned i, Function* f) : id(i), function(reinterpret_cast<NvtxFunctionPointer>(f)) {}
+  unsigned id;
+  NvtxFunctionPointer function;
+};
+
+// The callbacks for a name as char* and as wchar_t*; and those of a Taker for the three kinds of messages.
+#define CUTRACE_NVTX_NAMES(id, function) {NVTX_CBID_##id##A, function<char>}, {NVTX_CBID_##id##W, function<wchar_t>}
+#define CUTRACE_NVTX_MESSAGE(id, function, Message) {NVTX_CBID_##id, in_default_domain<function<Taker, Message>, Message>}
+#define CUTRACE_NVTX_MESSAGES(id, function)                                                                            \
+  CUTRACE_NVTX_MESSAGE(id##A, function, const char*), CUTRACE_NVTX_MESSAGE(id##W, function, const wchar_t*), \
+  CUTRACE_NVTX_MESSAGE(id##Ex, function, const nvtxEventAttributes_t*)
+
+template <std::size_t N>
+bool fill(const NvtxExportTableCallbacks& exports, NvtxCallbackModule module, const Callback (&callbacks)[N]) {
+  NvtxFunctionTable table = nullptr;
+  unsigned size = 0;
+  if (exports.GetModuleFunctionTable(module, &table, &size) == 0 || table == nullptr) return false;
+  for (const Callback& c : callbacks)
+    if (c.id < size && table[c.id] != nullptr) *table[c.id] = c.function;
+  return true;
+}
+
+// The callbacks that NVTX offers, null when it offers none.
+inline const NvtxExportTableCallbacks* callbacks(NvtxGetExportTableFunc_t get_export_table) {
+  const auto* exports = static_cast<const NvtxExportTableCallbacks*>(get_export_table(NVTX_ETID_CALLBACKS));
+  return exports != nullptr && exports->struct_size >= sizeof(NvtxExportTableCallbacks) ? exports : nullptr;
+}
+
+// Gives ranges, domains and registered strings to a Taker. False when NVTX does not take the callbacks.
+template <typename Taker>
+bool install_ranges(const NvtxExportTableCallbacks& exports) {
+  const Callback core[] = {
+      CUTRACE_NVTX_MESSAGES(CORE_RangeStart, domain_range_start),
+      CUTRACE_NVTX_MESSAGES(CORE_RangePush, domain_range_push),
+      {NVTX_CBID_CORE_RangeEnd, range_end<Taker>},
+      {NVTX_CBID_CORE_RangePop, in_default_domain<domain_range_pop<Taker>>},
+  };
+  // NVTX does nothing where there is no callback. Domains are not destroyed: rows may still refer to them.
+  const Callback core2[] = {
+      {NVTX_CBID_CORE2_DomainRangeStartEx, domain_range_start<Taker, const nvtxEventAttributes_t*>},
+      {NVTX_CBID_CORE2_DomainRangePushEx, domain_range_push<Taker, const nvtxEventAttributes_t*>},
+      {NVTX_CBID_CORE2_DomainRangeEnd, domain_range_end<Taker>},
+      {NVTX_CBID_CORE2_DomainRangePop, domain_range_pop<Taker>},
+      CUTRACE_NVTX_NAMES(CORE2_DomainRegisterString, domain_register_string),
+      CUTRACE_NVTX_NAMES(CORE2_DomainCreate, domain_create),
+  };
+  fill(exports, NVTX_CB_MODULE_CORE2, core2);
+  return fill(exports, NVTX_CB_MODULE_CORE, core);
+}
+
+}  // namespace cutrace::nvtx
