@@ -288,12 +288,13 @@ counters 34: Values of counters, each holding until the next one.
     process
     u16 device: CUDA device ordinal it is about, 0xffff for none
 
-kernel_metrics 37: Values of hardware metrics of kernels, counted in a run of their own.
+kernel_metrics 37: Values of hardware metrics of kernels and of NVTX ranges, counted in a run of their own.
     start end
     f64 value: in the unit that unit says
     string name: name of the metric
     string unit: 0 when it has none
     correlation process device
+    string range: the NVTX range that it is of; 0 for that of a kernel
 
 pc_samples 38: How often warps were seen at an instruction, and why they waited there; summed over an interval.
     start end

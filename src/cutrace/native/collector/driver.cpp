@@ -29,6 +29,7 @@ namespace {
   X(GetVersion, "cuDriverGetVersion", (int*))
 // Null where the driver lacks them.
 #define CUTRACE_DRIVER_OPTIONAL(X)                                                   \
+  X(GetDevice, "cuCtxGetDevice", (CUdevice*))                                        \
   X(ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode*)) \
   X(StreamContext, "cuStreamGetCtx", (CUstream, CUcontext*))                         \
   X(IsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))
@@ -69,6 +70,22 @@ const Driver* driver() {
   return found.load();
 }
 
+// While the program captures a stream, other contexts may be waited for only by a thread that says it knows what it does.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& d) : driver_(d) { exchange(); }
+  ~RelaxedCapture() { exchange(); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  void exchange() {
+    if (driver_.ExchangeCaptureMode) driver_.ExchangeCaptureMode(&mode_);
+  }
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 // Waits for a context unless a stream of it is being captured, which a wait would end. False then.
 bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captures) {
   if (captures.any_in(context)) return false;
@@ -104,14 +121,33 @@ void* current_context() {
   return d != nullptr && d->GetCurrent(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
+std::uint32_t current_device() {
+  const Driver* d = driver();
+  CUdevice device = 0;
+  return d != nullptr && d->GetDevice != nullptr && d->GetDevice(&device) == CUDA_SUCCESS ? static_cast<std::uint32_t>(device) : 0;
+}
+
+PushedContext::PushedContext(void* context) {
+  if (const Driver* d = driver()) d->Push(static_cast<CUcontext>(context));
+}
+PushedContext::~PushedContext() {
+  CUcontext context = nullptr;
+  if (const Driver* d = driver()) d->Pop(&context);
+}
+
+bool synchronize_context(void* context, const StreamCaptures& captures) {
+  const Driver* const d = driver();
+  if (d == nullptr) return true;
+  const RelaxedCapture relaxed(*d);
+  return synchronize(*d, static_cast<CUcontext>(context), captures);
+}
+
 bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   const Driver* const d = driver();
   const int count = device_count(d);
   if (count == 0) return true;
   bool everywhere = true;
-  // While the program captures a stream, other contexts may be waited for only by a thread that says it knows what it does.
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (d->ExchangeCaptureMode) d->ExchangeCaptureMode(&mode);
+  const RelaxedCapture relaxed(*d);
   for (int device = 0; device < count; ++device) {
     unsigned flags = 0;
     int active = 0;
@@ -123,7 +159,6 @@ bool synchronize_contexts(void* context, const StreamCaptures& captures) {
     if (primary == context) context = nullptr;
   }
   if (context != nullptr) everywhere &= synchronize(*d, static_cast<CUcontext>(context), captures);
-  if (d->ExchangeCaptureMode) d->ExchangeCaptureMode(&mode);
   return everywhere;
 }
 

@@ -63,6 +63,18 @@ struct DeviceFacts {
 bool driver_is_loaded();
 // The current context of the calling thread, null when there is none.
 void* current_context();
+// The device of that context, 0 when there is none.
+std::uint32_t current_device();
+// Makes a context current on this thread while it lives.
+class PushedContext {
+ public:
+  explicit PushedContext(void* context);
+  ~PushedContext();
+  PushedContext(const PushedContext&) = delete;
+  PushedContext& operator=(const PushedContext&) = delete;
+};
+// Waits for all work of a context, unless a stream of it is being captured; false then, as in synchronize_contexts().
+bool synchronize_context(void* context, const StreamCaptures& captures);
 // Waits for all work of the devices' primary contexts and of `context`, but for contexts with a stream that is being
 // captured; false when there was one. Calls that wait: a thread of its own. The driver tells of captures that `captures` does
 // not know, of streams that wait for the default stream (blocking streams); of others it tells nothing.

@@ -12,10 +12,8 @@
 //
 // A planned launch runs alone: it has the lock that all other launches share.
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -30,7 +28,9 @@
 #include <cuda.h>
 
 #include "../common/text.h"
+#include "range_counting.h"
 #include "range_profiler.h"
+#include "values.h"
 
 namespace cutrace {
 namespace {
@@ -85,7 +85,7 @@ class Profiler {
 
  private:
   bool read_plan(std::string& wanted_cupti);
-  void say(const std::string& line);
+  void say(const std::string& line) { append_line(folder_, line); }
   bool is_captured(CUstream stream) const;
   RangeProfiler* profiler_of(CUcontext context);
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
@@ -160,14 +160,6 @@ bool Profiler::read_plan(std::string& wanted_cupti) {
   return number >= 3;
 }
 
-void Profiler::say(const std::string& line) {
-  const std::string path = folder_ + "/" + std::to_string(getpid()) + ".values";
-  if (std::FILE* file = std::fopen(path.c_str(), "a")) {
-    std::fprintf(file, "%s\n", line.c_str());
-    std::fclose(file);
-  }
-}
-
 void Profiler::watch(bool on) {
   for (const LaunchCall& call : kLaunches)
     cupti_.EnableCallback(on ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
@@ -224,14 +216,7 @@ void Profiler::leave(const CUpti_CallbackData& data) {
       std::string line = std::to_string(done.ordinal);
       for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
       for (const unsigned n : done.launch.block) line += '\t' + std::to_string(n);
-      line += std::string("\t") + data.symbolName;
-      for (const double value : values) {
-        char digits[32];
-        // Not printf(), which writes a comma in many locales.
-        line += '\t';
-        line.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-      }
-      say(line);
+      say(line + "\t" + data.symbolName + words_of(values));
     } else {
       say("error\t" + done.profiler->error());
     }
@@ -263,6 +248,7 @@ RangeProfiler* Profiler::profiler_of(CUcontext context) {
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) {
   static auto* const profiler = new cutrace::Profiler;  // never destroyed: CUPTI calls it until the process is gone
-  if (const char* folder = std::getenv("CUTRACE_PROFILE")) profiler->start(folder);
+  const char* folder = std::getenv("CUTRACE_PROFILE");
+  if (folder != nullptr && !cutrace::count_ranges(folder)) profiler->start(folder);
   return 1;
 }

@@ -122,18 +122,28 @@ bool RangeProfiler::begin() {
   config.pConfig = config_.data();
   config.counterDataImageSize = image_.size();
   config.pCounterDataImage = image_.data();
-  config.range = CUPTI_AutoRange;
-  config.replayMode = CUPTI_KernelReplay;
+  config.range = of_ == Of::kernel ? CUPTI_AutoRange : CUPTI_UserRange;
+  config.replayMode = of_ == Of::kernel ? CUPTI_KernelReplay : CUPTI_UserReplay;
   config.maxRangesPerPass = 1;
   config.numNestingLevels = 1;
   config.minNestingLevel = 1;
   if (!CUTRACE_CALL(RangeProfilerSetConfig, config)) return false;
   auto start = CUTRACE_PARAMS(RangeProfiler_Start);
   start.pRangeProfilerObject = profiler_;
-  return CUTRACE_CALL(RangeProfilerStart, start);
+  if (!CUTRACE_CALL(RangeProfilerStart, start)) return false;
+  if (of_ == Of::kernel) return true;
+  auto push = CUTRACE_PARAMS(RangeProfiler_PushRange);
+  push.pRangeProfilerObject = profiler_;
+  push.pRangeName = "range";
+  return CUTRACE_CALL(RangeProfilerPushRange, push);
 }
 
 bool RangeProfiler::end(std::vector<double>& values) {
+  if (of_ == Of::range) {
+    auto pop = CUTRACE_PARAMS(RangeProfiler_PopRange);
+    pop.pRangeProfilerObject = profiler_;
+    if (!CUTRACE_CALL(RangeProfilerPopRange, pop)) return false;
+  }
   auto stop = CUTRACE_PARAMS(RangeProfiler_Stop);
   stop.pRangeProfilerObject = profiler_;
   if (!CUTRACE_CALL(RangeProfilerStop, stop)) return false;
@@ -145,7 +155,7 @@ bool RangeProfiler::end(std::vector<double>& values) {
   info.counterDataImageSize = image_.size();
   if (!CUTRACE_CALL(RangeProfilerGetCounterDataInfo, info)) return false;
   if (stop.isAllPassSubmitted == 0 || info.numTotalRanges != 1 || decode.numOfRangeDropped != 0) {
-    error_ = "the launch did not become one range of all passes";
+    error_ = of_ == Of::kernel ? "the launch did not become one range of all passes" : "the range needs more than one pass, or was lost";
     return false;
   }
   values.resize(names_.size());

@@ -1,5 +1,5 @@
-// Hardware metrics of one CUDA context, kernel by kernel: CUPTI runs a kernel as often as the metrics need passes, and
-// restores the memory that it wrote in between.
+// Hardware metrics of one CUDA context: of a kernel, which CUPTI runs as often as the metrics need passes, with the memory that it
+// wrote restored in between; or of all that the context does between two moments, in one pass.
 #pragma once
 
 #include "../collector/cupti_library.h"
@@ -20,7 +20,8 @@ namespace cutrace {
   X(ProfilerHostDeinitialize) X(ProfilerHostConfigAddMetrics) X(ProfilerHostGetConfigImageSize)                  \
   X(ProfilerHostGetConfigImage) X(ProfilerHostEvaluateToGpuValues) X(RangeProfilerEnable) X(RangeProfilerDisable) \
   X(RangeProfilerGetCounterDataSize) X(RangeProfilerCounterDataImageInitialize) X(RangeProfilerSetConfig)        \
-  X(RangeProfilerStart) X(RangeProfilerStop) X(RangeProfilerDecodeData) X(RangeProfilerGetCounterDataInfo)
+  X(RangeProfilerStart) X(RangeProfilerStop) X(RangeProfilerPushRange) X(RangeProfilerPopRange)                   \
+  X(RangeProfilerDecodeData) X(RangeProfilerGetCounterDataInfo)
 
 struct ProfilerFunctions {
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
@@ -32,7 +33,9 @@ struct ProfilerFunctions {
 
 class RangeProfiler {
  public:
-  RangeProfiler(const CuptiLibrary& cupti, const ProfilerFunctions& functions) : cupti_(cupti), functions_(functions) {}
+  enum class Of { kernel, range };
+  RangeProfiler(const CuptiLibrary& cupti, const ProfilerFunctions& functions, Of of = Of::kernel)
+      : cupti_(cupti), functions_(functions), of_(of) {}
   ~RangeProfiler() { close(); }
   RangeProfiler(const RangeProfiler&) = delete;
   RangeProfiler& operator=(const RangeProfiler&) = delete;
@@ -40,7 +43,7 @@ class RangeProfiler {
   // For the context `context` of the device `device`. Each returns false and leaves a sentence in error().
   bool open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics);
   bool begin();
-  // After the launch: the value of each metric.
+  // After the launch or the range: the value of each metric.
   bool end(std::vector<double>& values);
   void close();
   const std::string& error() const { return error_; }
@@ -54,6 +57,7 @@ class RangeProfiler {
 
   const CuptiLibrary& cupti_;
   const ProfilerFunctions& functions_;
+  const Of of_;
   std::vector<std::string> metrics_;
   std::vector<const char*> names_;  // the same
   CUpti_Profiler_Host_Object* host_ = nullptr;
