@@ -138,7 +138,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_command_runs(tmp_p
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(CutraceError, match=r"^command not found: no-such-command\. Look at"):
+    with pytest.raises(CutraceError, match=r"^command not found: no-such-command\. Check"):
         record(tmp_path, ["no-such-command"])
     assert names(tmp_path) == []
 
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_executed_is_told_apart(tmp_path):
 
 
 def test_files_that_cannot_be_joined_are_kept_and_named(tmp_path):
-    with pytest.raises(CutraceError, match="What was recorded is in") as error:
+    with pytest.raises(CutraceError, match="The recording is in") as error:
         record(tmp_path, recorded(f"capture(); os.mkdir({str(tmp_path / 'run.bin')!r})"))
     folder = Path(str(error.value).rpartition(" is in ")[2].rstrip("."))
     assert len(list(folder.glob("*.bin"))) == 1

@@ -266,7 +266,7 @@ print(count, largest)
         ({"last": "0s"}, "1ms or more"),
         ({"last": -1}, "1ms or more"),
         ({"last": "soon"}, "write 1.5s"),
-        ({"rotate": True}, "maximal size"),
+        ({"rotate": True}, "maximum size"),
         ({"rotate": True, "max_size": "1MiB"}, "16.0 MiB or more"),
         ({"last": "30s", "max_size": "1MiB"}, "16.0 MiB or more"),
     ],

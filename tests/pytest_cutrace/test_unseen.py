@@ -138,7 +138,7 @@ def test_a_recording_of_the_test_s_own(suite: Suite) -> None:
     """)  # fmt: skip
     done = suite.run("--cutrace")
     assert done.failed == {"test_it"}
-    assert "this process is being recorded already" in done.output
+    assert "this process is recorded already" in done.output
     assert "for a test that records itself: @pytest.mark.cutrace(off=True)" in done.output
     assert done.case("test_after").values["kernel_launches"] == 1
     path = suite.folder / "test_a.py"

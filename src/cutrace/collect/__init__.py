@@ -1,4 +1,4 @@
-"""Starting a collection: from the shell (:func:`record_command`), from Python (:func:`record`, :func:`arm`)."""
+"""Recording: a command (:func:`record_command`), or this process (:func:`record`, :func:`arm`)."""
 
 from .capture import Armed, Capture, arm, dump, mark, record
 from .command import Recording, record_command

@@ -1,4 +1,4 @@
-"""Recording from inside a Python program: :func:`record` from now on, :func:`arm` from the first CUDA call on."""
+"""Recording from inside a Python program: :func:`record` starts now, :func:`arm` at the first CUDA or NVTX call."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Capture:
     """A recording of this process: a context manager, and a decorator that records each call.
 
-    ``path`` is the capture, which exists from the end of the recording on.
+    ``path`` is the capture. It exists when the recording has ended.
 
-    As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded into
-    ``path`` (``run.bin``), each further one into the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
-    call during another one is in the recording of that.
+    As a decorator it takes functions, generator functions and coroutine functions. The first call is recorded to
+    ``path`` (``run.bin``), each further one to the first of ``run-1.bin``, ``run-2.bin``, ... that does not exist. A
+    nested call belongs to the recording of the outer one.
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Options) -> None:
@@ -50,14 +50,14 @@ class Capture:
         self._calling = False
 
     def start(self) -> None:
-        """Start to record. What is not stopped ends with the program. Raises :class:`CutraceError` when the output
-        cannot be written, this process is being recorded already, another tool holds CUPTI, or counters that are
-        asked for cannot be sampled."""
+        """Start the recording. It ends with the program unless :meth:`stop` ends it before. Raises
+        :class:`CutraceError` when the output cannot be written, this process is recorded already, another tool holds
+        CUPTI, or counters cannot be sampled."""
         _refuse_a_second(self._to is not None)
         native = collector()
         to = Destination.at(self.path)
         if self._options.nvtx:
-            # Each library that uses NVTX reads this at its first NVTX call. Without options the collector is passive.
+            # Each library that uses NVTX reads this at its first NVTX call. This alone starts no recording.
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         options = completed(self._options)
         try:
@@ -73,19 +73,20 @@ class Capture:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """End the recording and put the capture at ``path``, replacing what is there in one step. Warns when there is
-        nothing in it."""
+        """End the recording and write the capture to ``path``; an existing file is replaced in one step. Warns when
+        the capture is empty. Raises :class:`CutraceError` when the recording failed or had already ended."""
         to, self._to = self._to, None
         # A forked child leaves the parent's recording alone.
         if to is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
         if not _finish(to, self._options, self._sampling):
-            raise CutraceError(f"nothing was recorded into {self.path}: the recording had ended already")
+            raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
         if not collector().stats().nvtx_events and not cuda.initialised():
             warnings.warn(
-                f"nothing is in {self.path}: no CUDA or NVTX call was seen. Libraries that called NVTX before "
-                "cutrace.record() began are not seen: use cutrace.arm() before their first call, or `cutrace record`",
+                f"{self.path} is empty: the program made no CUDA or NVTX call that cutrace could record. Libraries "
+                "that called NVTX before cutrace.record() are not recorded: call cutrace.arm() before their first "
+                "call, or use `cutrace record`",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -98,36 +99,36 @@ class Capture:
         try:
             self.stop()
         except CutraceError:
-            # What went wrong inside matters more.
+            # An exception of the recorded code takes precedence.
             if error is None:
                 raise
 
     def __call__(self, function: _Function) -> _Function:
-        made: Any
+        recorded: Any
         if inspect.isasyncgenfunction(function):
 
-            async def made(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            async def recorded(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 with self._call():
                     async with aclosing(function(*args, **kwargs)) as items:
                         async for item in items:
                             yield item
         elif inspect.iscoroutinefunction(function):
 
-            async def made(*args: Any, **kwargs: Any) -> Any:
+            async def recorded(*args: Any, **kwargs: Any) -> Any:
                 with self._call():
                     return await function(*args, **kwargs)
         elif inspect.isgeneratorfunction(function):
 
-            def made(*args: Any, **kwargs: Any) -> Any:
+            def recorded(*args: Any, **kwargs: Any) -> Any:
                 with self._call():
                     return (yield from function(*args, **kwargs))
         else:
 
-            def made(*args: Any, **kwargs: Any) -> Any:
+            def recorded(*args: Any, **kwargs: Any) -> Any:
                 with self._call():
                     return function(*args, **kwargs)
 
-        return cast(_Function, functools.wraps(function)(made))
+        return cast(_Function, functools.wraps(function)(recorded))
 
     @contextmanager
     def _call(self) -> Iterator[None]:
@@ -148,9 +149,9 @@ class Capture:
 
 
 class Armed:
-    """A recording that begins with the first CUDA or NVTX call, of this process and of those it starts.
+    """A recording of this process and the processes it starts, each from its first CUDA or NVTX call on.
 
-    ``path`` is the capture, which exists after :meth:`stop` if there was such a call.
+    ``path`` is the capture. It exists after :meth:`stop` if there was such a call.
     """
 
     def __init__(
@@ -164,10 +165,10 @@ class Armed:
         atexit.register(self.stop)
 
     def stop(self) -> Path | None:
-        """End the recording and join what all processes wrote. Runs at the end of the program if not called before.
+        """End the recording and join the files of all processes. Runs at the end of the program if not called before.
 
-        Returns the path of the capture, None when there was nothing to record. Children that still run keep
-        recording into nowhere; what they had written is in the capture.
+        Returns the path of the capture, None when nothing was recorded. The capture holds what children that still run
+        wrote so far; what they record later is lost.
         """
         to, self._to = self._to, None
         if to is None or os.getpid() != self._pid:
@@ -188,7 +189,7 @@ class Armed:
 
 
 def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Capture:
-    """Record this process into ``path``, as a context manager or a decorator::
+    """Record this process to ``path``, as a context manager or a decorator::
 
         with cutrace.record("run.bin"):
             step()
@@ -196,13 +197,11 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
         @cutrace.record("run.bin", kinds="kernel,nvtx")
         def step(): ...
 
-    ``path`` may end as a trace of another format does. ``run.pftrace`` carries the capture; ``run.json`` and others
-    have it beside them, as ``run.bin``. The options are those of :class:`cutrace.collect.Options`. NVTX calls are seen
-    from libraries that make their first NVTX call after this one. Processes that this one starts are not recorded: see
-    :func:`arm`.
+    ``path`` may have the ending of another format. ``run.pftrace`` embeds the capture; for ``run.json`` and others the
+    capture is ``run.bin`` in the same folder. The options are those of :class:`cutrace.collect.Options`. Only libraries
+    that make their first NVTX call after this call are recorded. Child processes are not recorded: see :func:`arm`.
 
-    Raises :class:`CutraceError` for a value that an option does not have, and on entering as
-    :meth:`Capture.start` says.
+    Raises :class:`CutraceError` for an invalid option, and on entry the errors of :meth:`Capture.start`.
     """
     return Capture(path, Options.of(**options))
 
@@ -210,11 +209,11 @@ def record(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> 
 def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Armed:
     """Record this process and those it starts, from the first CUDA or NVTX call on, until ``stop()`` or the end.
 
-    CUDA is not initialised by this: the driver loads the collector when the program initialises CUDA, so call it
-    before the first CUDA call. Where CUDA is in use already, or cutrace has recorded before, it starts at once.
+    Call it before the first CUDA call: the driver loads the collector when the program initialises CUDA. If CUDA is
+    already in use, or cutrace has recorded before, the recording starts at once.
 
-    Raises :class:`CutraceError` when the output cannot be written, an option does not have the value, this process is
-    set to be recorded already, by cutrace or by another tool, or counters that are asked for cannot be sampled.
+    Raises :class:`CutraceError` when the output cannot be written, an option is invalid, cutrace or another tool
+    already records this process or is set to, or counters cannot be sampled.
     """
     chosen = completed(Options.of(**options))
     _refuse_a_second()
@@ -231,7 +230,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
     os.environ.update(variables)
     armed = Armed(to, restore, chosen, sampling)
     try:
-        # The driver and NVTX load the collector once; where they have, nothing but this starts it again.
+        # The driver and NVTX load the collector only once; if they already have, start it here.
         if cuda.initialised() or cuda.loaded(str(collector_path())):
             collector().start(chosen.text(directory=to.directory, dump=to.dump))
             _require_cupti(chosen, to.directory)
@@ -242,29 +241,29 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
 
 
 def _refuse_a_second(started: bool = False) -> None:
-    """Raise :class:`CutraceError` when this process is recorded, or is set to be recorded from its first call on."""
+    """Raise :class:`CutraceError` when this process is recorded, or will be from its first CUDA or NVTX call on."""
     if started or _recording():
-        raise CutraceError("this process is being recorded already: end that recording first")
+        raise CutraceError("this process is recorded already: end that recording first")
     if environment.OPTIONS in os.environ:
         raise CutraceError(
-            "this process is set to be recorded already, by `cutrace record` or cutrace.arm(): leave out one of them"
+            "this process is recorded already, by `cutrace record` or cutrace.arm(): use only one of them"
         )
 
 
 def _recording() -> bool:
-    """Whether this process is being recorded. Does not load the collector."""
+    """Whether this process is recorded. Does not load the collector."""
     return cuda.loaded(str(collector_path())) is not None and collector().running
 
 
 def _sampling(options: Options, to: Destination) -> Sampling | None:
-    """Sample for a recording, where that is asked for."""
+    """Start sampling if the options ask for it."""
     return None if options.sample is None else Sampling(options, to.directory)
 
 
 def _finish(to: Destination, options: Options, sampling: Sampling | None) -> bool:
-    """End the recording of this process and deliver what its processes wrote. False when there is nothing.
+    """End the recording of this process and join the files of its processes. Returns False when there is none.
 
-    A recording that did not end well is kept as far as it goes, and what went wrong is raised then.
+    When the recording failed, the files are joined all the same and then the error is raised.
     """
     failure: CutraceError | None = None
     try:
@@ -272,8 +271,8 @@ def _finish(to: Destination, options: Options, sampling: Sampling | None) -> boo
             collector().stop()
     except CutraceError as error:
         failure = error
-    if sampling is not None and (trouble := sampling.stop()):
-        warnings.warn(trouble, RuntimeWarning, stacklevel=3)
+    if sampling is not None and (problem := sampling.stop()):
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
     processes, _ = to.finish(redacted=options.redact)
     if failure is not None:
         raise failure
@@ -281,7 +280,8 @@ def _finish(to: Destination, options: Options, sampling: Sampling | None) -> boo
 
 
 def _require_cupti(options: Options, directory: Path) -> None:
-    """End a recording that has just started, with the collector's reason, if it cannot see a GPU that is in use."""
+    """End a recording that has just started if CUDA is in use and CUPTI is not active. Raises :class:`CutraceError`
+    with the collector's reason."""
     native = collector()
     if options.kinds == ("nvtx",) or native.stats().cupti_active or not cuda.initialised():
         return
@@ -296,11 +296,11 @@ def _require_cupti(options: Options, directory: Path) -> None:
 
 
 def dump(path: str | os.PathLike[str]) -> bool:
-    """Write what this process was recorded doing until now to ``path``, as a capture, and go on recording.
+    """Write the rows that the recording of this process holds to ``path``, as a capture, and go on recording.
 
     For recordings that keep only their newest rows: ``cutrace record --last 30s``,
-    ``cutrace.arm("run.bin", last="30s")``, ``cutrace.record("run.bin", last="30s")``. What the GPU has not finished is
-    not in the dump. Returns False, and makes no file, when there is nothing yet. Raises :class:`CutraceError` when this
+    ``cutrace.arm("run.bin", last="30s")``, ``cutrace.record("run.bin", last="30s")``. Unfinished GPU work is not in the
+    dump. Returns False, and writes no file, when nothing is recorded yet. Raises :class:`CutraceError` when this
     process is not recorded, its recording keeps all its rows, or the file cannot be written.
     """
     if not _recording():
@@ -309,6 +309,6 @@ def dump(path: str | os.PathLike[str]) -> bool:
 
 
 def mark(text: str) -> None:
-    """Put a mark into the recording of this process; nothing happens where there is none."""
+    """Put a mark into the recording of this process. Does nothing when the process is not recorded."""
     if _recording():
         collector().mark(text)

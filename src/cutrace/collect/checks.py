@@ -1,4 +1,4 @@
-"""Can this machine record, and if not, what is to be done: the checks of ``cutrace doctor``."""
+"""The checks of ``cutrace doctor``: whether this machine can record, and what to do if it cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OLDEST_DRIVER = 12000
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: how it is (``finding``) and, unless it is well, what to do (``advice``)."""
+    """One check: its result (``finding``) and, unless the status is ``ok``, what to do (``advice``)."""
 
     name: str
     status: Literal["ok", "warning", "problem"]
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of recording :mod:`.probe`: what the probe said, and what its capture holds."""
+    """The result of recording :mod:`.probe`: the output of the probe, and the contents of its capture."""
 
     devices: tuple[str, ...] = ()
     gpu_error: str = "the trial did not run"
@@ -50,7 +50,7 @@ class Trial:
 
 
 def run_checks() -> tuple[Check, ...]:
-    """All checks, in the order in which a capture depends on them. Some run a small program; none takes long."""
+    """All checks, in the order in which a capture depends on them. Some run a small program."""
     library = _collector()
     if library.status == "problem":
         return (library,)
@@ -75,7 +75,7 @@ def can_record(checks: tuple[Check, ...]) -> bool:
 
 
 def run_trial() -> Trial:
-    """Record :mod:`.probe` in a process of its own."""
+    """Record :mod:`.probe` in a new process."""
     with tempfile.TemporaryDirectory(prefix="cutrace.") as folder:
         variables = environment.injection(completed(Options(api="all")), Path(folder))
         try:
@@ -86,17 +86,17 @@ def run_trial() -> Trial:
                 text=True,
                 timeout=_TRIAL_SECONDS,
             )
-            said = json.loads(done.stdout)
+            output = json.loads(done.stdout)
         except subprocess.TimeoutExpired:
             return Trial(gpu_error=f"the trial did not end within {_TRIAL_SECONDS} s")
         except ValueError:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             return Trial(gpu_error=f"the trial ended with status {done.returncode}: {last}")
-        return Trial(tuple(said["devices"]), said["error"], said["nvtx"], *_contents(Path(folder)))
+        return Trial(tuple(output["devices"]), output["error"], output["nvtx"], *_contents(Path(folder)))
 
 
 def _contents(folder: Path) -> tuple[int, int, dict[str, Any]]:
-    """How many memory fills and marks the capture in a folder holds, and the description of its process."""
+    """The numbers of memory fills and marks of the capture in a folder, and the description of its process."""
     from ..trace import load
 
     part = next((part for part in folder.glob("*.bin") if part.stat().st_size), None)
@@ -137,10 +137,10 @@ def _gpu(trial: Trial) -> Iterator[Check]:
         yield Check("GPU", "ok", ", ".join(trial.devices))
     elif "NO_DEVICE" in trial.gpu_error:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        advice = "look at nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
+        advice = "run nvidia-smi" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}: unset it"
         yield Check("GPU", "problem", "the driver shows no GPU", advice)
     elif cuda.driver_version() is not None:
-        advice = "look at nvidia-smi and at the kernel log"
+        advice = "run nvidia-smi and read the kernel log"
         yield Check("GPU", "problem", f"no GPU can be used ({trial.gpu_error})", advice)
 
 
@@ -154,7 +154,7 @@ def _cupti() -> Iterator[Check]:
         return
     others = ", ".join(str(other) for other in libraries if path is None or other.resolve() != path.resolve())
     if path is not None:
-        more = f"; others, taken only where a program loads them itself: {others}" if others else ""
+        more = f"; others, used only if the program loads them itself: {others}" if others else ""
         yield Check("libcupti", "ok", f"{path}{more}")
         if version is not None:
             yield _versions(path, version)
@@ -167,7 +167,7 @@ def _versions(path: Path, driver_version: int) -> Check:
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        return Check("versions", "problem", f"libcupti cannot be loaded: {error}", "install it again")
+        return Check("versions", "problem", f"libcupti cannot be loaded: {error}", "reinstall it")
     number = ctypes.c_uint32()
     library.cuptiGetVersion(ctypes.byref(number))
     ours, theirs = cuda.cupti_version_text(number.value), cuda.version_text(driver_version)
@@ -176,19 +176,19 @@ def _versions(path: Path, driver_version: int) -> Check:
 
 def _injection() -> Check:
     others = environment.others(os.environ)
-    found = surroundings.tools(os.environ)
-    if not others and not found:
+    active = surroundings.tools(os.environ)
+    if not others and not active:
         return Check("other tools", "ok", "no other tool has set the injection variables")
     findings = [f"{name} is set to {library}" for name, library in others.items()]
-    findings += [f"this runs under {tool.name} ({', '.join(signs)})" for tool, signs in found]
-    advice = [tool.advice for tool, _ in found]
+    findings += [f"this process runs under {tool.name} ({', '.join(signs)})" for tool, signs in active]
+    advice = [tool.advice for tool, _ in active]
     if others:
-        advice.append("`cutrace record` takes its place; unset it to use cutrace from inside a program")
+        advice.append("`cutrace record` replaces it; unset it to use cutrace from inside a program")
     return Check("other tools", "warning", "; ".join(findings), "; ".join(advice))
 
 
 def _sharing(trial: Trial) -> Iterator[Check]:
-    """What a GPU that is shared or divided means for recording; nothing where it is neither."""
+    """The checks of a shared or divided GPU; none for another GPU."""
     recorded = bool(trial.memsets)
     daemon = surroundings.mps(os.environ)
     if daemon is not None:
@@ -201,21 +201,21 @@ def _sharing(trial: Trial) -> Iterator[Check]:
     part = surroundings.divided(trial.devices, os.environ)
     if part == "MIG":
         advice = (
-            "record on an instance that has the whole of its GPU instance's compute slices, or let the administrator "
-            "turn MIG off for this GPU (nvidia-smi -mig 0)"
+            "record on an instance that has all compute slices of its GPU instance, or ask the administrator to turn "
+            "MIG off for this GPU (nvidia-smi -mig 0)"
         )
         yield _shared("MIG", "the GPU is a MIG instance: other instances run beside it unseen", advice, recorded)
     elif part == "vGPU":
         advice = (
-            "the administrator of the hypervisor has to allow it for this virtual machine (the vGPU parameter "
+            "ask the administrator of the hypervisor to allow it for this virtual machine (the vGPU parameter "
             "enable_profiling=1, with a driver of the same release on both sides)"
         )
-        yield _shared("vGPU", "the GPU is a virtual one, which the hypervisor may share", advice, recorded)
+        yield _shared("vGPU", "the GPU is virtual, and the hypervisor may share it", advice, recorded)
 
 
 def _shared(name: str, finding: str, advice: str, recorded: bool) -> Check:
     if recorded:
-        return Check(name, "ok", f"{finding}; recording works all the same")
+        return Check(name, "ok", f"{finding}; recording works")
     return Check(name, "warning", f"{finding}, and work on it was not recorded", advice)
 
 
@@ -226,22 +226,22 @@ def _permissions(trial: Trial) -> Check:
         return Check("permissions", "problem", f"no access to {control}", advice)
     if "PRIVILEGE" in trial.notes.upper():
         advice = "see docs/troubleshooting.md" if surroundings.may_administrate() else _getting_privileges()
-        return Check("permissions", "warning", f"the driver keeps something back: {trial.notes}", advice)
-    return Check("permissions", "ok", "nothing is withheld from a recording")
+        return Check("permissions", "warning", f"the driver refuses a part of the recording: {trial.notes}", advice)
+    return Check("permissions", "ok", "the driver refuses nothing")
 
 
 def _getting_privileges() -> str:
     if surroundings.in_container():
-        advice = "start the container with --cap-add SYS_ADMIN, or let the driver of the host allow it to all users"
+        advice = "start the container with --cap-add SYS_ADMIN, or have the host's driver allow it to all users"
     else:
-        advice = "run it as root, or let the driver allow it to all users"
+        advice = "run it as root, or have the driver allow it to all users"
     if surroundings.counters_restricted():
         advice += " (module option nvidia NVreg_RestrictProfilingToAdminUsers=0; RmProfilingAdminOnly is 1 now)"
     return advice
 
 
 def _counters() -> Iterator[Check]:
-    """Whether hardware metrics can be read; nothing where there is no driver or no libcupti."""
+    """Whether hardware metrics can be read; no check without a driver or libcupti."""
     path = cuda.find_cupti()
     if path is None or cuda.driver_version() is None:
         return
@@ -254,9 +254,9 @@ def _counters() -> Iterator[Check]:
         yield Check("counters", "warning", f"clients of MPS cannot read the GPU's counters; {needless}", advice)
     elif not cuda.nvperf_host(path).exists():
         finding = f"{cuda.nvperf_host(path).name} is not beside {path}; {needless}"
-        yield Check("counters", "warning", finding, "install the whole of CUPTI: pip install nvidia-cuda-cupti")
+        yield Check("counters", "warning", finding, "install all of CUPTI: pip install nvidia-cuda-cupti")
     elif surroundings.dcgm():
-        finding = "this user may read the GPU's counters; DCGM runs here, and holds them while it profiles"
+        finding = "this user may read the GPU's counters; DCGM runs here and holds them while it profiles"
         yield Check("counters", "ok", finding)
     else:
         yield Check("counters", "ok", "this user may read the GPU's counters")

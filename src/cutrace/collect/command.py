@@ -1,4 +1,4 @@
-"""Running a command under the collector and making one capture of what its processes wrote."""
+"""Running a command under the collector, and joining the files of its processes into one capture."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .join import Destination, recorded
 from .options import Options
 from .sampling import Sampling
 
-# What a terminal or another program may send to a recording, and what ends the wait for the command.
+# Signals that a terminal or another program may send to a recording.
 _FORWARDED = {
     getattr(signal, name)
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)  # not all are there where nothing can be recorded
+    if hasattr(signal, name)  # other systems lack some
 }
 _SIGNALS = _FORWARDED | {signal.SIGCHLD}
 _SI_KERNEL = 0x80
@@ -30,14 +30,14 @@ _SI_KERNEL = 0x80
 
 @dataclass(frozen=True)
 class Recording:
-    """What came of recording a command.
+    """The result of recording a command.
 
     :param status: exit status of the command as a shell gives it: 128 + n when signal n ended it.
-    :param output: what was asked for, None when no process wrote anything.
-    :param capture: the file with the capture: ``output``, or ``run.bin`` beside it.
+    :param output: the output, None when no process wrote anything.
+    :param capture: the file with the capture: ``output``, or ``run.bin`` in the same folder.
     :param processes: number of processes that wrote a file.
-    :param running: pids of processes that were still recording; what they had written is in the capture.
-    :param trouble: what went wrong with sampling, "" for nothing.
+    :param running: pids of processes that were still recording; the capture holds what they wrote so far.
+    :param trouble: a sentence about an error of sampling, "" for none.
     """
 
     status: int
@@ -55,17 +55,16 @@ def record_command(
     *,
     variables: Mapping[str, str] | None = None,
 ) -> Recording:
-    """Run ``command`` under the collector, its children included, and leave its capture at ``output``; where that ends
-    as a trace of another format does, the trace. ``run.pftrace`` carries the capture; other formats have it beside
-    them, as ``run.bin``.
+    """Run ``command`` and its children under the collector, and write their capture to ``output``, or a trace if
+    ``output`` has the ending of another format. ``run.pftrace`` embeds the capture; for other formats the capture is
+    ``run.bin`` in the same folder.
 
-    The command gets this process's environment with ``variables`` and the injection variables added. Signals sent
-    to this process go to the command; where only the newest rows are kept, SIGUSR2 goes to the processes that are
-    recorded and asks each for a dump. Call it from the main thread.
+    The command gets this process's environment with ``variables`` and the injection variables added. Signals to this
+    process are forwarded to the command. If only the newest rows are kept, SIGUSR2 goes to the recorded processes
+    instead and each writes a dump. Call it from the main thread.
 
-    Raises :class:`CutraceError` before anything runs when the command is not found, the output cannot be written or
-    counters that are asked for cannot be sampled, and afterwards when the files could not be joined or converted: it
-    then says where they are.
+    Raises :class:`CutraceError` before the command runs when it is not found, the output cannot be written or counters
+    cannot be sampled, and afterwards when the files cannot be joined or converted; the message names the files.
     """
     executable = find_command(command[0])
     to = Destination.at(output)
@@ -87,13 +86,13 @@ def record_command(
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command to its end, with the signals that arrive here passed on. Returns the status as a shell gives it.
-    Raises :class:`CutraceError` when it cannot be run."""
+    """Run a command to its end and forward signals to it. Returns the status as a shell gives it. Raises
+    :class:`CutraceError` when it cannot be run."""
     return _run(find_command(command[0]), command, environ, None)
 
 
 def find_command(name: str) -> str:
-    """The path of a command, found as a shell would find it."""
+    """The path of a command, searched as a shell does. Raises :class:`CutraceError` when there is none."""
     if path := shutil.which(name):
         return path
     file = Path(name)
@@ -103,38 +102,38 @@ def find_command(name: str) -> str:
         raise CutraceError(f"command cannot be executed: {name}. Make it executable, or name its interpreter.")
     if file.is_file():
         raise CutraceError(
-            f"command not found: {name}. For the file in this folder write ./{name}, or its interpreter."
+            f"command not found: {name}. To run the file in this folder, write ./{name} or name its interpreter."
         )
-    raise CutraceError(f"command not found: {name or 'its name is empty'}. Look at its name and at PATH.")
+    raise CutraceError(f"command not found: {name or 'its name is empty'}. Check its name and PATH.")
 
 
 def _ask_for_dumps(directory: Path) -> None:
-    """Send SIGUSR2 to the processes that write into a folder, but for those that it would end."""
-    for who in recorded(list(directory.glob("*.bin"))):
-        pid = who.partition("-")[0]
-        with suppress(OSError, ValueError):  # it has ended
+    """Send SIGUSR2 to the processes that write to a folder and catch the signal: it ends others."""
+    for process in recorded(list(directory.glob("*.bin"))):
+        pid = process.partition("-")[0]
+        with suppress(OSError, ValueError):  # the process has ended
             caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", Path("/proc", pid, "status").read_text(), re.MULTILINE)
             if caught and int(caught[1], 16) >> (signal.SIGUSR2 - 1) & 1:
                 os.kill(int(pid), signal.SIGUSR2)
 
 
 def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], dumping: Path | None) -> int:
-    """Run a command to its end, with the signals that arrive here passed on. Returns the status a shell would give.
+    """Run a command to its end and forward signals to it. Returns the status as a shell gives it.
 
-    :param dumping: the folder of a recording that SIGUSR2 dumps.
+    :param dumping: the folder of a recording whose processes dump on SIGUSR2.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         try:
-            # Signals that are blocked here, or that Python ignores, must not be so in the command.
+            # The command must not inherit the signals that are blocked here or ignored by Python.
             pid = os.posix_spawn(
                 executable, list(command), environ, setsigmask=before, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
         except OSError as error:
             if error.errno == errno.ENOEXEC:
-                reason = "it is neither a program for this machine nor begins with #!. Name its interpreter."
+                reason = "it is not a program for this machine and does not begin with #!. Name its interpreter."
             else:
-                reason = f"{error.strerror}. See whether it runs without cutrace."
+                reason = f"{error.strerror}. Check that it runs without cutrace."
             raise CutraceError(f"cannot run {command[0]}: {reason}") from None
         while True:
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -142,7 +141,7 @@ def _run(executable: str, command: Sequence[str], environ: Mapping[str, str], du
                 code = os.waitstatus_to_exitcode(status)
                 return code if code >= 0 else 128 - code
             received = signal.sigwaitinfo(_SIGNALS)
-            # What the terminal sends (Ctrl-C) reaches the command without our help.
+            # The terminal sends its signals (Ctrl-C) to the command as well.
             if received.si_signo == signal.SIGUSR2 and dumping is not None:
                 _ask_for_dumps(dumping)
             elif received.si_signo != signal.SIGCHLD and received.si_code != _SI_KERNEL:

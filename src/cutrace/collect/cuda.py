@@ -1,4 +1,4 @@
-"""What of CUDA is on this machine: the driver and the CUPTI libraries. Nothing here initialises CUDA."""
+"""The CUDA driver and the CUPTI libraries of this machine. Nothing here initialises CUDA."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CUDA_NOT_INITIALIZED = 3
-#: CUPTI libraries by preference; the number is the CUDA major version they belong to.
+#: CUDA major versions of CUPTI libraries, by preference.
 _MAJORS = (13, 12)
 
 
 def loaded(soname: str) -> ctypes.CDLL | None:
-    """A library that is already in this process, None when it is not."""
+    """A library that this process has loaded; None when it has not."""
     try:
         return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -59,17 +59,16 @@ def cupti_in_process() -> Path | None:
 
 
 def cupti_libraries() -> dict[Path, int]:
-    """All libcupti copies where wheels, toolkits and conda put them, with their CUDA major version, in the order in
-    which they would be taken."""
-    found: dict[Path, tuple[Path, int]] = {}
+    """All libcupti copies of wheels, toolkits and conda, with their CUDA major version, in order of preference."""
+    libraries: dict[Path, tuple[Path, int]] = {}
     for path in _installed():
         if match := re.fullmatch(r"libcupti\.so\.(\d+)", path.name):
-            found.setdefault(path.resolve(), (path, int(match[1])))
-    return dict(found.values())
+            libraries.setdefault(path.resolve(), (path, int(match[1])))
+    return dict(libraries.values())
 
 
 def find_cupti() -> Path | None:
-    """The libcupti to load where a program has loaded none: one that the driver can work with, else None."""
+    """The libcupti to load where a program has loaded none: one that the driver supports, else None."""
     libraries = cupti_libraries()
     version = driver_version()
     newest = version // 1000 if version else max(_MAJORS)
@@ -80,7 +79,7 @@ def find_cupti() -> Path | None:
 
 
 def nvperf_host(cupti: Path) -> Path:
-    """Where a libcupti looks for the library that hardware metrics need: beside itself."""
+    """The path of the library that a libcupti loads for hardware metrics, in the same folder."""
     return cupti.resolve().parent / "libnvperf_host.so"
 
 
@@ -90,7 +89,7 @@ def version_text(version: int | None) -> str:
 
 
 def cupti_version_text(version: int | None) -> str:
-    """``13.0`` of 130000; before 13.0 CUPTI counted its interface by ones, and 26 is ``API 26``."""
+    """``13.0`` of 130000. Versions before 13.0 are small numbers: 26 is ``API 26``."""
     if not version:
         return "unknown"
     return f"{version // 10000}.{version % 10000 // 100}" if version >= 10000 else f"API {version}"
@@ -106,11 +105,11 @@ def _installed() -> Iterator[Path]:
 
 
 def _by_pathfinder() -> Path | None:
-    """Where cuda.pathfinder finds one: it knows more places, but loads what it finds into this process."""
+    """The libcupti that cuda.pathfinder finds. It searches more folders, but loads the library into this process."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     try:
         return Path(load_nvidia_dynamic_lib("cupti").abs_path or "")
     except Exception:
-        # It raises a different class for each reason; all mean that there is none.
+        # It has an exception class for each reason; all mean that there is no library.
         return None

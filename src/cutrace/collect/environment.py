@@ -1,4 +1,4 @@
-"""The environment variables through which the driver and NVTX load the collector into a program."""
+"""The environment variables that make the driver and NVTX load the collector into a program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OPTIONS = "CUTRACE_OPTIONS"
 
 
 def injection(options: Options, directory: Path, dump: Path | None = None) -> dict[str, str]:
-    """The variables for a program, its children included, whose processes write their files into ``directory``, and
-    what SIGUSR2 asks for beside ``dump`` (see :meth:`Options.text`)."""
+    """The variables for a program and its children. Each process writes a file into ``directory``, and its dumps next
+    to ``dump`` (see :meth:`Options.text`)."""
     library = str(collector_path())
     variables = {CUDA: library, OPTIONS: options.text(directory=directory, dump=dump)}
     if options.nvtx:
@@ -24,7 +24,7 @@ def injection(options: Options, directory: Path, dump: Path | None = None) -> di
 
 
 def others(environment: Mapping[str, str]) -> dict[str, str]:
-    """Injection variables that another tool has set, with the library each names."""
+    """The injection variables that another tool has set, and their values."""
     return {
         name: value
         for name in (CUDA, NVTX)

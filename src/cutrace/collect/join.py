@@ -1,4 +1,4 @@
-"""One capture, or a trace of it, out of the files that the processes of a program wrote.
+"""Joining the files of a program's processes into one capture, or into a trace of another format.
 
 A capture is a sequence of blocks, so joining is concatenation.
 """
@@ -19,7 +19,7 @@ from ..errors import CutraceError
 from ..outputs import check_output, concatenate, publish, replacing, unwritable
 
 _CAPTURE = ".bin"
-#: The file in the folder of a recording with what was sampled, beside those of the processes.
+#: The file with the samples, in the folder of a recording.
 SAMPLES = "samples.bin"
 _HEADER_SIZE = 64
 _PAYLOAD_SIZE = slice(16, 20)
@@ -30,10 +30,10 @@ _LARGEST_DESCRIPTION = 1 << 24
 class Destination:
     """Where a recording goes.
 
-    :param output: what was asked for.
-    :param capture: the file with the capture: ``output``, or ``run.bin`` beside ``run.json``.
-    :param dump: the capture beside which dumps go: ``run.bin`` for ``run.pftrace`` and ``run.json``.
-    :param directory: a new folder beside it that only this user can enter, for the files of the processes.
+    :param output: the output that the user named.
+    :param capture: the file with the capture: ``output``, or ``run.bin`` next to ``run.json``.
+    :param dump: the path that names dumps: ``run.bin`` for ``run.pftrace`` and ``run.json``.
+    :param directory: a new folder for the files of the processes, next to ``dump``; only this user can enter it.
     """
 
     output: Path
@@ -43,7 +43,7 @@ class Destination:
 
     @classmethod
     def at(cls, output: str | os.PathLike[str]) -> Destination:
-        """Raises :class:`CutraceError` when ``output`` could not be written there."""
+        """Make the folder. Raises :class:`CutraceError` when ``output`` cannot be written."""
         output = capture = dump = Path(output)
         if output.suffix != _CAPTURE:
             capture, dump = _captures(output)
@@ -57,37 +57,37 @@ class Destination:
     def finish(self, *, redacted: bool) -> tuple[int, tuple[int, ...]]:
         """Join the files of the processes, convert the capture if the output has another format, and remove the folder.
 
-        Returns how many processes wrote a file, and the pids of those that were still recording; what they had written
-        is in the capture. Raises :class:`CutraceError` when that fails: it says where the capture or the files are.
+        Returns the number of processes that wrote a file, and the pids of those that are still recording; the capture
+        holds what they wrote so far. Raises :class:`CutraceError` on failure, with the path of the capture or files.
         """
         parts, running = finished_parts(self.directory)
-        place = self.directory
+        kept = self.directory
         if parts:
             inside = self.capture == self.output != self.dump
             whole = self.directory / f"whole{_CAPTURE}" if inside else self.dump
             try:
-                # A file that is still written to is copied: renamed, it would go on growing.
+                # A file that a process still writes is copied: a renamed file would go on growing.
                 join(parts, whole, moving=not running, redacted=redacted)
-                place = whole
+                kept = whole
                 if self.output != whole:
                     from ..conversion import convert
 
                     convert(whole, self.output, capture=True if inside else None)
             except CutraceError as error:
-                if not inside and place == whole:
+                if not inside and kept == whole:
                     self.discard()
-                raise CutraceError(f"{error} What was recorded is in {place}.") from None
+                raise CutraceError(f"{error} The recording is in {kept}.") from None
         self.discard()
         return len(recorded(parts)), running
 
     def discard(self) -> None:
-        """Remove the folder and what is in it."""
+        """Remove the folder and its files."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _captures(output: Path) -> tuple[Path, Path]:
-    """The file with the capture, and the capture beside which dumps go, for an output that does not end with ``.bin``.
-    An output whose ending no exporter has is a capture."""
+    """``capture`` and ``dump`` of :class:`Destination` for an output that does not end with ``.bin``. An output with an
+    unknown ending is a capture."""
     from ..conversion import check_destination
     from ..plugins import EXPORTERS
 
@@ -100,12 +100,12 @@ def _captures(output: Path) -> tuple[Path, Path]:
     return (output if name == "perfetto" and not suffix.endswith(".gz") else beside), beside
 
 
-# Processes that are about to end are given this long to close their files.
+# How long (s) to wait for ending processes to close their files.
 _GRACE = 1.0
 
 
 def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
-    """The files of a recording, and the processes that still write to one after a moment's grace."""
+    """The files of a recording, and the processes that still write one after a short wait."""
     deadline = time.monotonic() + _GRACE
     while True:
         parts = sorted(p for p in directory.glob("*.bin") if p.stat().st_size)
@@ -116,25 +116,23 @@ def finished_parts(directory: Path) -> tuple[list[Path], tuple[int, ...]]:
 
 
 def writer(part: Path) -> int | None:
-    """The process that still has its file (``<pid>-<instance>.bin``) open."""
+    """The process that still has its file (``<pid>-<instance>.bin``) open; None when it is closed."""
     pid = part.name.partition("-")[0]
     target = part.resolve()
-    with suppress(OSError, ValueError):  # it has ended, or is another user's
+    with suppress(OSError, ValueError):  # the process has ended, or belongs to another user
         if any(link.readlink() == target for link in Path("/proc", pid, "fd").iterdir()):
             return int(pid)
     return None
 
 
 def recorded(parts: Sequence[Path]) -> set[str]:
-    """Who wrote these files: ``<pid>-<instance>`` of each process. One that keeps its newest rows has several files."""
+    """``<pid>-<instance>`` of each process that wrote these files. One that keeps its newest rows has several files."""
     return {"-".join(part.stem.split("-")[:2]) for part in parts if part.name != SAMPLES}
 
 
 def started(path: Path) -> int:
-    """When the process of a file began to record (ns of BOOTTIME), 0 when the file does not say.
-
-    Only the first block is looked at: the process block, whose JSON carries it.
-    """
+    """When the process of a file began to record (ns of BOOTTIME), 0 when unknown. Reads only the first block, the
+    process block."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(_HEADER_SIZE)[_PAYLOAD_SIZE], "little")
@@ -145,16 +143,16 @@ def started(path: Path) -> int:
 
 
 def join(parts: Sequence[Path], output: Path, *, moving: bool, redacted: bool = False) -> None:
-    """Make ``output`` out of ``parts``, in the order of their start and samples last, replacing it in one step;
-    ``redacted`` as :func:`cutrace.runbin.redaction.redact` says.
+    """Join ``parts`` into ``output``, in the order of their start and with samples last; an existing file is replaced
+    in one step. ``redacted`` applies :func:`cutrace.runbin.redaction.redact`.
 
-    With ``moving`` the parts are used up: a single one is renamed. Without it they are only read, as far as
-    they reach now. Raises :class:`CutraceError` when the output cannot be written; the parts are then untouched.
+    With ``moving`` the parts are removed, or a single one is renamed. Without it they are only read, up to their
+    current end. Raises :class:`CutraceError` when the output cannot be written; the parts then stay.
     """
     if redacted:
         from ..runbin.redaction import redact
 
-        # Beside the parts, in a folder that nobody else can enter.
+        # In the folder of the parts, which only this user can enter.
         whole = parts[0].with_name("joined")
         join(parts, whole, moving=False)
         redact(whole, output)

@@ -1,4 +1,4 @@
-"""The collector library: where it is, and its C API."""
+"""The collector library: its path, and its C API."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ NAME = "libcutrace_collector.so"
 
 
 def collector_path() -> Path:
-    """The installed collector library. Raises :class:`CutraceError` when it is not there."""
+    """The path of the collector library. Raises :class:`CutraceError` when it is not installed."""
     return installed(NAME)
 
 
 @cache
 def installed(name: str) -> Path:
-    """A library that is injected into programs. Raises :class:`CutraceError` when it is not there."""
-    # Beside the extension module: in an editable install the Python files are elsewhere.
+    """The path of an injected library. Raises :class:`CutraceError` when it is not installed."""
+    # In the folder of the extension module: an editable install has the Python files elsewhere.
     spec = importlib.util.find_spec("cutrace._native")
-    places = [Path(spec.origin).parent] if spec is not None and spec.origin else []
-    places.append(Path(__file__).parents[1])
-    for place in places:
-        path = place / name
+    folders = [Path(spec.origin).parent] if spec is not None and spec.origin else []
+    folders.append(Path(__file__).parents[1])
+    for folder in folders:
+        path = folder / name
         if path.is_file():
             return path
     if sys.platform != "linux":
         raise CutraceError(
-            f"cutrace records on Linux only, and this is {sys.platform}: record there, and read the file here"
+            f"cutrace records on Linux only, and this is {sys.platform}: record on Linux, and read the file here"
         )
     raise CutraceError(
-        f"{name} is missing from {places[0]}: this build reads and converts captures but cannot record. "
+        f"{name} is missing from {folders[0]}: this build reads and converts captures but cannot record. "
         "Install a build with the collector (pip install --force-reinstall cutrace)."
     )
 
 
 class Stats(ctypes.Structure):
-    """What the collector has done so far; counts add up from the start of the capture."""
+    """Counters of the collector, from the start of the capture."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -53,7 +53,7 @@ class Stats(ctypes.Structure):
 
 
 class Collector:
-    """The C API of the collector in this process. There is one collector a process."""
+    """The C API of the collector in this process. A process has one collector."""
 
     def __init__(self) -> None:
         try:
@@ -71,43 +71,43 @@ class Collector:
             raise CutraceError(f"the collector cannot be loaded ({error}): install cutrace again") from None
 
     def start(self, options: str) -> None:
-        """Start collecting. Raises :class:`CutraceError` when it already runs or the options are refused."""
+        """Start recording. Raises :class:`CutraceError` when a recording runs or the options are invalid."""
         self._check(self._library.cutrace_start(options.encode()))
 
     def stop(self) -> None:
-        """Write what is held and close the file."""
+        """End the recording and close the file."""
         self._check(self._library.cutrace_stop())
 
     def flush(self) -> None:
-        """Write what has been completed."""
+        """Write all complete records."""
         self._check(self._library.cutrace_flush())
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done what it was given. The capture does not show it, and there is nothing to wait for
-        while no GPU activity is recorded. Raises :class:`CutraceError` when the GPU takes too long."""
+        """Wait until the GPU has finished its work. The capture does not show this wait. Returns at once while no GPU
+        activity is recorded. Raises :class:`CutraceError` when the GPU takes too long."""
         self._check(self._library.cutrace_synchronize())
 
     def cut(self, path: str | os.PathLike[str]) -> bool:
-        """Put what has been recorded since the last cut at ``path``, a capture by itself, and go on recording.
+        """Write what was recorded since the last cut to ``path``, a complete capture, and go on recording.
 
-        Returns False, and makes no file, when the program has done nothing since then; marks do not count and come with
-        the next file. ``path`` must be on the file system of the recording. What the GPU has not done yet is in a later
-        file: :meth:`synchronize` comes before. Raises :class:`CutraceError` when nothing is recorded or the file cannot
-        be put there; the recording then goes on.
+        Returns False, and writes no file, when the program did nothing since then; marks do not count and go to the
+        next file. ``path`` must be on the file system of the recording. Unfinished GPU work goes to a later file: call
+        :meth:`synchronize` before. Raises :class:`CutraceError` when no recording runs or the file cannot be written;
+        the recording goes on.
         """
-        return self._made(self._library.cutrace_cut(os.fsencode(path)))
+        return self._wrote(self._library.cutrace_cut(os.fsencode(path)))
 
     def dump(self, path: str | os.PathLike[str]) -> bool:
-        """Write what a recording of the newest rows holds now, as a capture, to ``path``; what is there is replaced.
+        """Write the rows that a recording of the newest rows holds to ``path``, as a capture; replaces the file.
 
-        Returns False, and makes no file, when nothing has been recorded yet. Raises :class:`CutraceError` when nothing
-        is being recorded, the recording keeps all its rows, or the file cannot be written; the recording then goes on.
+        Returns False, and writes no file, when nothing is recorded yet. Raises :class:`CutraceError` when no recording
+        runs, the recording keeps all its rows, or the file cannot be written; the recording goes on.
         """
-        return self._made(self._library.cutrace_dump(ctypes.c_char_p(os.fsencode(path))))
+        return self._wrote(self._library.cutrace_dump(ctypes.c_char_p(os.fsencode(path))))
 
     def notes(self) -> str:
-        """Sentences about what this recording, or the last one, cannot record, such as who holds CUPTI: one a line, ""
-        for none."""
+        """Sentences about what this recording, or the last one, cannot record, such as which tool holds CUPTI. One a
+        line, "" for none."""
         return str(self._library.cutrace_notes().decode(errors="replace"))
 
     def mark(self, text: str) -> None:
@@ -137,7 +137,7 @@ class Collector:
         text = self._library.cutrace_last_error()
         return text.decode(errors="replace") if text else ""
 
-    def _made(self, status: int) -> bool:
+    def _wrote(self, status: int) -> bool:
         self._check(min(status, 0))
         return status == 0
 

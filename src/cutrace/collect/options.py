@@ -1,4 +1,4 @@
-"""What to record: the options of a capture, and the text in which the collector reads them."""
+"""The options of a recording, and their text form for the collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Kinds of activity that ``kinds`` may name, with what each records.
 KINDS: dict[str, str] = {
-    "default": "what is recorded when nothing else is asked for: the kinds from kernel to nvtx",
+    "default": "the default kinds: those from kernel to nvtx",
     "kernel": "kernels",
     "memcpy": "copies",
     "memset": "memory fills",
@@ -23,26 +23,26 @@ KINDS: dict[str, str] = {
     "memory": "allocations and releases",
     "pool": "memory pools",
     "overhead": "time taken by CUPTI and the driver's compiler",
-    "device": "facts of the GPUs",
+    "device": "properties of the GPUs",
     "context": "CUDA contexts",
     "stream": "CUDA streams",
     "name": "names given to CUDA objects",
     "nvtx": "NVTX ranges and marks",
-    "sync": "waits of the host and of streams; makes every CUDA call dearer",
-    "event": "CUDA events; makes every CUDA call dearer",
+    "sync": "waits of the host and of streams; slows down every CUDA call",
+    "event": "CUDA events; slows down every CUDA call",
     "module": "modules and their functions",
     "jit": "compilations at run time",
     "unified_memory": "migrations and faults of unified memory",
     "environment": "clocks, power, temperature",
     "external": "ids of other systems",
 }
-# With less there is no room for what a recording begins with.
+# Room for the first buffers and blocks of a recording.
 _LEAST_MEMORY = 1 << 20
 _LEAST_SIZE = 1 << 16
 _TOO_MUCH = 8000 << 40
-# What is kept comes and goes in eighths, and a file needs room for what it begins with.
+# The newest rows are in files of an eighth of this size, and each file begins with blocks that all files repeat.
 _LEAST_ROTATED = 16 << 20
-# What the newest rows may take where nothing else is asked for: a disk must not fill up.
+# The default size limit of the newest rows, so that they do not fill the disk.
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
 _MS = 10**6
@@ -75,19 +75,21 @@ class Options:
     """The options of a capture.
 
     :param kinds: names from :data:`KINDS`; None for the collector's default set.
-    :param api: ``launch`` records calls that launch, copy, set, synchronise, allocate or load, ``all`` every call.
-    :param cuda_graph: ``node`` records each node of a replayed CUDA graph, ``graph`` one row a replay: cheaper.
+    :param api: ``launch`` records calls that launch, copy, set, synchronise, allocate or load; ``all`` records every
+        call, ``none`` no call.
+    :param cuda_graph: ``node`` records each node of a replayed CUDA graph; ``graph`` records one row a replay, which
+        costs less.
     :param nvtx: record NVTX.
-    :param max_memory: bytes of host memory the collector may hold; what does not fit is counted as lost.
-    :param max_size: bytes a process may write; what comes after is counted as lost.
-    :param last_ms: keep only what was recorded in this many milliseconds before the end, and before each dump (up to an
-        eighth more); what is older is let go, and counted.
-    :param rotate: at ``max_size`` the oldest rows are let go, and counted, in place of those to come.
-    :param flush_ms: milliseconds between writes of what has been completed.
+    :param max_memory: bytes of host memory that the collector may use; records that do not fit are counted as lost.
+    :param max_size: bytes that a process may write; later rows are counted as lost.
+    :param last_ms: keep only the rows of this many milliseconds before the end, and before each dump (up to an eighth
+        more); older rows are dropped and counted.
+    :param rotate: at ``max_size`` drop and count the oldest rows, not the new ones.
+    :param flush_ms: milliseconds between flushes of complete records.
     :param redact: leave out command lines, host names and paths: see docs/privacy.md.
-    :param share: ask for a CUPTI that serves other tools too, where CUPTI and the driver can: see docs/collector.md.
+    :param share: share CUPTI with other tools, where CUPTI and the driver can: see docs/collector.md.
     :param cupti: path of the libcupti to load where the program has loaded none.
-    :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for a set that fits, None for none.
+    :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for the default set, None for none.
     :param interval_ns: nanoseconds between two samples.
     """
 
@@ -108,11 +110,11 @@ class Options:
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
-        """Options from what users write: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last``
-        in seconds or as ``"30s"``, ``sample`` as ``"metrics"`` or ``"metrics=SET|NAME,..."`` and ``interval`` as
-        ``"100us"``. The newest rows take 4 GiB at most unless ``max_size`` is given.
+        """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last`` in
+        seconds or as ``"30s"``, ``sample`` as ``"metrics"`` or ``"metrics=SET|NAME,..."`` and ``interval`` as
+        ``"100us"``. With ``last``, the default of ``max_size`` is 4 GiB.
 
-        Raises :class:`CutraceError` for a value that is none of those allowed.
+        Raises :class:`CutraceError` for an invalid value.
         """
         fields: dict[str, Any] = {**given}
         last, interval = fields.pop("last", None), fields.pop("interval", None)
@@ -124,9 +126,11 @@ class Options:
                 raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
         size = _size("size", options.max_size, _LEAST_SIZE)
         if options.rotate and size is None and last is None:
-            raise CutraceError("rotate needs to know how much is to be kept: give a maximal size, such as 1GiB")
+            raise CutraceError("rotate needs a maximum size: give one, such as 1GiB")
         if options.keeps_newest and size is not None and size < _LEAST_ROTATED:
-            raise CutraceError(f"the newest rows need room: give a size of {format_size(_LEAST_ROTATED)} or more")
+            raise CutraceError(
+                f"this size is too small for the newest rows: give {format_size(_LEAST_ROTATED)} or more"
+            )
         return replace(
             options,
             kinds=_kinds(options.kinds),
@@ -138,7 +142,7 @@ class Options:
 
     @property
     def keeps_newest(self) -> bool:
-        """Whether older rows are let go, so that there is something to dump."""
+        """Whether the recording drops older rows. Only such a recording can be dumped."""
         return self.rotate or self.last_ms is not None
 
     def text(
@@ -148,11 +152,11 @@ class Options:
         output: os.PathLike[str] | str | None = None,
         dump: os.PathLike[str] | str | None = None,
     ) -> str:
-        """The options as the collector reads them, one ``key=value`` a line.
+        """The text that the collector parses, one ``key=value`` a line.
 
-        Exactly one of ``directory`` (each process writes a file of its own into it) and ``output`` (one file). A
-        process that keeps its newest rows and gets SIGUSR2 writes them to ``run-1.bin``, ``run-2.bin``, ... where
-        ``dump`` is ``run.bin``.
+        Give either ``directory``, where each process writes its own file, or ``output``, the file of one process. On
+        SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``, ``run-2.bin``, ... for ``dump``
+        ``run.bin``.
         """
         if (directory is None) == (output is None):
             raise ValueError("give either directory or output")
@@ -168,10 +172,10 @@ class Options:
         }
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         for line in lines:
-            # Both separate options for the collector.
+            # The collector splits its options at both.
             if "\n" in line or ";" in line:
                 raise CutraceError(
-                    f"the path {line.partition('=')[2]!r} holds a semicolon or a line break: choose another one"
+                    f"the path {line.partition('=')[2]!r} contains a semicolon or a line break: choose another path"
                 )
         return "\n".join(lines)
 
@@ -201,14 +205,14 @@ def _sampled(sample: str | None, keeps_newest: bool) -> str | None:
             f"{sample!r} cannot be sampled: write metrics, or metrics=NAME,... for metrics of your choice"
         )
     if keeps_newest:
-        raise CutraceError("samples are kept from begin to end: leave out the newest rows only, or the samples")
+        raise CutraceError("a recording of the newest rows cannot hold samples: leave out one of the two")
     return names
 
 
 def _interval(interval: float | str, sample: str | None) -> int:
     ns = parse_duration(interval) if isinstance(interval, str) else int(interval * 10**9) if interval > 0 else 0
     if sample is None:
-        raise CutraceError("an interval is that of samples: say what to sample, such as metrics")
+        raise CutraceError("an interval needs samples: say what to sample, such as metrics")
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
         raise CutraceError(f"samples cannot be {interval} apart: give 1us or more, up to 1s, such as 100us")
     return ns
@@ -220,7 +224,7 @@ def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] |
     names = [name.strip() for name in (kinds.split(",") if isinstance(kinds, str) else kinds)]
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        raise CutraceError(f"{', '.join(map(repr, unknown))} is no kind of activity: choose from {', '.join(KINDS)}")
+        raise CutraceError(f"unknown kind of activity: {', '.join(map(repr, unknown))}; choose from {', '.join(KINDS)}")
     if not names:
         raise CutraceError(f"no kind of activity is named: choose from {', '.join(KINDS)}")
     return tuple(dict.fromkeys(names))

@@ -1,8 +1,8 @@
-"""The smallest program with something to record: an NVTX mark, and a memory fill on the first GPU.
+"""A small program to record: one NVTX mark, and one memory fill on the first GPU.
 
-``cutrace doctor`` runs it in a process of its own with the collector injected, as ``python -m cutrace.collect.probe``.
-It prints one JSON object with what it found. It speaks to the driver and to NVTX by their C interfaces, so that it
-needs neither a compiler nor another package.
+``cutrace doctor`` runs it in a new process with the collector injected, as ``python -m cutrace.collect.probe``. It
+prints one JSON object with the results. It calls the C interfaces of the driver and NVTX, so it needs no compiler and
+no other package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = "cutrace doctor"
 
 _BYTES = 1 << 20
 
-# The part of NVTX's injection interface (nvtx3/nvtxDetail/nvtxTypes.h) that a client has to offer.
+# The part of NVTX's injection interface (nvtx3/nvtxDetail/nvtxTypes.h) that a client has to implement.
 _TABLE_CALLBACKS = 1
 _MODULE_CORE = 1
 _MARK_A = 2
@@ -35,7 +35,7 @@ class _Callbacks(ctypes.Structure):
 
 
 def nvtx_mark(library: str) -> str:
-    """Send one NVTX mark through an injection library, as the NVTX headers do. Returns "" or what went wrong."""
+    """Send one NVTX mark through an injection library, as the NVTX headers do. Returns the error, "" for none."""
     try:
         initialise = ctypes.CDLL(library).InitializeInjectionNvtx2
     except (OSError, AttributeError) as error:
@@ -59,16 +59,16 @@ def nvtx_mark(library: str) -> str:
 
     exported = _GetTable(get_table)
     if not initialise(exported):
-        return "the collector refused to be an NVTX injection library"
+        return "the collector refused the NVTX injection"
     address = functions[_MARK_A]
     if not address:
-        return "the collector did not take over NVTX marks"
+        return "the collector installed no callback for NVTX marks"
     ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)(MARK.encode())
     return ""
 
 
 def gpu_memset() -> dict[str, Any]:
-    """Fill some memory of the first GPU. Returns ``devices`` (names) and ``error`` ("" if it went well)."""
+    """Fill some memory of the first GPU. Returns ``devices`` (names) and ``error`` ("" for none)."""
     driver = cuda.driver()
     if driver is None:
         return {"devices": [], "error": "no driver"}

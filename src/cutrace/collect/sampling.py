@@ -1,4 +1,4 @@
-"""Sampling hardware counters beside a recording: starting and ending the process that does it."""
+"""Sampling hardware counters during a recording: starting and ending the process that samples."""
 
 from __future__ import annotations
 
@@ -13,49 +13,50 @@ from . import environment
 from .join import SAMPLES
 from .options import Options
 
-# The driver takes a while to let go of many GPUs.
+# The driver needs some time to release many GPUs.
 _END_S = 30
 
 
 class Sampling:
-    """Samples the GPUs into a folder of files of processes, until :meth:`stop`: see :mod:`cutrace.metrics.sampling`.
+    """A process that samples the GPUs into the folder of a recording until :meth:`stop`: see
+    :mod:`cutrace.metrics.sampling`.
 
-    It is a process of its own: CUDA and CUPTI have threads, which would take signals of the one that runs a command and
-    time of the one that is measured.
+    It is a separate process because CUDA and CUPTI start threads. These could receive the signals of the process that
+    runs the command, or take time from the measured process.
     """
 
     def __init__(self, options: Options, directory: Path) -> None:
-        """Returns when sampling has begun. Raises :class:`CutraceError` where it cannot run."""
-        wanted = {
+        """Start sampling and wait until it runs. Raises :class:`CutraceError` when it cannot start."""
+        request = {
             "file": str((directory / SAMPLES).absolute()),
             "metrics": options.sample,
             "interval_ns": options.interval_ns,
             "cupti": options.cupti,
             "max_size": options.max_size,
         }
-        unwanted = {environment.CUDA, environment.NVTX, environment.OPTIONS}
+        injection = {environment.CUDA, environment.NVTX, environment.OPTIONS}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cutrace.metrics.sampling", json.dumps(wanted)],
+            [sys.executable, "-m", "cutrace.metrics.sampling", json.dumps(request)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={name: value for name, value in os.environ.items() if name not in unwanted},
-            start_new_session=True,  # what the terminal sends is for the command
+            env={name: value for name, value in os.environ.items() if name not in injection},
+            start_new_session=True,  # signals of the terminal are for the command
         )
         try:
             assert self._process.stdout is not None
-            said = next((line for line in self._process.stdout if line.startswith("{")), "{}")
-            if "ready" not in (answer := json.loads(said)):
+            line = next((line for line in self._process.stdout if line.startswith("{")), "{}")
+            if "ready" not in (answer := json.loads(line)):
                 status = self._process.wait()
                 raise CutraceError(
-                    str(answer.get("error") or f"the process that samples ended with status {status} at its begin")
+                    str(answer.get("error") or f"the process that samples ended with status {status} at its start")
                 )
         except BaseException:
             self.kill()
             raise
 
     def stop(self) -> str:
-        """End sampling. Returns a sentence for what went wrong, "" for nothing; what was sampled before is kept."""
+        """End sampling. Returns a sentence about an error, "" for none. Earlier samples are kept."""
         try:
             self._process.communicate("\n", timeout=_END_S)
         except subprocess.TimeoutExpired:
@@ -65,6 +66,6 @@ class Sampling:
         return f"sampling ended early, with status {status}: later samples are missing" if status else ""
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self._process.kill()
         self._process.communicate()

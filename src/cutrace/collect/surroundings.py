@@ -1,6 +1,6 @@
-"""What around a program can keep CUPTI from recording it: other tools, shared and divided GPUs, missing privileges.
+"""Conditions that keep CUPTI from recording: other tools, shared and divided GPUs, missing privileges.
 
-Nothing here asks CUDA or CUPTI: it is read from the environment, from ``/proc`` and from what a trial recording said.
+They are read from the environment, ``/proc`` and the result of a trial recording, not from CUDA or CUPTI.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
-# What the hypervisor calls a GPU that it shares, such as GRID T4-16Q and NVIDIA A40-48C.
+# The name of a GPU that a hypervisor shares, such as GRID T4-16Q and NVIDIA A40-48C.
 _VIRTUAL_GPU = re.compile(r"\b(GRID|vGPU)\b|\b[A-Z][A-Z0-9]*(-\d+)?-\d+[ABCQ]$")
 
 
@@ -19,9 +19,9 @@ _VIRTUAL_GPU = re.compile(r"\b(GRID|vGPU)\b|\b[A-Z][A-Z0-9]*(-\d+)?-\d+[ABCQ]$")
 class Tool:
     """A tool that uses CUPTI or the driver's debugger interface.
 
-    :param variables: how environment variables that it sets for its programs begin.
-    :param libraries: parts of the names of libraries that it has the loader or the driver put into them.
-    :param tracers: names of the process that traces them (ptrace).
+    :param variables: prefixes of the environment variables that it sets for its programs.
+    :param libraries: parts of the names of the libraries that it injects.
+    :param tracers: names of the process that traces its programs (ptrace).
     """
 
     name: str
@@ -34,13 +34,13 @@ class Tool:
 TOOLS = (
     Tool(
         "Nsight Systems",
-        "run without nsys: it holds CUPTI for as long as its programs run",
+        "run without nsys: it holds CUPTI while its programs run",
         variables=("NSYS_", "QUADD_INJECTION"),
         libraries=("libToolsInjection", "libnsys"),
     ),
     Tool(
         "Nsight Compute",
-        "run without ncu: it runs kernels one by one and several times, so their times would say nothing",
+        "run without ncu: it runs kernels one by one and several times, so their times would be wrong",
         variables=("NV_NSIGHT_", "NV_TPS_", "NV_COMPUTE_PROFILER_"),
         libraries=("libnv-nsight-compute", "libcuda-injection", "libTreeLauncher", "libInterceptorInjection"),
     ),
@@ -52,7 +52,7 @@ TOOLS = (
     ),
     Tool(
         "cuda-gdb",
-        "leave the debugger, or record nothing: CUPTI refuses programs that are debugged on the GPU",
+        "run without the debugger: CUPTI refuses programs that are debugged on the GPU",
         variables=("CUDBG_", "CUDA_DEBUGGER_"),
         libraries=("libcudadebugger",),
         tracers=("cuda-gdb", "cuda-gdb-minimal"),
@@ -61,22 +61,22 @@ TOOLS = (
 
 
 def tools(environment: Mapping[str, str], proc: Path = Path("/proc")) -> list[tuple[Tool, list[str]]]:
-    """The tools that have set up this process, or the one that traces it, each with what gave it away.
+    """The tools that injected libraries into this process or trace it, each with its signs.
 
-    :param proc: where ``self/maps`` and ``self/status`` are read.
+    :param proc: the folder of ``self/maps`` and ``self/status``.
     """
     injected = [environment.get(name, "") for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")]
     mapped = {line.rsplit("/", 1)[-1] for line in _read(proc / "self" / "maps").splitlines() if "/" in line}
     libraries = {Path(part).name for text in injected for part in re.split(r"[ :]", text) if part} | mapped
     tracer = _tracer(proc)
-    found = []
+    active = []
     for tool in TOOLS:
         signs = [name for name in environment if name.startswith(tool.variables)] if tool.variables else []
         signs += [name for name in sorted(libraries) if any(part in name for part in tool.libraries)]
         signs += [f"traced by {tracer}"] if tracer in tool.tracers else []
         if signs:
-            found.append((tool, signs))
-    return found
+            active.append((tool, signs))
+    return active
 
 
 def _tracer(proc: Path) -> str:
@@ -86,15 +86,15 @@ def _tracer(proc: Path) -> str:
 
 
 def mps(environment: Mapping[str, str], default: Path = Path("/tmp/nvidia-mps")) -> Path | None:
-    """The folder of the MPS daemon that CUDA programs of this user would be clients of, None without one."""
+    """The folder of the MPS daemon that serves CUDA programs of this user; None without one."""
     folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or default)
     return folder if (folder / "control").exists() else None
 
 
 def divided(devices: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """``MIG`` or ``vGPU`` when the GPU is a part of one, "" for a whole one.
+    """``MIG`` or ``vGPU`` when the GPU is a part of a GPU, "" for a whole one.
 
-    :param devices: names as the driver gives them.
+    :param devices: names from the driver.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
     if visible.startswith("MIG-") or any("MIG" in name.split() for name in devices):
@@ -108,18 +108,18 @@ def counters_restricted(proc: Path = Path("/proc")) -> bool:
 
 
 def may_administrate(proc: Path = Path("/proc")) -> bool:
-    """Whether this process has CAP_SYS_ADMIN, which is what the driver asks for."""
+    """Whether this process has CAP_SYS_ADMIN, the capability that the driver requires."""
     held = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", _read(proc / "self" / "status"), re.MULTILINE)
     return held is not None and bool(int(held[1], 16) >> _SYS_ADMIN & 1)
 
 
 def dcgm(proc: Path = Path("/proc")) -> bool:
-    """Whether DCGM's engine runs here: it holds the counters of a GPU while it profiles."""
+    """Whether DCGM's engine runs on this machine: it holds the counters of a GPU while it profiles."""
     return any(_read(name).strip() == "nv-hostengine" for name in proc.glob("[0-9]*/comm"))
 
 
 def in_container(root: Path = Path("/")) -> bool:
-    """Whether this looks like a container."""
+    """Whether this process seems to run in a container."""
     marks = (root / ".dockerenv", root / "run" / ".containerenv")
     kinds = ("docker", "containerd", "kubepods", "libpod", "lxc")
     return any(mark.exists() for mark in marks) or any(kind in _read(root / "proc" / "1" / "cgroup") for kind in kinds)
