@@ -17,7 +17,7 @@ from cutrace.analysis.definitions import METRICS, MetricClass, Metrics, Value
 from cutrace.collect import cuda
 from cutrace.errors import CutraceError
 from cutrace.golden.compare import problems_of
-from cutrace.golden.model import WORK, Observed, metric, plain
+from cutrace.golden.model import WORK, Observed, find_metric, plain
 from cutrace.reports import jsonfile
 from cutrace.reports.model import Case, State
 from cutrace.reports.text import Line, failure_lines
@@ -309,12 +309,12 @@ class Attempt(Tracer):
         """Rows of counters that could not be read."""
         rules = self.expected.rules
         for (region, name), why in lost.items():
-            found = metric(name)
+            found = find_metric(name)
             if found is not None and not rules.ignores(found):
                 old = known.values.get(region, {}).get(name) if known is not None else None
                 gated, verdict = rules.gates(found), golden.Verdict.UNVERIFIED
                 yield golden.Row(
-                    name, region, old, None, rules.words(found), verdict, gated, why, gated and rules.strict
+                    name, region, old, None, rules.label(found), verdict, gated, why, gated and rules.strict
                 )
 
     def environment(self, runs: Sequence[Metrics]) -> str:

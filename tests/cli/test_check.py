@@ -156,7 +156,7 @@ def test_what_one_run_alone_has_shown_does_not_pass(tmp_path, golden):
 BAD = {
     "no golden file": (["{tmp}/a.bin", "--golden", "{tmp}/absent.toml"], "cannot read the golden file"),
     "a damaged one": (["{tmp}/a.bin", "--golden", "{tmp}/bad.toml"], "bad.toml:1: format 9 is newer"),
-    "one of format 1": (["{tmp}/a.bin", "--golden", "{tmp}/old.toml"], "old.toml:1: format 1 is read no more"),
+    "one of format 1": (["{tmp}/a.bin", "--golden", "{tmp}/old.toml"], "old.toml:1: format 1 is no longer supported"),
     "no such test in the file": (["{tmp}/a.bin", "--golden", "{golden}", "--test", "x"], "has no test x: it has"),
     "no such test in the capture": (["{tmp}/other.bin", "--golden", "{golden}", "--test", "{test}"], "they have other"),
     "a test that the file lacks": (["{tmp}/other.bin", "--golden", "{golden}"], "has no test other: it has"),

@@ -80,8 +80,8 @@ def test_each_side_may_be_several_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--fail-on", "speed"], "'speed' is nothing that can differ"),
-        (["--tolerance", "time"], "'time' is no tolerance"),
+        (["--fail-on", "speed"], "'speed' is not an aspect"),
+        (["--tolerance", "time"], "'time' is not a tolerance"),
         (["-o", "/nowhere/at/all.txt"], "does not exist"),
         (["--format", "csv"], "'csv' is not one of"),
     ],

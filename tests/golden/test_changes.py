@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_others_are_written(roo
 def test_the_file_of_another_module_is_not_overwritten(root):
     before = put(root, entry())
     stray = replace(change(root, OTHER), path=golden_path(root, TEST))
-    with pytest.raises(CutraceError, match=r"golden file of 'tests/test_softmax.py', but 'tests/test_other.py'"):
+    with pytest.raises(CutraceError, match=r"golden file of 'tests/test_softmax.py', not of 'tests/test_other.py'"):
         write_changes([stray])
     assert said(root) == before
 

@@ -192,10 +192,10 @@ def test_a_variant_has_versions_without_what_follows_a_plus(template, words, mon
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        ("{no_such_package}", "no_such_package.* is neither cuda nor a package that is installed"),
-        ("{}", "neither cuda nor a package"),
-        ("{torch:two}", "is no variant: write names in braces"),
-        ("cuda{cuda", "is no variant: write names in braces"),
+        ("{no_such_package}", "no_such_package.* is neither cuda nor an installed package"),
+        ("{}", "neither cuda nor an installed package"),
+        ("{torch:two}", "is not a variant: write names in braces"),
+        ("cuda{cuda", "is not a variant: write names in braces"),
     ],
 )
 def test_a_wrong_variant_says_what_to_write(template, sentence):

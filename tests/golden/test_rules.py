@@ -17,7 +17,7 @@ from cutrace.golden import (
     parse_tolerance,
     parse_update,
 )
-from cutrace.golden.model import metric
+from cutrace.golden.model import find_metric
 from cutrace.metrics.sets import COUNTERS
 
 
@@ -60,15 +60,15 @@ def test_every_counter_of_the_hardware_has_a_name_of_cuptis():
     assert parse_counters("instructions, sm__inst_executed.sum,instructions") == (
         "instructions", "sm__inst_executed.sum",
     )  # fmt: skip
-    assert all(metric(name) == hardware(name, metric(name).doc) for name in COUNTERS.values())
+    assert all(find_metric(name) == hardware(name, find_metric(name).doc) for name in COUNTERS.values())
 
 
 def test_bytes_of_the_hardware_have_a_tolerance():
-    shares = {name: Rules().tolerance_of(metric(name)) for name in (*COUNTERS, *COUNTERS.values(), "mylib.bytes")}
+    shares = {name: Rules().tolerance_of(find_metric(name)) for name in (*COUNTERS, *COUNTERS.values(), "mylib.bytes")}
     assert {name for name, share in shares.items() if share} == {name for name in shares if "_bytes" in name}
-    assert Rules().words(metric("dram_bytes")) == "2 %"
-    assert Rules().words(metric("instructions")) == "exact"
-    assert Rules(tolerance=parse_tolerance("counter=5%")).words(metric("instructions")) == "5 %"
+    assert Rules().label(find_metric("dram_bytes")) == "2 %"
+    assert Rules().label(find_metric("instructions")) == "exact"
+    assert Rules(tolerance=parse_tolerance("counter=5%")).label(find_metric("instructions")) == "5 %"
 
 
 def test_what_is_ignored_is_a_metric_a_class_or_a_pattern_of_names():
@@ -101,7 +101,7 @@ def test_a_tolerance_of_a_metric_goes_before_that_of_its_class():
 
 def test_the_words_of_a_rule():
     rules = Rules(tolerance=parse_tolerance("busy=12.5% memcpy_bytes=10%"))
-    words = {name: rules.words(METRICS[name]) for name in METRICS}
+    words = {name: rules.label(METRICS[name]) for name in METRICS}
     assert words["kernel_launches"] == "exact"
     assert words["allocations"] == "range"
     assert words["peak_memory_bytes"] == "+2 %"
@@ -139,36 +139,40 @@ BAD = {
     "a class that is none": (parse_gate, "wrok", "no metric 'wrok': did you mean work"),
     "a class of format 1": (parse_gate, "exact", "no metric 'exact'"),
     "a gate of what is never compared": (parse_gate, "idle_share", "idle_share is never compared"),
-    "none with a class": (parse_gate, "none,work", "'none' stands alone"),
+    "none with a class": (parse_gate, "none,work", "'none' excludes other names"),
     "an unknown metric": (parse_tolerance, {"kernel_tim": 0.1}, "no metric 'kernel_tim': did you mean kernel_time"),
     "nothing like a metric": (parse_tolerance, {"x": 0.1}, r"no metric 'x': docs/metrics\.md"),
     "a counter that the hardware has not": (parse_counters, "instruction", "did you mean instructions"),
     "a counter like none": (parse_counters, "x", "write instructions, tensor_instructions"),
-    "a metric that is no counter": (parse_counters, ["kernel_launches"], "no hardware counter 'kernel_launches'"),
+    "a metric that is not a counter": (parse_counters, ["kernel_launches"], "no hardware counter 'kernel_launches'"),
     "a counter without a rollup": (parse_counters, ["sm__inst_executed"], "end it with .sum, .min or .max"),
-    "a share of the peak": (parse_counters, "sm__throughput.avg.pct_of_peak_sustained_elapsed", "is no count"),
+    "a share of the peak": (parse_counters, "sm__throughput.avg.pct_of_peak_sustained_elapsed", "is not a count"),
     "a tolerance that is no share": (
         parse_tolerance,
         {"busy": "much"},
-        "'much' is no tolerance of busy: write a share",
+        "'much' is not a tolerance of busy: write a share",
     ),
-    "a negative share": (parse_tolerance, {"busy": -0.1}, "-0.1 is no tolerance"),
-    "no number": (parse_tolerance, {"busy": float("nan")}, "nan is no tolerance"),
-    "a truth": (parse_tolerance, {"busy": True}, "True is no tolerance"),
-    "no equals sign": (parse_tolerance, "kernel_time", "'kernel_time' is no tolerance: write a metric and a share"),
-    "a pattern without a metric": (parse_ignore, "nccl*", r"'nccl\*' names no metric: write kernels:nccl\*"),
+    "a negative share": (parse_tolerance, {"busy": -0.1}, "-0.1 is not a tolerance"),
+    "no number": (parse_tolerance, {"busy": float("nan")}, "nan is not a tolerance"),
+    "a truth": (parse_tolerance, {"busy": True}, "True is not a tolerance"),
+    "no equals sign": (parse_tolerance, "kernel_time", "'kernel_time' is not a tolerance: write a metric and a share"),
+    "a pattern without a metric": (parse_ignore, "nccl*", r"'nccl\*' is not a metric: write kernels:nccl\*"),
     "a metric without a pattern": (parse_ignore, "kernels:", "'kernels:' ignores nothing"),
     "a pattern for a class": (parse_ignore, "work:x", "only a metric that is counted by name takes a pattern"),
     "a pattern for a number": (parse_ignore, "allocations:x", "only a metric that is counted by name takes a pattern"),
-    "two modes": (parse_update, "all,missing", "missing and all cannot be one update"),
+    "two modes": (parse_update, "all,missing", "missing and all exclude each other"),
     "a mode that is none": (parse_update, "changd", "no metric 'changd': did you mean changed"),
     "a limit of an unknown metric": (parse_limits, {"kernel_launch": 3}, "did you mean kernel_launches"),
-    "a count that is a text": (parse_limits, {"sync_calls": "3"}, "'3' is no limit of sync_calls: write a number"),
-    "a negative limit": (parse_limits, {"sync_calls": -1}, "-1 is no limit"),
+    "a count that is a text": (parse_limits, {"sync_calls": "3"}, "'3' is not a limit of sync_calls: write a number"),
+    "a negative limit": (parse_limits, {"sync_calls": -1}, "-1 is not a limit"),
     "no size": (parse_limits, {"peak_memory": "64 apples"}, "'64 apples' is not a size"),
     "no time": (parse_limits, {"kernel_time": "20 MiB"}, "'20 MiB' is not a time"),
     "a list": (parse_limits, {"peak_memory": [1]}, "'64 MiB'"),
-    "a limit of a breakdown": (parse_limits, {"syncs": 0}, "syncs counts by name and has no limit: limit sync_calls"),
+    "a limit of a breakdown": (
+        parse_limits,
+        {"syncs": 0},
+        "syncs has counts by name and cannot be limited",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from cutrace.errors import CutraceError
-from cutrace.golden import Check, Module, check, collected_ids, golden_path, prune, read, split, write
+from cutrace.golden import Module, StaleCheck, check, collected_ids, golden_path, prune, read, split, write
 from support.measured import entry
 
 SOURCE = """
@@ -118,14 +118,14 @@ def add(project: Path, *ids: str) -> None:
         write(Module(file, {**tests, test: entry()}), path)
 
 
-def look(project: Path, collected: list[str] | None = None) -> Check:
+def look(project: Path, collected: list[str] | None = None) -> StaleCheck:
     return check(project / "golden", project, collected)
 
 
 @pytest.mark.parametrize("name", THERE)
 def test_a_test_that_is_there_or_may_be_made_is_left_alone(project, name):
     add(project, f"tests/test_a.py::{name}")
-    assert look(project) == Check(1, 1, (), ())
+    assert look(project) == StaleCheck(1, 1, (), ())
 
 
 @pytest.mark.parametrize("name", GONE)

@@ -198,7 +198,7 @@ def test_names_are_checked_when_tests_are_collected(suite: Suite) -> None:
     """,
     )
     run = suite.run()
-    assert "'sm__inst_executed.avg' is no count: end it with .sum, .min or .max" in run.output
+    assert "'sm__inst_executed.avg' is not a count: end it with .sum, .min or .max" in run.output
 
 
 # Where counters cannot be read

@@ -26,11 +26,11 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace_report = pdf", "'pdf' is no kind of report"),
         ("cutrace_window = session", "'session' is unknown"),
         ("cutrace_update = kernel_launch", "there is no metric 'kernel_launch': did you mean kernel_launches"),
-        ("cutrace_ignore = noise*", "'noise*' names no metric: write kernels:noise*"),
+        ("cutrace_ignore = noise*", "'noise*' is not a metric: write kernels:noise*"),
         ("cutrace_less = maybe", "'maybe' is unknown: write one of show, fail"),
         ("cutrace_seed = 7", "'7' is unknown: write one of on, off"),
-        ("cutrace_variant = cuda{", "'cuda{' is no variant"),
-        ("cutrace_variant = {nothing-of-that-name}", "is neither cuda nor a package that is installed"),
+        ("cutrace_variant = cuda{", "'cuda{' is not a variant"),
+        ("cutrace_variant = {nothing-of-that-name}", "is neither cuda nor an installed package"),
     ],
 )
 def test_ini_values(tmp_path: Path, line: str, told: str) -> None:

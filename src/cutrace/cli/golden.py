@@ -16,7 +16,7 @@ from . import options
 from .output import say
 
 if TYPE_CHECKING:
-    from ..golden import Check, Difference
+    from ..golden import Difference, StaleCheck
 
 _folder = functools.partial(click.option, type=options.FILE, show_default=True)
 _golden_dir = _folder("--golden-dir", "root", default="golden", help="Folder of the golden files.")
@@ -164,7 +164,7 @@ def diff(a: Path, b: Path) -> int:
     return 1 if found else 0
 
 
-def _checked(root: Path, tests: Path, collected: str | None) -> Check:
+def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
     from .. import golden as gold
 
     if not tests.is_dir():

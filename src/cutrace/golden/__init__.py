@@ -1,6 +1,6 @@
-"""Golden files: what a test did on the GPU when it was last reviewed, and whether it still does.
+"""Golden files: the reviewed GPU work of tests, and its comparison with new runs.
 
-Reading, comparing and writing them needs neither pytest nor a GPU. docs/golden.md describes the files and the rules.
+This package needs neither pytest nor a GPU. docs/golden.md describes the files and the rules.
 """
 
 from .changes import Accepted, Change, accept, digest, propose, write_changes
@@ -21,14 +21,59 @@ from .rules import (
     parse_tolerance,
     parse_update,
 )
-from .stale import Check, Stale, check, collected_ids, prune
+from .stale import Stale, StaleCheck, check, collected_ids, prune
 from .update import merged, observed, unsettled
 
 __all__ = [
-    "MODES", "Accepted", "Change", "Check", "Comparison", "Difference", "Entry", "Interval", "Module", "Observed",
-    "Row", "Rules", "Span", "Stale", "Update", "Verdict", "accept", "artifact_path", "check", "check_variant",
-    "collected_ids", "compare", "confirmed", "counters_in", "difference", "differences", "digest", "environment",
-    "golden_files", "golden_path", "is_counter", "joined", "limits", "merged", "observed", "parse_counters",
-    "parse_gate", "parse_ignore", "parse_limits", "parse_tolerance", "parse_update", "propose", "prune", "read",
-    "recorded_on", "split", "text", "unsettled", "variant", "write", "write_changes",
+    "MODES",
+    "Accepted",
+    "Change",
+    "Comparison",
+    "Difference",
+    "Entry",
+    "Interval",
+    "Module",
+    "Observed",
+    "Row",
+    "Rules",
+    "Span",
+    "Stale",
+    "StaleCheck",
+    "Update",
+    "Verdict",
+    "accept",
+    "artifact_path",
+    "check",
+    "check_variant",
+    "collected_ids",
+    "compare",
+    "confirmed",
+    "counters_in",
+    "difference",
+    "differences",
+    "digest",
+    "environment",
+    "golden_files",
+    "golden_path",
+    "is_counter",
+    "joined",
+    "limits",
+    "merged",
+    "observed",
+    "parse_counters",
+    "parse_gate",
+    "parse_ignore",
+    "parse_limits",
+    "parse_tolerance",
+    "parse_update",
+    "propose",
+    "prune",
+    "read",
+    "recorded_on",
+    "split",
+    "text",
+    "unsettled",
+    "variant",
+    "write",
+    "write_changes",
 ]  # fmt: skip

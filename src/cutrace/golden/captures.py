@@ -1,7 +1,7 @@
-"""What changed from one capture to another, without a golden file: kernels, API calls, copies, waits, memory.
+"""Compare two captures without a golden file: kernels, API calls, copies, synchronisations, memory.
 
-Counts, bytes and launch configurations are exact. Times scatter, and :mod:`.statistics` judges them as it judges those
-of golden files. docs/stats.md has the rules.
+Counts, bytes and launch configurations are compared exactly, times by :mod:`.statistics` like those of golden files.
+docs/stats.md has the rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BYTES = (Column("bytes A", "bytes"), Column("bytes B", "bytes"))
 _TIMES = (Column("time A", "ns", spare=True), Column("time B", "ns", spare=True), Column("change", "change"))
 _MEDIANS = (Column("median A", "ns", spare=True), Column("median B", "ns", spare=True))
 _WORDS = (Column("differs", "text"), Column("details", "text"), Column("name", "text"))
-#: The sections of a comparison: their titles, and the columns of their tables before the words.
+#: The sections of a comparison: their titles, and the columns of their tables before the texts.
 SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "kernels": ("Kernels", (*_COUNTS, *_TIMES, *_MEDIANS)),
     "api": ("API calls", (*_COUNTS, *_TIMES)),
@@ -37,15 +37,15 @@ SECTIONS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "graphs": ("CUDA graphs, traced as a whole", _COUNTS),
     "memory": ("Memory (peak)", _BYTES),
 }
-# Memory that the program takes; the driver's own, such as the variables of modules, is left out.
+# Memory that the program allocates. Memory of the driver, such as the variables of modules, is omitted.
 _MEMORIES = ("device", "array", "managed", "pinned")
 _PAIRS = 3
-# The time of GPU work follows from the work. The time of a call follows from what it waits for, and is not judged.
+# Times of API calls are not judged, because they depend on what the calls wait for.
 _TIMED = ("kernels", "copies")
 
 
 class Aspect(enum.Enum):
-    """What can differ."""
+    """A property of a row that can differ."""
 
     COUNTS = "counts"
     BYTES = "bytes"
@@ -54,14 +54,14 @@ class Aspect(enum.Enum):
     TIME = "time"
 
 
-#: What is the same in every run of a program that does the same.
+#: The aspects that are equal in all runs of a deterministic program.
 EXACT = frozenset({Aspect.COUNTS, Aspect.BYTES, Aspect.LAUNCHES})
 
 
 @dataclass(frozen=True)
 class CaptureRules:
-    """Which aspects fail a comparison, and by which share each may change before it counts as different. For times that
-    is the tolerance of :func:`.statistics.change`."""
+    """The aspects that fail a comparison, and the share by which each may change without counting as different; for
+    times it is the tolerance of :func:`.statistics.change`."""
 
     fail_on: frozenset[Aspect] = EXACT
     tolerance: Mapping[Aspect, float] = field(default_factory=dict)
@@ -76,8 +76,8 @@ _DEFAULTS = CaptureRules()
 
 @dataclass(frozen=True)
 class CaptureSide:
-    """One capture's part of a row: how many, their times (ns), their bytes (the peak in the section of memory), and how
-    often each launch configuration of a kernel."""
+    """The values of one capture in a row: number, times (ns), bytes (the peak in the memory section), and the number of
+    launches by launch configuration of a kernel."""
 
     count: int = 0
     time: Spread = NOTHING
@@ -87,8 +87,8 @@ class CaptureSide:
 
 @dataclass(frozen=True)
 class CaptureChange:
-    """One name of a section in both captures. ``aspects`` are those that differ, ``verdict`` says it of the times,
-    ``details`` are words on what else there is to know."""
+    """One name of a section in both captures. ``aspects`` differ; ``verdict`` is that of the times; ``details`` are
+    texts for people."""
 
     section: str
     name: str
@@ -101,14 +101,14 @@ class CaptureChange:
 
     @property
     def time_change(self) -> int:
-        """How much more time (ns) all of them took."""
+        """The change of the total time (ns)."""
         return self.after.time.total - self.before.time.total
 
 
 @dataclass(frozen=True)
 class CaptureComparison:
-    """All names of both captures, the most important changes first: those that fail, those that are exact, then by how
-    much the total time changed."""
+    """All names of both captures: first changes that fail, then changes of exact aspects, then by the change of the
+    total time."""
 
     rows: tuple[CaptureChange, ...]
 
@@ -118,34 +118,36 @@ class CaptureComparison:
 
     @property
     def changes(self) -> tuple[CaptureChange, ...]:
-        """The rows in which something differs."""
+        """The rows with a difference."""
         return tuple(row for row in self.rows if row.aspects)
 
 
-def parse_aspects(words: str) -> frozenset[Aspect]:
-    """The aspects of ``counts,time``; ``exact`` are counts, bytes and launches, ``all`` all, ``none`` is none."""
-    found: set[Aspect] = set()
-    for word in (word.strip().lower() for word in words.split(",")):
+def parse_aspects(text: str) -> frozenset[Aspect]:
+    """Parse aspects such as ``counts,time``. ``exact`` means counts, bytes and launches, ``all`` all aspects, ``none``
+    none. Raises :class:`CutraceError` for any other word."""
+    aspects: set[Aspect] = set()
+    for word in (word.strip().lower() for word in text.split(",")):
         if word == "exact":
-            found |= EXACT
+            aspects |= EXACT
         elif word == "all":
-            found |= set(Aspect)
+            aspects |= set(Aspect)
         elif word != "none":
-            found.add(_aspect(word))
-    return frozenset(found)
+            aspects.add(_aspect(word))
+    return frozenset(aspects)
 
 
 def parse_tolerances(texts: Iterable[str]) -> dict[Aspect, float]:
-    """Shares by aspect, of texts such as ``time=10%`` and ``counts=0.01``."""
-    found = {}
+    """Parse texts such as ``time=10%`` and ``counts=0.01`` to shares by aspect. Raises :class:`CutraceError` for any
+    other text."""
+    tolerances = {}
     for text in texts:
         name, _, value = text.partition("=")
         share = share_of(value)
         aspect = _aspect(name.strip().lower())
         if share is None:
-            raise CutraceError(f"{text!r} is no tolerance: write an aspect and a share, such as time=5%")
-        found[aspect] = share
-    return found
+            raise CutraceError(f"{text!r} is not a tolerance: write an aspect and a share, such as time=5%")
+        tolerances[aspect] = share
+    return tolerances
 
 
 def _aspect(word: str) -> Aspect:
@@ -153,11 +155,11 @@ def _aspect(word: str) -> Aspect:
         return Aspect(word)
     except ValueError:
         known = ", ".join(aspect.value for aspect in Aspect)
-        raise CutraceError(f"{word!r} is nothing that can differ: write some of {known}") from None
+        raise CutraceError(f"{word!r} is not an aspect of captures: write some of {known}") from None
 
 
 def compare_captures(a: Stats, b: Stats, rules: CaptureRules = _DEFAULTS) -> CaptureComparison:
-    """What changed from ``a`` to ``b``, collected with :data:`PARTS`."""
+    """Compare two captures, whose statistics have the fields :data:`PARTS`."""
     before, after = _sides(a), _sides(b)
     rows = [
         _row(section, name, before[section].get(name, CaptureSide()), after[section].get(name, CaptureSide()), rules)
@@ -190,7 +192,7 @@ def _sides(stats: Stats) -> dict[str, dict[str, CaptureSide]]:
         "api": {name: side for name, side in calls.items() if side.count},
         "copies": {m.name: CaptureSide(m.time.count, m.time, m.bytes.total) for m in stats.memory_operations},
         "syncs": {s.name: CaptureSide(s.time.count, s.time) for s in stats.synchronizations},
-        # Numbers of graphs differ from run to run.
+        # The ids of graphs differ from run to run.
         "graphs": {"launches": CaptureSide(graphs)} if graphs else {},
         "memory": {name: CaptureSide(bytes=peak) for name, peak in peaks.items()},
     }
@@ -236,7 +238,7 @@ def _interval(time: Spread) -> Interval:
 
 
 def difference_tables(comparison: CaptureComparison, *, everything: bool = False) -> list[Table]:
-    """A table for each section in which something differs (or that has anything, with ``everything``)."""
+    """A table for each section with differences; with ``everything``, for each section with rows."""
     tables = []
     for section, (title, figures) in SECTIONS.items():
         columns = (*figures, *_WORDS)
@@ -247,7 +249,7 @@ def difference_tables(comparison: CaptureComparison, *, everything: bool = False
 
 
 def verdict(comparison: CaptureComparison) -> str:
-    """One line: how much differs, and whether that fails."""
+    """A line with the numbers of differences, of those that fail, and of equal rows."""
     same = f"{len(comparison.rows) - len(comparison.changes):,} as before"
     failed = sum(row.failed for row in comparison.rows)
     if not comparison.changes:
@@ -273,8 +275,9 @@ def _cell(row: CaptureChange, column: str) -> Cell:
 
 
 def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> Iterator[str]:
-    """What changed, field by field, where configurations that went have a successor. Among as many launches each
-    configuration has to be as frequent, else the configurations have to be the same."""
+    """The differences of launch configurations, as texts. Each configuration that is gone is paired with the nearest
+    new one, field by field. If the numbers of launches are equal, each configuration must be as frequent as before;
+    otherwise the sets of configurations must be equal."""
     same = old == new if old.total() == new.total() else old.keys() == new.keys()
     if same or not old or not new:
         return
@@ -285,7 +288,7 @@ def _differences(old: Counter[Configuration], new: Counter[Configuration]) -> It
         come.remove(nearest)
         gone.remove(config)
         yield ", ".join(_fields(config, nearest)) or "in other numbers"
-    yield from (f"{len(part)} more configurations {words}" for part, words in ((gone, "gone"), (come, "new")) if part)
+    yield from (f"{len(part)} more configurations {what}" for part, what in ((gone, "gone"), (come, "new")) if part)
 
 
 def _fields(old: Configuration, new: Configuration) -> list[str]:

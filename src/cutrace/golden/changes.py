@@ -1,8 +1,8 @@
-"""Writing what tests measured: into golden files, or as candidates for somebody to accept.
+"""Write measured values to golden files, or as candidates to be accepted.
 
-A run gathers its changes and writes each file once, at its end. A candidate is a golden file of one run. It has the
-same relative path in the folder of candidates as the golden file in the golden folder. It is stamped with a digest of
-what the golden file said of the same environment: a candidate that is older than the golden file is not accepted.
+A run collects its changes and writes each file once, at its end. A candidate is a golden file of one run, with the same
+relative path in the folder of candidates as in the golden folder. It has a digest of the golden values in the same
+environment, so that a candidate is refused if the golden file has changed since.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Change:
-    """What the golden file at ``path`` is to say of a test in one environment. ``line`` is that of the test in its
-    source, 0 where that is not known; ``before`` the :func:`digest` of what the golden file said."""
+    """New values of a test in one environment for the golden file at ``path``. ``line`` is the line of the test in its
+    source, 0 if unknown; ``before`` is the :func:`digest` of the current golden values."""
 
     nodeid: str
     path: Path
@@ -37,7 +37,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What becomes of one candidate: the test, its golden file, and the entry before and after."""
+    """An accepted candidate: the test, its golden file, and the entry before and after."""
 
     nodeid: str
     path: Path
@@ -50,26 +50,26 @@ class Accepted:
 
 
 def digest(entry: Entry | None, environment: str) -> str:
-    """A stamp of what a golden file says of a test in an environment, "" if it says nothing."""
+    """A digest of the golden values of a test in an environment, "" if there are none."""
     observed = (entry or {}).get(environment)
     if observed is None:
         return ""
-    said = text(Module("", {"": {environment: observed}}))
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    content = text(Module("", {"": {environment: observed}}))
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
 def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
-    """Put changes into their golden files, and return the files that changed. What files say of other tests and other
-    environments stays as it is.
+    """Write changes to their golden files and return the files that changed. Values of other tests and other
+    environments are kept.
 
-    Raises :class:`CutraceError` for the files that could not be read or written, after all others were.
+    Raises :class:`CutraceError` for files that cannot be read or written, after all others are written.
     """
     written, errors = [], []
-    for path, found in _by_path(changes).items():
+    for path, part in _by_path(changes).items():
         try:
-            file = _module_of(path, found)
+            file = _module_of(path, part)
             before = existing(path, file)
-            if write(_changed(before or Module(file), found), path, before):
+            if write(_changed(before or Module(file), part), path, before):
                 written.append(path)
         except CutraceError as error:  # noqa: PERF203
             errors.append(str(error))
@@ -79,36 +79,37 @@ def write_changes(changes: Iterable[Change]) -> tuple[Path, ...]:
 
 
 def propose(changes: Iterable[Change], folder: Path, root: Path) -> tuple[Path, ...]:
-    """Write changes as candidates into ``folder``, which has none yet; returns the files."""
-    places = []
-    for path, found in _by_path(changes).items():
+    """Write changes as candidates to ``folder``, which has none yet, and return the files."""
+    files = []
+    for path, part in _by_path(changes).items():
         if not path.is_relative_to(root):
             raise CutraceError(
-                f"the golden file {path} is not under {root}: let pytest_cutrace_golden_path name a file in that folder"
+                f"the golden file {path} is not under {root}: return a file in that folder from "
+                "pytest_cutrace_golden_path"
             )
-        module = _changed(Module(_module_of(path, found)), found)
-        module.against.update({split(change.nodeid)[1]: change.before for change in found if change.before})
-        places.append(folder / path.relative_to(root))
-        write(module, places[-1])
-    return tuple(places)
+        module = _changed(Module(_module_of(path, part)), part)
+        module.against.update({split(change.nodeid)[1]: change.before for change in part if change.before})
+        files.append(folder / path.relative_to(root))
+        write(module, files[-1])
+    return tuple(files)
 
 
 def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: bool = False) -> tuple[Accepted, ...]:
-    """Put the candidates of a folder into the golden files under ``root``; the candidates stay.
+    """Copy the candidates of a folder to the golden files under ``root``. The candidates stay.
 
-    ``select`` has ids of tests, begins of ids that end before ``::`` or ``[``, or patterns; without any all are taken.
-    All candidates are checked before the first file is written. One that is damaged, or that was compared with
-    something else than the golden file says now, raises :class:`CutraceError`, and nothing is changed.
+    ``select`` has ids of tests, prefixes of ids that end before ``::`` or ``[``, or patterns; if it is empty, all
+    candidates are accepted. All candidates are checked before the first file is written: one that is damaged or older
+    than the golden values raises :class:`CutraceError`, and nothing is changed.
     """
     if not folder.is_dir():
         raise CutraceError(f"there is no folder {folder}: name the folder of candidates, such as .cutrace/proposed")
     accepted: dict[str, Accepted] = {}
     changes: list[Change] = []
-    for place in golden_files(folder):
-        candidates = read(place)
-        path = root / place.relative_to(folder)
+    for file in golden_files(folder):
+        candidates = read(file)
+        path = root / file.relative_to(folder)
         module = existing(path, candidates.path) or Module(candidates.path)
-        # Candidates are in the order of the source, which their golden files keep.
+        # Candidates are in the order of the source, and golden files keep this order.
         for at, (test, entry) in enumerate(candidates.tests.items(), 1):
             nodeid = joined(candidates.path, test)
             if select and not any(
@@ -120,7 +121,7 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
             for name, observed in entry.items():
                 if old.get(name) != observed and digest(old, name) != candidates.against.get(test, ""):
                     raise CutraceError(
-                        f"{place}:{line_of_test(place, test)}: the golden file has changed since this candidate of "
+                        f"{file}:{line_of_test(file, test)}: the golden file has changed since this candidate of "
                         f"{nodeid} was written ({path}:{line_of_test(path, test)}): run the test again"
                     )
                 accepted[nodeid] = Accepted(nodeid, path, old, {**old, **entry})
@@ -128,7 +129,7 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
     if not accepted:
         what = f" of {', '.join(select)}" if select else ""
         raise CutraceError(
-            f"{folder} holds no candidate{what}: failing and missing tests leave them when pytest --cutrace runs"
+            f"{folder} holds no candidate{what}: run pytest --cutrace, which writes them for failing and missing tests"
         )
     if not dry_run:
         write_changes(changes)
@@ -136,47 +137,47 @@ def accept(folder: Path, root: Path, *, select: Sequence[str] = (), dry_run: boo
 
 
 def _by_path(changes: Iterable[Change]) -> dict[Path, list[Change]]:
-    found: dict[Path, list[Change]] = {}
+    by_path: dict[Path, list[Change]] = {}
     for change in changes:
-        found.setdefault(change.path, []).append(change)
-    return dict(sorted(found.items()))
+        by_path.setdefault(change.path, []).append(change)
+    return dict(sorted(by_path.items()))
 
 
 def _changed(module: Module, changes: Sequence[Change]) -> Module:
-    """A golden file with these changes in it, in the order of the source where it is known, else by name."""
+    """A golden file with these changes, in the order of the source if it is known, else by name."""
 
-    def place(change: Change) -> tuple[Any, ...]:
-        words = re.split(r"0*([0-9]+)", change.nodeid)
-        # Numbers count by their value: a longer one is greater.
-        named = [(len(word) if at % 2 else 0, word) for at, word in enumerate(words)]
-        return change.line or float("inf"), named, change.nodeid
+    def position(change: Change) -> tuple[Any, ...]:
+        parts = re.split(r"0*([0-9]+)", change.nodeid)
+        # Numbers sort by value: without leading zeros, a longer one is greater.
+        natural = [(len(part) if at % 2 else 0, part) for at, part in enumerate(parts)]
+        return change.line or float("inf"), natural, change.nodeid
 
     tests, names = dict(module.tests), []
-    for change in sorted(changes, key=place):
+    for change in sorted(changes, key=position):
         names.append(split(change.nodeid)[1])
         tests[names[-1]] = {**tests.get(names[-1], {}), change.environment: change.observed}
     return replace(module, tests={test: tests[test] for test in _inserted(list(module.tests), names)})
 
 
 def _module_of(path: Path, changes: Sequence[Change]) -> str:
-    """The test file that all of these changes of one golden file are of."""
+    """The test file of all changes of a golden file."""
     file, *others = dict.fromkeys(split(change.nodeid)[0] for change in changes)
     if others:
         raise CutraceError(
-            f"{path} would be the golden file of {file!r} and of {others[0]!r}: give each one of its own"
+            f"{path} would be the golden file of {file!r} and of {others[0]!r}: give each its own golden file"
         )
     return file
 
 
-def _inserted(there: list[str], names: Sequence[str]) -> list[str]:
-    """The tests of a file with the new ones among ``names``. A new test goes behind the one before it, or, if there is
-    none, before the next one of the file. Tests of the file keep their places."""
-    at = {name: place for place, name in enumerate(there)}
+def _inserted(tests: list[str], names: Sequence[str]) -> list[str]:
+    """The tests of a file with the new ones of ``names``. A new test is inserted after its predecessor in ``names``;
+    without one, before the first of ``names`` that the file has. The order of the other tests does not change."""
+    at = {name: index for index, name in enumerate(tests)}
     new: dict[int, list[str]] = {}
-    following = next((at[name] for name in names if name in at), len(there))
+    following = next((at[name] for name in names if name in at), len(tests))
     for name in dict.fromkeys(names):
         if name in at:
             following = at[name] + 1
         else:
             new.setdefault(following, []).append(name)
-    return [test for place in range(len(there) + 1) for test in (*new.get(place, ()), *there[place : place + 1])]
+    return [test for i in range(len(tests) + 1) for test in (*new.get(i, ()), *tests[i : i + 1])]

@@ -1,4 +1,4 @@
-"""Comparing what was measured with a golden file: one row a metric, and whether that fails."""
+"""Compare measured values with a golden file: a row and a verdict for each metric."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from .model import (
     absent,
     alternatives,
     amount,
+    find_metric,
     grouped,
     is_counter,
-    metric,
     ordered,
 )
 from .rules import DEFAULTS, MEMORY_FLOOR, Rules, parse_limits
 
 _FAILING = frozenset({Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW})
 _COUNTED = (MetricClass.WORK, MetricClass.COUNTER)
-#: Names that a detail lists; the rest is counted.
+#: The maximum of names in a detail; the others are counted.
 _LISTED = 6
 
 
 @dataclass(frozen=True)
 class Row:
-    """A metric, of the whole window or of a region: its golden value, the one now (ns, bytes or counts), the rule, how
-    they compare, whether it is gated, what there is to say, and whether the row fails.
+    """The comparison of a metric of the whole window (``region`` is "") or of a region. Values are in ns, bytes or
+    counts.
 
-    Metrics that have parts are one row, under the name of the total; ``detail`` says which parts differ.
+    Metrics with parts have one row, under the name of the total; ``detail`` says which parts differ.
     """
 
     metric: str
@@ -59,9 +59,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rows of a test; sentences to read before them; and why the numbers cannot be trusted, if they cannot.
+    """All rows of a test, notes to show before them, and the reasons why the numbers are unreliable.
 
-    ``unconfirmed``: the golden values are those of one run that could not be repeated, so nothing of them is gated.
+    ``unconfirmed`` golden values come from one run that could not be repeated, so none of them is gated.
     """
 
     rows: tuple[Row, ...]
@@ -71,21 +71,21 @@ class Comparison:
 
     @property
     def failed(self) -> bool:
-        """A gated metric changed, or what was measured is not complete: that is never a pass."""
+        """Whether a gated metric changed or the measurement is incomplete."""
         return bool(self.problems) or any(row.failed for row in self.rows)
 
     @property
     def unverified(self) -> str:
-        """Why a gated metric could not be compared, "" if every one was."""
+        """Why a gated metric could not be compared; "" if all were."""
         details = (row.detail for row in self.rows if row.verdict is Verdict.UNVERIFIED)
         return next(details, "").partition(":")[0]
 
 
 def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: Rules = DEFAULTS) -> Comparison:
-    """Compare one run or more with what a golden file says of a test in an environment.
+    """Compare one or more runs with the golden entry of a test in an environment.
 
-    Of work and counters the worst run counts, of states the highest, and times are taken together. Without an
-    environment, when no GPU was seen, the first of the entry holds.
+    For work and counters the worst run counts, for states the highest value; times of all runs form one interval. If
+    ``environment`` is "" because no GPU was used, the first environment of the entry is used.
     """
     environment = environment or next(iter(entry), "")
     rows = list(_Judge(entry, environment, runs, rules).rows())
@@ -97,25 +97,25 @@ def compare(entry: Entry, runs: Sequence[Metrics], *, environment: str, rules: R
 
 
 def problems_of(runs: Sequence[Metrics]) -> tuple[str, ...]:
-    """Why the numbers of these runs cannot be trusted, each reason once."""
+    """The reasons why the numbers of these runs are unreliable, each once."""
     return tuple(dict.fromkeys(problem for run in runs for problem in run.problems))
 
 
 def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
-    """Hold one run or more to upper limits, which need no golden file: see :func:`~cutrace.golden.rules.parse_limits`.
+    """Compare one or more runs with upper limits (:func:`~cutrace.golden.rules.parse_limits`), without a golden file.
 
-    The highest of the runs counts; of times, the median.
+    The highest value of the runs counts; for times, the median.
     """
     rows = []
     for name, limit in parse_limits(budget).items():
-        found = metric(name)
-        # What the GPU was not asked to count is not 0.
+        metric = find_metric(name)
+        # A hardware counter that was not requested is unknown, not 0.
         default = None if is_counter(name) else 0
         values = [value for run in runs if isinstance(value := run.values.get(name, default), int | float)]
         if not values:
             rows.append(Row(name, "", limit, None, "limit", Verdict.WORSE, True, "not measured", True))
             continue
-        timed = found is not None and found.kind is MetricClass.TIME
+        timed = metric is not None and metric.kind is MetricClass.TIME
         now = statistics.interval(values).median if timed else max(values)
         over = now > limit
         breakdown = next((part.name for part in METRICS.values() if part.total == name), "")
@@ -127,7 +127,7 @@ def limits(runs: Sequence[Metrics], budget: Mapping[str, object]) -> Comparison:
 
 
 def confirmed(first: Comparison, *again: Comparison) -> Comparison:
-    """The first comparison, in which a slower time fails only if every later one, of another run, agrees."""
+    """The first comparison, in which a slower time fails only if the comparisons of all other runs agree."""
     denied = {(row.metric, row.region) for c in again for row in c.rows if row.verdict is not Verdict.SLOW}
     rows = list(first.rows)
     for at, row in enumerate(rows):
@@ -137,41 +137,43 @@ def confirmed(first: Comparison, *again: Comparison) -> Comparison:
 
 
 def memory_verdict(old: int, new: int, share: float) -> Verdict:
-    """Whether a level of memory differs by more than a share of the old one and more than 1 MiB."""
+    """Compare memory levels (bytes), which differ if the change is more than ``share`` of the old level and more than
+    1 MiB."""
     if abs(new - old) <= max(share * abs(old), MEMORY_FLOOR):
         return Verdict.SAME
     return Verdict.WORSE if new > old else Verdict.BETTER
 
 
 def kept(run: Metrics, region: str, rules: Rules) -> dict[str, Any] | None:
-    """What counts of a region of a run, as golden files keep it; None if the region was not entered."""
+    """The values of a region of a run that are not ignored, as golden files store them; None if the region was not
+    entered."""
     values = run.regions.get(region) if region else run.values
     if values is None:
         return None
-    found = grouped(values)
-    names = [one.name for one in ordered(found) if not rules.ignores(one)]
-    return {name: _without(found[name], rules.patterns(name)) for name in names}
+    totals = grouped(values)
+    names = [one.name for one in ordered(totals) if not rules.ignores(one)]
+    return {name: _without(totals[name], rules.patterns(name)) for name in names}
 
 
 def _without(value: Any, patterns: Sequence[str]) -> Any:
-    """Counts by name without the names of these patterns, and any other value as it is."""
+    """Counts by name without names that match a pattern; other values unchanged."""
     if not patterns or not isinstance(value, dict):
         return value
     return {key: count for key, count in value.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
 
 
-def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
-    """How one value compares with the golden one of its metric, and what differs."""
-    share = rules.tolerance_of(found)
-    if found.kind is MetricClass.TIME:
+def judged(metric: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Verdict, str]:
+    """The verdict on a value and its golden value, and a text that says what differs."""
+    share = rules.tolerance_of(metric)
+    if metric.kind is MetricClass.TIME:
         if isinstance(golden, Interval) and isinstance(now, Interval):
             return statistics.change(golden, now, share), ""
-        return Verdict.AMBIGUOUS, "of another kind"
-    if found.kind is MetricClass.STATE:
-        return _state(found, golden, now, share), ""
+        return Verdict.AMBIGUOUS, "not comparable"
+    if metric.kind is MetricClass.STATE:
+        return _state(metric, golden, now, share), ""
     if isinstance(golden, dict):
         parts = now if isinstance(now, dict) else {}
-        detail = changes(golden, parts, found.unit)
+        detail = changes(golden, parts, metric.unit)
         if not detail:
             return Verdict.SAME, ""
         if share and (total := amount(parts) or 0) >= (least := amount(golden) or 0):
@@ -180,8 +182,8 @@ def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Ve
         return Verdict.CHANGED if more and not share else Verdict.BETTER, detail
     count = amount(now) or 0
     assert isinstance(golden, int | tuple)
-    room = found.floor if found.hardware and share else 0
-    slack = share if found.hardware else 0.0
+    room = metric.floor if metric.hardware and share else 0
+    slack = share if metric.hardware else 0.0
     if any(abs(count - one) <= max(slack * one, room) for one in alternatives(golden)):
         return Verdict.SAME, ""
     if _more(golden, count, share):
@@ -190,21 +192,21 @@ def judged(found: Metric, golden: Stored, now: Stored, rules: Rules) -> tuple[Ve
 
 
 def changes(golden: Mapping[str, Count], now: Mapping[str, Count], unit: str = "") -> str:
-    """The names whose counts differ, what became more first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
+    """The names whose counts differ, increases first: ``+ fill, - gemm x2 (gone)``; bytes as sizes."""
     pairs = ((name, golden.get(name, 0), amount(now.get(name)) or 0) for name in {**golden, **now})
     differing = [(name, old, new) for name, old, new in pairs if new not in alternatives(old)]
     differing.sort(key=lambda pair: (not _more(pair[1], pair[2], 0.0), pair[0]))
-    words = [_change(name, max(alternatives(old)), new, unit) for name, old, new in differing]
-    more = [f"and {len(words) - _LISTED} more"] if len(words) > _LISTED else []
-    return ", ".join(words[:_LISTED] + more)
+    texts = [_change(name, max(alternatives(old)), new, unit) for name, old, new in differing]
+    more = [f"and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
+    return ", ".join(texts[:_LISTED] + more)
 
 
 class _Judge:
     """Makes the rows of one comparison.
 
-    Of an environment in which the test was recorded, the golden values are those seen there. In every other, a value
-    holds that was seen in two environments or more and on which all agree; of counts by name each name is a value of
-    its own. Kernels of the project's own hold as soon as one environment has shown them.
+    In an environment in which the test was recorded, the golden values are those recorded there. In any other, a golden
+    value applies if two or more environments have it and all agree; for counts by name this applies to each name.
+    Kernels of the project itself apply if one environment has them.
     """
 
     def __init__(self, entry: Entry, environment: str, runs: Sequence[Metrics], rules: Rules) -> None:
@@ -213,7 +215,7 @@ class _Judge:
         self.sources: Sequence[Observed] = (
             [entry[environment]] if self.certain else [one for one in entry.values() if one.confirmed]
         )
-        # The golden file has GPU work, and there was none now.
+        # Whether the golden file has GPU work and the runs have none.
         self.nothing = any(amount(self._golden("", name)[0]) for name in WORK) and not any(
             run.values.get(name) for run in runs for name in WORK
         )
@@ -225,42 +227,41 @@ class _Judge:
             entered = any(values is not None for values in scopes)
             known = {n for one in self.sources for v in (one.values, one.unstable) for n in v.get(region, ())}
             seen = {name for values in scopes for name, value in (values or {}).items() if self._matters(name, value)}
-            for found in ordered(known | seen):
-                # A region that only some runs entered did nothing in the others.
-                values = [(scope or {}).get(found.name, absent(found)) for scope in scopes if entered]
+            for metric in ordered(known | seen):
+                # Runs that did not enter a region did no work in it.
+                values = [(scope or {}).get(metric.name, absent(metric)) for scope in scopes if entered]
                 values = [value for value in values if value is not None]
-                row = None if self.rules.ignores(found) else self._row(found, region, values, found.name in known)
+                row = None if self.rules.ignores(metric) else self._row(metric, region, values, metric.name in known)
                 if row is not None:
                     yield row
 
     def _matters(self, name: str, value: object) -> bool:
-        """Whether a value has a row without a golden one: work that did not happen and states that nobody gates, which
-        most metrics are, have none."""
-        found = metric(name)
-        return bool(value) or (found is not None and found.kind is not MetricClass.WORK and self.rules.gates(found))
+        """Whether a value without a golden value has a row. Absent work and states that are not gated have none."""
+        metric = find_metric(name)
+        return bool(value) or (metric is not None and metric.kind is not MetricClass.WORK and self.rules.gates(metric))
 
-    def _row(self, found: Metric, region: str, values: list[Any], written: bool) -> Row | None:
-        name = found.name
+    def _row(self, metric: Metric, region: str, values: list[Any], written: bool) -> Row | None:
+        name = metric.name
         golden, closed = self._golden(region, name)
         seen = next((one.unstable[region][name] for one in self.sources if name in one.unstable.get(region, ())), None)
-        # Of several runs the first counts, of states the highest; times are taken together.
+        # Show the first run for work and counters, the highest value for states, one interval for times.
         now = values[0] if values else None
-        if values and found.kind not in _COUNTED:
-            now = statistics.interval(values) if found.kind is MetricClass.TIME else max(values)
-        if found.kind is MetricClass.WORK and not now and not golden and not written:
+        if values and metric.kind not in _COUNTED:
+            now = statistics.interval(values) if metric.kind is MetricClass.TIME else max(values)
+        if metric.kind is MetricClass.WORK and not now and not golden and not written:
             return None
-        gated = self.rules.gates(found)
+        gated = self.rules.gates(metric)
 
         def row(verdict: Verdict, detail: str = "", *, gated: bool = gated, failed: bool = False) -> Row:
-            nothing = golden == {} and not closed  # of no name it is known how often it occurs
-            shown = seen if seen is not None else None if nothing else golden
-            return Row(name, region, shown, now, self.rules.words(found), verdict, gated, detail, failed)
+            unknown = golden == {} and not closed  # the count of every name is unknown
+            expected = seen if seen is not None else None if unknown else golden
+            return Row(name, region, expected, now, self.rules.label(metric), verdict, gated, detail, failed)
 
         if seen is not None:
             return row(Verdict.UNSTABLE, "runs did not agree", gated=False)
         if golden is None:
             if not gated:
-                return row(Verdict.NEW) if found.kind in _COUNTED else None
+                return row(Verdict.NEW) if metric.kind in _COUNTED else None
             if now is None:
                 return None
             return row(Verdict.UNVERIFIED, self._missing(region, name), failed=self.rules.strict)
@@ -269,45 +270,47 @@ class _Judge:
         if now is None:
             detail = "not measured" if region in {"", *(r for run in self.runs for r in run.regions)} else "not entered"
             return row(Verdict.CHANGED, detail, failed=gated)
-        if found.kind not in _COUNTED:
-            verdict, detail = judged(found, golden, now, self.rules)
+        if metric.kind not in _COUNTED:
+            verdict, detail = judged(metric, golden, now, self.rules)
         else:
-            verdict, detail, now = self._worst(found, golden, values, closed, region)
+            verdict, detail, now = self._worst(metric, golden, values, closed, region)
             if verdict is Verdict.BETTER and self.nothing and not region:
                 verdict, detail = Verdict.CHANGED, "no GPU work was seen" if name in WORK else detail
             if verdict is Verdict.UNVERIFIED and not gated:
                 verdict = Verdict.NEW
         less = verdict is Verdict.BETTER and (self.rules.fail_less or self.rules.strict)
-        stern = self.rules.strict and verdict is Verdict.UNVERIFIED
-        return row(verdict, detail, failed=gated and (verdict in _FAILING or less or stern))
+        unverified = self.rules.strict and verdict is Verdict.UNVERIFIED
+        return row(verdict, detail, failed=gated and (verdict in _FAILING or less or unverified))
 
     def _worst(
-        self, found: Metric, golden: Stored, values: Sequence[Any], closed: bool, region: str
+        self, metric: Metric, golden: Stored, values: Sequence[Any], closed: bool, region: str
     ) -> tuple[Verdict, str, Any]:
-        """The verdict on the worst of several runs, with how many were like it."""
+        """The verdict on the worst of several runs, the detail and the value. The detail says how many runs have this
+        verdict if not all do."""
         results = []
         for value in values:
             left: set[str] = set()
             if isinstance(golden, dict) and not closed:
-                left = {key for key in self._loose(region, found.name, value) if key not in golden}
+                left = {key for key in self._loose(region, metric.name, value) if key not in golden}
                 value = {key: count for key, count in value.items() if key not in left}
-            verdict, detail = judged(found, golden, value, self.rules)
+            verdict, detail = judged(metric, golden, value, self.rules)
             if left and verdict is not Verdict.CHANGED:
                 names = ", ".join(sorted(left)[:_LISTED])
-                verdict, detail = Verdict.UNVERIFIED, f"{self._missing(region, found.name)}: {names}"
+                verdict, detail = Verdict.UNVERIFIED, f"{self._missing(region, metric.name)}: {names}"
             results.append((verdict, detail))
         order = (Verdict.CHANGED, Verdict.UNVERIFIED, Verdict.BETTER, Verdict.SAME)
         at = min(range(len(results)), key=lambda i: order.index(results[i][0]))
         verdict, detail = results[at]
         alike = sum(one is verdict for one, _ in results)
         if alike < len(results):
-            # A metric that is right in some runs only is worth another look than one that always changed.
+            # A metric that changed in some runs only needs another investigation than one that always changed.
             often = f"in {alike} of {count_of(len(results), 'run')}"
             detail = f"{detail} ({often})" if detail else often
         return verdict, detail, values[at]
 
     def _golden(self, region: str, name: str) -> tuple[Stored | None, bool]:
-        """The golden value (None: none holds), and whether names that counts by name lack are known not to occur."""
+        """The golden value (None if none applies), and whether counts by name are complete, so that missing names count
+        0."""
         values = self._values(region, name)
         if not values or len(values) < len(self.sources):
             return None, False
@@ -318,7 +321,7 @@ class _Judge:
         return None, False
 
     def _loose(self, region: str, name: str, now: Mapping[str, int]) -> set[str]:
-        """The names, here or now, of which it is not known how often they occur in this environment."""
+        """The golden and current names whose count in this environment is unknown."""
         values = self._values(region, name)
         known = {key for key, _ in self._keys(values)}
         return {k for k in {*known, *now} if not (self._holds(k, name, values) if k in known else self._own(k, name))}
@@ -332,8 +335,8 @@ class _Judge:
 
     def _values(self, region: str, name: str) -> list[Any]:
         scopes = [one.values[region] for one in self.sources if region in one.values]
-        found = metric(name)
-        values = [scope.get(name, None if found is None else absent(found)) for scope in scopes]
+        metric = find_metric(name)
+        values = [scope.get(name, None if metric is None else absent(metric)) for scope in scopes]
         return [_without(value, self.rules.patterns(name)) for value in values if value is not None]
 
     @staticmethod
@@ -348,15 +351,15 @@ class _Judge:
         return name == "kernel_launches" and self.rules.owns(key)
 
 
-def _state(found: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
+def _state(metric: Metric, golden: Stored, now: Stored, share: float) -> Verdict:
     least, most = (golden.min, golden.max) if isinstance(golden, Span) else (amount(golden) or 0, amount(golden) or 0)
     value = amount(now) or 0
-    room = max(share * abs(most), MEMORY_FLOOR) if found.unit == "bytes" else share * most
+    room = max(share * abs(most), MEMORY_FLOOR) if metric.unit == "bytes" else share * most
     if value > most + room:
         return Verdict.WORSE
-    # Fewer frees are no improvement: they are what a leak looks like.
-    if value < least - (room if found.unit == "bytes" else 0):
-        return Verdict.WORSE if found.name.endswith("frees") else Verdict.BETTER
+    # Fewer frees may be a leak, so they are worse.
+    if value < least - (room if metric.unit == "bytes" else 0):
+        return Verdict.WORSE if metric.name.endswith("frees") else Verdict.BETTER
     return Verdict.SAME
 
 
@@ -370,12 +373,12 @@ def _change(name: str, before: int, now: int, unit: str) -> str:
     if unit == "bytes":
         return f"{name} {format_size(before)} -> {format_size(now)}"
     by = abs(now - before)
-    words = f"{'-' if now < before else '+'} {name}{f' x{by}' if by > 1 else ''}"
-    return words if before and now else f"{words} ({'gone' if now == 0 else 'new'})"
+    text = f"{'-' if now < before else '+'} {name}{f' x{by}' if by > 1 else ''}"
+    return text if before and now else f"{text} ({'gone' if now == 0 else 'new'})"
 
 
 def _listing(parts: object) -> str:
-    """The parts of a total with the greatest counts."""
+    """The parts of a total with the largest counts."""
     if not isinstance(parts, Mapping):
         return ""
     named = sorted(((count, name) for name, count in parts.items() if count), key=lambda pair: (-pair[0], pair[1]))

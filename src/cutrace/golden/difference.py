@@ -1,4 +1,4 @@
-"""What changed from one golden file, or tree of them, to another."""
+"""The differences between two golden files, or between two folders of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .model import Entry, Module, Observed, Verdict, absent, amount, joined, ord
 
 @dataclass(frozen=True)
 class Difference:
-    """What changed of one test: the rows by environment, and sentences on what has no row."""
+    """The differences of one test: rows by environment, and notes on what has no row."""
 
     nodeid: str
     environments: dict[str, tuple[Row, ...]]
@@ -25,7 +25,7 @@ class Difference:
 
 
 def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
-    """What changed of a test from ``old`` to ``new``; None is a test that is not there."""
+    """The differences of a test from ``old`` to ``new``; None means that the test is missing."""
     if not old or not new:
         return Difference(nodeid, {}, () if not old and not new else ("is new",) if not old else ("is gone",))
     rows: dict[str, tuple[Row, ...]] = {}
@@ -37,13 +37,13 @@ def difference(nodeid: str, old: Entry | None, new: Entry | None) -> Difference:
             continue
         if before.confirmed != after.confirmed:
             notes.append(f"{environment} is {'confirmed' if after.confirmed else 'not confirmed yet'}")
-        if found := tuple(_rows(before, after)):
-            rows[environment] = found
+        if changed := tuple(_rows(before, after)):
+            rows[environment] = changed
     return Difference(nodeid, rows, tuple(notes))
 
 
 def differences(a: Path, b: Path) -> tuple[Difference, ...]:
-    """What changed from one golden file to another, or from one folder of them to another, test by test."""
+    """The differences, test by test, between two golden files or two folders of them."""
     if a.is_dir() != b.is_dir():
         raise CutraceError(f"cannot compare {a} with {b}: name two golden files or two folders of them")
     if a.is_dir():
@@ -53,25 +53,25 @@ def differences(a: Path, b: Path) -> tuple[Difference, ...]:
         pairs = [[read(path) if path.is_file() else Module("") for path in (a / name, b / name)] for name in names]
     else:
         pairs = [[read(a), read(b)]]
-    found = [
+    results = [
         difference(joined(new.path or old.path, test), old.tests.get(test), new.tests.get(test))
         for old, new in pairs
         for test in dict.fromkeys((*old.tests, *new.tests))
     ]
-    return tuple(filter(None, found))
+    return tuple(filter(None, results))
 
 
 def _rows(old: Observed, new: Observed) -> Iterator[Row]:
     for region in dict.fromkeys((*old.values, *new.values)):
         scopes = [one.values.get(region, {}) for one in (old, new)]
         unstable = [one.unstable.get(region, {}) for one in (old, new)]
-        for found in ordered(name for values in (*scopes, *unstable) for name in values):
-            name = found.name
-            values = [s.get(name, u.get(name, absent(found))) for s, u in zip(scopes, unstable, strict=True)]
+        for metric in ordered(name for values in (*scopes, *unstable) for name in values):
+            name = metric.name
+            values = [s.get(name, u.get(name, absent(metric))) for s, u in zip(scopes, unstable, strict=True)]
             a, b = values
             if a == b and (name in unstable[0]) == (name in unstable[1]):
                 continue
             less = (amount(b) or 0) < (amount(a) or 0)
             verdict = Verdict.UNSTABLE if name in unstable[1] else Verdict.BETTER if less else Verdict.CHANGED
-            detail = changes(a, b, found.unit) if isinstance(a, dict) and isinstance(b, dict) else ""
+            detail = changes(a, b, metric.unit) if isinstance(a, dict) and isinstance(b, dict) else ""
             yield Row(name, region, a, b, "", verdict, True, detail, verdict is Verdict.CHANGED)

@@ -1,4 +1,4 @@
-"""What golden values depend on: the architecture of the GPU, and versions that a project names as its variant."""
+"""The environment on which golden values depend: the GPU architecture, and versions that a project names as variant."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ _ODD = re.compile(r"[^A-Za-z0-9._+-]")
 
 
 def environment(run: Metrics, variant: str = "") -> str:
-    """The environment of a run as golden files name it: ``sm_90``, with a variant ``sm_90-cuda13``; "" where no device
-    is known."""
+    """The name of the environment of a run: ``sm_90``, with a variant ``sm_90-cuda13``; "" if no device is known."""
     capability = run.facts.get("compute capability", "")
     architecture = "+".join(f"sm_{one.replace('.', '')}" for one in capability.split("+") if one)
     return "-".join(filter(None, (architecture, variant))) if architecture else ""
 
 
 def recorded_on(run: Metrics) -> str:
-    """On what a run was measured, as reports say it: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
-    words = (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock"))
-    return ", ".join(word + run.facts[name] for word, name in words if run.facts.get(name))
+    """The driver, CUDA version and clock of a run, for reports: ``driver 580.159, CUDA 13.0, 1980 MHz``."""
+    labels = (("driver ", "driver"), ("CUDA ", "cuda"), ("", "clock"))
+    return ", ".join(label + run.facts[name] for label, name in labels if run.facts.get(name))
 
 
 def variant(template: str, facts: Mapping[str, str]) -> str:
     """The variant of a template such as ``cuda{cuda}-torch{torch:2}``.
 
-    ``{cuda}`` is CUDA's major version as the capture knows it (``facts``, of :class:`.Metrics`). Any other name is that
-    of an installed package: its version, without what follows a ``+``; ``:2`` keeps the first two numbers. Raises
+    ``{cuda}`` is replaced by CUDA's major version in ``facts`` (of :class:`.Metrics`), any other name by the version of
+    the installed package, without the part after a ``+``; ``:2`` keeps the first two numbers. Raises
     :class:`CutraceError` for a package that is not installed.
     """
 
@@ -45,9 +44,9 @@ def variant(template: str, facts: Mapping[str, str]) -> str:
 
 
 def check_variant(template: str) -> None:
-    """Raise :class:`CutraceError` for a template that is not understood, or names a package that is not installed."""
+    """Raise :class:`CutraceError` for an invalid template, or one that names a package that is not installed."""
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
-        raise CutraceError(f"{template!r} is no variant: write names in braces, such as cuda{{cuda}}-torch{{torch}}")
+        raise CutraceError(f"{template!r} is not a variant: write names in braces, such as cuda{{cuda}}-torch{{torch}}")
     variant(template, {"cuda": "0"})
 
 
@@ -55,4 +54,6 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except (PackageNotFoundError, ValueError):
-        raise CutraceError(f"{{{package}}} is neither cuda nor a package that is installed") from None
+        raise CutraceError(
+            f"{{{package}}} is neither cuda nor an installed package: install it or correct the variant"
+        ) from None

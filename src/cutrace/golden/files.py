@@ -1,7 +1,7 @@
-"""Golden files on disk: one TOML file a test module, written by a machine and read by people.
+"""Golden files on disk: a TOML file for each test module, written by cutrace and reviewed by people.
 
-A test is a table and a metric is a line. What all environments share is written once; ``[TEST.on.ENVIRONMENT]`` has the
-rest. Work that did not happen has no line, nor has a total of what is listed by name.
+A test is a table and a metric is a line. Values that all environments share are written once;
+``[TEST.on.ENVIRONMENT]`` has the others. Absent work has no line; neither has a total whose parts are listed by name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .model import (
     Span,
     Stored,
     Values,
-    metric,
+    find_metric,
     ordered,
     part_of,
     total_of,
@@ -41,35 +41,35 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: The format of golden files that is written, and the only one that is read.
+#: The only format of golden files that is written and read.
 FORMAT = 2
 HEADER = "# Written by `pytest --cutrace-update`. Review it like code."
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _LARGEST = 2**63 - 1
-#: Characters of names from which counts by name take a line each.
+#: The total length of names above which each count by name gets its own line.
 _WIDE = 90
 _TOP = ("format", "module", "seen")
-#: The keys that are no metrics, in the table of a test, of an environment, and of a region.
+#: The keys other than metrics in the table of a test, of an environment, and of a region.
 _OF_TEST = ("seen", "unconfirmed", "against", "unstable", "region", "on")
 _OF_ENVIRONMENT = ("unstable", "region")
 _OF_REGION = ("unstable",)
 #: The breakdown of a total by name, under which golden files list it: ``kernels`` of ``kernel_launches``.
-_LISTED = {found.total: found.name for found in METRICS.values() if found.counts and found.total in DIVIDED}
+_BREAKDOWNS = {metric.total: metric.name for metric in METRICS.values() if metric.counts and metric.total in DIVIDED}
 _AGAIN = "Take the file from version control, or delete it and run pytest --cutrace-update"
 _KINDS = {bool: "true or false", int: "a number", float: "a fraction", str: "a text", list: "a list", dict: "a table"}
 _AT_LINE = re.compile(r"\s*\(at line (\d+), column \d+\)$")
-#: Digits of a number that Python refuses to read.
+#: A number with so many digits that Python refuses to read it.
 _ENDLESS = re.compile(r"\d{4300}")
 
 
 def read(path: Path, *, module: str | None = None) -> Module:
-    """The golden file at ``path``, which has to be that of the test file ``module`` if one is given.
+    """Read the golden file at ``path``, which must belong to the test file ``module`` if one is given.
 
-    Raises :class:`CutraceError` with file and line for whatever is wrong with it.
+    Raises :class:`CutraceError` with file and line for any error in it.
     """
     try:
-        # A pipe would make the reader wait for ever.
+        # Reading a pipe would block.
         data = path.read_bytes() if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -84,8 +84,8 @@ def read(path: Path, *, module: str | None = None) -> Module:
 
 
 def existing(path: Path, module: str) -> Module | None:
-    """The golden file of the test file ``module``, None where there is none. Raises :class:`CutraceError` where it
-    cannot be read, as in a folder that may not be read."""
+    """Read the golden file of the test file ``module``; None if there is none. Raises :class:`CutraceError` if it
+    cannot be read."""
     try:
         return read(path, module=module) if path.exists() else None
     except OSError as error:
@@ -93,8 +93,8 @@ def existing(path: Path, module: str) -> Module | None:
 
 
 def text(module: Module) -> str:
-    """The golden file as text. Equal ones have equal texts, and reading a text and writing it again changes nothing."""
-    # The environments that most tests have are named once.
+    """The text of a golden file. Equal files have equal texts, and reading and writing a text does not change it."""
+    # The most frequent list of environments is written once.
     lists = Counter(tuple(sorted(entry)) for entry in module.tests.values())
     seen = max(lists, key=lambda names: (lists[names], len(names), names), default=())
     lines = [HEADER, f"format = {FORMAT}", f"module = {_string(module.path)}", f"seen = {_strings(seen)}"]
@@ -104,10 +104,10 @@ def text(module: Module) -> str:
 
 
 def write(module: Module, path: Path, before: Module | None = None) -> bool:
-    """Write a golden file in one step, its folders too, and tell whether it changed.
+    """Write a golden file atomically, create its folders, and return whether it changed.
 
-    ``before`` is what the caller has read there. A file that says the same already is left as it is, with the comments
-    that people may have added.
+    ``before`` is the current file as the caller read it. A file with the same values is not written, so that comments
+    in it are kept.
     """
     content = text(module)
     if before is not None and text(before) == content:
@@ -117,7 +117,7 @@ def write(module: Module, path: Path, before: Module | None = None) -> bool:
 
 
 def golden_files(root: Path) -> Iterator[Path]:
-    """The golden files under a folder, in the order of their names."""
+    """The golden files under a folder, sorted by path."""
     yield from sorted(
         path
         for path in root.rglob("*.toml")
@@ -126,7 +126,7 @@ def golden_files(root: Path) -> Iterator[Path]:
 
 
 def line_of_test(path: Path, test: str) -> int:
-    """The line, from 1, on which a golden file speaks of a test; 1 if it does not."""
+    """The line (from 1) of a test in a golden file; 1 if the test is not in it."""
     try:
         return _line_of(path.read_text(encoding="utf-8"), (_key_of(test),))
     except (OSError, UnicodeDecodeError):
@@ -142,7 +142,7 @@ def _unreadable(path: Path, error: OSError) -> CutraceError:
 
 @dataclass(slots=True)
 class _Place:
-    """A value in a golden file and the keys that lead to it, so that every error can name its line."""
+    """A value in a golden file with its keys, from which errors get their line."""
 
     path: Path
     source: str
@@ -150,11 +150,11 @@ class _Place:
     keys: tuple[str, ...] = ()
 
     def at(self, key: str, default: Any = None, what: str = "") -> _Place:
-        """What stands under a key, of the type of ``default`` where one is given; ``what`` describes that type."""
-        found = _Place(self.path, self.source, self.value.get(key, default), (*self.keys, key))
-        if default is not None and not isinstance(found.value, type(default)):
-            found.fail(f"{key} is {what}, not {_kind(found.value)}")
-        return found
+        """The value of a key. It must have the type of ``default`` if one is given; ``what`` describes that type."""
+        place = _Place(self.path, self.source, self.value.get(key, default), (*self.keys, key))
+        if default is not None and not isinstance(place.value, type(default)):
+            place.fail(f"{key} is {what}, not {_kind(place.value)}")
+        return place
 
     def table(self, key: str) -> _Place:
         return self.at(key, {}, "a table")
@@ -173,7 +173,7 @@ class _Place:
         if type(value) is not int:
             self.fail(f"{name} is a whole number, not {_kind(value)}")
         if not least <= value <= _LARGEST:
-            self.fail(f"{name} cannot be {value}: it is a number from {least} to {_LARGEST}")
+            self.fail(f"{name} cannot be {value}: write a number from {least} to {_LARGEST}")
         return value
 
     def fail(self, message: str, *keys: str) -> NoReturn:
@@ -184,15 +184,15 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
     for number, line in enumerate(source.split("\n"), 1):
         if line.startswith(("<<<<<<< ", ">>>>>>> ")):
             raise CutraceError(
-                f"{path}:{number}: there are marks of a merge conflict. Choose a side for each test between "
-                "the marks, remove the marks, and run pytest --cutrace"
+                f"{path}:{number}: there are marks of a merge conflict: choose one side for each test, remove the "
+                "marks, and run pytest --cutrace"
             )
     try:
         tables: dict[str, Any] = tomllib.loads(source)
         return tables
     except RecursionError:
         number, reason = 1, "it is nested too deeply"
-    except ValueError as error:  # TOMLDecodeError is one; a number of too many digits is another, without a line
+    except ValueError as error:  # a TOMLDecodeError, or a number with too many digits, which has no line
         reason = str(error)
         if place := _AT_LINE.search(reason) or _ENDLESS.search(source):
             number = int(place[1]) if place.re is _AT_LINE else source.count("\n", 0, place.start()) + 1
@@ -203,19 +203,19 @@ def _tables(path: Path, source: str) -> dict[str, Any]:
 
 
 def _line_of(source: str, keys: tuple[str, ...]) -> int:
-    """The number of the line (from 1) with the key of these parents, or with the closest parent that is there."""
-    found, depth = 1, 0
+    """The line (from 1) of a key given with its parents, or of its closest parent in the file."""
+    result, depth = 1, 0
     section: tuple[str, ...] = ()
     for number, line in enumerate(source.split("\n"), 1):
         if line.lstrip().startswith("["):
             here = section = _keys_in(line)
         else:
-            # A key in quotes may hold an equals sign.
+            # A quoted key may contain an equals sign.
             ends = (at for at, c in enumerate(line) if c == "=")
             here = (*section, *next(filter(None, (_keys_in(line[:at] + "= 0") for at in ends)), ()))
         if (shared := sum(here[:n] == keys[:n] for n in range(1, len(keys) + 1))) > depth:
-            found, depth = number, shared
-    return found
+            result, depth = number, shared
+    return result
 
 
 def _keys_in(line: str) -> tuple[str, ...]:
@@ -232,22 +232,22 @@ def _keys_in(line: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _module(file: _Place, wanted: str | None) -> Module:
+def _module(file: _Place, expected: str | None) -> Module:
     number = file.value.get("format")
     if type(number) is not int or number < 1:
-        file.fail(f"there is no line 'format = {FORMAT}': this is no golden file. {_AGAIN}", "format")
+        file.fail(f"there is no line 'format = {FORMAT}': this is not a golden file. {_AGAIN}", "format")
     if number < FORMAT:
-        advice = "is read no more: delete the folder of golden files and run pytest --cutrace-update"
+        advice = "is no longer supported: delete the folder of golden files and run pytest --cutrace-update"
         file.fail(f"format {number} {advice}", "format")
     if number > FORMAT:
         file.fail(f"format {number} is newer than {FORMAT}, the newest known here: install a newer cutrace", "format")
     path = file.text("module")
     if "module" not in file.value:
         file.fail(f"there is no line 'module = ...' with the path of the test file. {_AGAIN}")
-    if wanted is not None and path != wanted:
+    if expected is not None and path != expected:
         file.fail(
-            f"this is the golden file of {path!r}, but {wanted!r} was looked for here. If the test file was "
-            "renamed, correct the line, or delete the file and run pytest --cutrace-update",
+            f"this is the golden file of {path!r}, not of {expected!r}. If the test file was renamed, correct the "
+            "line, or delete the file and run pytest --cutrace-update",
             "module",
         )
     seen = file.names("seen")
@@ -256,15 +256,15 @@ def _module(file: _Place, wanted: str | None) -> Module:
         if key not in _TOP:
             table, test = file.table(key), key.removeprefix("::")
             module.tests[test] = _entry(table, seen)
-            if stamp := table.text("against"):
-                module.against[test] = stamp
+            if digest := table.text("against"):
+                module.against[test] = digest
     return module
 
 
 def _entry(test: _Place, seen: Sequence[str]) -> Entry:
     environments = test.names("seen") or seen
     if not environments:
-        test.fail("no line 'seen = [...]' says in which environments the values were seen")
+        test.fail("the environments of the values are missing: add a line such as seen = ['sm_90']")
     unconfirmed, special = test.names("unconfirmed"), test.table("on")
     for key, names in (("unconfirmed", unconfirmed), ("on", special.value)):
         for name in names:
@@ -280,7 +280,7 @@ def _entry(test: _Place, seen: Sequence[str]) -> Entry:
 
 
 def _observed(table: _Place, special: Sequence[str]) -> Observed:
-    """What one table says: values by region, and what is unstable of them."""
+    """The stable and the unstable values of a table, by region."""
     observed = Observed()
     regions = table.table("region")
     for name, scope in {"": table, **{name: regions.table(name) for name in regions.value}}.items():
@@ -295,41 +295,41 @@ def _values(table: _Place, special: Sequence[str] = ()) -> Values:
     for name in table.value:
         if name in special:
             continue
-        place, found = table.at(name), metric(name)
-        if found is None:
+        place, metric = table.at(name), find_metric(name)
+        if metric is None:
             close = difflib.get_close_matches(name, (*METRICS, *_OF_TEST), 1)
             hint = f"did you mean {close[0]}?" if close else "docs/metrics.md lists them."
             place.fail(f"there is no metric {name!r}: {hint} If a newer cutrace wrote it, install that")
-        total = total_of(found)
+        total = total_of(metric)
         if total in values:
-            place.fail(f"{name} says again what another line of this table says: keep one of them")
-        values[total] = _value(found, place)
+            place.fail(f"{name} repeats the value of another line of this table: keep one of them")
+        values[total] = _value(metric, place)
     return values
 
 
-def _value(found: Metric, place: _Place) -> Stored:
-    if found.kind is MetricClass.INFO:
-        place.fail(f"{found.name} is never compared: remove the line")
-    if found.total and not found.counts:
-        place.fail(f"a part has no line of its own: write {found.total} = {{ {part_of(found)} = 1 }}")
-    if found.kind is MetricClass.TIME:
+def _value(metric: Metric, place: _Place) -> Stored:
+    if metric.kind is MetricClass.INFO:
+        place.fail(f"{metric.name} is never compared: remove the line")
+    if metric.total and not metric.counts:
+        place.fail(f"a part has no line of its own: write {metric.total} = {{ {part_of(metric)} = 1 }}")
+    if metric.kind is MetricClass.TIME:
         return _interval(place)
-    if found.kind is MetricClass.STATE:
+    if metric.kind is MetricClass.STATE:
         return _span(place)
-    if isinstance(place.value, dict) and (found.counts or found.name in DIVIDED):
+    if isinstance(place.value, dict) and (metric.counts or metric.name in DIVIDED):
         return {key: _count(place.at(key)) for key in place.value}
-    if found.counts:
-        place.fail(f"{found.name} is a table of counts by name, such as {{ softmax = 1 }}")
-    return _count(place, -_LARGEST if found.kind is MetricClass.COUNTER else 0)
+    if metric.counts:
+        place.fail(f"{metric.name} is a table of counts by name, such as {{ softmax = 1 }}")
+    return _count(place, -_LARGEST if metric.kind is MetricClass.COUNTER else 0)
 
 
 def _count(place: _Place, least: int = 0) -> Count:
     if not isinstance(place.value, list):
         return place.count(least)
-    found = tuple(sorted({_Place(place.path, place.source, one, place.keys).count(least) for one in place.value}))
-    if len(found) < 2:
-        place.fail(f"{place.keys[-1]} lists alternatives, of which there are two or more: [1, 2]")
-    return found
+    counts = tuple(sorted({_Place(place.path, place.source, one, place.keys).count(least) for one in place.value}))
+    if len(counts) < 2:
+        place.fail(f"{place.keys[-1]} needs two or more different alternatives, such as [1, 2]")
+    return counts
 
 
 def _span(place: _Place) -> Span:
@@ -341,7 +341,7 @@ def _span(place: _Place) -> Span:
             return Span(low, high)
     elif type(value) is int:
         return Span(place.count(least), value)
-    place.fail(f"{name} is a range of what runs have shown, such as {{ min = 0, max = 4096 }}")
+    place.fail(f"{name} is a range of measured values, such as {{ min = 0, max = 4096 }}")
 
 
 def _interval(place: _Place) -> Interval:
@@ -355,7 +355,7 @@ def _interval(place: _Place) -> Interval:
         samples.fail("samples is a list of ns")
     times = tuple(_Place(place.path, place.source, one, samples.keys).count() for one in samples.value or ())
     if not least <= median <= q3 or n < 1 or (times and len(times) != n):
-        place.fail(f"{name} is no interval: min <= median <= q3, n >= 1, and n samples if there are any")
+        place.fail(f"{name} is not an interval: min <= median <= q3, n >= 1, and either n samples or none")
     return Interval(least, median, q3, n, times)
 
 
@@ -364,8 +364,8 @@ def _kind(value: Any) -> str:
 
 
 def _united(base: dict[str, Values], own: dict[str, Values]) -> dict[str, Values]:
-    """What an environment shares with all, and what it has of its own: counts by name are joined, of other values its
-    own wins."""
+    """The values of an environment: those shared by all and its own. Counts by name are joined; of other values its own
+    one applies."""
     regions = {}
     for region in {**base, **own}:
         values = dict(base.get(region, {}))
@@ -391,17 +391,17 @@ def _test_lines(name: str, entry: Entry, seen: Sequence[str], against: str) -> l
     values, own_values = _divided([entry[one].values for one in environments])
     unstable, own_unstable = _divided([entry[one].unstable for one in environments])
     lines += _table_lines(name, values, unstable)
-    for one, own, shaky in zip(environments, own_values, own_unstable, strict=True):
-        if own or shaky:
+    for one, own, uncertain in zip(environments, own_values, own_unstable, strict=True):
+        if own or uncertain:
             table = f"{name}.on.{_key(one)}"
-            part = _table_lines(table, own, shaky)
-            # A table with regions alone needs no line of its own.
+            part = _table_lines(table, own, uncertain)
+            # TOML needs no header for a table that has only regions.
             lines += [f"[{table}]"] * (not part[:1] or not part[0].startswith("[")) + part
     return lines
 
 
 def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], list[dict[str, Values]]]:
-    """Values of all environments by region as what they share and what each has of its own."""
+    """Split the values of all environments by region into shared ones and those of each environment."""
     shared: dict[str, Values] = {}
     own: list[dict[str, Values]] = [{} for _ in scopes]
     for region in dict.fromkeys(region for values in scopes for region in values):
@@ -410,11 +410,11 @@ def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], li
             if region in values:
                 part[region] = {}
         for name in dict.fromkeys(name for values in scopes for name in values.get(region, ())):
-            found = [values.get(region, {}).get(name) for values in scopes]
-            common = _common(found) if everywhere else None
+            all_values = [values.get(region, {}).get(name) for values in scopes]
+            common = _common(all_values) if everywhere else None
             if common is not None:
                 shared[region][name] = common
-            for value, part in zip(found, own, strict=True):
+            for value, part in zip(all_values, own, strict=True):
                 if isinstance(value, dict) and isinstance(common, dict):
                     value = {key: count for key, count in value.items() if key not in common}
                 if value is not None and value not in (common, {}):
@@ -422,9 +422,9 @@ def _divided(scopes: Sequence[dict[str, Values]]) -> tuple[dict[str, Values], li
     return shared, own
 
 
-def _common(found: Sequence[Stored | None]) -> Stored | None:
-    """What all of these values are, or the counts by name that all of them have; None if there is nothing."""
-    first, *others = found
+def _common(values: Sequence[Stored | None]) -> Stored | None:
+    """The value that all are equal to, or the counts by name that all contain; None if there is none."""
+    first, *others = values
     if all(value == first for value in others):
         return first
     parts = [value for value in others if isinstance(value, dict)]
@@ -443,9 +443,9 @@ def _table_lines(name: str, values: dict[str, Values], unstable: dict[str, Value
 
 
 def _value_lines(values: Values, prefix: str) -> Iterator[str]:
-    for total in (found.name for found in ordered(values)):
+    for total in (metric.name for metric in ordered(values)):
         value = values[total]
-        name = prefix + _key(_LISTED.get(total, total) if isinstance(value, dict) else total)
+        name = prefix + _key(_BREAKDOWNS.get(total, total) if isinstance(value, dict) else total)
         if isinstance(value, dict) and sum(len(key) + 4 for key in value) > _WIDE:
             yield from (f"{name}.{_key(key)} = {_value_text(value[key])}" for key in sorted(value))
         else:
@@ -465,7 +465,7 @@ def _value_text(value: Stored) -> str:
 
 
 def _key_of(test: str) -> str:
-    """The key of a test's table: a test that is called as a line of the file gets colons before its name."""
+    """The key of a test's table: colons before the name of a test distinguish it from a top-level key."""
     return f"::{test}" if test in _TOP or test.startswith("::") else test
 
 
@@ -478,7 +478,7 @@ def _strings(names: Sequence[str]) -> str:
 
 
 def _string(value: str) -> str:
-    """A TOML string in which nothing steers a terminal or turns the direction of what is read."""
+    """A TOML string without control characters and characters that change the direction of text."""
     return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escaped(ord(c))) for c in value) + '"'
 
 

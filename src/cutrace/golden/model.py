@@ -1,8 +1,8 @@
-"""What golden files hold: for each test, what it did in each environment in which it was recorded.
+"""The model of golden files: the values of each test in each environment in which it was recorded.
 
-An environment is a GPU architecture and, where the project says so, a variant of its own: ``sm_90``,
-``sm_90-cuda13-torch2.11``. This model keeps whole values for each environment. :mod:`.files` writes what all of them
-share once, and :mod:`.compare` decides what holds in an environment that was never recorded.
+An environment is a GPU architecture and, optionally, a variant of the project: ``sm_90``, ``sm_90-cuda13-torch2.11``.
+This model has the complete values of each environment. :mod:`.files` writes shared values once, and :mod:`.compare`
+decides which values apply in an environment that was never recorded.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from typing import Any
 
 from ..analysis.definitions import METRICS, Metric, MetricClass, Value, hardware, is_full_name
 
-#: Where any of these is above 0, there was GPU work.
+#: The metrics of GPU work: if any is above 0, there was GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
 #: Metrics that may be negative: a test can free more than it allocates.
 SIGNED = frozenset({"net_memory_bytes"})
-_PLACES = {name: place for place, name in enumerate(METRICS)}
-#: Integers of more bits than this are no measurements, and JSON readers choke on them.
+_ORDER = {name: index for index, name in enumerate(METRICS)}
+#: Integers with more bits than this are not measurements, and JSON readers fail on them.
 _BITS = 1024
 
 
 class Verdict(enum.Enum):
-    """How a value now compares with the golden one."""
+    """The result of the comparison of a value with the golden value."""
 
     SAME = "SAME"
-    #: Work or a counter differs, and not only by doing less.
+    #: Work or a counter differs, not only by decreases.
     CHANGED = "CHANGED"
-    #: Less work, or less of a state than runs have shown.
+    #: Less work, or a state below the golden range.
     BETTER = "BETTER"
-    #: More of a state than runs have shown, or more than a limit.
+    #: A state above the golden range, or a value above a limit.
     WORSE = "WORSE"
     FAST = "FAST"
     SLOW = "SLOW"
-    #: Times that are neither the same nor plainly different.
+    #: Times that are neither the same nor clearly different.
     AMBIGUOUS = "AMBIGUOUS"
-    #: There is no golden value, and none is asked for.
+    #: There is no golden value, and none is required.
     NEW = "NEW"
-    #: There is no golden value that holds in this environment.
+    #: There is no golden value that applies in this environment.
     UNVERIFIED = "UNVERIFIED"
-    #: Runs did not agree when the golden value was written.
+    #: Runs disagreed when the golden value was written.
     UNSTABLE = "UNSTABLE"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Repeated measurements of a time, in ns: their least, median and third quartile, and how many there were.
+    """``n`` measurements of a time (ns): minimum, median and third quartile.
 
-    ``samples`` are kept from :data:`cutrace.golden.statistics.ENOUGH` repeats on, for the rank test.
+    ``samples`` are stored for at least :data:`cutrace.golden.statistics.ENOUGH` measurements, for the rank test.
     """
 
     min: int
@@ -63,40 +63,40 @@ class Interval:
 
 @dataclass(frozen=True)
 class Span:
-    """The least and the greatest value that runs have shown."""
+    """The minimum and the maximum of the measured values of a state."""
 
     min: int
     max: int
 
 
-#: A count, or the alternatives of which any is right.
+#: A count, or several accepted alternatives.
 Count = int | tuple[int, ...]
-#: Counts by name: of kernels, of functions, of directions of copies. A name that is missing counts 0.
+#: Counts by name: of kernels, of functions, of directions of copies. A missing name counts 0.
 Parts = dict[str, Count]
 Stored = Count | Parts | Span | Interval
-#: Golden values by metric. One that has parts stands under the name of its total: ``{"kernel_launches": {"k": 2}}``.
+#: Golden values by metric. Parts are stored under the name of their total: ``{"kernel_launches": {"k": 2}}``.
 Values = dict[str, Stored]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a test did in one environment: values by region, "" being the whole window; the values on which runs did not
-    agree, with all that was seen; and whether a second run or session has confirmed it."""
+    """The values of a test in one environment, by region ("" is the whole window). ``unstable`` has the values on which
+    runs disagreed; ``confirmed`` says that a second run or session agreed."""
 
     values: dict[str, Values] = field(default_factory=dict)
     unstable: dict[str, Values] = field(default_factory=dict)
     confirmed: bool = True
 
 
-#: What a golden file says of one test, by environment.
+#: The golden values of one test, by environment.
 Entry = dict[str, Observed]
 
 
 @dataclass(frozen=True)
 class Module:
-    """A golden file: ``path`` is that of the test file, as ids of tests begin; ``tests`` are its entries by the rest of
-    the id (``TestA::test_b[1]``), in the order of the file. ``against`` says of candidates what they were compared
-    with, see :mod:`.changes`."""
+    """A golden file. ``path`` is the test file as in the ids of its tests; ``tests`` are the entries by the rest of the
+    id (``TestA::test_b[1]``), in the order of the file. ``against`` has, for candidates, the digests of the golden
+    values that they were compared with (:mod:`.changes`)."""
 
     path: str
     tests: dict[str, Entry] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Module:
 
 
 def split(nodeid: str) -> tuple[str, str]:
-    """The test file of an id, and the rest of it."""
+    """The test file and the rest of an id."""
     file, separator, rest = nodeid.partition("::")
     return (file, rest) if separator else ("", nodeid)
 
@@ -115,93 +115,94 @@ def joined(file: str, test: str) -> str:
 
 
 def scoped(region: str, name: str) -> str:
-    """How a metric of a region is named in a list: ``region/metric``; of the whole window: ``metric``."""
+    """The display name of a metric: ``region/metric`` for a region, ``metric`` for the whole window."""
     return f"{region}/{name}" if region else name
 
 
 # Metrics
 
 
-def metric(name: str) -> Metric | None:
-    """The metric of this name. A name with a dot in it is a counter: CUPTI's name of a hardware counter, else a
-    project's own."""
-    found = METRICS.get(name)
-    if found is None and is_full_name(name):
+def find_metric(name: str) -> Metric | None:
+    """The metric of this name, None if there is none. A name with a dot is a counter: of the hardware if it is a CUPTI
+    name, else of the project."""
+    metric = METRICS.get(name)
+    if metric is None and is_full_name(name):
         return hardware(name, "a hardware counter")
-    if found is None and "." in name.strip("."):
-        return Metric(name, MetricClass.COUNTER, "", "a metric of the project's own")
-    return found
+    if metric is None and "." in name.strip("."):
+        return Metric(name, MetricClass.COUNTER, "", "a counter of the project")
+    return metric
 
 
 def is_counter(name: str) -> bool:
-    """Whether this is a counter of the hardware, which a capture does not hold."""
-    found = metric(name)
-    return found is not None and found.hardware
+    """Whether this is a hardware counter, which captures do not contain."""
+    metric = find_metric(name)
+    return metric is not None and metric.hardware
 
 
 def counters_in(entry: Entry) -> set[str]:
-    """The counters of the hardware of which an entry has values."""
+    """The hardware counters with values in an entry."""
     scopes = (s for one in entry.values() for values in (one.values, one.unstable) for s in values.values())
     return {name for scope in scopes for name in scope if is_counter(name)}
 
 
 def place(name: str) -> tuple[int, str]:
-    """The key that sorts metrics as tables and files have them; those of projects come last, by name."""
-    return _PLACES.get(name, len(_PLACES)), name
+    """The sort key of metrics in tables and files. Counters that are not in METRICS come last, by name."""
+    return _ORDER.get(name, len(_ORDER)), name
 
 
 def ordered(names: Iterable[str]) -> list[Metric]:
-    """The metrics of these names in the order of :func:`place`. Names that no metric has are left out."""
-    return [one for name in sorted(set(names), key=place) if (one := metric(name)) is not None]
+    """The metrics of these names in the order of :func:`place`. Unknown names are omitted."""
+    return [one for name in sorted(set(names), key=place) if (one := find_metric(name)) is not None]
 
 
-def total_of(found: Metric) -> str:
-    """The metric under which golden files keep this one: its total, or itself."""
-    return found.total or found.name
+def total_of(metric: Metric) -> str:
+    """The name under which golden files store this metric: its total, or its own."""
+    return metric.total or metric.name
 
 
-def part_of(found: Metric) -> str:
-    """The name of a metric among the parts of its total: ``d2h`` of ``memcpy_d2h_count``."""
-    return found.name.split("_")[1] if found.total and not found.counts else ""
+def part_of(metric: Metric) -> str:
+    """The name of a metric among the parts of its total: ``d2h`` for ``memcpy_d2h_count``."""
+    return metric.name.split("_")[1] if metric.total and not metric.counts else ""
 
 
-#: The totals of work that golden files keep by their parts.
-DIVIDED = frozenset(found.total for found in METRICS.values() if found.total and found.kind is MetricClass.WORK)
+#: The totals of work that golden files store by their parts.
+DIVIDED = frozenset(metric.total for metric in METRICS.values() if metric.total and metric.kind is MetricClass.WORK)
 
 
-def absent(found: Metric) -> Any:
-    """The value of a metric that is not written down: work did not happen, everything else is not known."""
-    if found.kind is not MetricClass.WORK:
+def absent(metric: Metric) -> Any:
+    """The value of a metric that a golden file lacks: 0 or {} for work, None (unknown) for others."""
+    if metric.kind is not MetricClass.WORK:
         return None
-    return {} if found.name in DIVIDED else 0
+    return {} if metric.name in DIVIDED else 0
 
 
 def grouped(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Measured values as golden files keep them: work under the names of its totals, by its parts where it has any; the
-    other metrics that can be compared by their totals alone, as numbers."""
-    found: dict[str, Any] = {name: {} for name in DIVIDED if name in values}
+    """Measured values as golden files store them: totals of work by their parts, other comparable metrics as
+    numbers."""
+    totals: dict[str, Any] = {name: {} for name in DIVIDED if name in values}
     for name, value in values.items():
-        one = metric(name)
+        one = find_metric(name)
         if one is None or one.kind is MetricClass.INFO or name in DIVIDED:
             continue
         if not one.total:
-            found[name] = round(value) if isinstance(value, int | float) else value
+            totals[name] = round(value) if isinstance(value, int | float) else value
         elif one.total in DIVIDED:
             parts = value if isinstance(value, dict) else {part_of(one): value}
-            found.setdefault(one.total, {}).update({key: count for key, count in parts.items() if count})
-    return found
+            totals.setdefault(one.total, {}).update({key: count for key, count in parts.items() if count})
+    return totals
 
 
 # Values
 
 
 def alternatives(count: Count) -> tuple[int, ...]:
-    """The values of which any is right."""
+    """The accepted values of a count."""
     return count if isinstance(count, tuple) else (count,)
 
 
 def amount(value: object) -> int | None:
-    """The number that a value comes to: the sum of counts by name, the greatest of alternatives and of a range."""
+    """A value as one number: the sum of counts by name, the maximum of alternatives or of a range, the median of an
+    interval; None for others."""
     if isinstance(value, Mapping):
         return sum(amount(count) or 0 for count in value.values())
     if isinstance(value, tuple):
@@ -214,10 +215,10 @@ def amount(value: object) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """Anything as what JSON has. Numbers that it lacks (NaN, infinities) become null, and unknown objects their text.
+    """Convert any object to JSON values. NaN and infinities become null, unknown objects their text.
 
     Dataclasses become objects by field. Ranges become ``{"span": {...}}`` and intervals ``{"interval": {...}}``, which
-    no counts by name look like: these have no objects in them.
+    cannot be confused with counts by name because these contain no objects.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -230,8 +231,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-        return {type(value).__name__.lower(): found} if isinstance(value, Interval | Span) else found
+        fields = {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {type(value).__name__.lower(): fields} if isinstance(value, Interval | Span) else fields
     if isinstance(value, Mapping):
         return {text_of(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -240,13 +241,13 @@ def plain(value: Any) -> Any:
     if callable(scalar):
         try:
             return plain(scalar())
-        except Exception:  # an array of many: its text
+        except Exception:  # an array with several elements
             return text_of(value)
     return text_of(value)
 
 
 def stored(value: Any) -> Any:
-    """The golden value that :func:`plain` made this of."""
+    """The golden value from the result of :func:`plain`."""
     if isinstance(value, list):
         return tuple(value)
     if not isinstance(value, dict):
@@ -259,7 +260,7 @@ def stored(value: Any) -> Any:
 
 
 def text_of(value: object) -> str:
-    """The text of any object. The ``str()`` of an object that a test recorded may fail."""
+    """The text of any object, also if its ``str()`` fails."""
     try:
         return str(value)
     except Exception:

@@ -1,7 +1,7 @@
-"""What is compared and how strictly: the words of options, markers and ini files, understood and checked.
+"""The rules of comparison, parsed from options, markers and ini files.
 
-A word names a metric (``kernel_launches``, ``peak_memory``) or a class of them (``work``, ``state``, ``counter``,
-``time``). A metric that is a part or a breakdown stands for its total: ``kernels`` for ``kernel_launches``.
+A name is that of a metric (``kernel_launches``, ``peak_memory``) or of a class of metrics (``work``, ``state``,
+``counter``, ``time``). A part or a breakdown stands for its total: ``kernels`` for ``kernel_launches``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Literal, get_args
 from ..analysis.definitions import METRICS, Metric, MetricClass
 from ..errors import CutraceError
 from ..units import parse_duration, parse_size
-from .model import DIVIDED, is_counter, metric, total_of
+from .model import DIVIDED, find_metric, is_counter, total_of
 
-#: Memory fails above both: this share more than was seen, and this many bytes more.
+#: Memory fails if it exceeds the golden value by more than this share and by more than this many bytes.
 MEMORY_TOLERANCE = 0.02
 MEMORY_FLOOR = 1 << 20
-#: How much slower than the golden interval a time may be.
+#: The share by which a time may exceed the golden interval.
 TIME_TOLERANCE = 0.05
 
-#: ``missing`` adds what is not written down; ``changed`` also replaces what differs, but more of a state or a slower
-#: time only ``all`` does; ``widen`` keeps what is written and adds what was measured as an alternative.
+#: ``missing`` adds missing values. ``changed`` also replaces values that differ, except worse states and slower times,
+#: which only ``all`` replaces. ``widen`` keeps golden values and adds measured ones as alternatives.
 Mode = Literal["missing", "changed", "all", "widen"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -35,12 +35,12 @@ _SHARE = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%?)", r
 
 @dataclass(frozen=True)
 class Rules:
-    """How a test is compared.
+    """The rules by which a test is compared.
 
-    ``gate`` has the metrics and classes that fail a test; ``tolerance`` shares by metric or class (0.05 is 5 %);
-    ``ignore`` metrics and classes that are left out, and ``METRIC:PATTERN`` for names of a breakdown (patterns as of
-    file names, upper and lower case being different); ``own`` patterns of the kernels that the project calls its own.
-    ``fail_less``: doing less fails too; ``strict``: so does what has no golden value.
+    ``gate`` has the metrics and classes that fail a test, ``tolerance`` shares by metric or class (0.05 is 5 %),
+    ``ignore`` the metrics and classes to omit and ``METRIC:PATTERN`` for names of a breakdown, ``own`` patterns of the
+    project's own kernels. Patterns are those of :mod:`fnmatch`, case-sensitive. With ``fail_less`` less work fails too;
+    with ``strict`` missing golden values fail as well.
     """
 
     gate: frozenset[str] = frozenset({"work", "counter"})
@@ -50,79 +50,81 @@ class Rules:
     fail_less: bool = False
     strict: bool = False
 
-    def gates(self, found: Metric) -> bool:
-        return not {found.kind.value, total_of(found)}.isdisjoint(self.gate)
+    def gates(self, metric: Metric) -> bool:
+        return not {metric.kind.value, total_of(metric)}.isdisjoint(self.gate)
 
-    def ignores(self, found: Metric) -> bool:
-        return not {found.kind.value, total_of(found)}.isdisjoint(self.ignore)
+    def ignores(self, metric: Metric) -> bool:
+        return not {metric.kind.value, total_of(metric)}.isdisjoint(self.ignore)
 
     def patterns(self, total: str) -> tuple[str, ...]:
-        """The patterns of names that do not count in a total."""
+        """The patterns of names that are ignored in a total."""
         return tuple(word.partition(":")[2] for word in self.ignore if word.startswith(f"{total}:"))
 
     def owns(self, kernel: str) -> bool:
         return any(fnmatchcase(kernel, pattern) for pattern in self.own)
 
-    def tolerance_of(self, found: Metric) -> float:
+    def tolerance_of(self, metric: Metric) -> float:
         """The share by which a metric may exceed its golden value."""
-        default = TIME_TOLERANCE if found.kind is MetricClass.TIME else 0.0
-        if found.kind is MetricClass.STATE and found.unit == "bytes":
+        default = TIME_TOLERANCE if metric.kind is MetricClass.TIME else 0.0
+        if metric.kind is MetricClass.STATE and metric.unit == "bytes":
             default = MEMORY_TOLERANCE
-        if found.hardware:
-            default = found.tolerance
-        return self.tolerance.get(total_of(found), self.tolerance.get(found.kind.value, default))
+        if metric.hardware:
+            default = metric.tolerance
+        return self.tolerance.get(total_of(metric), self.tolerance.get(metric.kind.value, default))
 
-    def words(self, found: Metric) -> str:
-        """The rule of a metric in a table: ``exact``, ``+2 %``, ``5 %``."""
-        share = self.tolerance_of(found)
+    def label(self, metric: Metric) -> str:
+        """The rule of a metric in tables: ``exact``, ``range``, ``+2 %``, ``5 %``."""
+        share = self.tolerance_of(metric)
         if not share:
-            return "range" if found.kind is MetricClass.STATE else "exact"
-        both_ways = found.kind is MetricClass.TIME or found.hardware
+            return "range" if metric.kind is MetricClass.STATE else "exact"
+        both_ways = metric.kind is MetricClass.TIME or metric.hardware
         return f"{'' if both_ways else '+'}{share * 100:.4g} %"
 
 
-#: What holds where nothing else is said.
 DEFAULTS = Rules()
 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update replaces: its mode, and the metrics and classes that it is limited to (none: all)."""
+    """The values that an update replaces: its mode, and the metrics and classes to which it is limited (none: all)."""
 
     mode: Mode = "changed"
     only: frozenset[str] = frozenset()
 
-    def takes(self, found: Metric) -> bool:
-        return not self.only or not self.only.isdisjoint({found.kind.value, total_of(found)})
+    def takes(self, metric: Metric) -> bool:
+        return not self.only or not self.only.isdisjoint({metric.kind.value, total_of(metric)})
 
 
-def parse_gate(words: str | Iterable[str]) -> frozenset[str]:
-    """The metrics and classes of ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` is nothing."""
-    names = _listed(words)
+def parse_gate(value: str | Iterable[str]) -> frozenset[str]:
+    """Parse metrics and classes such as ``"work,peak_memory"`` or ``["work", "peak_memory"]``; ``"none"`` means none.
+    Raises :class:`CutraceError` for unknown names."""
+    names = _split(value)
     if "none" in names and len(names) > 1:
-        raise CutraceError("'none' stands alone: write it, or the metrics and classes that are gated")
-    return frozenset(_word(name) for name in names if name != "none")
+        raise CutraceError("'none' excludes other names: write either none or the metrics and classes to gate")
+    return frozenset(_target(name) for name in names if name != "none")
 
 
-def parse_ignore(words: str | Iterable[str]) -> tuple[str, ...]:
-    """What ``"kernels:nccl*, allocations, state"`` leaves out, with the names of totals for those of metrics."""
-    found = []
-    for name in _listed(words):
+def parse_ignore(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Parse what to ignore, such as ``"kernels:nccl*, allocations, state"``. Metrics are replaced by their totals.
+    Raises :class:`CutraceError` for unknown names."""
+    ignored = []
+    for name in _split(value):
         first, colon, pattern = name.partition(":")
         if colon and not pattern:
-            raise CutraceError(f"{name!r} ignores nothing: write a pattern behind the colon, such as kernels:nccl*")
+            raise CutraceError(f"{name!r} ignores nothing: write a pattern after the colon, such as kernels:nccl*")
         if not colon and re.search(r"[*?\[]", name):
-            raise CutraceError(f"{name!r} names no metric: write kernels:{name} to leave out kernels of such names")
-        total = _word(first)
+            raise CutraceError(f"{name!r} is not a metric: write kernels:{name} to ignore kernels by name")
+        total = _target(first)
         if colon and total not in DIVIDED:
             raise CutraceError(f"{name!r}: only a metric that is counted by name takes a pattern, such as kernels")
-        found.append(f"{total}:{pattern}" if colon else total)
-    return tuple(dict.fromkeys(found))
+        ignored.append(f"{total}:{pattern}" if colon else total)
+    return tuple(dict.fromkeys(ignored))
 
 
 def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[str, float]:
-    """Tolerances of ``"kernel_time=10% work=0.05"``, of such texts, or of ``{"kernel_time": 0.1}``: shares by metric or
-    class. Several in one text are divided by commas or spaces."""
+    """Parse tolerances such as ``"kernel_time=10% work=0.05"``, several such texts, or ``{"kernel_time": 0.1}`` to
+    shares by metric or class. Commas or spaces separate several in one text. Raises :class:`CutraceError` for other
+    texts."""
     pairs: list[tuple[str, object]] = []
     if isinstance(given, Mapping):
         pairs = [(str(name), value) for name, value in given.items()]
@@ -130,36 +132,37 @@ def parse_tolerance(given: str | Iterable[str] | Mapping[str, object]) -> dict[s
         for word in (word for text in ([given] if isinstance(given, str) else given) for word in _assignments(text)):
             name, equals, text = word.partition("=")
             if not equals:
-                raise CutraceError(f"{word!r} is no tolerance: write a metric and a share, such as kernel_time=5%")
+                raise CutraceError(f"{word!r} is not a tolerance: write a metric and a share, such as kernel_time=5%")
             pairs.append((name, text))
-    found = {}
+    tolerances = {}
     for name, value in pairs:
-        target, share = _word(name), share_of(value)
+        target, share = _target(name), share_of(value)
         if share is None:
-            raise CutraceError(f"{value!r} is no tolerance of {name.strip()}: write a share such as 0.05, or '5%'")
-        found[target] = share
-    return found
+            raise CutraceError(f"{value!r} is not a tolerance of {name.strip()}: write a share such as 0.05 or '5%'")
+        tolerances[target] = share
+    return tolerances
 
 
 def parse_limits(given: Mapping[str, object]) -> dict[str, int | float]:
-    """The budgets of ``gpu_limit(kernel_launches=3, peak_memory="64 MiB", kernel_time="20us")`` by the full names of
-    metrics: counts, bytes, ns."""
-    return {found.name: _limit(found, value) for name, value in given.items() for found in [metric_named(name)]}
+    """Parse limits such as ``kernel_launches=3, peak_memory="64 MiB", kernel_time="20us"`` to counts, bytes or ns by
+    full name of the metric. Raises :class:`CutraceError` for others."""
+    return {metric.name: _limit(metric, value) for name, value in given.items() for metric in [metric_named(name)]}
 
 
-def parse_update(words: str | Iterable[str]) -> Update:
-    """The update of ``"all"``, ``"kernels,sync_calls"`` or ``"widen,syncs"``: a mode, and what it is limited to."""
-    names = _listed(words)
+def parse_update(value: str | Iterable[str]) -> Update:
+    """Parse an update such as ``"all"``, ``"kernels,sync_calls"`` or ``"widen,syncs"``: a mode, and the metrics and
+    classes to which it is limited. Raises :class:`CutraceError` for others."""
+    names = _split(value)
     modes = [mode for mode in MODES if mode in names]
     if len(modes) > 1:
-        raise CutraceError(f"{' and '.join(modes)} cannot be one update: write one of {', '.join(MODES)}")
-    return Update(modes[0] if modes else "changed", frozenset(_word(name) for name in names if name not in MODES))
+        raise CutraceError(f"{' and '.join(modes)} exclude each other: write one of {', '.join(MODES)}")
+    return Update(modes[0] if modes else "changed", frozenset(_target(name) for name in names if name not in MODES))
 
 
-def parse_counters(words: str | Iterable[str]) -> tuple[str, ...]:
-    """The hardware counters of ``"instructions,dram_bytes"`` or ``["sm__inst_executed.sum"]``. Raises
-    :class:`CutraceError` for a name that is no count of the hardware."""
-    return tuple(dict.fromkeys(map(_counter, _listed(words))))
+def parse_counters(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Parse hardware counters such as ``"instructions,dram_bytes"`` or ``["sm__inst_executed.sum"]``. Raises
+    :class:`CutraceError` for other names."""
+    return tuple(dict.fromkeys(map(_counter, _split(value))))
 
 
 def _counter(name: str) -> str:
@@ -167,47 +170,47 @@ def _counter(name: str) -> str:
         return name
     if "__" in name:
         base = name.partition(".")[0]
-        raise CutraceError(f"{name!r} is no count: end it with .sum, .min or .max, such as {base}.sum")
-    known = [found.name for found in METRICS.values() if found.hardware]
+        raise CutraceError(f"{name!r} is not a count: end it with .sum, .min or .max, such as {base}.sum")
+    known = [metric.name for metric in METRICS.values() if metric.hardware]
     close = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"write {', '.join(known)}, or a name of `cutrace metrics list`"
+    hint = f"did you mean {close[0]}?" if close else f"write {', '.join(known)}, or a name from `cutrace metrics list`"
     raise CutraceError(f"there is no hardware counter {name!r}: {hint}")
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of this name; its unit (``_ns``, ``_bytes``) may be left away: ``peak_memory``. Raises
-    :class:`CutraceError` for a name that no metric has."""
-    wanted = name.strip()
-    for full in (wanted, f"{wanted}_ns", f"{wanted}_bytes"):
-        if (found := metric(full)) is not None:
-            return found
-    close = difflib.get_close_matches(wanted, (*METRICS, *_CLASSES, *MODES), 3)
+    """The metric of this name, with or without its unit (``_ns``, ``_bytes``): ``peak_memory``. Raises
+    :class:`CutraceError` for an unknown name."""
+    stem = name.strip()
+    for full in (stem, f"{stem}_ns", f"{stem}_bytes"):
+        if (metric := find_metric(full)) is not None:
+            return metric
+    close = difflib.get_close_matches(stem, (*METRICS, *_CLASSES, *MODES), 3)
     hint = f"did you mean {' or '.join(close)}?" if close else "docs/metrics.md lists them."
     raise CutraceError(f"there is no metric {name!r}: {hint}")
 
 
-def _word(name: str) -> str:
-    """A class, or the total that a metric counts in."""
+def _target(name: str) -> str:
+    """The class of this name, or the total of the metric of this name."""
     if name.strip() in _CLASSES:
         return name.strip()
-    found = metric_named(name)
-    if found.kind is MetricClass.INFO:
-        raise CutraceError(f"{found.name} is never compared: name another metric")
-    return total_of(found)
+    metric = metric_named(name)
+    if metric.kind is MetricClass.INFO:
+        raise CutraceError(f"{metric.name} is never compared: name another metric")
+    return total_of(metric)
 
 
-def _listed(words: str | Iterable[str]) -> list[str]:
-    texts = [words] if isinstance(words, str) else words
+def _split(value: str | Iterable[str]) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
     return [word.strip() for text in texts for word in str(text).split(",") if word.strip()]
 
 
 def _assignments(text: str) -> list[str]:
-    """``metric=share`` by ``metric=share``, however they are spaced."""
+    """Split a text into ``metric=share``, with or without spaces around ``=``."""
     return [word for word in re.split(r"[,\s]+", re.sub(r"\s*=\s*|\s+(?=%)", lambda m: m[0].strip(), text)) if word]
 
 
 def share_of(value: object) -> float | None:
-    """The share of ``0.05``, ``"0.05"`` or ``"5%"``, None for anything else."""
+    """The share of ``0.05``, ``"0.05"`` or ``"5%"``; None for other values."""
     share = -1.0
     if isinstance(value, int | float) and not isinstance(value, bool):
         share = float(value)
@@ -216,13 +219,13 @@ def share_of(value: object) -> float | None:
     return share if 0 <= share < float("inf") else None
 
 
-def _limit(found: Metric, value: object) -> int | float:
-    if found.counts:
-        raise CutraceError(f"{found.name} counts by name and has no limit: limit {found.total} instead")
+def _limit(metric: Metric, value: object) -> int | float:
+    if metric.counts:
+        raise CutraceError(f"{metric.name} has counts by name and cannot be limited: limit {metric.total} instead")
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
         return value
-    if isinstance(value, str) and found.name.endswith(("_bytes", "_ns")):
-        return (parse_size if found.name.endswith("_bytes") else parse_duration)(value)
+    if isinstance(value, str) and metric.name.endswith(("_bytes", "_ns")):
+        return (parse_size if metric.name.endswith("_bytes") else parse_duration)(value)
     kind = {"_bytes": "bytes, or a text such as '64 MiB'", "_ns": "ns, or a text such as '20us'"}
-    what = next((words for ending, words in kind.items() if found.name.endswith(ending)), "times, from 0")
-    raise CutraceError(f"{value!r} is no limit of {found.name}: write a number of {what}")
+    what = next((unit for ending, unit in kind.items() if metric.name.endswith(ending)), "times, from 0")
+    raise CutraceError(f"{value!r} is not a limit of {metric.name}: write a number of {what}")

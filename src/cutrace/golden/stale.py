@@ -1,8 +1,8 @@
-"""Golden values whose test is gone, found without running or importing any test.
+"""Find golden values whose test is gone, without running or importing tests.
 
-Values are stale only when that is certain: the test file is not there, or defines no such function or class in any way
-that can be seen in the source. Names made at run time, inherited from elsewhere or imported by a star are left alone. A
-list of collected ids decides what the source cannot: parameters.
+Values are stale only if this is certain: the test file is missing, or its source defines no such function or class.
+Names that may be made at run time, inherited from other modules or imported with ``*`` are not reported. Only a list of
+collected ids decides about parameters.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .files import golden_files, read, write
 from .model import joined, split
 from .naming import golden_path
 
-#: Base classes that bring no tests.
+#: Base classes without tests.
 _EMPTY_BASES = frozenset({"object", "ABC", "Protocol", "TestCase", "IsolatedAsyncioTestCase"})
-#: Calls that make names which the source does not show.
+#: Functions that define names at run time.
 _DYNAMIC = frozenset({"globals", "setattr", "exec"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
 class Stale:
-    """The values of a test that is gone: the golden file, the id, and how one knows."""
+    """The values of a test that is gone: the golden file, the id, and the reason."""
 
     path: Path
     nodeid: str
@@ -35,8 +35,8 @@ class Stale:
 
 
 @dataclass(frozen=True)
-class Check:
-    """The result for all golden files: how many files and tests, the stale values, and a sentence for each file that
+class StaleCheck:
+    """The result for all golden files: numbers of files and tests, the stale values, and an error for each file that
     cannot be read."""
 
     files: int
@@ -45,11 +45,11 @@ class Check:
     damaged: tuple[str, ...]
 
 
-def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> Check:
-    """Look at all golden files under ``root``, of tests whose ids are relative to the folder ``tests``.
+def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> StaleCheck:
+    """Find the stale values of all golden files under ``root``. Ids of tests are relative to the folder ``tests``.
 
-    ``collected`` are the ids of the tests that there are, as :func:`collected_ids` reads them. It decides for the test
-    files of which it names a test, and has to be complete for those.
+    ``collected`` are the ids of collected tests (:func:`collected_ids`). They decide for the test files that they name,
+    for which they must be complete. Raises :class:`CutraceError` if there is no folder ``root``.
     """
     if not root.is_dir():
         raise CutraceError(f"there is no folder of golden files at {root}: name it with --golden-dir")
@@ -66,18 +66,18 @@ def check(root: Path, tests: Path, collected: Sequence[str] | None = None) -> Ch
             damaged.append(str(error))
             continue
         count += len(golden.tests)
-        at_home = golden_path(root, joined(golden.path, ""))
-        elsewhere = f"the golden file of its test is {at_home}" if path != at_home and at_home.is_file() else ""
+        expected = golden_path(root, joined(golden.path, ""))
+        elsewhere = f"the golden file of its test is {expected}" if path != expected and expected.is_file() else ""
         for test in golden.tests:
             nodeid = joined(golden.path, test)
             reason = _reason(nodeid, tests, ids if golden.path in covered else None, modules) or elsewhere
             if reason:
                 stale.append(Stale(path, nodeid, reason))
-    return Check(len(files), count, tuple(stale), tuple(damaged))
+    return StaleCheck(len(files), count, tuple(stale), tuple(damaged))
 
 
 def prune(stale: Iterable[Stale], root: Path) -> None:
-    """Delete stale values, and the files and the folders under ``root`` that are empty then."""
+    """Delete stale values, and then empty files and folders under ``root``."""
     gone: dict[Path, set[str]] = {}
     for one in stale:
         gone.setdefault(one.path, set()).add(split(one.nodeid)[1])
@@ -95,7 +95,8 @@ def prune(stale: Iterable[Stale], root: Path) -> None:
 
 
 def collected_ids(output: str) -> tuple[str, ...]:
-    """The ids in what ``pytest --collect-only -q`` prints, or any list with an id a line."""
+    """The ids in the output of ``pytest --collect-only -q``, or in any list with one id per line. Raises
+    :class:`CutraceError` if there is none."""
     ids = tuple(
         line for line in output.splitlines() if "::" in line and not line.startswith((" ", "ERROR ", "FAILED "))
     )
@@ -105,7 +106,7 @@ def collected_ids(output: str) -> tuple[str, ...]:
 
 
 def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callable[[Path], _Scope | None]) -> str:
-    """Why no test has this id, or "" if one has or may have it."""
+    """The reason why no test has this id; "" if one has or may have it."""
     file, _, rest = test.partition("::")
     source = tests / file
     try:
@@ -121,7 +122,7 @@ def _reason(test: str, tests: Path, ids: frozenset[str] | None, modules: Callabl
 
 
 def _module(source: Path) -> _Scope | None:
-    """What a test file defines, or None if that cannot be told."""
+    """The names that a test file defines, None if they cannot be determined."""
     try:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -133,7 +134,7 @@ def _module(source: Path) -> _Scope | None:
 
 
 class _Scope:
-    """The names that a module or a class defines, in any branch of it."""
+    """The names that a module or a class defines, in any of its branches."""
 
     def __init__(self, body: Iterable[ast.AST], outer: _Scope | None = None) -> None:
         self.names: dict[str, ast.AST] = {}
@@ -150,7 +151,7 @@ class _Scope:
             self.names.update(dict.fromkeys(bound, node))
 
     def missing(self, names: Sequence[str]) -> str:
-        """What of a path of names is certainly not defined: its first part that is not, or ""."""
+        """The part of a path of names that is certainly not defined; "" if there is none."""
         name, *rest = names
         node = self.names.get(name)
         if node is None:
@@ -160,7 +161,7 @@ class _Scope:
         return f"{name}::{'::'.join(rest)}" if self._lacks(node, rest, set()) else ""
 
     def _lacks(self, node: ast.ClassDef, names: Sequence[str], seen: set[str]) -> bool:
-        """Whether neither a class nor any class that it inherits from defines a name."""
+        """Whether neither a class nor its base classes define a name."""
         seen.add(node.name)
         inner = _Scope(node.body, self)
         if node.keywords or _makers(node) or not inner.missing(names):
@@ -179,7 +180,7 @@ class _Scope:
         return self.names.get(name) or (self.outer._find(name) if self.outer else None)
 
     def _decorated(self, name: str) -> bool:
-        """Whether a decorator may have made this name of another: ``TestAdd_param_0`` of ``TestAdd``."""
+        """Whether a decorator may have made this name from another: ``TestAdd_param_0`` from ``TestAdd``."""
         return any(name.startswith(known) and _makers(node) for known, node in self.names.items())
 
 
@@ -193,6 +194,6 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _makers(node: ast.AST) -> bool:
-    """Whether a definition has decorators that may define more than it; those of pytest do not."""
+    """Whether a definition has decorators that may define further names; those of pytest do not."""
     decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
     return any(not ast.unparse(decorator).startswith("pytest.") for decorator in decorators)

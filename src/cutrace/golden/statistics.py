@@ -1,8 +1,8 @@
-"""Repeated times: what is kept of them, and whether two sets of them differ.
+"""Intervals of repeated times, and whether two of them differ.
 
-A time is called slower only when the evidence is plain: even its best run is beyond the third quartile of the old ones
-and the tolerance, the change is more than what clocks and schedulers do by themselves, and, when there are enough
-runs, a rank test agrees. What is neither plainly different nor the same is ambiguous.
+A time is slower only if its minimum exceeds the old third quartile by more than the tolerance, the change is larger
+than the effect of clocks and schedulers, and, with enough runs, a rank test agrees. A time that is neither clearly
+different nor the same is ambiguous.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from statistics import quantiles
 
 from .model import Interval, Verdict
 
-#: Repeats on each side from which the rank test is asked too.
+#: The number of measurements on each side from which the rank test is used.
 ENOUGH = 9
-#: Changes of the median up to this many ns are no changes.
+#: Changes of the median up to this (ns) are ignored.
 FLOOR_NS = 2000
-#: How improbable a difference of ranks has to be by chance.
+#: The significance level of the rank test.
 SIGNIFICANCE = 0.01
-#: Largest sets for which the exact distribution of ranks is counted out.
+#: The largest sets for which the exact distribution of ranks is computed.
 _COUNTABLE = 25
 
 
 def interval(samples: Sequence[int | float]) -> Interval:
-    """What is kept of one time or more, in ns."""
+    """The interval of one or more times (ns)."""
     times = tuple(map(round, samples))
     _, median, q3 = quantiles(times, method="inclusive") if len(times) > 1 else times * 3
     return Interval(min(times), round(median), round(q3), len(times), times if len(times) >= ENOUGH else ())
 
 
 def change(old: Interval, new: Interval, tolerance: float) -> Verdict:
-    """How ``new`` compares with ``old``; ``tolerance`` is a share, 0.05 for 5 %."""
+    """Compare two intervals; ``tolerance`` is a share, 0.05 for 5 %."""
     difference = abs(new.median - old.median)
     if difference <= FLOOR_NS:
         return Verdict.SAME
@@ -71,7 +71,8 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def _ways(n: int, m: int) -> list[int]:
-    """In how many orders of n and m distinct values U is 0, 1, ..., n * m: the coefficients of a Gaussian binomial."""
+    """The numbers of orders of n and m distinct values for which U is 0, 1, ..., n * m: the coefficients of a Gaussian
+    binomial."""
     ways = [1] + [0] * (n * m)
     for i in range(1, n + 1):
         for at in range(n * m, m + i - 1, -1):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..analysis.definitions import MetricClass
 from ..golden.compare import Row
-from ..golden.model import Verdict, metric, scoped
+from ..golden.model import Verdict, find_metric, scoped
 from ..units import count_of, printable
 from .model import BETTER, CONFIRM, DIFFERENT, STATES, Case, Report, State
 from .values import duration, listed, pair, short, title
@@ -101,7 +101,7 @@ def notable(rows: Sequence[Row]) -> list[Row]:
     def worth(row: Row) -> bool:
         if row.failed or row.verdict in DIFFERENT:
             return True
-        found = metric(row.metric)
+        found = find_metric(row.metric)
         if found is None or found.kind is not MetricClass.TIME:
             return False
         return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (row.metric == _ALWAYS and not row.region)
