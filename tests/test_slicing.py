@@ -450,8 +450,8 @@ def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
     ("conditions", "sentence"),
     [
         ({"nvtx": ["stp 1"]}, "no NVTX range stp 1: did you mean step 1"),
-        ({"nvtx": ["step 1"], "index": "3"}, "there is no 3 among the NVTX ranges step 1: a process has 1 of them"),
-        ({"nvtx": ["step 1"], "index": "x"}, "'x' is no index"),
+        ({"nvtx": ["step 1"], "index": "3"}, "index 3 selects none of the NVTX ranges step 1: a process has 1 at most"),
+        ({"nvtx": ["step 1"], "index": "x"}, "'x' is not an index"),
         ({"index": "3"}, "name the range"),
         ({"test": ["t.py::x"]}, "no test t.py::x: it has none"),
         ({"process": ["9"]}, "no process 9: there is program, 100"),
@@ -477,14 +477,14 @@ def test_what_is_not_there_is_said(tmp_path, conditions, sentence):
 def test_a_slice_says_what_it_is(tmp_path):
     training_steps(tmp_path / "a.bin", steps=3)
     done = cut(tmp_path / "a.bin", tmp_path / "s.bin", Conditions(nvtx=["step 1"], kernel=["add"], end="1s"))
-    assert done.told == (
+    assert done.sentences == (
         "from its begin to 1.000 s",
         "NVTX range step 1 [1 of 1], 72.6 us to 143.6 us",
         "kernels add",
     )
     assert done.rows < done.total
     with load(tmp_path / "s.bin") as found:
-        assert found.quality.notes == (f"cut out of a longer recording: {'; '.join(done.told)}",)
+        assert found.quality.notes == (f"cut out of a longer recording: {'; '.join(done.sentences)}",)
         assert found.quality.lossless
 
 

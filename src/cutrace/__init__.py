@@ -1,6 +1,6 @@
-"""Record what a program does on NVIDIA GPUs, see it in Perfetto, hold it in tests.
+"""Record what a program does on NVIDIA GPUs, view it in Perfetto, and test it with golden files.
 
-The names below are loaded when they are first used, so that ``import cutrace`` costs next to nothing.
+Each name below is loaded on first use, so that ``import cutrace`` takes no time.
 """
 
 from __future__ import annotations

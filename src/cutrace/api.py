@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions. :mod:`cutrace` has them under the same names.
+"""The verbs of the command line as functions. :mod:`cutrace` exports them under the same names.
 
 ``source`` is a path, several paths that are opened as one trace, or an open :class:`cutrace.Trace`, which stays open.
 Every function raises :class:`cutrace.CutraceError` when a source cannot be used or a destination cannot be written.
@@ -50,8 +50,8 @@ Source = StrPath | Sequence[StrPath] | Trace
 
 _CAPTURE = ".bin"
 _SHOWN = 20
-# How files begin that Perfetto reads as they are: its own traces (of packets, field 1), ZIP and TAR.
-_TRACE, _ZIP, _TAR, _TAR_AT = b"\x0a", b"PK\x03\x04", b"ustar", 257
+# The first bytes of files that Perfetto reads unchanged: its own traces (of packets, field 1), ZIP and TAR.
+_TRACE, _ZIP, _TAR, _TAR_OFFSET = b"\x0a", b"PK\x03\x04", b"ustar", 257
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,21 +60,21 @@ class Report(Table):
     order. It prints as a table of its first 20 rows, also in a notebook."""
 
     def head(self, count: int) -> Report:
-        """The first rows only."""
+        """Return a report of the first rows only."""
         return replace(self, rows=list(islice(self.rows, count)))
 
     def arrow(self) -> pyarrow.Table:
-        """All rows as a ``pyarrow.Table``. Columns are named as in JSON and CSV, with their unit: ``total_ns``."""
+        """Return all rows as a ``pyarrow.Table``. Columns have the names of JSON and CSV, with units: ``total_ns``."""
         pa, rows = arrow.pyarrow(), list(self.rows)
         columns = [pa.array([row[i] for row in rows]) for i in range(len(self.columns))]
         return pa.table(columns, [key(column) for column in self.columns])
 
     def df(self) -> pandas.DataFrame:
-        """The rows of :meth:`arrow` as a ``pandas.DataFrame``."""
+        """Return the rows of :meth:`arrow` as a ``pandas.DataFrame``."""
         return arrow.pandas(self.arrow())
 
     def pl(self) -> polars.DataFrame:
-        """The rows of :meth:`arrow` as a ``polars.DataFrame``."""
+        """Return the rows of :meth:`arrow` as a ``polars.DataFrame``."""
         return arrow.polars(self.arrow())
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Report(Table):
 
 
 class _Listing:
-    """The rows of a listing, read anew each time."""
+    """The rows of a listing, read again on each iteration."""
 
     def __init__(self, rows: Callable[[], Iterable[tuple[Cell, ...]]]) -> None:
         self._rows = rows
@@ -126,16 +126,16 @@ def stats(
     short: str = "10us",
     kernel_wait: str = "30ns",
 ) -> Report | list[Report]:
-    """The report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the usual
-    ones that have rows when none is named. docs/stats.md lists them and defines their columns.
+    """Return the report of this name, such as ``"cuda_gpu_kern_sum"``; a list of reports for several names, or of the
+    usual ones with rows when none is named. docs/stats.md lists them and defines their columns.
 
     :param sort: sort by this column: numbers from the largest, texts from A.
     :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
     :param short: kernels below this time are short.
     :param kernel_wait: idle times below this are a kernel wait.
 
-    The rows of a listing (``cuda_gpu_trace``) of an open trace are read when they are used. Raises
-    :class:`CutraceError` for a report or a column that does not exist.
+    The rows of a listing (``cuda_gpu_trace``) of an open trace are read on use. Raises :class:`CutraceError` for a
+    report or a column that does not exist.
     """
     options = StatsOptions(
         normalize_kernel if names == "stable" else demangle, parse_duration(short), parse_duration(kernel_wait)
@@ -148,28 +148,28 @@ def stats(
         return list(reports.tables(trace, [name], options)[0].rows)
 
     with opened(source) as trace:
-        found = [
+        results = [
             Report(**vars(t) | {"rows": listing(trace, t.name) if t.listing else list(t.rows)})
             for t in reports.tables(trace, wanted, options)
         ]
     if sort is not None:
-        known = dict.fromkeys(column.name for one in found for column in one.columns)
-        if found and sort not in known:
+        known = dict.fromkeys(column.name for one in results for column in one.columns)
+        if results and sort not in known:
             raise CutraceError(f"no report has a column {sort!r}: there are {', '.join(known)}")
-        found = [replace(one, rows=one.sorted(sort).rows) for one in found]
-    return found[0] if isinstance(report, str) else found
+        results = [replace(one, rows=one.sorted(sort).rows) for one in results]
+    return results[0] if isinstance(report, str) else results
 
 
 def info(source: Source) -> Summary:
-    """The figures of a trace: its processes, GPUs, rows by table, and what is missing."""
+    """Return the figures of a trace: its processes, GPUs, rows by table, and losses."""
     with opened(source) as trace:
         return summarize(trace)
 
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """What changed from one trace to another. ``failed`` says whether something differs that fails; ``notes`` are
-    sentences on what is missing in the traces. It prints as tables."""
+    """What changed from one trace to another. ``failed`` is true if a failing aspect differs; ``notes`` are sentences
+    on what is missing in the traces. It prints as tables."""
 
     comparison: CaptureComparison
     notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -180,11 +180,11 @@ class Diff:
 
     @property
     def verdict(self) -> str:
-        """One line: how much differs, and how much of that fails."""
+        """One line with the number of differences and of failures."""
         return verdict(self.comparison)
 
     def reports(self, *, everything: bool = False) -> list[Report]:
-        """A report for each section in which something differs; with ``everything`` also what is the same."""
+        """Return a report for each section with differences; with ``everything`` also for equal sections."""
         return [Report(**vars(table)) for table in difference_tables(self.comparison, everything=everything)]
 
     def __str__(self) -> str:
@@ -197,11 +197,11 @@ class Diff:
 
 
 def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[str] = ()) -> Diff:
-    """Compare what two traces did: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
+    """Compare two traces: kernels, API calls, copies, synchronisations, memory. docs/stats.md has the rules.
 
     :param fail_on: the aspects that fail, with commas between: ``counts``, ``bytes``, ``launches``, ``memory``,
         ``time``; ``exact`` is the first three, ``all``, ``none``.
-    :param tolerance: what does not count as different, such as ``["time=10%"]``.
+    :param tolerance: the largest accepted differences, such as ``["time=10%"]``.
     """
     rules = CaptureRules(parse_aspects(fail_on), parse_tolerances(tolerance))
 
@@ -209,7 +209,7 @@ def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[st
         with opened(source) as trace:
             return collect(trace, PARTS), tuple(trace.quality.sentences())
 
-    # In threads: reading and counting are NumPy's work, which runs at the same time.
+    # In threads: reading and counting run in NumPy, which releases Python's lock.
     with ThreadPoolExecutor(2) as pool:
         (before, notes_a), (after, notes_b) = pool.map(collected, (a, b))
     return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
@@ -217,7 +217,7 @@ def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[st
 
 def redact(source: StrPath, destination: StrPath) -> None:
     """Write a trace without command lines, host names and paths: as a capture (``.bin``, mode 0600), or in any format
-    that :func:`cutrace.convert` writes. docs/privacy.md says what stays."""
+    that :func:`cutrace.convert` writes. docs/privacy.md lists what stays."""
     if not Path(destination).name.endswith(_CAPTURE):
         conversion.convert(source, destination, redact=True)
         return
@@ -228,8 +228,8 @@ def redact(source: StrPath, destination: StrPath) -> None:
 
 
 def demangle(name: str) -> str:
-    """The name of a kernel as people write it: ``"saxpy(int, float)"`` of ``"_Z5saxpyif"``. A name that is not mangled
-    comes back as it is."""
+    """Return the name of a kernel as in its source: ``"saxpy(int, float)"`` of ``"_Z5saxpyif"``. A name that is not
+    mangled is returned unchanged."""
     return _demangle(name) if name.startswith("_Z") else name
 
 
@@ -245,7 +245,7 @@ def open(
 
     :param browser: start the browser; else only ``say`` the link.
     :param port: port of the loopback interface; the page may fetch from 9001 only.
-    :param timeout: give up when nobody has fetched the trace by then.
+    :param timeout: how long to wait for the page.
     :param say: called with sentences for the user, the link first.
 
     Raises :class:`CutraceError` when the port is taken or nobody fetched the trace.
@@ -268,13 +268,13 @@ def open(
 
 @contextmanager
 def _for_perfetto(source: Source, say: Callable[[str], None]) -> Iterator[Path]:
-    """A file that Perfetto reads: the source, or a temporary trace made of it."""
+    """Yield a file that Perfetto reads: the source, or a temporary trace made of it."""
     name = "run"
     if isinstance(source, str | Path):
         from .importers.base import Source as File
 
         head = File.at(Path(source)).head
-        if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_AT):
+        if head.startswith((_TRACE, _ZIP)) or head.startswith(_TAR, _TAR_OFFSET):
             yield Path(source)
             return
         name = Path(source).name.partition(".")[0] or name

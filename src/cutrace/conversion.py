@@ -1,4 +1,4 @@
-"""Converting captures: the file name of the output says which exporter writes it."""
+"""Converting captures. The name of the output selects the exporter."""
 
 from __future__ import annotations
 
@@ -29,17 +29,20 @@ def convert(
     capture: bool | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Convert one trace, or several into one, to the format that ``destination`` ends with, or that ``format`` names
+    """Convert one trace, or several into one, to the format of the ending of ``destination``, or to ``format``
     (``"perfetto"``, ``"chrome"``, ...).
 
-    The sources are captures or files that :func:`cutrace.load` reads. ``.pftrace`` is for ui.perfetto.dev; with ``.gz``
-    behind it the whole file is compressed, ``compress`` packs groups of packets; docs/cli.md lists the other formats.
-    Without ``derived``, what is no record but follows from them is left out: it is what takes longest.
-    ``start`` and ``end`` (ns, as in the tables of :class:`cutrace.Trace`) keep what touches that time. ``table`` is for
-    formats that hold one. ``redact`` leaves out command lines, host names and paths. With ``capture``
-    the file also carries the capture, so that it opens again as that capture; by default Perfetto traces that are not
-    compressed do. ``progress`` is called with the
-    work done and the whole work, in any unit.
+    The sources are captures or files that :func:`cutrace.load` reads. docs/cli.md lists the formats.
+
+    :param compress: compress groups of packets; the ending ``.gz`` compresses the whole file.
+    :param start: keep the rows that overlap the time from ``start`` to ``end`` (ns, as in the tables of
+        :class:`cutrace.Trace`).
+    :param derived: include derived data, which takes longest.
+    :param table: the table to write, for formats that hold one.
+    :param redact: leave out command lines, host names and paths.
+    :param capture: also carry the capture, so that the file opens again as that capture; by default uncompressed
+        Perfetto traces do.
+    :param progress: called with the work done and the whole work, in any unit.
 
     Memory does not grow with the capture. Raises :class:`CutraceError` when a source cannot be used or the
     destination cannot be written; nothing is then left at the destination.
@@ -64,8 +67,8 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
 
 
 def check_destination(destination: Path, sources: Sequence[StrPath] = (), format: str | None = None) -> None:
-    """Raise :class:`CutraceError` when no trace can be written there, or one of the sources is there, before any work
-    is done for it."""
+    """Raise :class:`CutraceError` when no trace can be written there, or when it is one of the sources, before any
+    work is done."""
     check_output(destination, folder=plugins.exporter(destination, format).folder)
     for source in map(Path, sources):
         if source.exists() and destination.exists() and source.samefile(destination):

@@ -1,9 +1,9 @@
 """A capture inside a file of another format, so that the file opens again as that capture.
 
 The capture is cut into pieces of some MiB. A piece is its offset in the capture and the size of the whole capture (two
-u64, little-endian), then a zstd frame with a checksum. Pieces stand in a Perfetto trace in the first packets, one in
-each (``TracePacket.cutrace_capture``, which viewers skip); in trace-event JSON in the first key, as base64; in SQLite
-in a table. A capture is used only if it is whole.
+u64, little-endian), then a zstd frame with a checksum. A Perfetto trace has one piece in each of its first packets
+(``TracePacket.cutrace_capture``, which viewers skip); trace-event JSON has them in the first key, as base64; SQLite has
+them in a table. A capture is used only if it is complete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SQLITE_TABLE, SQLITE_COLUMN = "CUTRACE_CAPTURE", "piece"
 PIECE_SIZE = 4 << 20
 _HEADER = struct.Struct("<QQ")
 _LARGEST_PACKET = 2 * PIECE_SIZE
-# A packet: field 10, which is the sequence, may stand in front of field 50164, the piece.
+# A packet: field 10, the sequence, may precede field 50164, the piece.
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _FIELD = b"\xa2\xbf\x18"
 _IN_PACKET = re.compile(rb"(?:\x50" + _VARINT + rb")?" + _FIELD + _VARINT, re.DOTALL)
@@ -46,11 +46,11 @@ _LONGEST_BEGIN = len(_FIELD) + 10 + _HEADER.size + len(zstandard.FRAME_HEADER)
 
 
 class Damaged(Exception):
-    """The capture inside a file is not whole; the text says how."""
+    """The capture inside a file is not complete; the text says why."""
 
 
 class File(Protocol):
-    """A file that may hold a capture: its path, its first bytes, and the way to read it, unpacked."""
+    """A file that may hold a capture: its path, its first bytes, and a reader of its uncompressed content."""
 
     @property
     def path(self) -> Path: ...
@@ -62,12 +62,12 @@ class File(Protocol):
 
 
 def pieces(trace: Trace) -> Iterator[bytes]:
-    """The file behind a trace, in pieces. Memory does not grow with it."""
+    """Yield the file behind a trace, in pieces. Memory does not grow with the file."""
     return (make() for make in makers(trace))
 
 
 def makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
-    """What makes the pieces, in their order. Several may run at once, in any threads."""
+    """Yield functions that make the pieces, in order. Several may run at once, in any threads."""
     offset = 0
     for data in trace.contents(PIECE_SIZE):
         yield partial(_piece, data, offset, trace.size)
@@ -79,9 +79,9 @@ def _piece(data: bytes, offset: int, size: int) -> bytes:
 
 
 def compressed(data: bytes, *, checksum: bool = False) -> bytes:
-    """Rows or packets as a zstd frame."""
-    # Many rows, and packets, repeat a near one with few changes: short matches, looked for in few recent places, find
-    # most of that. That saves a third of the time and up to a tenth of the size against the settings of the level.
+    """Return rows or packets as a zstd frame."""
+    # Rows and packets often repeat a recent one with few changes, so short matches at few recent positions suffice.
+    # That saves a third of the time and up to a tenth of the size against the settings of the level.
     settings = zstandard.ZstdCompressionParameters.from_level(
         3, min_match=4, hash_log=15, chain_log=8, window_log=19, write_checksum=checksum
     )
@@ -90,25 +90,26 @@ def compressed(data: bytes, *, checksum: bool = False) -> bytes:
 
 def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
     """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
-    capture is not whole, :class:`CutraceError` when it cannot be written. Reading a damaged file raises ``damaged``."""
-    found = next((find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None)
-    if found is None:
+    capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the errors of reading a
+    damaged file."""
+    parts = next((find(file) for begin, find in _FORMATS.items() if begin.match(file.head)), None)
+    if parts is None:
         return False
     broken: tuple[type[Exception], ...] = (*damaged, zstandard.ZstdError, sqlite3.Error, binascii.Error)
     try:
-        return _join(found, target)
+        return _join(parts, target)
     except broken as error:
         raise Damaged(str(error) or "its compression is damaged") from None
     except OSError as error:
         raise unwritable(target, error) from None
 
 
-def _join(found: Iterator[bytes], target: Path) -> bool:
-    """Write the captures that pieces make up, one behind the other, which is a capture too; False when there are no
-    pieces. Each capture has to be whole."""
+def _join(parts: Iterator[bytes], target: Path) -> bool:
+    """Write the captures in the pieces, one after the other, which is a capture too. Returns False when there are no
+    pieces. Each capture has to be complete."""
     begin = size = 0
     with target.open("wb") as out:
-        for piece in found:
+        for piece in parts:
             if len(piece) < _HEADER.size:
                 raise Damaged("a piece is cut off")
             offset, size = _HEADER.unpack_from(piece)
@@ -124,7 +125,7 @@ def _join(found: Iterator[bytes], target: Path) -> bool:
 
 
 def _in_packets(file: File) -> Iterator[bytes]:
-    """Pieces in the packets of a Perfetto trace. They stand in front; of traces that were put behind each other, each
+    """Yield the pieces in the packets of a Perfetto trace. They are at its begin; each of several concatenated traces
     has its own. Packets are not parsed: a piece is found by its field and the begin of its zstd frame."""
     with file.open() as data:
         rest = b""
@@ -150,7 +151,7 @@ def _number(varint: bytes) -> int:
 
 
 def _in_json(file: File) -> Iterator[bytes]:
-    """Pieces in the first key of an object: texts of an array, in base64."""
+    """Yield the pieces in the first key of an object: texts of an array, in base64."""
     with file.open() as data:
         rest = data.read(1 << 16)
         begin = _IN_JSON.match(rest)
@@ -170,19 +171,19 @@ def _in_json(file: File) -> Iterator[bytes]:
 
 
 def _in_database(file: File) -> Iterator[bytes]:
-    """Pieces in a table of a database."""
+    """Yield the pieces in a table of a database."""
     with closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
         try:
-            found = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)).fetchone()
+            table = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (SQLITE_TABLE,)).fetchone()
         except sqlite3.Error:
-            return  # the importer says what is wrong with it
-        if found:
+            return  # the importer reports what is wrong with it
+        if table:
             for (piece,) in database.execute(f"SELECT {SQLITE_COLUMN} FROM {SQLITE_TABLE} ORDER BY rowid"):
                 yield piece if isinstance(piece, bytes) else b""
 
 
 _IN_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\[')
-#: How a file of each format begins, and what finds the pieces in it.
+#: The begin of a file of each format, and the function that finds the pieces in it.
 _FORMATS: dict[re.Pattern[bytes], Callable[[File], Iterator[bytes]]] = {
     re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,
     _IN_JSON: _in_json,

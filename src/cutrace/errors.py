@@ -1,4 +1,4 @@
-"""What cutrace raises for its users: one sentence that says what is wrong and what to do next."""
+"""Errors for users: one sentence that says what is wrong and what to do next."""
 
 
 class CutraceError(Exception):
@@ -6,4 +6,4 @@ class CutraceError(Exception):
 
 
 class BadCapture(CutraceError):
-    """A file that is not a capture, or holds nothing that can be used."""
+    """A file that is not a capture, or holds no usable block."""

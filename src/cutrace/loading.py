@@ -1,6 +1,6 @@
-"""Opening traces of any format: captures as they are, other files by way of an importer.
+"""Opening traces of any format: captures directly, other files through an importer.
 
-The content says what a file is, not its name.
+The format is detected by the content of a file, not by its name.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ StrPath = str | os.PathLike[str]
 def load(source: StrPath | Sequence[StrPath]) -> Trace:
     """Open a capture, or a file of another tool that cutrace can read (docs/importers.md), as a :class:`Trace`.
 
-    Several paths are opened as one trace. Of a capture only block headers are read here; tables are read when they are
-    asked for. A torn or damaged file opens with what can be used of it, and ``trace.quality`` says what could not. A
-    file of another tool is read whole, into a temporary capture that :meth:`Trace.close` removes; ``trace.imports``
-    says what became of its events. Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing
-    can be used.
+    Several paths are opened as one trace. Only block headers of a capture are read here; tables are read on first
+    access. A torn or damaged file opens with its usable part, and ``trace.quality`` lists the rest. A file of another
+    tool is imported into a temporary capture, which :meth:`Trace.close` removes; ``trace.imports`` counts its events.
+    Raises :class:`cutrace.BadCapture` (a :class:`cutrace.CutraceError`) when nothing can be used.
     """
     return _whole(listed(source), redacted=False)
 
@@ -41,10 +40,10 @@ def opened(
     redacted: bool = False,
     select: Callable[[Trace], Selection | None] | None = None,
 ) -> Iterator[Trace]:
-    """One file, or several as one, open as a trace; a trace that is open already stays open.
+    """Open one file, or several as one, as a trace; an open trace stays open.
 
-    ``redacted`` is as :func:`cutrace.runbin.redaction.redact` says. ``select`` gets the whole trace and returns which
-    part to open, None for all of it.
+    ``redacted`` is as in :func:`cutrace.runbin.redaction.redact`. ``select`` gets the whole trace and returns the part
+    to open, None for all of it.
     """
     with ExitStack() as stack:
         if isinstance(source, Trace) and not redacted:
@@ -59,7 +58,7 @@ def opened(
 
 
 def selected(trace: Trace, selection: Selection, notes: tuple[str, ...] = ()) -> Trace:
-    """The part of a trace that a selection wants, as a trace of its own: a temporary capture, with only the strings and
+    """Return the selected part of a trace as a trace of its own: a temporary capture, with only the strings and
     launches that its rows refer to. ``notes`` are added to the descriptions of its processes."""
     with ExitStack() as files:
         part = files.enter_context(scratch()) / "part.bin"
@@ -68,13 +67,13 @@ def selected(trace: Trace, selection: Selection, notes: tuple[str, ...] = ()) ->
 
 
 def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
-    """One path or several as a list."""
+    """Return one path or several as a list."""
     return [source] if isinstance(source, str | os.PathLike) else list(source)
 
 
 def as_capture(path: Path, files: ExitStack) -> Path:
-    """The path of a capture with what the file at ``path`` holds: itself, or a temporary one that closing ``files``
-    removes. That is the capture inside the file, or one made of its events."""
+    """Return the path of a capture with the content of ``path``: the file itself, the capture inside it, or a capture
+    imported from its events. Closing ``files`` removes temporary captures."""
     if _is_capture(path):
         return path
     from .embedding import Damaged, extract
@@ -87,20 +86,20 @@ def as_capture(path: Path, files: ExitStack) -> Path:
             return inside
     except Damaged as error:
         damage = str(error)
-    found = importer(source)
-    # The reader of captures says what is wrong with a file that no importer knows.
-    return path if found is None else read(found, source, folder, damage)
+    fitting = importer(source)
+    # The reader of captures reports files that no importer recognizes.
+    return path if fitting is None else read(fitting, source, folder, damage)
 
 
 def _is_capture(path: Path) -> bool:
     try:
-        # What is no file on a disk is not opened: a pipe would wait.
+        # Only regular files are opened: opening a pipe would wait.
         if not path.is_file():
             return not path.is_dir()
         with path.open("rb") as file:
             return file.read(len(MAGIC)) in (MAGIC, b"")
     except OSError:
-        return True  # the reader of captures says why it cannot be read
+        return True  # the reader of captures reports why it cannot be read
 
 
 def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
@@ -128,14 +127,14 @@ def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:
 
 
 def join(paths: Sequence[Path], whole: Path, *, redacted: bool = False) -> list[list[tuple[int, int]]]:
-    """Write several captures, or files that are imported, behind each other: the result is a capture. Returns for each
-    file the recordings in it in their order: the instance and the pid of each process."""
+    """Write several captures, or imported files, one after the other: the result is a capture. Returns for each file
+    its recordings in order: the instance and the pid of each process."""
     recordings = []
     with whole.open("wb") as target:
         for path in paths:
             with ExitStack() as files:
                 capture = _prepared(path, redacted, files)
-                # Each must be a capture of its own: in the joined file one that is not would be a damaged stretch.
+                # Each must be a capture: anything else would be damage in the joined file.
                 with Reader(capture) as reader:
                     recordings.append(reader.recordings)
                 try:

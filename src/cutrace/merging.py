@@ -1,7 +1,7 @@
 """Traces of many ranks and machines on one timeline, in one file.
 
-Captures are copied block by block; only times change, and what processes say of themselves. Machines are aligned by
-:mod:`.trace.alignment`.
+Captures are copied block by block; only times and process descriptions change. :mod:`.trace.alignment` aligns the
+machines.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .units import format_duration
 
 _CAPTURE, _ARCHIVE = ".bin", ".tar"
 _MANIFEST = "perfetto_manifest.json"
-#: Environment variables by which launchers tell a process its rank, where a description has them.
+#: Environment variables with the rank of a process, set by launchers.
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
 _MOST_NAME = 90
 
@@ -50,11 +50,11 @@ class Rank:
     alignment: Alignment
 
     def sentence(self) -> str:
-        """How it was aligned, for people."""
+        """Return a sentence on the alignment, for people."""
         a = self.alignment
         where = f"{self.name} ({self.host})" if self.host else self.name
         if a.error is None:
-            return f"{where}: no clock snapshots relate it to the first; it was put where that begins"
+            return f"{where}: there are no clock snapshots to align it; it was moved to the begin of the first"
         if a == Alignment():
             return f"{where}: on the clock of the result"
         drift = f", drifting by {a.drift * 1e6:+.3f} us a second" if a.drift else ""
@@ -70,11 +70,11 @@ def merge(
     number: bool = False,
     request: Request | None = None,
 ) -> tuple[Rank, ...]:
-    """Merge captures, or whatever :func:`cutrace.load` reads, on the clock of the first one.
+    """Merge captures, or other files that :func:`cutrace.load` reads, on the clock of the first one.
 
-    ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or
-    anything that :func:`cutrace.convert` writes. ``names`` are those of the ranks, one a source; without them it is the
-    rank that the source tells, or, with ``number``, its place among the sources. Returns how each was aligned. Raises
+    ``destination`` is a capture (``.bin``), an archive for Perfetto with a trace for each source (``.tar``), or any
+    format of :func:`cutrace.convert`. ``names`` are the names of the ranks, one a source. Without them a name is the
+    rank in the source, or, with ``number``, the index of the source. Returns how each was aligned. Raises
     :class:`CutraceError` when a source cannot be used, two are one recording, or the destination cannot be written.
     """
     paths, destination = [Path(source) for source in sources], Path(destination)
@@ -107,7 +107,7 @@ def merge(
 
 @dataclass(frozen=True)
 class _Joined:
-    """All sources as one trace, and the number of the source of each of its processes."""
+    """All sources as one trace, and the index of the source of each process."""
 
     trace: Trace
     reader: Reader
@@ -134,12 +134,12 @@ def _joined(paths: Sequence[Path], whole: Path) -> Iterator[_Joined]:
     """Open the sources as one. Raises :class:`CutraceError` when two of them hold the same recording."""
     recordings = join(paths, whole)
     seen: dict[tuple[int, int], Path] = {}
-    for path, found in zip(paths, recordings, strict=True):
-        for recording in found:
+    for path, own in zip(paths, recordings, strict=True):
+        for recording in own:
             if recording in seen:
                 raise CutraceError(f"{seen[recording]} and {path} hold the same recording: merge it once")
             seen[recording] = path
-    rank_of = tuple(number for number, found in enumerate(recordings) for _ in found)
+    rank_of = tuple(index for index, own in enumerate(recordings) for _ in own)
     with load_capture(whole) as trace, Reader(whole) as reader:
         yield _Joined(trace, reader, tuple(path.name for path in paths), rank_of)
 
@@ -149,22 +149,22 @@ def _joined(paths: Sequence[Path], whole: Path) -> Iterator[_Joined]:
 
 def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, ...]:
     ranks = []
-    for place, source in enumerate(joined.sources):
-        processes = joined.processes(place)
-        told = next((rank for process in processes if (rank := _rank_of(process.info)) is not None), None)
+    for index, source in enumerate(joined.sources):
+        processes = joined.processes(index)
+        recorded = next((rank for process in processes if (rank := _rank_of(process.info)) is not None), None)
         if names:
-            name = names[place]
+            name = names[index]
         elif number:
-            name = f"rank {place}"
+            name = f"rank {index}"
         else:
-            name = source.split(".")[0] if told is None else f"rank {told}"
+            name = source.split(".")[0] if recorded is None else f"rank {recorded}"
         hosts = ", ".join(dict.fromkeys(process.host for process in processes if process.host))
         ranks.append(Rank(name, source, hosts, len(processes), processes[0].alignment))
     return tuple(ranks)
 
 
 def _rank_of(info: dict[str, Any]) -> int | None:
-    """The rank that a description tells."""
+    """Return the rank in a process description."""
     rank = info.get("rank")
     if isinstance(rank, int) and not isinstance(rank, bool):
         return rank
@@ -178,7 +178,7 @@ def _rank_of(info: dict[str, Any]) -> int | None:
 
 
 class _Changes(Changes):
-    """Times on the clock of the trace, and processes that say whose rank they are."""
+    """Times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]) -> None:
         self._trace, self._ranks, self._rank_of = trace, ranks, rank_of
@@ -192,7 +192,7 @@ class _Changes(Changes):
             if type(info.get(key)) is int:
                 info[key] = described.alignment.moment(info[key])
         if "tables" in info:
-            # A rank of several processes names them by both.
+            # A rank with several processes keeps their names, too.
             info["name"] = rank.name if rank.processes == 1 else f"{rank.name} {described.name}"
             info["clock_of"] = self._trace.clock
             info["merged"] = {"source": rank.source, "rank": rank.name, **asdict(described.alignment)}
@@ -208,7 +208,7 @@ class _Changes(Changes):
 def _write_archive(
     archive: Path, folder: Path, joined: _Joined, ranks: Sequence[Rank], changes: Changes, request: Request
 ) -> None:
-    """Write a TAR with a trace for each rank, and a manifest that says how they go together."""
+    """Write a TAR with a trace for each rank, and a manifest that describes their clocks and machines."""
     members = _members(ranks)
 
     def add(name: str, path: Path) -> None:
@@ -231,23 +231,23 @@ def _write_archive(
 
 
 def _members(ranks: Sequence[Rank]) -> list[str]:
-    """The names of the traces in the archive, each once, of characters that every tool takes."""
+    """Return the names of the traces in the archive, unique and without special characters."""
     plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MOST_NAME] or "trace" for rank in ranks)
     return [f"{name}.pftrace" for name in _different(plain, "{}-{}")]
 
 
 def _different(names: Iterable[str], again: str) -> list[str]:
-    """The names, each once: ``again`` makes further ones of a name and a number from 2."""
-    found: dict[str, None] = {}
+    """Make names unique: ``again`` formats a name and a number from 2 for each repetition."""
+    unique: dict[str, None] = {}
     for name in names:
         spellings = chain([name], (again.format(name, number) for number in count(2)))
-        found[next(spelling for spelling in spellings if spelling not in found)] = None
-    return list(found)
+        unique[next(spelling for spelling in spellings if spelling not in unique)] = None
+    return list(unique)
 
 
 def _manifest(ranks: Sequence[Rank], members: Sequence[str]) -> dict[str, Any]:
-    """Perfetto's description of an archive. The traces are on one clock already; Perfetto has to be told, since each is
-    of a machine of its own, so that equal pids are not one process."""
+    """Return Perfetto's description of an archive. Each trace is its own machine, so that equal pids stay apart; the
+    manifest declares that all traces use one clock."""
     files: list[dict[str, Any]] = []
     # Files of one machine would share their processes.
     machines = _different((f"{rank.name} ({rank.host})" if rank.host else rank.name for rank in ranks), "{} #{}")

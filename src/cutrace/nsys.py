@@ -2,11 +2,11 @@
 
 Each table is declared once, in the order of its columns. A column is written ``name=field:conversion!``:
 
-* ``field`` is the field of the capture that the column holds. ``launch.`` or ``function.`` in front of it means a field
-  of the launch configuration or function that the row refers to. A column without a field needs code on both sides.
-* ``conversion`` is a key of :data:`CONVERSIONS`; without one, numbers stay as they are.
-* ``!`` means required: a row without a value cannot be used. Everything else is optional: no value means 0. A column
-  that the whole table lacks is 0 or unknown, even if it is required.
+* ``field`` is the field of the capture that the column holds. ``launch.`` or ``function.`` before it selects a field of
+  the row's launch configuration or function. A column without a field needs code on both sides.
+* ``conversion`` is a key of :data:`CONVERSIONS`; without one, numbers are unchanged.
+* ``!`` means required: a row without a value is unusable. Other columns are optional: no value means 0. A column that
+  the whole table lacks is 0 or unknown, even if it is required.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy as np
 from .runbin import TABLES, labels
 from .runbin.labels import MEMCPY_KINDS, spelled, titled
 
-#: What the conversions mean, from the capture to nsys. The exporter and the importer each have a function for those
-#: that change something.
+#: The meaning of the conversions, from the capture to nsys. The exporter and the importer each have a function for
+#: conversions that change a value.
 CONVERSIONS = {
-    "number": "the number as it is",
+    "number": "the number unchanged",
     "null": "NULL in place of 0",
     "bits": "32 bits, which nsys may write with a sign",
     "color": "32 bits, NULL in place of 0",
     "id": "NULL in place of 0; nsys may write -1 for none",
     "time": "ns; the importer moves times before the session",
-    "open": "an end, NULL in place of one that never came (flags & 1)",
+    "open": "an end, NULL for an open range (flags & 1)",
     "real": "a floating-point number",
     "text": "the text of a string id",
     "string": "a row of StringIds",
@@ -38,7 +38,7 @@ CONVERSIONS = {
     "memory": "nsys counts kinds of memory from 0 (pageable) and has 7 for the unknown kind",
     "less": "nsys counts from 0, CUPTI from 1",
     "thousand": "Hz for kHz, bytes for KB",
-    "override": "counts before the column that was read into the same field",
+    "override": "overrides the earlier column of the same field",
     "uuid": "16 bytes",
     "bytes": "bytes",
     "-": "only nsys has it: NULL, and left out by the importer",
@@ -48,12 +48,11 @@ _SQL_TYPES = {"text": "TEXT", "uuid": "TEXT", "real": "REAL"}
 #: A serialized thread id has the machine (16 bits), the process (24 bits) and the thread (24 bits).
 THREAD_BITS = 24
 THREADS = (1 << THREAD_BITS) - 1
-#: What CUPTI writes for an id that there is not, and for the host as a device.
+#: CUPTI's value for a missing id, and for the host as a device.
 NOTHING = 0xFFFFFFFF
 #: ``eventType`` of NVTX_EVENTS.
 NVTX_CATEGORY, NVTX_MARK, NVTX_THREAD, NVTX_PUSH_POP, NVTX_START_END, NVTX_DOMAIN = 33, 34, 39, 59, 60, 75
-#: ``copyKind`` of copies that the driver made to bring managed memory where it was touched, and the kinds of
-#: ``unified_memory``.
+#: ``copyKind`` of the driver's copies that migrate managed memory, and the kinds of ``unified_memory``.
 MIGRATION_KINDS = {11: 1, 12: 2, 13: 8}
 #: NVTX payloads: the column by ``payload_type``, and the type of the value.
 PAYLOADS = {
@@ -64,8 +63,8 @@ PAYLOADS = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column, as the module's docstring describes it. ``of`` is "launch" or "function" for a field of a row that
-    is referred to."""
+    """One column, as in the module's docstring. ``of`` is "launch" or "function" for a field of the row's launch
+    configuration or function."""
 
     name: str
     field: str = ""
@@ -79,7 +78,7 @@ class Column:
 
     @property
     def used(self) -> bool:
-        """Whether a capture has a place for it."""
+        """Whether a capture has a field for it."""
         return self.conversion != "-"
 
 
@@ -93,7 +92,7 @@ class SqlTable:
 
 
 def declare(name: str, table: str, columns: str) -> SqlTable:
-    """A table from the text of its columns."""
+    """Parse a table from the text of its columns."""
     return SqlTable(name, table, tuple(map(_column, columns.split())))
 
 
@@ -105,7 +104,7 @@ def _column(text: str) -> Column:
 
 
 def _also(other: SqlTable, table: str, columns: str) -> SqlTable:
-    """The table ``other`` for rows of another table of the capture, which leave the other columns empty."""
+    """Declare the table ``other`` for rows of another table of the capture, which leave the other columns empty."""
     own = {c.name: c for c in map(_column, columns.split())}
     return SqlTable(other.name, table, tuple(own.get(c.name, Column(c.name, "", c.conversion)) for c in other.columns))
 
@@ -260,7 +259,7 @@ STREAMS = declare(
 )
 THREAD_NAMES = declare("ThreadNames", "threads", "nameId=name:string priority:- " + _THREAD + "source=source")
 
-#: The tables of a capture that go whole into one table of an export.
+#: The tables of a capture whose rows all go into one table of an export.
 BY_TABLE = {
     t.table: t
     for t in (
@@ -284,33 +283,33 @@ GENERIC_EVENTS = declare("GENERIC_EVENTS", "instants", "timestamp=time:time! typ
 
 @cache
 def own(table: str) -> SqlTable:
-    """The table that cutrace adds for a table of a capture that nsys has none for: of its name, with its fields."""
+    """Return cutrace's own table for a table of a capture that nsys lacks: with its name and its fields."""
     how = {"string": ":text!", "f64": ":real"}
     fields = (f"{f.name}={f.name}{how.get(f.type, '!')}" for f in TABLES[table].fields if f.name != "process")
     return declare(table, table, _PROCESS + " ".join(fields))
 
 
 def overhead_types(kinds: np.ndarray) -> np.ndarray:
-    """What nsys calls kinds of overheads: it counts from 1, and CUPTI's multiples of 2^16 come behind the first two."""
+    """Convert CUPTI's kinds of overheads to nsys's: from 1, with CUPTI's multiples of 2^16 after the first two."""
     return np.select([kinds < 2, kinds & 0xFFFF == 0], [kinds + 1, (kinds >> 16) + 2], 1)
 
 
 def overhead_kinds(types: np.ndarray) -> np.ndarray:
-    """The opposite of :func:`overhead_types`. Numbers that only CUPTI has stay."""
+    """Invert :func:`overhead_types`. Numbers that only CUPTI has are unchanged."""
     return np.select([types > 0xFFFF, types > 2], [types, (types - 2) << 16], np.maximum(types - 1, 0))
 
 
 def _symbols(prefix: str, names: dict[int, str]) -> dict[int, tuple[str, str]]:
-    """Symbol and label by number."""
+    """Return symbol and label by number."""
     return {number: (prefix + name.upper().replace(" ", "_"), name) for number, name in sorted(names.items())}
 
 
 def _copies() -> dict[int, tuple[str, str]]:
-    found = {number: (f"CUDA_MEMCPY_KIND_{kind.upper()}", spelled(kind)) for number, kind in MEMCPY_KINDS.items()}
+    symbols = {number: (f"CUDA_MEMCPY_KIND_{kind.upper()}", spelled(kind)) for number, kind in MEMCPY_KINDS.items()}
     for number, kind in MIGRATION_KINDS.items():
         label = labels.UNIFIED_MEMORY_KINDS[kind].removeprefix("migration ")
-        found[number] = f"CUDA_MEMCPY_KIND_UVM_{label.upper()}", f"Unified {spelled(label)}"
-    return found
+        symbols[number] = f"CUDA_MEMCPY_KIND_UVM_{label.upper()}", f"Unified {spelled(label)}"
+    return symbols
 
 
 _OVERHEADS = (
@@ -323,7 +322,7 @@ _NVTX_TYPES = {
     NVTX_START_END: "NvtxStartEndRange", NVTX_DOMAIN: "NvtxDomainCreate",
 }  # fmt: skip
 
-#: What nsys calls kinds of copies, memory, waits, overheads and NVTX events: symbol and label by number.
+#: nsys's kinds of copies, memory, waits, overheads and NVTX events: symbol and label by number.
 ENUMS: dict[str, dict[int, tuple[str, str]]] = {
     "ENUM_CUDA_MEMCPY_OPER": _copies(),
     "ENUM_CUDA_MEM_KIND": _symbols(

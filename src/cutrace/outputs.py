@@ -1,6 +1,6 @@
-"""Writing whole files: a place is checked before work is done for it, and a file is there whole or not at all.
+"""Writing files atomically: a destination is checked before work is done for it, and a file is complete or absent.
 
-All that cutrace writes about programs gets its mode here: 0600, or what the umask allows with ``CUTRACE_UMASK=1``.
+Captures and traces get their mode here: 0600, or what the umask allows with ``CUTRACE_UMASK=1``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def check_output(path: Path, *, folder: bool = False) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file that others may read, as the umask allows, and its folders. The file is there whole or not at
-    all. Text that UTF-8 cannot hold is escaped."""
+    """Write a text file, with its folders, that others may read as the umask allows. The file is complete or absent.
+    Text that UTF-8 cannot hold is escaped."""
     temporary = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,15 +60,15 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write a file or folder to, in a private folder beside ``path``. It becomes ``path`` in one step if all
-    goes well, and vanishes if not. Where ``path`` is a link, what it leads to is replaced.
+    """Yield the name of a file or folder to write, in a private folder beside ``path``. It becomes ``path`` in one step
+    on success, and is removed on failure. If ``path`` is a link, its target is replaced.
 
-    Raises :class:`CutraceError` when the place cannot be written; errors name ``path``.
+    Raises :class:`CutraceError` when ``path`` cannot be written; errors name ``path``.
     """
     try:
         target = path.resolve() if path.is_symlink() else path
         with tempfile.TemporaryDirectory(prefix=f".{target.name[:100]}.", dir=target.parent) as folder:
-            # The ending of the name says how to write, in upper or lower case.
+            # Exporters choose the format by the ending of the name.
             temporary = Path(folder, path.name.lower())
             try:
                 yield temporary
@@ -84,7 +84,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def publish(written: Path, path: Path) -> None:
-    """Give a file that is whole the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
+    """Give a complete file the name ``path``, on the same file system. Raises :class:`CutraceError` when that is
     impossible; the file then keeps its name."""
     try:
         _publish(written, path)
@@ -111,13 +111,13 @@ def _set_modes(written: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> Unwritable:
-    """What to raise when the system refuses to write ``path``."""
+    """Return the error for a ``path`` that the system refuses to write."""
     return Unwritable(path, error.strerror)
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for temporary files, removed at the end. A :class:`CutraceError` for a file in it names TMPDIR."""
+    """Yield a folder for temporary files, removed at the end. A :class:`CutraceError` for a file in it names TMPDIR."""
     try:
         folder = tempfile.TemporaryDirectory(prefix="cutrace.")
     except OSError as error:
@@ -132,7 +132,7 @@ def scratch() -> Iterator[Path]:
 
 
 def no_room(reason: str | None) -> CutraceError:
-    """What to raise when a temporary file cannot be written."""
+    """Return the error for a temporary file that cannot be written."""
     try:
         place = f" in {tempfile.gettempdir()}"
     except OSError:  # no folder is usable
@@ -141,24 +141,24 @@ def no_room(reason: str | None) -> CutraceError:
 
 
 def size_of(path: Path) -> int:
-    """The size of a file, or of the files in a folder, in bytes."""
+    """Return the size of a file, or of the files in a folder, in bytes."""
     return sum(p.stat().st_size for p in path.rglob("*")) if path.is_dir() else path.stat().st_size
 
 
 def concatenate(parts: Iterable[Path], whole: BinaryIO) -> None:
-    """Append files to an open one: captures behind each other are a capture."""
+    """Append files to an open one: concatenated captures are a capture."""
     for path in parts:
         with path.open("rb") as part:
             shutil.copyfileobj(part, whole, _CHUNK)
 
 
 def open_to_read(path: Path) -> int:
-    """Open a file and return its descriptor. A pipe does not wait for somebody who writes into it."""
+    """Open a file and return its descriptor. Opening a pipe does not wait for a writer."""
     return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
 
 
 def read_at(file: int, size: int, offset: int) -> bytes:
-    """Up to ``size`` bytes from ``offset``. Several threads may read one file."""
+    """Read up to ``size`` bytes from ``offset``. Several threads may read one file."""
     if hasattr(os, "pread"):
         return os.pread(file, size, offset)
     with _ONE_POSITION:  # Windows has no pread

@@ -1,8 +1,8 @@
 """Formats: which importer reads a file, and which exporter writes one.
 
-cutrace's own formats come first, and a format is imported when it is needed. Other packages are asked only when none
-of cutrace's own formats fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an
-entry point of the group ``cutrace``. It names a module or object with one or both of these functions::
+cutrace's own formats come first, and each is loaded on first use. Other packages are asked only when none of cutrace's
+own formats fits; a package that cannot be loaded is named in a warning and skipped. Such a package has an entry point
+of the group ``cutrace``. It names a module or object with one or both of these functions::
 
     from cutrace.plugins import hookimpl
 
@@ -68,7 +68,7 @@ EXPORTERS = (
     Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
 )
 
-#: What a format of another package has to have.
+#: The attributes that a format of another package needs.
 _ATTRIBUTES = {
     "cutrace_importers": ("name", "description", "recognizes", "read"),
     "cutrace_exporters": ("name", "description", "suffixes", "folder", "__call__"),
@@ -81,18 +81,18 @@ def hookimpl(function: _Function) -> _Function:
 
 
 def importer(source: Source) -> Importer | None:
-    """The first importer that recognizes the source, or None."""
-    found = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
-    found = found or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
-    return found or next((i for i in _own(UNSUPPORTED) if i.recognizes(source)), None)
+    """Return the first importer that recognizes the source, or None."""
+    fitting = next((i for i in _own(IMPORTERS) if i.recognizes(source)), None)
+    fitting = fitting or next((i for i in others("cutrace_importers") if _recognizes(i, source)), None)
+    return fitting or next((i for i in _own(UNSUPPORTED) if i.recognizes(source)), None)
 
 
 def exporter(path: Path, name: str | None = None) -> Exporter:
-    """The exporter with this name or ending (without its point). Without a name, the one that the ending of the output
-    asks for; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
-    found = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
-    if found:
-        return found
+    """Return the exporter with this name or ending (without its point). Without a name, the ending of the output
+    decides; the longest ending wins. Raises :class:`CutraceError` when no exporter fits."""
+    fitting = _fitting(EXPORTERS, path, name) or _fitting(others("cutrace_exporters"), path, name)
+    if fitting:
+        return fitting
     known = [*EXPORTERS, *others("cutrace_exporters")]
     if name:
         hint = _hint(name, [e.name for e in known], "it can be")
@@ -104,7 +104,7 @@ def exporter(path: Path, name: str | None = None) -> Exporter:
 
 @cache
 def others(hook: str) -> tuple[Any, ...]:
-    """The formats of other packages, from their functions named ``hook``. Searches all installed packages once."""
+    """Return the formats of other packages, from their functions ``hook``. Searches all installed packages once."""
     from importlib.metadata import entry_points
 
     return tuple(f for entry in entry_points(group="cutrace") for f in _loaded(entry, hook))

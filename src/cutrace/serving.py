@@ -1,10 +1,9 @@
-"""One file, once, to ui.perfetto.dev in a browser on this machine.
+"""Serving one file once to ui.perfetto.dev in a browser on this machine.
 
 The page may fetch from port 9001 of the loopback interface, where its own tools serve traces too. Any page in the
-browser, and any user of the machine, can reach that port as well. So a request is answered only if it names this server
-as its host (a page that had its name resolved to 127.0.0.1 names another), comes from ui.perfetto.dev or from no page,
-and asks for the one path there is, which nobody can guess. The file is opened before anything is asked: no request
-names a file. docs/opening.md says more.
+browser, and any user of the machine, can also reach that port. So a request must name this server as its host (a page
+whose name resolves to 127.0.0.1 names another), come from ui.perfetto.dev or from no page, and have the one path, which
+cannot be guessed. The file is opened before the first request, so no request names a file. docs/opening.md has more.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from .errors import CutraceError
 from .outputs import open_to_read, read_at
 
 UI = "https://ui.perfetto.dev"
-#: The only port that the page may fetch from, unless a flag of its own is set.
+#: The only port that the page may fetch from, unless its own flag is set.
 PORT = 9001
-#: Plugins of the page that know GPU compute, and are off unless a link asks for them.
+#: Plugins of the page for GPU compute, which are off unless a link turns them on.
 PLUGINS = ("com.meta.GpuCompute", "dev.perfetto.GpuByProcess")
 
 _HOST = "127.0.0.1"
@@ -37,17 +36,17 @@ _METHODS = ("GET", "HEAD", "OPTIONS")
 _MOST_HEADER = 16 << 10
 _MOST_CONNECTIONS = 64
 _CHUNK = 1 << 16
-# A client that takes less than this on the loopback interface does not want the file.
+# A client that reads less than this on the loopback interface counts as stuck.
 _LEAST_RATE = 1 << 20
 _REASONS = {200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
             405: "Method Not Allowed", 408: "Request Timeout", 431: "Request Header Fields Too Large"}  # fmt: skip
 
 
 class Server:
-    """Serves the file ``path`` on the loopback interface until it was fetched.
+    """A server of the file ``path`` on the loopback interface, until the file was fetched.
 
-    ``patience`` is how many seconds a client may take to say what it wants, and to take the file beside the time that
-    its size needs. Raises :class:`CutraceError` when the file cannot be read or the port is taken.
+    ``patience`` is the time in seconds for a client to send its request, and to read the file beyond the time for its
+    size. Raises :class:`CutraceError` when the file cannot be read or the port is taken.
     """
 
     def __init__(self, path: Path, *, port: int = PORT, patience: float = 10.0) -> None:
@@ -60,7 +59,7 @@ class Server:
         except OSError as error:
             raise CutraceError(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
         self._size = os.fstat(self._file).st_size
-        # What comes last is the name that the page shows.
+        # The page shows the last part as the name of the trace.
         self.path = f"/{secrets.token_urlsafe(16)}/{_plain(path.name)}"
         try:
             self._socket = socket.create_server((_HOST, port), backlog=_MOST_CONNECTIONS)
@@ -71,14 +70,14 @@ class Server:
 
     @property
     def link(self) -> str:
-        """The address to open: the page, the file, and the plugins that it needs."""
+        """The address to open: the page, the file, and the required plugins."""
         file = quote(f"http://{_HOST}:{self.port}{self.path}", safe=":/")
         other = "" if self.port == PORT else f"&rpc_port={self.port}"
         return f"{UI}/#!/?url={file}&enablePlugins={','.join(PLUGINS)}{other}"
 
     def serve(self, timeout: float) -> bool:
-        """Answer until the file was fetched whole (True), or ``timeout`` seconds are over before anybody began to, or
-        the server is closed (False)."""
+        """Answer requests. Returns True when the file was fetched whole, False when ``timeout`` seconds are over
+        without an open connection, or when the server is closed."""
         deadline = time.monotonic() + timeout
         self._socket.settimeout(0.1)
         busy: list[threading.Thread] = []
@@ -136,7 +135,7 @@ class Server:
                 else:
                     _drain(client)
         except OSError:
-            pass  # the client has gone, or is too slow: others may still come
+            pass  # the client has gone, or is too slow: serve the others
         finally:
             self._free.release()
 
@@ -173,7 +172,7 @@ class Server:
 
     def _send_file(self, client: socket.socket) -> None:
         deadline = time.monotonic() + self._patience + self._size / _LEAST_RATE
-        # A descriptor of its own: the server may be closed while one of several clients is still served.
+        # A separate descriptor: the server may be closed while a client is still served.
         with os.fdopen(os.dup(self._file), "rb", buffering=0) as file:
             at = 0
             while at < self._size:
@@ -183,7 +182,7 @@ class Server:
                 client.settimeout(_left(deadline))
                 client.sendall(data)
                 at += len(data)
-        # A client that has everything closes its side. One that does not in time has it all in its buffer.
+        # A client with the whole file closes its side. After the deadline the rest is in the client's buffer.
         client.shutdown(socket.SHUT_WR)
         with contextlib.suppress(TimeoutError):
             client.settimeout(_left(deadline))
@@ -193,19 +192,19 @@ class Server:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a client asks for. ``headers`` in lower case."""
+    """The request of a client, with ``headers`` in lower case."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...]
 
     def values(self, name: str) -> list[str]:
-        """All values of a header."""
+        """Return all values of a header."""
         return [value for key, value in self.headers if key == name]
 
 
 class _Refused(Exception):
-    """A request that is none."""
+    """An invalid request, with the status of its answer."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -216,7 +215,7 @@ _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t]*?)[ \t]*")
 
 
 def _request(client: socket.socket, deadline: float) -> _Request:
-    """Read the head of a request. Raises :class:`_Refused` when it is too long, too late, or no request."""
+    """Read the head of a request. Raises :class:`_Refused` when it is too long, too late, or malformed."""
     head = b""
     while b"\r\n\r\n" not in head:
         if len(head) > _MOST_HEADER:
@@ -230,17 +229,17 @@ def _request(client: socket.socket, deadline: float) -> _Request:
             raise ConnectionResetError
         head += data
     first, *lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")
-    asked, fields = _LINE.fullmatch(first), [_FIELD.fullmatch(line) for line in lines]
+    start, fields = _LINE.fullmatch(first), [_FIELD.fullmatch(line) for line in lines]
     if len(head) > _MOST_HEADER:
         raise _Refused(431)
-    if asked is None or None in fields:
+    if start is None or None in fields:
         raise _Refused(400)
     headers = tuple((f[1].decode().lower(), f[2].decode()) for f in fields if f)
-    return _Request(asked[1].decode(), asked[2].decode(), headers)
+    return _Request(start[1].decode(), start[2].decode(), headers)
 
 
 def _left(deadline: float) -> float:
-    """Seconds until then. Raises TimeoutError when it is over."""
+    """Return the seconds until the deadline. Raises TimeoutError after it."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -248,7 +247,7 @@ def _left(deadline: float) -> float:
 
 
 def _drain(client: socket.socket) -> None:
-    """Let the client read the answer before the connection is reset because of what it still sends."""
+    """Let the client read the answer before the close of the connection resets what it still sends."""
     client.shutdown(socket.SHUT_WR)
     client.settimeout(0.5)
     with contextlib.suppress(OSError):
@@ -256,7 +255,7 @@ def _drain(client: socket.socket) -> None:
 
 
 def _plain(name: str) -> str:
-    """A file name that needs no encoding in an address."""
+    """Return a file name that needs no encoding in an address."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".") or "trace"
 
 

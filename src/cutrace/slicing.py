@@ -1,7 +1,6 @@
-"""Cutting a part out of traces, in the words of people: times, names of ranges, tests, kernels, processes and GPUs.
+"""Cutting a part out of traces by times and by names of ranges, tests, kernels, processes and GPUs.
 
-What the words mean in one trace is looked up here; which rows go with what they name is the business of
-:mod:`.trace.selection`.
+This module looks up the names in a trace; :mod:`.trace.selection` decides which rows are kept with a match.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Conditions:
-    """What to cut out. All conditions given hold together; of several values of one, any is enough.
+    """What to cut out. A row must meet all conditions; of several values of one condition, one is enough.
 
     * ``start``, ``end``: times from the begin of the trace, such as ``"1.5s"``, or ``"@N"``: nanoseconds as in tables
-    * ``nvtx``: names of ranges; ``index`` says which of them in each process: ``"all"``, ``"N"`` from 0 (from the end:
-      from -1), or ``"N:M"``, without M; ``same_thread`` leaves out what other threads launched meanwhile
+    * ``nvtx``: names of ranges; ``index`` selects some of them in each process: ``"all"``, ``"N"`` from 0 (from the
+      end: from -1), or ``"N:M"``, without M; ``same_thread`` leaves out work that other threads launched meanwhile
     * ``test``: ids of tests
     * ``process``: pids, indices or names
-    * ``gpu``: ordinals, UUIDs or how they begin, names; ``stream``: ids or names
+    * ``gpu``: ordinals, UUIDs or their begins, names; ``stream``: ids or names
     * ``kernel``: names, mangled, demangled or normalised
     * ``tables``: those to keep; ``without``: those to leave out
 
@@ -72,11 +71,11 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Cut:
-    """What was cut out: ``rows`` of ``total`` events, and the conditions as sentences for people."""
+    """The result of :func:`cut`: ``rows`` of ``total`` events, and ``sentences`` that describe the conditions."""
 
     rows: int
     total: int
-    told: tuple[str, ...]
+    sentences: tuple[str, ...]
 
 
 def cut(
@@ -87,24 +86,24 @@ def cut(
     request: Request | None = None,
 ) -> Cut:
     """Write the part of a trace, or of several as one, that meets the conditions: to a capture (``.bin``), or to any
-    other format that :func:`cutrace.convert` writes, as ``request`` says.
+    other format of :func:`cutrace.convert`, as ``request`` says.
 
-    The trace is read in blocks; memory grows by a few bytes for each API call, and that only where calls decide.
-    Raises :class:`CutraceError` when a name is not in the trace, a source cannot be used or the destination cannot be
+    The trace is read in blocks. Memory grows by a few bytes for each API call if calls decide. Raises
+    :class:`CutraceError` when a name is not in the trace, a source cannot be used or the destination cannot be
     written; nothing is then left at the destination.
     """
     destination = Path(destination)
     check_destination(destination, listed(source), request.format if request else None)
     with opened(source) as trace:
-        selection, told = resolve(trace, conditions)
-        notes = (f"cut out of a longer recording: {'; '.join(told)}",) if told else ()
+        selection, sentences = resolve(trace, conditions)
+        notes = (f"cut out of a longer recording: {'; '.join(sentences)}",) if sentences else ()
         total = _events(trace)
         if destination.suffix.lower() == _CAPTURE:
-            # What another format needs as a temporary file is the result here.
-            return Cut(write_capture(trace, destination, selection, notes=notes), total, told)
+            # The temporary file of other formats is the result here.
+            return Cut(write_capture(trace, destination, selection, notes=notes), total, sentences)
         with selected(trace, selection, notes) as part:
             convert(part, destination, request)
-            return Cut(_events(part), total, told)
+            return Cut(_events(part), total, sentences)
 
 
 def _events(trace: Trace) -> int:
@@ -112,37 +111,38 @@ def _events(trace: Trace) -> int:
 
 
 def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str, ...]]:
-    """What conditions mean in this trace, and sentences that say so. Raises :class:`CutraceError` when they name
-    something that is not in it."""
-    c, told = conditions, []
+    """Return the selection of the conditions in this trace, and sentences that describe it. Raises
+    :class:`CutraceError` for names that are not in the trace."""
+    c, sentences = conditions, []
     start, end = (None if text is None else moment(trace, text) for text in (c.start, c.end))
     window(trace, start, end)
     if start is not None or end is not None:
         begin = "its begin" if start is None else _since_begin(trace, start)
-        told.append(f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}")
+        sentences.append(f"from {begin} to {'its end' if end is None else _since_begin(trace, end)}")
     processes = _processes(trace, c.process) if c.process else None
     if processes is not None:
-        told.append("processes " + _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes))
+        names = _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes)
+        sentences.append(f"processes {names}")
     stretches = None
     if c.test:
-        stretches = _tests(trace, c.test, told)
+        stretches = _tests(trace, c.test, sentences)
     if c.nvtx:
-        stretches = _both(stretches, _ranges(trace, c, told))
+        stretches = _both(stretches, _ranges(trace, c, sentences))
     elif c.index != "all" or c.same_thread:
-        raise CutraceError("an index, or the same thread, is of an NVTX range: name the range")
+        raise CutraceError("an index and the same thread select among NVTX ranges: name the range")
     devices = _devices(trace, c.gpu) if c.gpu else None
     streams = _streams(trace, c.stream) if c.stream else None
-    told += [f"{what} {_listing(words)}" for what, words in (("GPU", c.gpu), ("stream", c.stream)) if words]
-    kernels = _kernels(trace, c.kernel, told) if c.kernel else None
-    tables = _tables(c, told)
-    return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(told)
+    sentences += [f"{what} {_listing(words)}" for what, words in (("GPU", c.gpu), ("stream", c.stream)) if words]
+    kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
+    tables = _tables(c, sentences)
+    return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(sentences)
 
 
 # Times
 
 
 def moment(trace: Trace, text: str) -> int:
-    """The time (ns) that a text names: ``1.5s`` after the begin of the trace, or ``@N`` as tables show it."""
+    """Parse a time (ns): ``1.5s`` after the begin of the trace, or ``@N`` as in tables."""
     if not text.startswith("@"):
         return trace.start + parse_duration(text)
     if not text[1:].isascii() or not text[1:].isdigit():
@@ -159,16 +159,16 @@ def _since_begin(trace: Trace, time: int) -> str:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a text is what a pattern says: itself, ``*``, ``?`` and ``[...]`` as in a shell, or ``/regular
-    expression/``, which may match a part."""
+    """Return a function that matches texts with a pattern: an exact text, ``*``, ``?`` and ``[...]`` as in a shell, or
+    ``/regular expression/``, which may match a part."""
     if len(pattern) > 2 and pattern[0] == pattern[-1] == "/":
         try:
             expression = re.compile(pattern[1:-1])
         except re.error as error:
-            raise CutraceError(f"{pattern} is no regular expression: {error}") from None
+            raise CutraceError(f"{pattern} is not a regular expression: {error}") from None
         return lambda text: expression.search(text) is not None
     if any(c in pattern for c in "*?["):
-        # Names of C++ have these characters too.
+        # Names in C++ contain these characters, too.
         return lambda text: text == pattern or fnmatchcase(text, pattern)
     return lambda text: text == pattern
 
@@ -179,7 +179,7 @@ def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
 
 
 def _missing(what: str, words: Sequence[str], known: Iterable[str]) -> NoReturn:
-    """Say that nothing has this name, and what there is."""
+    """Raise an error for an unknown name, with the names that exist."""
     names = list(dict.fromkeys(name for name in known if name))
     close = difflib.get_close_matches(words[0], names, 3)
     if close:
@@ -200,16 +200,16 @@ def _listing(words: Iterable[str]) -> str:
 # Ranges and tests
 
 
-def _tests(trace: Trace, words: Sequence[str], told: list[str]) -> tuple[Stretch, ...]:
+def _tests(trace: Trace, words: Sequence[str], sentences: list[str]) -> tuple[Stretch, ...]:
     runs = windows(trace)
     matches = _any(words)
     chosen = [w for w in runs if matches(w.name)]
     if not chosen:
         _missing("test", words, (w.name for w in runs))
     names = list(dict.fromkeys(w.name for w in chosen))
-    told.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
+    sentences.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
     owner = owners(trace)
-    # One nanosecond more, so that the mark of its end is in it.
+    # One nanosecond more includes the mark of the end.
     return tuple(
         Stretch(process, w.start, w.end + 1)
         for w in chosen
@@ -218,11 +218,11 @@ def _tests(trace: Trace, words: Sequence[str], told: list[str]) -> tuple[Stretch
     )
 
 
-def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]:
-    """The stretches of the chosen ranges: NVTX ranges, and annotations that another tool recorded in their place."""
+def _ranges(trace: Trace, c: Conditions, sentences: list[str]) -> tuple[Stretch, ...]:
+    """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them."""
     matches = _any(c.nvtx)
     verdicts: dict[int, bool] = {}
-    found: list[Stretch] = []
+    matching: list[Stretch] = []
     for table in ("nvtx_ranges", "host_slices"):
         for info in trace.block_infos(table):
             for rows in trace.block(info):
@@ -230,51 +230,51 @@ def _ranges(trace: Trace, c: Conditions, told: list[str]) -> tuple[Stretch, ...]
                     rows = rows[rows["kind"] == _ANNOTATION]
                 names = np.unique(rows["name"]).tolist()
                 verdicts |= {name: matches(trace.strings[name]) for name in names if name not in verdicts}
-                found += _found(trace, table, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
-    if not found:
+                matching += _stretches(trace, table, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
+    if not matching:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
-    found.sort(key=lambda r: (r.process, r.start, -r.end))
-    by_process = [list(ranges) for _, ranges in groupby(found, lambda r: r.process)]
+    matching.sort(key=lambda r: (r.process, r.start, -r.end))
+    by_process = [list(ranges) for _, ranges in groupby(matching, lambda r: r.process)]
     which = _index(c.index)
     chosen = [r for ranges in by_process for r in ranges[which]]
     if not chosen:
         most = max(map(len, by_process))
         raise CutraceError(
-            f"there is no {c.index} among the NVTX ranges {_listing(c.nvtx)}: a process has {most} of them, from 0"
+            f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: a process has {most} at most, from 0"
         )
     where = ""
     if len(chosen) == 1:
         where = f", {_since_begin(trace, chosen[0].start)} to {_since_begin(trace, chosen[0].end)}"
-    count = f"{len(chosen)} of {len(found)}" if c.index == "all" else f"{c.index}"
+    count = f"{len(chosen)} of {len(matching)}" if c.index == "all" else f"{c.index}"
     thread = ", their own thread" if c.same_thread else ""
-    told.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}")
+    sentences.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}")
     return tuple(replace(r, end=max(r.end, r.start + 1), thread=r.thread if c.same_thread else 0) for r in chosen)
 
 
-def _found(trace: Trace, table: str, rows: np.ndarray) -> list[Stretch]:
-    # One that never ended goes on to the end of the trace.
+def _stretches(trace: Trace, table: str, rows: np.ndarray) -> list[Stretch]:
+    # A range without an end lasts to the end of the trace.
     ends, threads = np.where(rows["end"] == 0, trace.end + 1, rows["end"]), threads_of(table, rows)
     assert threads is not None
     columns = (rows["process"], rows["start"], ends, threads)
-    found = starmap(Stretch, zip(*(column.tolist() for column in columns), strict=True))
-    return [r for r in found if 0 < r.start <= r.end <= LATEST]
+    stretches = starmap(Stretch, zip(*(column.tolist() for column in columns), strict=True))
+    return [r for r in stretches if 0 < r.start <= r.end <= LATEST]
 
 
 def _index(text: str) -> slice:
-    """Which of some ranges a text asks for."""
+    """Parse an index into the slice of ranges that it selects."""
     if text == "all":
         return slice(None)
     words = text.split(":", 1)
     try:
         numbers = [int(word) if word or len(words) == 1 else None for word in words]
     except ValueError:
-        raise CutraceError(f"{text!r} is no index: write a number from 0, -1 for the last, 2:5 or all") from None
+        raise CutraceError(f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all") from None
     first = numbers[0]
     return slice(first, (first or 0) + 1 or None) if len(numbers) == 1 else slice(*numbers)
 
 
 def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
-    """Where stretches of both kinds are."""
+    """Intersect stretches of both kinds."""
     if first is None:
         return second
     edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -293,20 +293,20 @@ def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tup
     return tuple(both)
 
 
-# Who and where
+# Processes, GPUs, streams, kernels, tables
 
 
 _Id = TypeVar("_Id")
 
 
 def _named(what: str, words: Sequence[str], find: Callable[[str], set[_Id]], known: Iterable[str]) -> frozenset[_Id]:
-    """What ``find`` finds for each of some words; ``known`` are the names that there are."""
+    """Return the union of ``find`` over the words; ``known`` are the existing names, for the error."""
     chosen: set[_Id] = set()
     for word in words:
-        found = find(word)
-        if not found:
+        ids = find(word)
+        if not ids:
             _missing(what, [word], known)
-        chosen |= found
+        chosen |= ids
     return frozenset(chosen)
 
 
@@ -321,7 +321,7 @@ def _processes(trace: Trace, words: Sequence[str]) -> frozenset[int]:
 
 
 def _numbered(trace: Trace, word: str) -> set[tuple[int, int]]:
-    """A number in every process: a trace need not describe its GPUs and streams."""
+    """Return a number in every process: a trace need not describe its GPUs and streams."""
     return {(p.index, int(word)) for p in trace.processes} if word.isdigit() else set()
 
 
@@ -354,23 +354,23 @@ def _streams(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
     return _named("stream", words, find, (name for _, _, name in named))
 
 
-def _kernels(trace: Trace, words: Sequence[str], told: list[str]) -> np.ndarray:
-    """For each launch configuration whether its kernel has one of these names."""
+def _kernels(trace: Trace, words: Sequence[str], sentences: list[str]) -> np.ndarray:
+    """Return for each launch configuration whether its kernel has one of these names."""
     matches = _any(words)
     ids = trace.launches["name"]
-    plain = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
-    wanted = [
-        i for i, name in plain.items() if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name))
+    mangled = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
+    matching = [
+        i for i, name in mangled.items() if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name))
     ]
-    if not wanted:
-        _missing("kernel", words, (normalize_kernel(name) for name in plain.values()))
-    told.append(f"kernels {_listing(words)}")
-    chosen = np.isin(ids, wanted)
+    if not matching:
+        _missing("kernel", words, (normalize_kernel(name) for name in mangled.values()))
+    sentences.append(f"kernels {_listing(words)}")
+    chosen = np.isin(ids, matching)
     chosen[0] = False
     return chosen
 
 
-def _tables(c: Conditions, told: list[str]) -> frozenset[str] | None:
+def _tables(c: Conditions, sentences: list[str]) -> frozenset[str] | None:
     events = {name for name in TABLES if name not in FACTS | INTERNED}
     for name in (*c.tables, *c.without):
         if name not in events:
@@ -380,5 +380,5 @@ def _tables(c: Conditions, told: list[str]) -> frozenset[str] | None:
     if not c.tables and not c.without:
         return None
     kept = (set(c.tables) or events) - set(c.without)
-    told.append(f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}")
+    sentences.append(f"tables {_listing(c.tables)}" if c.tables else f"without {_listing(c.without)}")
     return frozenset(kept)

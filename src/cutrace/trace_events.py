@@ -1,17 +1,16 @@
-"""Words of trace-event JSON that readers and writers of it share: what torch.profiler (Kineto) calls things, and what
-cutrace adds."""
+"""Names of trace-event JSON, shared by its readers and writers: torch.profiler's (Kineto's) names and cutrace's own."""
 
 from __future__ import annotations
 
 from .runbin import labels
 from .runbin.labels import titled
 
-#: Keys of an event that a capture has no field for lie in an argument of this name.
+#: Keys of an event without a field in the capture are in an argument of this name.
 WRAP = "trace_event"
-#: Fields of a record that Kineto does not write lie in an argument of this name.
+#: Fields of a record that Kineto does not write are in an argument of this name.
 OWN = "cutrace"
 
-#: Numbers of CUPTI by what Kineto calls them, as in "Memcpy HtoD (Pinned -> Device)".
+#: CUPTI's numbers by Kineto's names, as in "Memcpy HtoD (Pinned -> Device)".
 MEMCPY_KINDS = {label if number else "<unknown>": number for number, label in labels.MEMCPY_KINDS.items()}
 MEMORY_KINDS = {titled(label): number for number, label in labels.MEMORY_KINDS.items()}
 SYNCHRONIZATIONS = {

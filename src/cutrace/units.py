@@ -27,7 +27,7 @@ def _scaled(text: str, units: dict[str, int], what: str, example: str) -> int:
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of ``512MiB``, ``2G``, ``1.5 GB`` or a plain number. K, M, G and KiB, MiB, GiB are powers of 1024,
+    """Parse ``512MiB``, ``2G``, ``1.5 GB`` or a plain number into bytes. K, M, G and KiB, MiB, GiB are powers of 1024,
     KB, MB and GB powers of 1000."""
     if isinstance(size, int):
         if size < 0:
@@ -37,12 +37,12 @@ def parse_size(size: int | str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of ``1.5s``, ``200ms``, ``30us``, ``7ns``, ``2m`` (minutes) or a plain number of seconds."""
+    """Parse ``1.5s``, ``200ms``, ``30us``, ``7ns``, ``2m`` (minutes) or a plain number of seconds into nanoseconds."""
     return _scaled(text, _TIMES, "time", "1.5s, 200ms, 30us or 7ns")
 
 
 def format_size(size: int) -> str:
-    """A size to read: ``999 B``, ``1.5 MiB``."""
+    """Format a size for people: ``999 B``, ``1.5 MiB``."""
     value = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1000:
@@ -52,7 +52,7 @@ def format_size(size: int) -> str:
 
 
 def format_duration(ns: int) -> str:
-    """A time to read: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
+    """Format a time for people: ``850 ns``, ``12.3 us``, ``4.56 ms``, ``1.234 s``."""
     for scale, unit, digits in ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2)):
         if ns < 1000 * scale:
             return f"{ns / scale:.{digits}f} {unit}"
@@ -67,12 +67,12 @@ def count_of(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without characters that would steer a terminal; a capture may hold any name."""
+    """Replace the control characters of terminals in a text; a capture may hold any name."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def html_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a notebook. Cells are texts."""
+    """Format a table for a notebook. Cells are texts."""
     from html import escape
 
     lines = [

@@ -52,8 +52,8 @@ def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, qu
     with target(output, request.format, "capture") as path:
         done = cut(sources, path, wanted, request=request)
     if not quiet:
-        told = f": {'; '.join(done.told)}" if done.told else ""
-        say_written(output, f", {done.rows:,} of {done.total:,} rows{told}")
+        conditions = f": {'; '.join(done.sentences)}" if done.sentences else ""
+        say_written(output, f", {done.rows:,} of {done.total:,} rows{conditions}")
         if not done.rows:
             say("nothing meets all of the conditions")
     return 0
