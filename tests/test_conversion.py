@@ -100,7 +100,7 @@ def test_a_full_folder_for_temporary_files_is_named(long, tmp_path, monkeypatch)
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cutrace.trace.writing._Process.rows", full)
+    monkeypatch.setattr("cutrace.trace.writing._ProcessWriter.rows", full)
     with pytest.raises(cutrace.CutraceError, match=r"temporary files in .*: No space left on device. Set TMPDIR"):
         cutrace.convert(long, tmp_path / "part.json", end=ORIGIN + 1000)
 

@@ -458,7 +458,7 @@ def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
         ({"gpu": ["GPU-ff"]}, "no GPU GPU-ff"),
         ({"stream": ["copies"]}, "no stream copies: it has none"),
         ({"kernel": ["kernel::gem"]}, "no kernel kernel::gem: did you mean kernel::gemm"),
-        ({"kernel": ["/(/"]}, "no regular expression"),
+        ({"kernel": ["/(/"]}, "not a regular expression"),
         ({"start": "2s", "end": "1s"}, "give an end after the start"),
         ({"start": "@x"}, "'@x' is not a time"),
         ({"start": "soon"}, "'soon' is not a time"),

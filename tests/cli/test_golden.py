@@ -218,7 +218,7 @@ BAD = {
     "a file and a folder": (["diff", "golden", "tests/test_a.py"], "two golden files or two folders"),
     "no golden file": (["diff", "tests/test_a.py", "tests/test_a.py"], "test_a.py:1: "),
     "no capture": (["create", "absent.bin"], "absent.bin"),
-    "a capture that marks no test": (["create", "whole.bin"], "say which it is with --test"),
+    "a capture that marks no test": (["create", "whole.bin"], "name it with --test"),
     "a capture without such a test": (["create", "test.bin", "--test", "x"], "they have tests/test_a.py::test_stays"),
     "a capture without GPU work": (["create", "idle.bin"], "names no GPU"),
     "a golden file of another module": (["create", "other.bin", "-o", "golden/tests/test_a.toml"], "test_a.toml:3: "),

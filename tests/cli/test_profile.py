@@ -80,7 +80,7 @@ def test_kernels_of_nvtx_ranges(runs: Runs) -> None:
     ("options", "sentence"),
     [
         (("--kernel", "nothing_like_it"), "the trace has no kernel"),
-        (("--kernel", "("), "is no regular expression"),
+        (("--kernel", "("), "is not a regular expression"),
         (("--skip", "100"), "nothing is left to profile"),
         (("--nvtx", "nowhere"), "nowhere"),
         (("--metrics", "no-such-set"), "is neither a set"),

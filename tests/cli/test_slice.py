@@ -46,7 +46,7 @@ def test_an_empty_slice_says_so(tmp_path):
     training_steps(tmp_path / "run.bin", steps=1)
     done = run("slice", "run.bin", "-o", "s.bin", "--stream", "99", cwd=tmp_path)
     assert done.returncode == 0
-    assert ", 0 of 50 rows: stream 99\ncutrace: nothing meets all of the conditions\n" in done.stderr
+    assert ", 0 of 50 rows: stream 99\ncutrace: no row meets all of the conditions\n" in done.stderr
 
 
 def test_what_is_not_there_is_one_sentence(tmp_path):

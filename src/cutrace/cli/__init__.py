@@ -1,4 +1,4 @@
-"""The command line. A verb is a module, imported when it is called: ``cutrace --help`` imports none."""
+"""The command line. Each verb is a module, imported on call: ``cutrace --help`` imports none."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..errors import CutraceError
 from ..outputs import no_room
 from .options import Group
 
-#: The verbs, with the line that --help shows for each.
+#: The verbs, each with its line in --help.
 VERBS = {
-    "record": "Run a command and record what it does on the GPU.",
+    "record": "Run a command and record its GPU work.",
     "profile": "Count hardware metrics of chosen kernels of a command.",
-    "convert": "Turn captures into a trace for ui.perfetto.dev.",
-    "info": "Show what a capture holds.",
-    "stats": "Show what kernels, calls, copies, ranges and streams took.",
-    "roofline": "Draw kernels against what the GPU can do.",
-    "diff": "Compare what two traces did.",
+    "convert": "Convert captures to a trace for ui.perfetto.dev.",
+    "info": "Show the contents of a capture.",
+    "stats": "Show statistics of kernels, calls, copies, ranges and streams.",
+    "roofline": "Draw kernels against the limits of the GPU.",
+    "diff": "Compare two traces.",
     "slice": "Cut a part out of a trace.",
     "merge": "Put the traces of ranks and machines on one timeline.",
     "open": "Show a trace in ui.perfetto.dev.",
@@ -33,7 +33,7 @@ VERBS = {
     "report": "Merge and compare reports of several jobs or commits.",
     "golden": "Create, check, accept, prune and compare golden files.",
     "metrics": "List and describe the hardware metrics of a GPU.",
-    "doctor": "Check whether this machine can record, and say what to do if not.",
+    "doctor": "Check whether this machine can record, and what to do if not.",
     "demo": "Record and convert a small GPU workload.",
 }
 
@@ -59,7 +59,7 @@ class _Verbs(Group):
     None, "-V", "--version", package_name="cutrace", message="cutrace %(version)s", help="Show the version."
 )
 def cli() -> None:
-    """Record what a program does on NVIDIA GPUs and see it in Perfetto.
+    """Record what a program does on NVIDIA GPUs and view it in Perfetto.
 
     \b
     cutrace record -o run.bin -- python train.py
@@ -70,7 +70,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit: 0, the status that a verb returns, or 2 with one sentence on stderr."""
     for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
-        # As an exception, so that what is half written is removed. What the caller ignores (nohup) stays ignored.
+        # An exception lets half-written files be removed. A signal that the caller ignores (nohup) stays ignored.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
     sys.exit(_status(arguments))
@@ -106,11 +106,11 @@ def _status(arguments: list[str] | None) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """What to tell the user of an error. Raises it again when it is a mistake in cutrace."""
+    """Return the message for an error. Raises the error again when it is a mistake in cutrace."""
     text = str(error)
     if isinstance(error, CutraceError):
         return text
-    # What a library that finds no memory says when it is loaded.
+    # The messages of a library that finds no memory while it is loaded.
     if isinstance(error, MemoryError) or "failed to map segment" in text or "Cannot allocate memory" in text:
         return "there is not enough memory: raise its limit (ulimit -v), or take a part of the trace (cutrace slice)"
     if not isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""cutrace check: captures against golden files."""
+"""cutrace check: compare captures with golden files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _NAMES = 5
 @click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that fail, or none.")
 @click.option("--tolerance", multiple=True, metavar="METRIC=SHARE", help="E.g. kernels=5% or kernel_time=10%.")
 @click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
-@click.option("--own", multiple=True, metavar="PATTERN", help="Kernels that hold in every environment: 'mylib::*'.")
-@click.option("--environment", metavar="NAME", help="Environment that holds, such as sm_90; else that of the capture.")
+@click.option("--own", multiple=True, metavar="PATTERN", help="Kernels that apply in every environment: 'mylib::*'.")
+@click.option("--environment", metavar="NAME", help="Environment to compare with, e.g. sm_90; else the capture's.")
 @click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
-@click.option("--strict", is_flag=True, help="Fail for doing less and for what has no golden value too.")
+@click.option("--strict", is_flag=True, help="Also fail for less work, and for metrics without a golden value.")
 def check(
     sources: tuple[Path, ...],
     golden_file: Path,
@@ -43,10 +43,10 @@ def check(
     variant: str,
     strict: bool,
 ) -> int:
-    """Compare what CAPTURE holds of tests with their golden file. Each CAPTURE is a run of its own.
+    """Compare the tests in CAPTURE with their golden file. Each CAPTURE is one run.
 
-    A capture without marks of tests is compared as a whole, with the only test of the golden file or the one that
-    --test names. The exit status is 1 if something gated changed or could not be compared.
+    A capture without marks of tests is compared as a whole, with the only test of the golden file or with --test. The
+    exit status is 1 if a gated metric changed or could not be compared.
     """
     from .. import golden as gold
 
@@ -64,9 +64,8 @@ def check(
     if counters:
         rules = replace(rules, ignore=(*rules.ignore, *counters))
         click.echo(f"not compared: {', '.join(map(printable, counters))}: only tests count them, no capture holds them")
-    found = measured_runs(sources, test, default)
     wrong = False
-    for nodeid, runs in found.items():
+    for nodeid, runs in measured_runs(sources, test, default).items():
         if nodeid not in known:
             raise CutraceError(f"{golden_file} has no test {printable(nodeid)}: it has {_some(known)}")
         chosen = environment or gold.environment(runs[0], gold.variant(variant, runs[0].facts))
@@ -77,7 +76,7 @@ def check(
 
 
 def measured_runs(sources: Sequence[Path], test: str | None, default: str | None = None) -> dict[str, list[Metrics]]:
-    """The runs of each test that captures mark, or of ``test`` alone; of captures without marks the whole, as
+    """Return the runs of each marked test, or of ``test`` alone. A capture without marks counts as a run of
     ``default``."""
     from ..analysis.metrics import measure
     from ..analysis.windows import whole, windows
@@ -91,7 +90,7 @@ def measured_runs(sources: Sequence[Path], test: str | None, default: str | None
             names |= marked
             unmarked = test or default
             if not marked and unmarked is None:
-                raise CutraceError(f"{source} marks no test: say which it is with --test")
+                raise CutraceError(f"{source} marks no test: name it with --test")
             for window in windows(trace) or (replace(whole(trace), name=unmarked or ""),):
                 if test in (None, window.name):
                     runs.setdefault(window.name, []).append(measure(trace, window))
@@ -114,11 +113,11 @@ def _print(name: str, comparison: Comparison, environment: str, runs: int) -> No
     click.secho(f"cutrace: {printable(name)}  on {printable(environment) or 'no GPU'}{many}", bold=True)
     for sentence in (*comparison.problems, *comparison.notes):
         click.echo(f"  {printable(sentence)}")
-    # What is as it was is counted; what is not gated and differs is still worth a line.
-    shown = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
-    for line, style in table_lines(shown) if shown else ():
+    # Equal metrics are only counted; a difference gets a line even if it is not gated.
+    different = [row for row in comparison.rows if row.verdict is not Verdict.SAME]
+    for line, style in table_lines(different) if different else ():
         click.echo(styled((f"  {line}", style)))
-    same = len(comparison.rows) - len(shown)
+    same = len(comparison.rows) - len(different)
     verdict, colour = "passed", "green"
     if comparison.failed:
         verdict, colour = "failed", "red"

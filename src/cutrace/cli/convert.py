@@ -1,4 +1,4 @@
-"""cutrace convert: captures to a trace."""
+"""cutrace convert: convert captures to a trace."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.sources("CAPTURE...")
-@options.output("Trace to write; its ending says the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).")
+@options.output("Trace to write; its ending selects the format: .pftrace, .pftrace.gz, ... (docs/cli.md lists all).")
 @options.format
-@click.option("--start", metavar="TIME", help="Leave out what ends before: 1.5s after the begin, or @ and nanoseconds.")
-@click.option("--end", metavar="TIME", help="Leave out what starts at this time or later.")
+@click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
+@click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")
 @options.compress
-@click.option(
-    "--derived/--no-derived", default=True, help="Show what follows from records: NVTX on streams, counters, waits."
-)
+@click.option("--derived/--no-derived", default=True, help="Include derived data: NVTX on streams, counters, waits.")
 @options.table
 @click.option(
     "--capture/--no-capture",
@@ -45,13 +43,13 @@ def convert(
     quiet: bool,
     **request: Any,
 ) -> int:
-    """Turn CAPTURE, or several as one, into a trace for ui.perfetto.dev or another format.
+    """Convert CAPTURE, or several as one, to a trace for ui.perfetto.dev or another format.
 
-    What is no capture is imported: traces of torch.profiler, Nsight Systems and others. Ends with status 1 when parts
-    of such a file could not be used. As CAPTURE, - is stdin; as output it is stdout, with --format.
+    Traces of torch.profiler, Nsight Systems and other tools are imported. Ends with status 1 when parts of such a file
+    could not be used. As CAPTURE, - is stdin; as output it is stdout, with --format.
 
     Times are a number with a unit (s, ms, us, ns, m; seconds without one) from the first record of the capture, or @
-    and nanoseconds, as the tables of `cutrace stats` show them.
+    and nanoseconds, as in the tables of `cutrace stats`.
     """
     from ..conversion import check_destination, write
     from ..exporters.base import Request
@@ -59,7 +57,7 @@ def convert(
 
     def select(trace: Trace) -> Selection | None:
         if not start and not end:
-            return None  # before slicing is imported, which takes as long as a small conversion
+            return None  # avoids the import of slicing, which takes as long as a small conversion
         from ..slicing import Conditions, resolve
 
         return resolve(trace, Conditions(start, end))[0]

@@ -1,4 +1,4 @@
-"""cutrace demo: a small GPU workload, recorded and converted."""
+"""cutrace demo: record and convert a small GPU workload."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def demo(output: Path) -> int:
         raise CutraceError("the demo's workload left no capture: run `cutrace doctor`")
     capture = recording.capture
     click.echo(f"{output}  {format_size(size_of(output))}: the trace; `cutrace open {output}` shows it")
-    click.echo(f"`cutrace info {capture}` shows what was recorded")
+    click.echo(f"`cutrace info {capture}` shows the recording")
     return 0
 
 

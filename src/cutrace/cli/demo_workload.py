@@ -1,6 +1,6 @@
 """The workload of ``cutrace demo``: a few steps of copy, compute and reduce on two streams, with NVTX ranges.
 
-Runs by itself too: ``cutrace record -- python -m cutrace.cli.demo_workload``.
+Also runs alone: ``cutrace record -- python -m cutrace.cli.demo_workload``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""cutrace diff: what changed from one trace to another."""
+"""cutrace diff: compare two traces."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _LIMIT = 20
     "--tolerance",
     multiple=True,
     metavar="ASPECT=SHARE",
-    help="What does not count as different, e.g. time=10% or counts=0.01.",
+    help="Largest accepted difference, e.g. time=10% or counts=0.01.",
 )
-@click.option("--all", "everything", is_flag=True, help="Show what is the same too.")
+@click.option("--all", "everything", is_flag=True, help="Also show what is the same.")
 @options.limit(f"Rows of a table; 0 for all ({_LIMIT}, in JSON all).")
 def diff(
     a: Path,
@@ -51,8 +51,8 @@ def diff(
 ) -> int:
     """Show what changed from A to B: kernels, API calls, copies, synchronisations, memory.
 
-    A and B are captures, or traces of other tools that cutrace reads. Ends with status 1 when something differs that
-    --fail-on names.
+    A and B are captures, or traces of other tools that cutrace reads. Ends with status 1 when an aspect of --fail-on
+    differs.
     """
     from .. import api
     from ..golden.captures import parse_aspects
@@ -61,28 +61,28 @@ def diff(
 
     if output is not None:
         check_output(output)
-    found = api.diff([a, *with_a], [b, *with_b], **rules)
-    for side, sentences in zip((a, b), found.notes, strict=True):
+    comparison = api.diff([a, *with_a], [b, *with_b], **rules)
+    for side, sentences in zip((a, b), comparison.notes, strict=True):
         for sentence in sentences:
             say(f"{side}: {sentence}")
-    tables = found.reports(everything=everything)
+    tables = comparison.reports(everything=everything)
     if form == "json":
-        about = {"kind": "cutrace diff", "a": str(a), "b": str(b), "failed": found.failed}
+        about = {"kind": "cutrace diff", "a": str(a), "b": str(b), "failed": comparison.failed}
         put(render(tables, form, limit=limit or 0, about=about), output)
-        return int(found.failed)
+        return int(comparison.failed)
     failing = {aspect.value for aspect in parse_aspects(rules["fail_on"])}
 
     def style(table: Table, row: tuple[Cell, ...]) -> str:
-        place = table.place("differs")
-        differs = str(row[place] or "").split(", ") if place is not None else []
+        column = table.place("differs")
+        differs = str(row[column] or "").split(", ") if column is not None else []
         return "bad" if failing & set(differs) else "warn" if any(differs) else ""
 
-    shown = render(
+    text = render(
         tables,
         "table" if form == "text" else form,
         limit=_LIMIT if limit is None else limit,
         width=None if output else terminal_width(),
         style=None if output else style,
     )
-    put((*shown, "\n" * bool(tables), f"{found.verdict}\n"), output)
-    return int(found.failed)
+    put((*text, "\n" * bool(tables), f"{comparison.verdict}\n"), output)
+    return int(comparison.failed)

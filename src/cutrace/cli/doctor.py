@@ -1,4 +1,4 @@
-"""cutrace doctor: can this machine record?"""
+"""cutrace doctor: check whether this machine can record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def doctor(as_json: bool) -> int:
 
 def _print(checks: tuple[Check, ...], able: bool) -> None:
     column = max(len(check.name) for check in checks)
-    # Wrapped by hand: a terminal gets an indented column, a file whole lines.
+    # Wrapped here: a terminal gets an indented column, a file whole lines.
     room = max((terminal_width() or sys.maxsize) - column - 11, 40)
     for check in checks:
         wrap = textwrap.TextWrapper(room, break_long_words=False, break_on_hyphens=False).wrap

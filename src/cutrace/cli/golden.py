@@ -1,4 +1,4 @@
-"""cutrace golden: care for golden files, on any machine and without running a test."""
+"""cutrace golden: maintain golden files, on any machine and without running a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _tests = _folder("--rootdir", "tests", default=".", help="Folder that the ids of
 _collected = click.option(
     "--collected",
     metavar="FILE",
-    help="What `pytest --collect-only -q` printed for the whole suite; - is stdin. It decides on parameters too.",
+    help="Output of `pytest --collect-only -q` for the whole suite; - is stdin. It shows which parameters exist.",
 )
 
 
@@ -33,12 +33,12 @@ def golden() -> None:
     """Create, check, accept, prune and compare golden files, on any machine and without running a test."""
 
 
-@golden.command(short_help="Make a golden file of captures.")
+@golden.command(short_help="Make a golden file from captures.")
 @options.sources("CAPTURE...")
 @click.option("-o", "--output", type=options.FILE, help="Golden file; else that of the test in --golden-dir.")
 @_golden_dir
 @click.option("--test", metavar="NODEID", help="Id of the test; else those of the tests that the captures mark.")
-@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes that are to be gated.")
+@click.option("--gate", default="work,counter", show_default=True, help="Metrics and classes to gate.")
 @click.option("--ignore", multiple=True, metavar="WORD", help="Metric or class to leave out, or METRIC:PATTERN.")
 @click.option("--variant", default="", metavar="TEMPLATE", help="Variant of the environment, e.g. cuda{cuda}.")
 @click.option("--update", default="changed", show_default=True, help="missing, changed, all or widen; metrics.")
@@ -52,15 +52,15 @@ def create(
     variant: str,
     update: str,
 ) -> int:
-    """Write what CAPTURE holds of its tests into golden files; without marks of tests, all of it as the test NODEID.
+    """Write the tests in CAPTURE into golden files; without marks of tests, all of it as the test NODEID.
 
-    Each CAPTURE is a run by itself: what several of them do not agree on is written as unstable.
+    Each CAPTURE is one run. Values on which runs differ are written as unstable.
     """
     from .. import golden as gold
     from .check import measured_runs
 
     rules = gold.Rules(gold.parse_gate(gate), ignore=gold.parse_ignore(ignore))
-    wanted = gold.parse_update(update)
+    mode = gold.parse_update(update)
     changes = []
     for nodeid, runs in measured_runs(sources, test).items():
         environment = gold.environment(runs[0], gold.variant(variant, runs[0].facts))
@@ -69,9 +69,9 @@ def create(
         path = output or gold.golden_path(root, nodeid)
         file, name = gold.split(nodeid)
         old = gold.read(path, module=file).tests.get(name) if path.is_file() else None
-        # A capture holds no counters of the hardware: theirs stay as they are.
+        # A capture holds no hardware counters: their golden values are kept.
         kept = replace(rules, ignore=(*rules.ignore, *gold.counters_in(old or {})))
-        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=wanted, rules=kept)
+        entry, notes = gold.merged(old, gold.observed(runs, rules), environment=environment, update=mode, rules=kept)
         _print(gold.difference(nodeid, old, entry))
         for note in notes:
             click.echo(f"  {printable(note)}")
@@ -86,19 +86,19 @@ def create(
 @_tests
 @_collected
 def check(root: Path, tests: Path, collected: str | None) -> int:
-    """Find golden values whose test is gone, and files that are damaged.
+    """Find golden values whose test is gone, and damaged files.
 
-    Tests are looked for in the source of their files, which is not run. The exit status is 1 if values are stale,
-    2 if a file is damaged.
+    Tests are searched in the source of their files, which is not run. The exit status is 1 if values are stale, 2 if a
+    file is damaged.
     """
-    found = _checked(root, tests, collected)
+    result = _checked(root, tests, collected)
     click.echo(
-        f"{count_of(found.tests, 'test')} in {count_of(found.files, 'golden file')}, "
-        f"{len(found.stale):,} stale, {len(found.damaged):,} damaged"
+        f"{count_of(result.tests, 'test')} in {count_of(result.files, 'golden file')}, "
+        f"{len(result.stale):,} stale, {len(result.damaged):,} damaged"
     )
-    if found.stale:
+    if result.stale:
         click.echo("`cutrace golden prune` deletes the stale ones.", err=True)
-    return 2 if found.damaged else 1 if found.stale else 0
+    return 2 if result.damaged else 1 if result.stale else 0
 
 
 @golden.command(short_help="Delete golden values whose test is gone.")
@@ -112,33 +112,33 @@ def prune(root: Path, tests: Path, collected: str | None, yes: bool) -> int:
 
     if collected == "-" and not yes:
         raise click.UsageError("--collected - takes stdin, where the answer would come from: add --yes")
-    found = _checked(root, tests, collected)
-    many = f"values of {count_of(len(found.stale), 'test')}"
-    if found.stale and not yes:
+    result = _checked(root, tests, collected)
+    many = f"values of {count_of(len(result.stale), 'test')}"
+    if result.stale and not yes:
         try:
-            wanted = click.confirm(f"Delete the {many}?", err=True)
+            confirmed = click.confirm(f"Delete the {many}?", err=True)
         except click.Abort:
             if sys.stdin.isatty():
                 raise
             raise CutraceError("nobody answered whether to delete: nothing was deleted. Add --yes") from None
-        if not wanted:
+        if not confirmed:
             click.echo("Nothing was deleted.")
             return 1
-    delete(found.stale, root)
-    click.echo(f"{many} deleted" if found.stale else "no golden value is stale")
-    return 2 if found.damaged else 0
+    delete(result.stale, root)
+    click.echo(f"{many} deleted" if result.stale else "no golden value is stale")
+    return 2 if result.damaged else 0
 
 
-@golden.command(short_help="Take over the candidates that a run of the tests left.")
+@golden.command(short_help="Apply the candidates that a run of the tests left.")
 @click.argument("folder", metavar="DIR", type=options.FILE)
 @click.argument("select", metavar="[TEST]...", nargs=-1)
 @_golden_dir
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
 def accept(folder: Path, select: tuple[str, ...], root: Path, dry_run: bool) -> int:
-    """Take over the candidates in DIR, such as .cutrace/proposed, that tests left which failed or had no golden value.
+    """Apply the candidates in DIR, such as .cutrace/proposed. Tests that failed or had no golden value left them.
 
     TEST is an id, the begin of one (tests/test_a.py, tests/test_a.py::test_b) or a pattern. All candidates are checked
-    before the first golden file is written; one that is older than the golden file is refused.
+    before the first golden file is written; a candidate older than the golden file is refused.
     """
     from .. import golden as gold
 
@@ -158,10 +158,10 @@ def diff(a: Path, b: Path) -> int:
     """Show what changed from A to B, two golden files or two folders of them. The exit status is 1 if something did."""
     from ..golden import differences
 
-    found = differences(a, b)
-    for one in found:
+    changed = differences(a, b)
+    for one in changed:
         _print(one)
-    return 1 if found else 0
+    return 1 if changed else 0
 
 
 def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
@@ -175,24 +175,24 @@ def _checked(root: Path, tests: Path, collected: str | None) -> StaleCheck:
             listed = sys.stdin.read() if collected == "-" else Path(collected).read_text("utf-8", "surrogateescape")
     except OSError as error:
         raise CutraceError(f"cannot read the list of tests {collected}: {error.strerror}") from None
-    found = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
-    for sentence in found.damaged:
+    result = gold.check(root, tests, None if listed is None else gold.collected_ids(listed))
+    for sentence in result.damaged:
         say(sentence)
-    for one in found.stale:
+    for one in result.stale:
         click.echo(f"{one.path}: {printable(one.reason)}: {printable(one.nodeid)}")
-    return found
+    return result
 
 
-def _print(found: Difference) -> None:
-    """The id of a test, and under it what changed in each environment."""
+def _print(difference: Difference) -> None:
+    """Print the id of a test, and the changes in each environment."""
     from ..reports.text import styled, table_lines
 
-    if not found:
+    if not difference:
         return
-    name = click.style(printable(found.nodeid), bold=True)
-    click.echo(f"{name} {found.notes[0]}" if not found.environments and len(found.notes) == 1 else name)
-    for note in found.notes if found.environments or len(found.notes) > 1 else ():
+    name, notes = click.style(printable(difference.nodeid), bold=True), difference.notes
+    click.echo(f"{name} {notes[0]}" if not difference.environments and len(notes) == 1 else name)
+    for note in notes if difference.environments or len(notes) > 1 else ():
         click.echo(f"  {printable(note)}")
-    for environment, rows in found.environments.items():
+    for environment, rows in difference.environments.items():
         for line, style in table_lines(rows, head=(environment, "old", "new", "")):
             click.echo(styled((f"  {line}", style)))

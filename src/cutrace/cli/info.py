@@ -1,4 +1,4 @@
-"""cutrace info: what a capture holds."""
+"""cutrace info: show the contents of a capture."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _VERSIONS = ("producer", "driver_version", "runtime_version", "cupti_version", "
 
 
 def _page(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> Iterator[str]:
-    """What people read, line by line. What is not a terminal gets whole lines."""
+    """Yield the lines for people. Outside a terminal, lines are not shortened."""
     from ..reports.tables import no_style, render
 
     title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
@@ -109,24 +109,24 @@ def _tables(summary: Summary) -> list[Table]:
          rows.get("nvtx_ranges", 0) + rows.get("nvtx_marks", 0))
         for p, rows in zip(summary.processes, summary.process_counts, strict=True)
     ]  # fmt: skip
-    # As much of the UUID as tells GPUs apart; --json has all of it.
+    # The begin of the UUID distinguishes GPUs; --json has all of it.
     gpus = [
         (g.name, g.uuid[:_SHORT_UUID], g.kernels, g.kernel_ns, g.compute_ns, g.busy_ns, g.utilization)
         for g in summary.gpus
     ]
     texts = tuple(Column(name, "text") for name in ("process", "host", "driver", "CUPTI", "pid"))
     times = (*(Column(name, "ns") for name in ("kernel time", "compute", "busy")), Column("utilisation", "1"))
-    found = [
+    tables = [
         Table("processes", "Processes", (*texts, Column("kernels"), Column("API calls"), Column("NVTX")), processes),
         Table("gpus", "GPUs", (Column("GPU", "text"), Column("UUID", "text"), Column("kernels"), *times), gpus),
         Table("rows", "Rows", (Column("table", "text"), Column("rows")), list(summary.counts.items())),
     ]
-    found += _samples(summary.processes)
-    return [table for table in found if table.rows or table.name != "gpus"]
+    tables += _samples(summary.processes)
+    return [table for table in tables if table.rows or table.name != "gpus"]
 
 
 def _samples(processes: Iterable[Process]) -> Iterator[Table]:
-    """What hardware counters each process sampled."""
+    """Yield a table of the sampled hardware counters of each process."""
     from ..analysis.tables import Column, Table
 
     for process in processes:
@@ -138,7 +138,7 @@ def _samples(processes: Iterable[Process]) -> Iterator[Table]:
 
 
 def _when(trace: Trace) -> str:
-    """When the capture began, by the wall clock of the machine that made it."""
+    """Return the begin of the capture, by the wall clock of its machine."""
     clocks = trace.clocks
     if not len(clocks):
         return ""

@@ -1,4 +1,4 @@
-"""cutrace merge: many traces on one timeline."""
+"""cutrace merge: put many traces on one timeline."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def merge(
 ) -> int:
     """Put FILE..., one of each rank or machine, on the timeline of the first.
 
-    Files of one machine share its clock; machines are aligned by their wall clocks, as far as clock snapshots tell. A
-    line for each file says how, and how well. Ranks get the names given, or the rank that a file tells, or its name.
+    Files of one machine share its clock; machines are aligned by their wall clocks, if there are clock snapshots. A
+    line for each file says how, and how well. Ranks get the names given, or the rank in the file, or the file's name.
     """
     if names and ranks:
         raise click.UsageError("--name and --ranks exclude each other")

@@ -1,4 +1,4 @@
-"""cutrace metrics: what the counters of a GPU can tell, with or without the GPU."""
+"""cutrace metrics: list what a GPU can count, with or without the GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _sampled = click.option(
 
 
 def _of_a_chip(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of what asks a libcupti about a chip."""
+    """Add the options of verbs that ask a libcupti about a chip."""
     cupti = click.option("--cupti", type=options.FILE, metavar="LIB", help="The libcupti to ask; else the one found.")
     chip = click.option("--chip", metavar="NAME", help="The chip, e.g. GH100; else that of the first GPU here.")
     return chip(cupti(function))
@@ -43,37 +43,37 @@ def metrics() -> None:
 @_of_a_chip
 @_form
 def list_metrics(pattern: str | None, sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
-    """List the metrics of a chip, those that PATTERN (a regular expression) is found in."""
+    """List the metrics of a chip, or those that match PATTERN (a regular expression)."""
     try:
-        wanted = re.compile(pattern or "")
+        expression = re.compile(pattern or "")
     except re.error as error:
-        raise CutraceError(f"{pattern!r} is no regular expression: {error}") from None
-    with _chip(chip, cupti, sampled=sampled) as found:
-        described = [found.describe(name) for name, _ in found.all() if wanted.search(name)]
+        raise CutraceError(f"{pattern!r} is not a regular expression: {error}") from None
+    with _chip(chip, cupti, sampled=sampled) as device:
+        described = [device.describe(name) for name, _ in device.all() if expression.search(name)]
     if not described:
-        raise CutraceError(f"{found.name} has no metric that {pattern!r} is found in: try a shorter one")
-    _print(form, _table_of(found, sorted(described, key=lambda metric: metric.name)))
+        raise CutraceError(f"no metric of {device.name} matches {pattern!r}: try a shorter pattern")
+    _print(form, _table_of(device, sorted(described, key=lambda metric: metric.name)))
 
 
-@metrics.command(short_help="Describe metrics, and say how many passes they need.")
+@metrics.command(short_help="Describe metrics and their passes.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_sampled
 @_of_a_chip
 @_form
 def describe(names: tuple[str, ...], sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
-    """Describe metrics: what each counts. Of names without a rollup, what can be counted of them; else, how many passes
-    they need together."""
-    with _chip(chip, cupti, sampled=sampled) as found:
-        described = [found.describe(name) for name in names]
-        endings = [(name + ending,) for name in names if "." not in name for ending in found.submetrics(name)]
-        passes = "" if endings else f", {count_of(found.configure(names).passes, 'pass')} together"
-    tables = [_table_of(found, described, passes)]
+    """Describe what metrics count. Names without a rollup get a list of their endings; full names get the number of
+    passes that they need together."""
+    with _chip(chip, cupti, sampled=sampled) as device:
+        described = [device.describe(name) for name in names]
+        endings = [(name + ending,) for name in names if "." not in name for ending in device.submetrics(name)]
+        passes = "" if endings else f", {count_of(device.configure(names).passes, 'pass')} together"
+    tables = [_table_of(device, described, passes)]
     if endings:
         tables.append(Table("endings", "What can be counted of them", (Column("name", "text"),), endings))
     _print(form, *tables)
 
 
-@metrics.command(short_help="List the sets of metrics, or what is in one.")
+@metrics.command(short_help="List the sets of metrics, or the metrics of one.")
 @click.argument("name", required=False, metavar="[SET]")
 @_of_a_chip
 @_form
@@ -82,17 +82,17 @@ def sets(name: str | None, chip: str | None, cupti: Path | None, form: str) -> N
     from ..metrics.sets import SETS, chosen, hint, in_set
 
     if name is None:
-        with _chip(chip, cupti) as found:
+        with _chip(chip, cupti) as device:
             rows = []
             for each in SETS.values():
-                names = in_set(found, each.name)
-                rows.append((each.name, len(names), found.configure(names).passes if names else 0, each.asks))
+                names = in_set(device, each.name)
+                rows.append((each.name, len(names), device.configure(names).passes if names else 0, each.asks))
         columns = (Column("set", "text"), Column("metrics"), Column("passes"), Column("question", "text"))
-        return _print(form, Table("sets", f"Sets of metrics on {found.name}", columns, rows))
+        return _print(form, Table("sets", f"Sets of metrics on {device.name}", columns, rows))
     if name not in SETS:
         raise CutraceError(f"there is no set {name}: {hint(name)}")
-    with _chip(chip, cupti) as found:
-        inside = [(metric, found.describe(metric).description) for metric in chosen(found, name)]
+    with _chip(chip, cupti) as device:
+        inside = [(metric, device.describe(metric).description) for metric in chosen(device, name)]
     text = (Column("metric", "text"), Column("description", "text"))
     _print(form, Table(name, SETS[name].asks, text, [*inside, *SETS[name].formulas]))
 
@@ -110,9 +110,9 @@ def _chip(name: str | None, path: Path | None, *, sampled: bool = False) -> Iter
         yield chip
 
 
-def _table_of(chip: Chip, found: list[Metric], more: str = "") -> Table:
+def _table_of(chip: Chip, described: list[Metric], more: str = "") -> Table:
     columns = tuple(Column(name, "text") for name in ("name", "kind", "unit", "dimension", "description"))
-    rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in found]
+    rows = [(m.name, m.kind, m.unit, m.dimension, m.description) for m in described]
     return Table("metrics", f"Metrics of {chip.name}{more}", columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""cutrace open: a trace in ui.perfetto.dev."""
+"""cutrace open: show a trace in ui.perfetto.dev."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .output import say
     "--port",
     type=click.IntRange(1, 65535),
     default=PORT,
-    help=f"Port of the loopback interface; {PORT} is the one that the page may fetch from.",
+    help=f"Port of the loopback interface; the page fetches from {PORT} only.",
 )
 @click.option(
     "--timeout",
     metavar="TIME",
     default="5m",
-    help="Give up when nobody has fetched the trace by then; 5m unless given.",
+    help="How long to wait for the page to fetch the trace; 5m unless given.",
 )
 def open(source: Path, no_browser: bool, port: int, timeout: str) -> int:
     """Show FILE in ui.perfetto.dev, in the browser of this machine, with the plugins for GPU compute.
 
-    What is no trace for Perfetto is converted first. The trace does not leave the machine: the page fetches it from
-    here. Ends when it was fetched.
+    A file that Perfetto does not read is converted first. The trace does not leave the machine: the page fetches it
+    from here. The command ends when the page has it.
     """
     from .. import api
 

@@ -1,4 +1,4 @@
-"""What several verbs have in common: the types of their files, and their options."""
+"""Types of file arguments, and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..outputs import no_room, scratch
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator = Callable[[_Function], _Function]
 
-#: A file or folder by its name. Whether it is there, and can be used, is for the function that opens it.
+#: A file or folder by its name. The function that opens it checks that it exists and is usable.
 FILE = click.Path(path_type=Path, readable=False)
 
 
 class _Source(click.Path):
-    """A file to read; ``-`` is a temporary file with what stdin holds."""
+    """A file to read; ``-`` is a temporary copy of stdin."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value != "-" or ctx is None:
@@ -44,7 +44,7 @@ SOURCE = _Source(path_type=Path, readable=False)
 
 
 class Group(click.Group):
-    """A command with verbs. Alone it shows its help; a verb that it does not have is answered with one that it has."""
+    """A command with verbs. Alone it shows its help; an unknown verb gets a similar name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -63,32 +63,32 @@ class Group(click.Group):
 
 
 def sources(metavar: str = "FILE...") -> Decorator[Any]:
-    """One file or several, to be opened as one trace."""
+    """Return an argument of one file or several, to be opened as one trace."""
     return click.argument("sources", nargs=-1, required=True, metavar=metavar, type=SOURCE)
 
 
 def output(help: str, *, required: bool = True, default: str | None = None) -> Decorator[Any]:
-    """The file to write."""
+    """Return the option of the file to write."""
     shown = default is not None
     required = required and not shown
     return click.option("-o", "--output", type=FILE, required=required, default=default, show_default=shown, help=help)
 
 
 def form(choice: Sequence[str]) -> Decorator[Any]:
-    """How to print: the first unless given."""
+    """Return the option of the format of printed tables; the first choice is the default."""
     return click.option(
         "--format", "form", type=click.Choice(choice), default=choice[0], show_default=True, help="What to write."
     )
 
 
 def limit(help: str, default: int | None = None) -> Decorator[Any]:
-    """How many rows to print."""
+    """Return the option of the number of rows to print."""
     shown = default is not None
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=shown, help=help)
 
 
 format = click.option(
-    "--format", metavar="NAME", help="The format, where the name of the output does not say: pftrace, json, sqlite, ..."
+    "--format", metavar="NAME", help="The format, if the output's name does not give it: pftrace, json, sqlite, ..."
 )
 compress = click.option(
     "--compress", type=click.Choice(["zstd", "deflate"]), help="Compress groups of packets of a trace for Perfetto."

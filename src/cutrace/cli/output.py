@@ -1,4 +1,4 @@
-"""How verbs print: sentences on stderr, tables on stdout or in a file that is there whole or not at all."""
+"""Output of verbs: sentences on stderr, tables on stdout or in a file, which is complete or absent."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _TEXT = ("chrome", "csv")
 
 
 def say(message: str) -> None:
-    """One sentence for the user, on stderr."""
+    """Print one sentence for the user on stderr."""
     click.echo(f"cutrace: {printable(message)}", err=True)
 
 
 def say_written(output: Path, more: str = "") -> None:
-    """What was written, with its size."""
+    """Report the written file, with its size."""
     say(f"{output}: {'' if output == STDOUT else format_size(size_of(output))}{more}")
 
 
 @contextmanager
 def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
-    """The path to write a trace to. ``-`` is a temporary file that is copied to stdout at the end; it is of the format
-    with this name, or of the ``default`` one."""
+    """Yield the path of the trace to write. For ``-`` it is a temporary file that is copied to stdout at the end, of
+    the named format, or of the ``default`` one."""
     if output != STDOUT:
         yield output
         return
@@ -57,7 +57,7 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
 
 @contextmanager
 def progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on the terminal."""
+    """Show a progress bar on the terminal."""
     if not shown or not sys.stderr.isatty():
         yield None
         return
@@ -75,7 +75,7 @@ def progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def put(pieces: Iterable[str], output: Path | None) -> None:
-    """Write text in pieces. What UTF-8 cannot hold is escaped. Who reads stdout may stop when they have enough."""
+    """Write text in pieces. What UTF-8 cannot hold is escaped. A closed stdout is not an error."""
     if output is None or output == STDOUT:
         try:
             for piece in pieces:
@@ -91,10 +91,10 @@ def put(pieces: Iterable[str], output: Path | None) -> None:
 
 
 def _ignore_stdout() -> None:
-    # Python would complain once more when it closes stdout.
+    # Otherwise Python would report the closed pipe again when it closes stdout.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that stdout is, None when it is none: then lines may have any length."""
+    """Return the width of the terminal on stdout, None without a terminal: then lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,4 +1,4 @@
-"""cutrace redact: a capture to show to others."""
+"""cutrace redact: make a capture that others may see."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .output import say_written, target
 @click.argument("source", metavar="FILE", type=options.SOURCE)
 @options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
 def redact(source: Path, output: Path) -> int:
-    """Write FILE without command lines, host names and paths, to show it to others.
+    """Write FILE without command lines, host names and paths, for others.
 
-    Names of kernels and what the program itself told NVTX stay, but for paths in them: see docs/privacy.md.
+    Names of kernels and NVTX texts of the program stay, except paths in them: see docs/privacy.md.
     """
     from .. import api
 

@@ -26,17 +26,17 @@ def report() -> None:
     """Merge and compare report.json files, which `pytest --cutrace --cutrace-report=json` writes."""
 
 
-@report.command(short_help="Put the reports of several jobs into one.")
+@report.command(short_help="Join the reports of several jobs.")
 @options.sources()
 @options.output("The report: .json, .md or .html.")
 @click.option(
     "--name", "names", metavar="NAME", multiple=True, help="Label of a job, once for each FILE in their order."
 )
 def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> int:
-    """Put FILE..., the report.json of each job, into one report.
+    """Join FILE..., the report.json of each job, in one report.
 
-    The same test stays apart by environment and job. Jobs get the names given, or the label in the report, or the name
-    of the file or of its folder.
+    The same test is kept apart by environment and job. Jobs get the names given, or the label in the report, or the
+    name of the file or of its folder.
     """
     from ..outputs import check_output
     from ..reports import jobs, jsonfile
@@ -71,31 +71,31 @@ def compare(before: Path, after: Path, form: str, limit: int, fail_on_gone: bool
     from .output import put, terminal_width
 
     old, new = read_report(before), read_report(after)
-    found = jobs.compare(old, new)
-    failed = jobs.failed(found, gone=fail_on_gone)
+    changes = jobs.compare(old, new)
+    failed = jobs.failed(changes, gone=fail_on_gone)
     if form == "json":
         data = {
             "format": 1,
             "kind": "cutrace report comparison",
             "failed": failed,
-            "changed": [jobs.to_json(one) for one in found if one.before and one.after],
-            "new": [jobs.to_json(one) for one in found if not one.before],
-            "gone": [jobs.to_json(one) for one in found if not one.after],
+            "changed": [jobs.to_json(one) for one in changes if one.before and one.after],
+            "new": [jobs.to_json(one) for one in changes if not one.before],
+            "gone": [jobs.to_json(one) for one in changes if not one.after],
         }
         put([json.dumps(data, indent=1) + "\n"], None)
     else:
-        tables = jobs.tables(found)
+        tables = jobs.tables(changes)
         put(render(tables, form, limit=limit, width=terminal_width(), style=no_style), None)
-        put(["\n" * bool(tables), f"{jobs.verdict(old, new, found)}\n"], None)
+        put(["\n" * bool(tables), f"{jobs.verdict(old, new, changes)}\n"], None)
     return 1 if failed else 0
 
 
 @report.command(short_help="Draw trends over the reports of several commits.")
 @options.sources()
 @options.output("The page (.html).")
-@click.option("--by-time", is_flag=True, help="In the order in which the sessions began; else of the files.")
+@click.option("--by-time", is_flag=True, help="Sort by the begin of the sessions, not by the order of the files.")
 def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
-    """Draw how the totals and tests of FILE... moved, report.json files of two commits or more, oldest first."""
+    """Draw how the totals and tests of FILE... changed, report.json files of two commits or more, oldest first."""
     from ..outputs import check_output
     from ..reports.jsonfile import write
     from ..reports.trend import trend as page
@@ -122,7 +122,7 @@ def _instant(one: Report) -> float:
 
 
 def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Report]]:
-    """Each report with its label: the name given, the report's own, or that of the file or its folder."""
+    """Return each report with its label: the given name, the report's own, or that of the file or its folder."""
     from ..reports.jsonfile import read_report
 
     if names and len(names) != len(sources):
@@ -138,8 +138,8 @@ def _read(sources: Sequence[Path], names: Sequence[str]) -> list[tuple[str, Repo
 
 
 def _moved(one: Report, source: Path, output: Path) -> Report:
-    """The report with links that hold from the folder of ``output``, as far as the files are there, and for a page the
-    timelines of the captures among them."""
+    """Return the report with links relative to the folder of ``output``, for files that exist; for a page also with the
+    timelines of their captures."""
 
     def linked(case: Case) -> Case:
         files = {name: source.parent / path for name, path in case.artifacts.items()}
@@ -152,15 +152,15 @@ def _moved(one: Report, source: Path, output: Path) -> Report:
 
 
 def _pictured(case: Case, capture: Path) -> Case:
-    """The case with the timeline of its test, if the capture has that."""
+    """Return the case with the timeline of its test, if the capture has one."""
     from ..analysis.windows import windows
     from ..loading import opened
     from ..reports.timeline import pictured
 
     try:
         with opened([capture]) as trace:
-            found = [window for window in windows(trace) if window.name == case.nodeid]
-            return pictured(case, trace, found[-1]) if found else case
+            runs = [window for window in windows(trace) if window.name == case.nodeid]
+            return pictured(case, trace, runs[-1]) if runs else case
     except CutraceError as error:
         click.echo(f"cutrace: {case.nodeid} has no timeline: {error}", err=True)
         return case

@@ -1,4 +1,4 @@
-"""cutrace roofline: kernels against what the GPU can do."""
+"""cutrace roofline: draw kernels against the limits of the GPU."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .output import put, say, say_written
 @options.sources()
 @options.output("The picture: .html (with tables) or .svg.")
 def roofline(sources: tuple[Path, ...], output: Path) -> None:
-    """Draw the kernels of FILE, or of several as one, whose operations and bytes `cutrace profile` counted, against the
-    ceilings of their GPU.
+    """Draw the kernels of FILE, or of several as one, against the ceilings of their GPU. `cutrace profile` counts their
+    operations and bytes.
 
     \b
     cutrace profile --metrics flops -- python train.py
@@ -31,8 +31,8 @@ def roofline(sources: tuple[Path, ...], output: Path) -> None:
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .html or .svg")
     check_output(output)
     with opened(sources) as trace:
-        found = rooflines(trace)
-    put([html(found, ", ".join(map(str, sources))) if output.suffix == ".html" else svg(found)], output)
-    for note in dict.fromkeys(note for roof in found for note in roof.notes):
+        roofs = rooflines(trace)
+    put([html(roofs, ", ".join(map(str, sources))) if output.suffix == ".html" else svg(roofs)], output)
+    for note in dict.fromkeys(note for roof in roofs for note in roof.notes):
         say(note)
     say_written(output)

@@ -1,4 +1,4 @@
-"""cutrace slice: a part of a trace."""
+"""cutrace slice: cut a part out of a trace."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @options.sources()
 @options.output("What to write: a capture (.bin), or any format that `cutrace convert` writes.")
 @options.format
-@click.option("--start", metavar="TIME", help="Leave out what ends before: 1.5s after the begin, or @ and nanoseconds.")
-@click.option("--end", metavar="TIME", help="Leave out what starts at this time or later.")
-@click.option("--nvtx", metavar="NAME", multiple=True, help=f"What was launched in NVTX ranges of this name. {_NAME}")
+@click.option("--start", metavar="TIME", help="Leave out rows that end before: 1.5s after the begin, or @ns.")
+@click.option("--end", metavar="TIME", help="Leave out rows that start at this time or later.")
+@click.option("--nvtx", metavar="NAME", multiple=True, help=f"Work launched in NVTX ranges of this name. {_NAME}")
 @click.option(
     "--index",
     metavar="N",
     default="all",
     help="Which of these ranges in each process: a number from 0, -1 for the last, 2:5, or all.",
 )
-@click.option("--same-thread", is_flag=True, help="Without what other threads launched during these ranges.")
-@click.option("--test", metavar="ID", multiple=True, help=f"What these tests launched. {_NAME}")
+@click.option("--same-thread", is_flag=True, help="Leave out work that other threads launched during these ranges.")
+@click.option("--test", metavar="ID", multiple=True, help=f"Work that these tests launched. {_NAME}")
 @click.option("--process", metavar="P", multiple=True, help=f"Pid, index or name. {_NAME}")
 @click.option("--gpu", metavar="GPU", multiple=True, help=f"Ordinal, UUID or name. {_NAME}")
 @click.option("--stream", metavar="S", multiple=True, help=f"Id or name. {_NAME}")
@@ -38,24 +38,24 @@ _NAME = "Exact, a pattern with * or ?, or /a regular expression/; may be repeate
 @options.table
 @options.quiet
 def slice(sources: tuple[Path, ...], output: Path, tables: str, without: str, quiet: bool, **given: Any) -> int:
-    """Cut out of FILE, or of several as one, what meets all of the conditions.
+    """Cut out of FILE, or of several as one, the rows that meet all conditions.
 
-    GPU work goes with its launch: a range or a test keeps what was launched in it, whenever that ran. Conditions on GPU
-    work keep the calls that launched it and the ranges around these. Without conditions everything is kept but texts
-    that nothing refers to. docs/slicing.md has the rules.
+    GPU work goes with its launch: a range or a test keeps the work launched in it, whenever that ran. Conditions on GPU
+    work keep the calls that launched it and the ranges around these. Without conditions everything is kept but
+    unreferenced texts. docs/slicing.md has the rules.
     """
     from ..exporters.base import Request
     from ..slicing import Conditions, cut
 
     request = Request(**{name: given.pop(name) for name in ("format", "compress", "table")})
-    wanted = Conditions(**given, tables=_words(tables), without=_words(without))
+    conditions = Conditions(**given, tables=_words(tables), without=_words(without))
     with target(output, request.format, "capture") as path:
-        done = cut(sources, path, wanted, request=request)
+        done = cut(sources, path, conditions, request=request)
     if not quiet:
-        conditions = f": {'; '.join(done.sentences)}" if done.sentences else ""
-        say_written(output, f", {done.rows:,} of {done.total:,} rows{conditions}")
+        sentences = f": {'; '.join(done.sentences)}" if done.sentences else ""
+        say_written(output, f", {done.rows:,} of {done.total:,} rows{sentences}")
         if not done.rows:
-            say("nothing meets all of the conditions")
+            say("no row meets all of the conditions")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""cutrace stats: figures of a trace."""
+"""cutrace stats: show statistics of a trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from . import options
 from .output import put, say, terminal_width
 
-# Rows of a report on a terminal or in Markdown, unless the caller says.
+# Default rows of a report on a terminal or in Markdown.
 _LIMIT = 20
 
 
@@ -47,10 +47,10 @@ def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> No
 def stats(
     sources: tuple[Path, ...], reports: tuple[str, ...], form: str, output: Path | None, limit: int | None, **how: Any
 ) -> int:
-    """Show what the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one, took.
+    """Show the time of the kernels, API calls, copies, NVTX ranges and streams of FILE, or of several as one.
 
-    FILE is a capture, or a trace of another tool that cutrace reads. Without --report the usual ones are shown, as far
-    as FILE has something for them.
+    FILE is a capture, or a trace of another tool that cutrace reads. Without --report it shows the usual reports for
+    which FILE has data.
     """
     from .. import api
     from ..loading import opened
@@ -60,13 +60,13 @@ def stats(
     if output is not None:
         check_output(output)
     with opened(sources) as trace:
-        found = api.stats(trace, reports or None, **how)
+        results = api.stats(trace, reports or None, **how)
         if limit is None:
             limit = 0 if form in ("csv", "json") else _LIMIT
         width = None if output else terminal_width()
-        put(render(found, form, limit=limit, width=width, style=None if output else no_style), output)
+        put(render(results, form, limit=limit, width=width, style=None if output else no_style), output)
         for sentence in trace.quality.sentences():
             say(sentence)
-    if not found:
-        say("nothing was recorded that could be counted")
+    if not results:
+        say("the trace has no records to count")
     return 0
