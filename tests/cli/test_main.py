@@ -66,7 +66,7 @@ BAD = {
     "no command": (["record"], "Missing argument"),
     "unknown option": (["info", "--wrong"], "No such option"),
     "unknown command": (["record", "-o", "{tmp}/r.bin", "--", "no-such-command"], "command not found: no-such-command"),
-    "unknown kind": (["record", "-o", "{tmp}/r.bin", "--kinds", "warp", "--", "true"], "no kind of activity"),
+    "unknown kind": (["record", "-o", "{tmp}/r.bin", "--kinds", "warp", "--", "true"], "unknown kind of activity"),
     "bad size": (["record", "-o", "{tmp}/r.bin", "--max-size", "big", "--", "true"], "512MiB"),
     "no folder": (["record", "-o", "{tmp}/absent/r.bin", "--", "true"], "does not exist"),
     "absent": (["info", "{tmp}/absent.bin"], "No such file"),
