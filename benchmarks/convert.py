@@ -1,25 +1,24 @@
-"""How fast a capture becomes a Perfetto trace, how much memory that takes, and how large the trace is.
+"""Measure how fast a capture becomes a Perfetto trace, how much memory that takes, and how large the trace is.
 
     python benchmarks/convert.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture to that many rows: each copy later in time, with correlation ids of its own, and with times of its own,
-since equal copies would compress as no recording does. Each gap between two moments of the capture is scaled by a
-random factor (normal around 1, deviation 5 %, seeded), one for all tables, so what nests still nests; in the captures,
-durations of one kernel differ by some 3 %. All else repeats as in a program that does the same thing over and over.
+Tiles a capture to that many rows. Each copy is later in time and has its own correlation ids and its own times, since
+equal copies would compress better than any recording. Each gap between two moments of the capture is scaled by a random
+factor (normal around 1, deviation 5 %, seeded), the same for all tables, so that nesting is kept; in the captures,
+durations of one kernel differ by some 3 %. Everything else repeats as in a program with a loop.
 
-Each round converts in a fresh process that is pinned to one core, or to ``--cores``. ``seconds`` is the whole of
-``import cutrace`` and ``cutrace.convert()`` in it, with everything they load, the reading and the writing; what it
-takes to start and end the interpreter is only in ``process_seconds``. Both are medians of the rounds, as are
-``user_seconds`` and ``system_seconds``, the processor time that the process spent in programs and in the kernel. Files
-are read from and written to the page cache, in the folder that TMPDIR names. One round before the others is not
-counted. A virtual machine may have to ask its host for memory that was not in use, which can take as long as the
-conversion and shows in ``system_seconds``: ``seconds_all`` has every round.
+Each round converts in a fresh process that is pinned to one core, or to ``--cores``. ``seconds`` is the time of
+``import cutrace`` and ``cutrace.convert()`` in it, including imports, reading and writing; ``process_seconds`` adds the
+start and end of the interpreter. Both are medians of the rounds, as are ``user_seconds`` and ``system_seconds``, the
+processor time in the program and in the kernel. Files are in the page cache, in the folder TMPDIR. A first round is not
+counted. A virtual machine may have to ask its host for unused memory, which can take as long as the conversion and
+shows in ``system_seconds``: ``seconds_all`` has every round.
 
-The traces do not carry the capture (``--no-capture``), but for ``with_capture``, which is the default of ``convert``;
-its ``reopen_seconds`` is how long ``cutrace.load()`` takes to open that trace again, in a fresh process.
-``records_only`` is the same with ``--no-derived``: without what is no record but follows from them.
+The traces do not carry the capture (``--no-capture``), except for ``with_capture``, which is the default of
+``convert``; its ``reopen_seconds`` is the time of ``cutrace.load()`` on that trace, in a fresh process.
+``records_only`` is the same with ``--no-derived``.
 
-``ratio_to_protobuf`` compares with the same events written through the protobuf classes of the perfetto package, on a
+``ratio_to_protobuf`` compares with writing the same events through the protobuf classes of the perfetto package, for a
 part of the rows. Prints one JSON line; ``--out`` adds it to the results in a file.
 """
 
@@ -43,7 +42,7 @@ from cutrace.runbin import TABLES, Writer
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Runs in a process of its own: convert, then say how long it took and how much memory it had at most.
+#: Runs in a separate process: converts, then prints the time and the peak memory.
 CHILD = """
 import json, resource, sys, time
 source, destination, compress, derived, capture = sys.argv[1:6]
@@ -57,13 +56,13 @@ times = {"seconds": seconds, "user_seconds": usage.ru_utime, "system_seconds": u
 print(json.dumps(times | {"peak_rss_mib": peak / 1024}))
 """
 
-#: How far the gaps of a copy differ from those of the capture: the deviation of a factor, and its bounds.
+#: The factor of a copy's gaps: its deviation, and its bounds.
 JITTER, FACTORS = 0.05, (0.75, 1.25)
 SEED = 2
 
 
 def default_capture(folder: Path) -> Path:
-    """The largest committed capture, or one made by hand where there is none."""
+    """Return the largest committed capture, or a synthetic one if there is none."""
     captures = sorted((ROOT / "tests" / "data").glob("*.bin"), key=lambda p: p.stat().st_size)
     if captures:
         return captures[-1]
@@ -74,7 +73,7 @@ def default_capture(folder: Path) -> Path:
 
 
 def tile(source: Path, target: Path, events: int) -> int:
-    """Write copies of a capture one after the other until there are ``events`` rows; the number of rows."""
+    """Write copies of a capture one after the other until there are ``events`` rows. Returns the number of rows."""
     with cutrace.load(source) as trace:
         timed = [name for name, table in TABLES.items() if table.start_field]
         timeless = [
@@ -90,7 +89,7 @@ def tile(source: Path, target: Path, events: int) -> int:
             part = target.with_suffix(f".{process.index}")
             parts.append(part)
             with Writer(part, pid=process.pid, host=process.host, command=list(process.command)) as writer:
-                # Texts get the ids they have in the trace, since it numbers them the same way.
+                # Texts keep the ids of the trace, since the writer numbers them in the same order.
                 for text in list(trace.strings)[1:]:
                     writer.string(text)
                 writer.rows("launches", trace.launches[1:])
@@ -120,13 +119,13 @@ def _times(rows: np.ndarray) -> list[str]:
 
 
 def _moments(tables: list[np.ndarray]) -> np.ndarray:
-    """All times of a capture in order, each once; 0, the unknown one, is the first."""
+    """Return all times of a capture, sorted and unique; 0, the unknown time, is the first."""
     times = [rows[field] for rows in tables for field in _times(rows)]
     return np.unique(np.concatenate([np.zeros(1, np.uint64), *times]))
 
 
 class _Jitter:
-    """The moments of copy after copy, the same for every process of the capture."""
+    """The moments of successive copies, the same for every process of the capture."""
 
     def __init__(self, moments: np.ndarray) -> None:
         self._random = np.random.default_rng(SEED)
@@ -134,7 +133,7 @@ class _Jitter:
         self._next = float(moments[1])
 
     def copies(self, count: int) -> np.ndarray:
-        """An array of ``count`` copies by moments; the unknown moment stays 0."""
+        """Return an array of ``count`` copies by moments; the unknown moment stays 0."""
         factors = np.clip(self._random.normal(1, JITTER, (count, len(self._gaps))), *FACTORS)
         times = self._next + np.cumsum(factors * self._gaps).reshape(count, -1)
         self._next = float(times[-1, -1])
@@ -142,9 +141,9 @@ class _Jitter:
 
 
 def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, moments: np.ndarray) -> int:
-    """Copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
-    # Calls that were not recorded, most of them while CUDA starts, leave gaps in the ids; a copy repeats what follows
-    # the start, so its ids are numbered without them.
+    """Write copies of all tables, some at a time, so that blocks of the tables alternate as in a recording."""
+    # Calls that were not recorded, most of them while CUDA starts, leave gaps in the ids. A copy repeats the part after
+    # the start, so its ids have no gaps.
     with_ids = [r for r in rows.values() if "correlation" in r.dtype.names]
     used = np.unique(np.concatenate([np.zeros(1, np.uint32), *(r["correlation"] for r in with_ids)]))
     for r in with_ids:
@@ -173,7 +172,7 @@ def _write_copies(writer: Writer, rows: dict[str, np.ndarray], copies: int, mome
 
 
 def reopen(trace: Path) -> float:
-    """Seconds in which a fresh process opens a trace as the capture inside, and counts its kernels."""
+    """Return the seconds in which a fresh process opens a trace as the capture inside, and counts its kernels."""
     program = (
         "import sys, time; begin = time.perf_counter(); import cutrace; trace = cutrace.load(sys.argv[1]); "
         "assert trace.count('kernels'); print(time.perf_counter() - begin)"
@@ -193,7 +192,7 @@ def convert(
 ) -> dict[str, Any]:
     """Convert in a fresh process on so many cores."""
     used = sorted(os.sched_getaffinity(0))[-cores:]
-    # Modules that are installed lie there compiled; those of a checkout are compiled by the first conversion.
+    # Installed modules are compiled; modules of a checkout are compiled by the first conversion.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(destination.parent / "compiled")
     begin = time.perf_counter()
@@ -224,7 +223,7 @@ def convert(
 
 
 def through_protobuf(source: Path, target: Path, rows: int) -> float:
-    """Events a second when the packets of the same events are made with the perfetto package's classes."""
+    """Return the events a second when the same packets are made with the perfetto package's classes."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
     with cutrace.load(source) as trace:
@@ -290,7 +289,7 @@ def through_protobuf(source: Path, target: Path, rows: int) -> float:
 
 
 def hardware(cores: int = 1) -> dict[str, Any]:
-    """The machine, without names of its own."""
+    """Return the machine's hardware, without host names."""
     facts = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
     model = next((value.strip() for key, _, value in facts if key.strip() == "model name"), platform.machine())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -307,7 +306,7 @@ def hardware(cores: int = 1) -> dict[str, Any]:
 
 
 def add_result(path: Path, result: dict[str, Any]) -> None:
-    """Put a result into a file of results, in the place of an older one of the same capture and size."""
+    """Add a result to a file of results, replacing an older one of the same capture and size."""
     results = json.loads(path.read_text()) if path.exists() else []
     same = ("benchmark", "capture", "events")
 
@@ -333,7 +332,7 @@ def main() -> None:
         capture = args.capture or default_capture(folder)
         source = folder / "tiled.bin"
         events = tile(capture, source, args.events)
-        os.sync()  # the system would write the capture to the disk while it is converted
+        os.sync()  # otherwise the system writes the capture to the disk during the conversion
         plain, carrying, records = [], [], []
         for _ in range(args.rounds + 1):
             plain.append(convert(source, folder / "plain.pftrace", cores=args.cores))

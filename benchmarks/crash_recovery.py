@@ -1,13 +1,12 @@
-"""What a killed process leaves: programs on the fake GPU are killed at random moments while they are recorded.
+"""Measure what killed processes leave: programs on the fake GPU are killed at random moments of a recording.
 
-Each program launches kernels as fast as a training loop does and notes how many, in memory that outlives it. After
-SIGKILL its capture must be readable, without damage but for a torn last block, and lack nothing but the end: it holds
-the launches from the first on, without a gap. What is missing is measured in time, from the last kernel that the
-capture holds to the moment of the kill, and in kernels. Prints one JSON line. Needs a C++ compiler and the CUDA and
-CUPTI headers, no GPU.
+Each program launches kernels as fast as a training loop does and counts them in memory that outlives it. After SIGKILL
+its capture must be readable, with no damage except a torn last block, and may lack only its end: it has the launches
+from the first on, without a gap. The missing part is measured in time, from the last kernel of the capture to the kill,
+and in kernels. Prints one JSON line. Needs a C++ compiler and the CUDA and CUPTI headers, no GPU.
 
-What may be missing is the interval of ``--flush-ms`` and what a flush takes: its records have to be handed out, decoded
-and written, on a machine whose cores are busy. ``--slack`` says how long that may be.
+The interval ``--flush-ms`` and the time of a flush may be missing: records have to be delivered, decoded and written,
+on a machine whose cores are busy. ``--slack`` is the allowed time of a flush.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ while True:
 
 @dataclass(frozen=True)
 class Kill:
-    """One killed program: kernels it had launched and kernels in its capture, and the milliseconds between the last of
+    """One killed program: its launched kernels, the kernels in its capture, and the milliseconds between the last of
     those and the kill."""
 
     after_ms: float
@@ -64,7 +63,7 @@ class Kill:
 
 
 def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: float) -> Kill:
-    """Record a program, kill it ``after`` seconds after its first kernels, and read what it left."""
+    """Record a program, kill it ``after`` seconds after its first kernels, and read its capture."""
     notes = folder / "notes"
     notes.write_bytes(bytes(16))
     variables = environment | {"CUTRACE_OPTIONS": f"directory={folder};flush_ms={flush_ms}"}
@@ -92,7 +91,7 @@ def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: fl
             raise SystemExit(f"{capture} lacks kernels between others")
         if counted := [loss for loss in trace.quality.losses if loss.reason != "not_closed"]:
             raise SystemExit(f"{capture} counts losses: {counted}")
-        # With no kernel yet: from the beginning of the recording.
+        # Without a kernel: from the begin of the recording.
         last = int(kernels["end"].max()) if len(kernels) else int(trace.processes[0].info["started"])
         missing = (killed - last) / 1e6
         recorded, torn = len(kernels), sum(d.size for d in damage)
@@ -104,7 +103,7 @@ def kill_one(folder: Path, environment: dict[str, str], flush_ms: int, after: fl
 
 
 def run(kills: int, flush_ms: int, seed: int, cache: Path) -> dict[str, Any]:
-    """Kill so many programs and sum up. Raises SystemExit when one left a capture with damage, gaps or losses."""
+    """Kill so many programs and sum up. Raises SystemExit when a capture has damage, gaps or losses."""
     sys.path.insert(0, str(TESTS))
     from cutrace.collect.library import collector_path
     from support.fakedriver import build

@@ -1,12 +1,12 @@
-"""However a program ends: is what it did what was recorded, and what is counted as lost?
+"""Check for each ending of a program that its work is either recorded or counted as lost.
 
     python benchmarks/endings.py --out endings.json [--only fork,pool] [--fake]
 
 Each program of ``workloads/endings_program.py`` runs under `cutrace record` and counts its launches and NVTX ranges in
-memory that outlives it. Where a capture was closed, all of them must be recorded or counted as lost. Where it was not,
-the last moments may be missing: ``flush_ms`` and a flush, for which ``--flush`` milliseconds are allowed. The same is
-allowed to a thread that goes on while the program exits. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs
-on the fake GPU of the tests. Exit status 1 when something does not balance.
+memory that outlives it. If a capture was closed, all of them must be recorded or counted as lost. Otherwise the last
+moments may be missing: ``flush_ms`` and a flush, for which ``--flush`` milliseconds are allowed. The same applies to a
+thread that continues while the program exits. Needs an NVIDIA GPU, g++ and cutrace; with ``--fake`` it runs on the fake
+GPU of the tests. Exit status 1 when something does not balance.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _COUNTS = np.dtype(
 _OF_BOTH = ("memory_limit", "size_limit", "write_error", "let_go")
 _LOSSES = {"launches": ("cupti_dropped", "unknown_time", *_OF_BOTH), "ranges": ("nvtx_dropped", "nvtx_open", *_OF_BOTH)}
 _TABLES = {"launches": "kernels", "ranges": "nvtx_ranges"}
-# Processes that leave without C's exit handlers: their captures cannot be closed.
+# Processes that end without C's exit handlers: their captures cannot be closed.
 _ABRUPT = {("os._exit", "main"), ("exec", "main"), ("pool: fork", "worker"), ("pool: forkserver", "worker"),
            ("fork after CUDA, child leaves by os._exit", "forked child")}  # fmt: skip
 _STATUS = {"SIGKILL": 137, "SIGTERM": 143, "SIGSEGV": 139, "abort": 134}
@@ -56,10 +56,10 @@ _STATUS = {"SIGKILL": 137, "SIGTERM": 143, "SIGSEGV": 139, "abort": 134}
 
 @dataclass(frozen=True)
 class Balance:
-    """What one process did and what is recorded of it.
+    """The calls of one process and their records.
 
-    Of ``begun`` calls ``done`` have returned. ``oldest_ms`` is the age of the first call that is missing, at the end of
-    the recording where that was closed, else at the last call of the process.
+    ``done`` of ``begun`` calls have returned. ``oldest_ms`` is the age of the first missing call, at the end of the
+    recording if that was closed, else at the last call of the process.
     """
 
     begun: int
@@ -75,8 +75,8 @@ class Balance:
 
 @dataclass(frozen=True)
 class Row:
-    """``closed``: whether the capture was ended in order; None without a capture. ``allowed_ms``: how old a missing
-    call may be."""
+    """``closed``: whether the capture was ended in order; None without a capture. ``allowed_ms``: the allowed age of a
+    missing call."""
 
     ending: str
     role: str
@@ -112,7 +112,7 @@ class Endings:
             self._environment = fakedriver.build(folder / "fake").environment(self._environment)
 
     def run(self, name: str) -> tuple[list[Row], list[str]]:
-        """The processes of a program, and what went wrong with the program itself."""
+        """Return the processes of a program, and the faults of the program itself."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         counts, capture = folder / "counts", folder / "run.bin"
         counts.mkdir()
@@ -160,7 +160,7 @@ class Endings:
                     for of, table in _TABLES.items()}  # fmt: skip
         for pid, all_counts in counts.items():
             processes = sorted((p for p in trace.processes if p.pid == pid), key=lambda p: p.info.get("started", 0))
-            # One process after another under the same id: exec.
+            # Several processes with the same id: exec.
             for number, count in enumerate(all_counts):
                 process = processes[number] if number < len(processes) else None
                 yield self._row(name, trace, pid, process, count, recorded)
@@ -183,11 +183,9 @@ class Endings:
 
         def balance(of: str) -> Balance:
             series = count[of]
-            found = 0 if process is None else int(recorded[of][process.index])
+            kept = 0 if process is None else int(recorded[of][process.index])
             lost = sum(loss.count for loss in losses if loss.reason in _LOSSES[of])
-            return Balance(
-                int(series["begun"]), int(series["done"]), found, lost, _oldest(count, of, found + lost, end)
-            )
+            return Balance(int(series["begun"]), int(series["done"]), kept, lost, _oldest(count, of, kept + lost, end))
 
         end = process.info["ended"] if process is not None and process.complete else None
         return Row(
@@ -205,7 +203,7 @@ class Endings:
 
 
 def _read(folder: Path) -> dict[int, list[np.void]]:
-    """The counts of all processes, by process id, in the order in which they began."""
+    """Return the counts of all processes, by process id, in the order of their begin."""
     out: dict[int, list[np.void]] = {}
     for path in folder.iterdir():
         pid = int(re.match(r"\d+", path.name)[0])  # type: ignore[index]
@@ -216,7 +214,7 @@ def _read(folder: Path) -> dict[int, list[np.void]]:
 
 
 def _oldest(count: np.void, of: str, accounted: int, end: int | None) -> int:
-    """The age in milliseconds, at ``end``, of the first call that is not ``accounted`` for; None as ``end`` stands for
+    """Return the age in milliseconds, at ``end``, of the first call beyond ``accounted``. None as ``end`` stands for
     the last call of the process."""
     series = np.maximum.accumulate(count[of]["by_millisecond"])
     if accounted >= series[-1]:
@@ -273,8 +271,8 @@ def main() -> int:
         for name in PROGRAMS:
             if not args.only or any(name.startswith(beginning) for beginning in args.only):
                 print(name, file=sys.stderr, flush=True)
-                found, faults[name] = endings.run(name)
-                rows += found
+                processes, faults[name] = endings.run(name)
+                rows += processes
     _print(rows, faults)
     if args.out:
         result = {

@@ -1,20 +1,20 @@
-"""How stable golden files are: tests that fail although nothing changed, and changes that are not seen.
+"""Measure how stable golden files are: tests that fail without a change, and changes that are not found.
 
     python benchmarks/golden_stability.py --tests DIR [--files PATTERN...] [--out RESULT.json]
         [--stages plain,update,check,sensitivity] [--golden DIR] [--check-only] [--limit-seconds N] [--fake]
 
 DIR holds the test suite of another project: by default CuPy's tests of v14.2.0 (the folder ``tests`` of its sources),
-with CuPy installed. Golden files are written to a folder of their own, never into DIR. The stages:
+with CuPy installed. Golden files are written to a separate folder, never into DIR. The stages:
 
-``plain``        the suite without cutrace. It compiles what is compiled once, and shows which tests fail by themselves.
-``update``       two sessions that write golden files. The second confirms what the first could not run twice.
+``plain``        the suite without cutrace. It fills compilation caches, and shows which tests fail by themselves.
+``update``       two sessions that write golden files. The second confirms tests that the first could not run twice.
 ``check``        three unchanged sessions: eight workers, three workers, one process in a shuffled order.
-``sensitivity``  200 tests of those that are gated and pass get a kernel, a copy, a synchronisation or an allocation
-                 more, or a kernel less (a copy of the golden files is recorded with one more). How many of them
-                 fail, or are shown as better?
+``sensitivity``  200 gated tests that pass get an additional kernel, copy, synchronisation or allocation, or one kernel
+                 less (a copy of the golden files is recorded with one more). Counts the tests that fail, or are
+                 shown as better.
 
-``--check-only`` compares with golden files of another machine, which ``--golden`` names. ``--fake`` takes the fake GPU
-of this project's tests, and a suite that uses it. Exit status 1 when a target is missed or a session did not end.
+``--check-only`` compares with golden files of another machine, the folder ``--golden``. ``--fake`` uses the fake GPU of
+this project's tests, and a suite for it. Exit status 1 when a target is missed or a session did not end.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from stability_plugin import KERNEL
 
 from workloads.machine import facts
 
-#: Files of CuPy's tests that launch kernels of many kinds, and those that failed for nothing with golden format 1.
+#: Files of CuPy's tests that launch kernels of many kinds, and those with false failures under golden format 1.
 FILES = (
     *("core_tests/test_scan.py", "core_tests/test_userkernel.py", "sorting_tests/test_sort.py"),
     *("sorting_tests/test_search.py", "linalg_tests/test_product.py", "random_tests/test_generator.py"),
     *("cuda_tests/test_stream.py", "cuda_tests/test_graph.py", "cuda_tests/test_memory.py"),
 )
 STAGES = ("plain", "update", "check", "sensitivity")
-#: Targets: false failures of gated tests, tests with GPU work that are unstable or unconfirmed, changes found. In %.
+#: Targets in %: false failures of gated tests, tests with GPU work that are unstable or unconfirmed, changes found.
 MOST_FALSE, MOST_LOOSE, LEAST_FOUND = 0.2, 5.0, 99.0
 #: Metrics above 0 in tests with GPU work.
 WORK = ("kernel_launches", "graph_launches", "memcpy_count", "memset_count")
@@ -68,13 +68,13 @@ _WITH_ALLOCATIONS = "--cutrace-gate=work,counter,allocations"
 
 
 class Stopped(Exception):
-    """A session did not end in the time that was given, or could not run."""
+    """A session did not end in time, or could not run."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """One session of pytest. ``cases`` are those of report.json by node id, empty without cutrace; ``outcomes`` are
-    [outcome, seconds, error] by node id, of failed tests the begin of cutrace's message or the end of the error."""
+    """One session of pytest. ``cases`` are those of report.json by node id, empty without cutrace. ``outcomes`` are
+    [outcome, seconds, error] by node id; the error is the begin of cutrace's message, or the end of another error."""
 
     seconds: float
     status: int
@@ -87,7 +87,7 @@ class Session:
 
     @property
     def false(self) -> set[str]:
-        """Tests that cutrace failed."""
+        """Return the tests that cutrace failed."""
         return {test for test in self.failed if self.outcomes[test][2].startswith("cutrace:")} | {
             test for test in self.failed if any(row["failed"] for row in self.cases.get(test, {}).get("rows", ()))
         }
@@ -101,7 +101,7 @@ class Session:
 
     @property
     def unstable(self) -> set[str]:
-        """Tests with metrics that are not compared because runs did not agree on them."""
+        """Return the tests with metrics that are not compared because runs differed."""
         return {test for test, case in self.cases.items() if any(row["verdict"] == "UNSTABLE" for row in case["rows"])}
 
 
@@ -131,8 +131,8 @@ class Suite:
         shuffle: int | None = None,
         add: str = "",
     ) -> Session:
-        """``golden``: the folder of golden files, None for a session without cutrace. ``add`` goes to all of ``only``.
-        Raises :class:`Stopped`."""
+        """Run a session. ``golden`` is the folder of golden files, None for a session without cutrace. ``add`` applies
+        to all of ``only``. Raises :class:`Stopped`."""
         self._sessions += 1
         folder = self._scratch / f"session{self._sessions}"
         folder.mkdir()
@@ -158,7 +158,7 @@ class Suite:
             raise Stopped(f"by pytest's status {status}:\n{(folder / 'output.txt').read_text()[-4000:]}")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             text = (folder / "output.txt").read_text()
-            # An error inside pytest tells the cause first and goes on for long.
+            # An error inside pytest prints the cause first, then a long traceback.
             at = max(text.find("INTERNALERROR"), 0)
             print(text[at : at + 8000] if at else text[-2000:], file=sys.stderr)
         cases = json.loads(report.read_text())["cases"] if golden is not None else ()
@@ -182,7 +182,7 @@ class Suite:
 
 
 class Benchmark:
-    """The stages, and the result as far as it has come."""
+    """The stages, and their results so far."""
 
     def __init__(self, suite: Suite, chosen: argparse.Namespace, golden: Path, scratch: Path) -> None:
         self.suite = suite
@@ -193,7 +193,7 @@ class Benchmark:
         self._passing: set[str] | None = None
         self._own_failures: set[str] | None = None
         self.result: dict[str, Any] = {
-            "machine": facts(), "fake": chosen.fake is not None, "versions": versions(), "files": chosen.found,
+            "machine": facts(), "fake": chosen.fake is not None, "versions": versions(), "files": chosen.selected,
             "stages": chosen.stages, "workers": chosen.workers, "seed": chosen.seed, "finished": False,
         }  # fmt: skip
 
@@ -267,7 +267,7 @@ class Benchmark:
         return Path(shutil.copytree(self.golden, self._scratch / f"golden-{name}"))
 
     def _seen(self, rows: list[dict[str, Any]], kind: str, session: Session, drawn: Sequence[str]) -> None:
-        """Append who noticed a change. A test counts where the metric that shows it is gated, stable and confirmed."""
+        """Append the tests that noticed a change. A test counts if the change's metric is gated, stable, confirmed."""
         metric, name = SHOWN_BY[kind]
         less = kind == "kernel taken away"
         gated, found, named, missed = 0, 0, 0, []
@@ -283,7 +283,7 @@ class Benchmark:
             gated += 1
             if row is not None and (row["verdict"] == "BETTER" if less else row["failed"] and test in session.failed):
                 found += 1
-                # Of allocations without a golden breakdown, the metric itself is the name.
+                # Allocations without a golden breakdown are named by the metric.
                 named += name in row["detail"] or (metric == "allocations" and not row["detail"])
             else:
                 missed.append({"test": test, "row": row, "outcome": session.outcomes[test][0]})
@@ -294,7 +294,7 @@ class Benchmark:
         self._say(f"{kind}: {', '.join(f'{name} {count}' for name, count in counts.items())}", session)
 
     def _count(self, rows: list[dict[str, Any]], session: Session, title: str) -> None:
-        """Append what became of the tests of a session in which nothing was changed."""
+        """Append the states of the tests of an unchanged session."""
         states = Counter(case["state"] for case in session.cases.values())
         gated, work, false = session.tests("gated"), session.with_work, session.false
         loose = work & (session.unstable | session.tests("unconfirmed"))
@@ -304,7 +304,7 @@ class Benchmark:
             "with_gpu_work": len(work), "states": dict(states), "gated": len(gated), "failed": len(session.failed),
             "false": len(false), "unverified": states["unverified"], "unstable": len(work & session.unstable),
             "unconfirmed": states["unconfirmed"], "loose": len(loose),
-            # GPU work that nothing holds, and is not counted as loose either.
+            # GPU work without a golden value that is not counted as loose either.
             "not_held": sorted(work & session.tests("traced", "missing", "untraced") - session.failed),
             "failed_by_themselves": len(own),
             "failed_under_cutrace_alone": sorted(own - self._own_failures) if self._own_failures is not None else None,
@@ -327,7 +327,7 @@ class Benchmark:
         return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
     def _unconfirmed(self) -> int:
-        """How many tests of the golden files wait for a second session that agrees."""
+        """Return how many tests of the golden files wait for a second session that agrees."""
         return sum(len(_UNCONFIRMED.findall(path.read_text())) for path in self.golden.rglob("*.toml"))
 
     def _target(self, what: str, value: float, side: str, limit: float) -> None:
@@ -341,7 +341,7 @@ class Benchmark:
 
 
 def _failures(session: Session, test: str) -> list[dict[str, Any]]:
-    """The rows for which cutrace failed a test; without rows, its message."""
+    """Return the rows for which cutrace failed a test; without rows, its message."""
     case = session.cases.get(test, {})
     rows = [row for row in case.get("rows", ()) if row["failed"]]
     kept = ("metric", "region", "golden", "now", "verdict", "detail")
@@ -355,19 +355,19 @@ def _reasons(session: Session, state: str) -> dict[str, int]:
 
 
 def _percent(part: int, whole: int) -> float:
-    # Where nothing was gated, nothing was shown.
+    # Without a gated metric, nothing was shown.
     return round(100 * part / whole, 3) if whole else 100.0
 
 
 def versions() -> dict[str, str]:
-    """The versions of what decides which kernels run, and of what runs the tests."""
+    """Return the versions that decide which kernels run, and those of the test tools."""
     wanted = ("cutrace", "numpy", "pytest", "pytest-xdist")
-    found = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
-    return {name: found[name] for name in sorted(found) if name in wanted or name.startswith("cupy")}
+    installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
+    return {name: installed[name] for name in sorted(installed) if name in wanted or name.startswith("cupy")}
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result in Markdown."""
+    """Return the result in Markdown."""
     lines = []
     if sessions := [*result.get("updates", ()), *result.get("checks", ())]:
         columns = ("seconds", "tests", "with_gpu_work", "gated", "false", "unverified", "unstable", "unconfirmed")
@@ -431,16 +431,16 @@ def arguments() -> argparse.Namespace:
     if {"check", "sensitivity"} & set(chosen.stages) and "update" not in chosen.stages and not written:
         parser.error("without the stage update, --golden has to name a folder with golden files")
     chosen.tests = chosen.tests.resolve()
-    chosen.found = files(chosen.tests, chosen.files or (FILES if chosen.fake is None else ("test_*.py",)))
-    if not chosen.found:
+    chosen.selected = files(chosen.tests, chosen.files or (FILES if chosen.fake is None else ("test_*.py",)))
+    if not chosen.selected:
         parser.error(f"{chosen.tests} has none of the files")
     return chosen
 
 
 def files(tests: Path, patterns: Iterable[str]) -> list[str]:
-    """The files below ``tests`` that patterns name from any folder on, in the order of the patterns."""
-    found = (path for pattern in patterns for path in sorted(tests.glob(f"**/{pattern}")))
-    return list(dict.fromkeys(str(path.relative_to(tests)) for path in found))
+    """Return the files below ``tests`` that match the patterns in any folder, in the order of the patterns."""
+    paths = (path for pattern in patterns for path in sorted(tests.glob(f"**/{pattern}")))
+    return list(dict.fromkeys(str(path.relative_to(tests)) for path in paths))
 
 
 def environment(scratch: Path, fake: str | None) -> dict[str, str]:
@@ -465,7 +465,7 @@ def main() -> int:
         scratch = Path(folder)
         golden = (chosen.golden or scratch / "golden").resolve()
         golden.mkdir(parents=True, exist_ok=True)
-        suite = Suite(chosen, scratch, environment(scratch, chosen.fake), chosen.found)
+        suite = Suite(chosen, scratch, environment(scratch, chosen.fake), chosen.selected)
         benchmark = Benchmark(suite, chosen, golden, scratch)
         result = benchmark.result
         try:

@@ -3,12 +3,12 @@
 #   gpu_campaign.sh OUT_DIR [captures|tests|plugin|stability|sensitivity|overhead|soak|endings|all]...
 #
 # Installs nothing: `cutrace` must be on PATH and importable, and python3 must have torch, triton, cuda.core and pytest.
-# Each part has a time limit of its own, so that a hang in one does not lose the others; TOTAL (seconds,
-# default 570) is what all parts together may take, and the overhead benchmark runs as many rounds as are left.
+# Each part has its own time limit, so that a hang in one does not lose the others. TOTAL (seconds, default 570) limits
+# all parts together; the overhead benchmark runs as many rounds as the remaining time allows.
 # OVERHEAD holds more options of overhead.py, e.g. OVERHEAD=--quick.
-# The parts stability and sensitivity need CUPY_TESTS, a folder with CuPy's tests of the version that is installed, and
-# are left out of `all` without it. GOLDEN is the folder of CuPy's golden files (default: OUT_DIR/golden): where it has none,
-# stability writes them and packs them into golden-cupy.tar.gz, else it checks them alone.
+# The parts stability and sensitivity need CUPY_TESTS, a folder with CuPy's tests of the installed version; `all` leaves
+# them out without it. GOLDEN is the folder of CuPy's golden files (default: OUT_DIR/golden). If it has none, stability
+# writes them and packs them into golden-cupy.tar.gz, else it only checks them.
 # OUT_DIR gets captures.tar.gz, captures.log, tests.log, plugin.json, overhead.{json,md,log,txt}, nvtx.json, soak.json, soak.txt,
 # endings.json, endings.txt,
 # stability.{json,md,log}, sensitivity.{json,md,log}, golden-cupy.tar.gz.

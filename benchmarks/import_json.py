@@ -1,16 +1,16 @@
-"""How fast torch.profiler's JSON becomes a trace, how much memory that takes, and how small the Perfetto trace is.
+"""Measure how fast torch.profiler's JSON is imported, how much memory that takes, and how small the trace is.
 
     python benchmarks/make_kineto.py kineto.json.gz --megabytes 100      (needs an NVIDIA GPU and PyTorch)
     python benchmarks/import_json.py kineto.json.gz [--rounds 5] [--out results.json]
 
-The import is all of it: reading the file, building the tables, writing the temporary capture (run.bin). Each round
-runs in a fresh process that is pinned to one core, on the unpacked file in the page cache. ``mb_per_second`` counts
-bytes of JSON (10^6) and the time of the import alone, without starting the interpreter and importing modules;
-``peak_mib`` is what the process had at most beyond what it had before the import, and ``table_mib`` the size of the
-capture. ``packed`` is the same for the file as gzip. ``ratio`` compares sizes with the JSON's: of the trace for
-Perfetto, plain, as .gz and with ``--compress zstd``. ``opening``, with ``--trace-processor``, compares how long
-Perfetto's own engine takes to open the JSON and the trace, in turns, with the number of arguments that each gives it.
-Prints one JSON line; ``--out`` adds it to the results in a file.
+The import includes reading the file, building the tables, and writing the temporary capture (run.bin). Each round runs
+in a fresh process that is pinned to one core, on the uncompressed file in the page cache. ``mb_per_second`` counts
+bytes of JSON (10^6) and the time of the import alone, without the start of the interpreter and module imports.
+``peak_mib`` is the peak memory beyond that before the import, and ``table_mib`` the size of the capture. ``packed`` is
+the same for the file as gzip. ``ratio`` is the JSON's size over that of the trace for Perfetto, plain, as .gz and with
+``--compress zstd``. ``opening``, with ``--trace-processor``, compares the time in which Perfetto's own engine opens the
+JSON and the trace, in turns, with the number of arguments in each. Prints one JSON line; ``--out`` adds it to the
+results in a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 import cutrace
 
-#: Runs in a process of its own: import, then say how long it took and how much memory it had at most.
+#: Runs in a separate process: imports, then prints the time and the peak memory.
 CHILD = """
 import json, sys, tempfile, time
 from pathlib import Path
@@ -42,29 +42,29 @@ def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 
 source = Source.at(Path(sys.argv[1]))
-found = importer(source)
+reader = importer(source)
 before = peak()
 with tempfile.TemporaryDirectory() as folder:
     wall, cpu = time.perf_counter(), time.process_time()
-    capture = read(found, source, Path(folder))
+    capture = read(reader, source, Path(folder))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    told = {"seconds": wall, "cpu_seconds": cpu, "peak_mib": peak() - before, "process_mib": peak()}
-    print(json.dumps(told | {"table_mib": capture.stat().st_size / 2**20, "format": found.name}))
+    figures = {"seconds": wall, "cpu_seconds": cpu, "peak_mib": peak() - before, "process_mib": peak()}
+    print(json.dumps(figures | {"table_mib": capture.stat().st_size / 2**20, "format": reader.name}))
 """
 
 
 def measured(path: Path, size: int, rounds: int) -> dict[str, Any]:
-    """Figures of imports of a file with so many bytes of JSON; the first round is not counted."""
-    told = [json.loads(_run(path)) for _ in range(rounds + 1)][1:]
-    rates = [size / 1e6 / one["seconds"] for one in told]
+    """Return figures of imports of a file with so many bytes of JSON; the first round is not counted."""
+    results = [json.loads(_run(path)) for _ in range(rounds + 1)][1:]
+    rates = [size / 1e6 / one["seconds"] for one in results]
     return {
         "mb_per_second": {"best": round(max(rates), 1), "median": round(statistics.median(rates), 1)},
-        "seconds": round(statistics.median(one["seconds"] for one in told), 3),
-        "cpu_seconds": round(statistics.median(one["cpu_seconds"] for one in told), 3),
-        "peak_mib": round(max(one["peak_mib"] for one in told), 1),
-        "process_mib": round(max(one["process_mib"] for one in told), 1),
-        "table_mib": round(told[0]["table_mib"], 1),
-        "format": told[0]["format"],
+        "seconds": round(statistics.median(one["seconds"] for one in results), 3),
+        "cpu_seconds": round(statistics.median(one["cpu_seconds"] for one in results), 3),
+        "peak_mib": round(max(one["peak_mib"] for one in results), 1),
+        "process_mib": round(max(one["process_mib"] for one in results), 1),
+        "table_mib": round(results[0]["table_mib"], 1),
+        "format": results[0]["format"],
     }
 
 
@@ -77,7 +77,7 @@ def _run(path: Path) -> str:
 
 
 def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
-    """How large the trace for Perfetto is, plain and compressed."""
+    """Return the size of the trace for Perfetto, plain and compressed."""
     out: dict[str, Any] = {}
     ways = (("pftrace", ".pftrace", None), ("pftrace_gz", ".pftrace.gz", None), ("pftrace_zstd", ".pftrace", "zstd"))
     for name, suffix, compress in ways:
@@ -89,22 +89,22 @@ def sizes(path: Path, size: int, folder: Path) -> dict[str, Any]:
 
 
 def opening(path: Path, shell: str, rounds: int, folder: Path) -> dict[str, Any]:
-    """User and wall seconds (medians) in which trace_processor opens the JSON and the trace."""
+    """Return user and wall seconds (medians) in which trace_processor opens the JSON and the trace."""
     files = {"json": path, "pftrace": folder / "opened.pftrace", "pftrace_with_capture": folder / "carrying.pftrace"}
     cutrace.convert(path, files["pftrace"], capture=False)
     cutrace.convert(path, files["pftrace_with_capture"], capture=True)
     query = folder / "query.sql"
     query.write_text("select count(*) as n from args;\n")
-    told: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
+    runs: dict[str, list[tuple[float, float]]] = {name: [] for name in files}
     arguments: dict[str, int] = {}
     for _ in range(rounds):
         for name, file in files.items():
             before, began = os.times().children_user, time.perf_counter()
             done = subprocess.run([shell, "-q", query, file], check=True, capture_output=True, text=True)
-            told[name].append((os.times().children_user - before, time.perf_counter() - began))
+            runs[name].append((os.times().children_user - before, time.perf_counter() - began))
             arguments[name] = int(done.stdout.split()[-1])
     out: dict[str, Any] = {}
-    for name, times in told.items():
+    for name, times in runs.items():
         user, wall = (round(statistics.median(each), 3) for each in zip(*times, strict=True))
         out[name] = {"user_seconds": user, "seconds": wall, "arguments": arguments[name]}
     return out | {"json_to_pftrace": round(out["json"]["user_seconds"] / out["pftrace"]["user_seconds"], 2)}

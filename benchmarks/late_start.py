@@ -1,13 +1,12 @@
-"""What a launch costs under CUPTI when recording starts in the middle of a program, for each way of enabling it.
+"""Measure a launch under CUPTI when recording starts in the middle of a program, for each way of enabling it.
 
     python benchmarks/late_start.py --out late.json [--cupti LIB_OR_WHEEL]... [--rounds 10] [--only ids,v2] [--fake]
 
 A configuration is a list of steps (``native/late_start.cpp``) and a time: ``early``, inside cuInit(), or ``late``, when
-CUDA is in use. Each is tried once: how many kernels and API calls are recorded of 1,000 launches and 1,000 queries.
-Those that record what they should are then measured, each in one process, in rounds whose order rotates. Buffers are
-thrown away unread. ``--cupti`` names further copies of libcupti, by file or wheel, beside the one that cutrace would
-take. Needs an NVIDIA GPU, nvcc and cutrace; with ``--fake`` it tries everything on the fake GPU of the tests, whose
-times mean nothing.
+CUDA is in use. Each is tried once, which counts the recorded kernels and API calls of 1,000 launches and 1,000 queries.
+Complete configurations are then measured, each in one process, in rounds whose order rotates. Buffers are discarded
+unread. ``--cupti`` names further copies of libcupti, by file or wheel, beside cutrace's own choice. Needs an NVIDIA
+GPU, nvcc and cutrace; with ``--fake`` it tries everything on the fake GPU of the tests, whose times mean nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ _LATE = {
     "v2_few_fields": "subscribe_v2 user_defined kernel_few_fields runtime_allow_fields driver_allow_fields",
     "v2_few_fields_callbacks": "subscribe_v2 user_defined kernel_few_fields runtime_callbacks",
 }
-# Something early, so that the rest works late.
+# An early step that makes the late ones work.
 _SPLIT = {
     "subscribed": "subscribe buffers",
     "one_callback_early": "subscribe buffers runtime_one_callback driver_one_callback",
@@ -117,7 +116,7 @@ CONFIGS = (
 )
 
 
-# The process that is measured
+# The measured process
 
 
 class Calls(Protocol):
@@ -200,7 +199,7 @@ def child(folder: Path, launches: int, late: str) -> None:
             calls.launch_loop(PROBE)
             calls.queries(PROBE)
             print(tool.late_start_report().decode(), flush=True)
-    os._exit(0)  # what CUPTI does at exit is not of interest
+    os._exit(0)  # skips CUPTI's work at exit
 
 
 class Measured:
@@ -264,8 +263,8 @@ class Campaign:
             self.base = driver.environment(self.base)
             libraries = [driver.libraries / "libcupti.so.13"]
         else:
-            found = cuda.find_cupti()
-            libraries = [*([found] if found else []), *(_library(path, folder) for path in args.cupti)]
+            default = cuda.find_cupti()
+            libraries = [*([default] if default else []), *(_library(path, folder) for path in args.cupti)]
         self.result: dict[str, Any] = {
             "benchmark": "late_start",
             "command": sys.argv,
@@ -280,7 +279,7 @@ class Campaign:
         self.libraries = libraries
 
     def probe(self) -> None:
-        """Try each configuration with each libcupti in a process of its own, and count what it records."""
+        """Try each configuration with each libcupti in a separate process, and count its records."""
         for path in self.libraries:
             version = _version(path)
             for config in self._chosen():
@@ -328,7 +327,7 @@ class Campaign:
             row["failure"] = str(failure)
 
     def _started(self, rows: list[dict[str, Any]], launches: int) -> Iterator[tuple[dict[str, Any], Measured]]:
-        """A process for each row, as they become ready."""
+        """Yield a process for each row, when it is ready."""
 
         def start(row: dict[str, Any]) -> Measured | None:
             try:
@@ -356,7 +355,7 @@ def _config(row: dict[str, Any]) -> Config:
 
 
 def _version(path: Path) -> int:
-    """What cuptiGetVersion says, asked in another process: a process shall load one libcupti."""
+    """Return the answer of cuptiGetVersion in another process, since a process must load only one libcupti."""
     program = (
         "import ctypes, sys; version = ctypes.c_uint32(); "
         "ctypes.CDLL(sys.argv[1]).cuptiGetVersion(ctypes.byref(version)); print(version.value)"
@@ -368,7 +367,7 @@ def _version(path: Path) -> int:
 
 
 def _as_meant(config: Config, probe: dict[str, Any]) -> bool:
-    """Whether it records all kernels, and an API call for each if it should."""
+    """Return whether all kernels are recorded, and an API call for each if wanted."""
     if config.name == "none":
         return True
     records = probe["records"]
@@ -377,7 +376,7 @@ def _as_meant(config: Config, probe: dict[str, Any]) -> bool:
 
 
 def _library(path: Path, folder: Path) -> Path:
-    """The libcupti.so of a wheel, unpacked into ``folder``; a path of anything else as it is."""
+    """Return the libcupti.so of a wheel, unpacked into ``folder``; other paths unchanged."""
     if path.suffix != ".whl":
         return path
     target = folder / path.stem
@@ -387,7 +386,7 @@ def _library(path: Path, folder: Path) -> Path:
 
 
 def _print(result: dict[str, Any]) -> None:
-    """A table: medians over the rounds, and of the differences to no tool in the same round."""
+    """Print a table: medians over the rounds, and of the differences to no tool in the same round."""
     rows = result["configs"]
     none: list[dict[str, float]] = next((row["measurements"] for row in rows if row["config"] == "none"), [])
     print(f"{result['launches']:,} launches, {result['rounds']} rounds; records of {PROBE:,} launches and queries")

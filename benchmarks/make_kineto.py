@@ -1,9 +1,9 @@
-"""Make a JSON file with torch.profiler: training steps of a transformer with all that the profiler can write.
+"""Make a JSON file with torch.profiler: training steps of a transformer, with all options of the profiler.
 
     python benchmarks/make_kineto.py kineto.json.gz --megabytes 100
 
-CPU operators with shapes and Python functions, annotations, two streams, memory counters. One step is profiled first,
-and the file then gets as many steps as its size asks for. Needs PyTorch and an NVIDIA GPU.
+It has CPU operators with shapes and Python functions, annotations, two streams and memory counters. One step is
+profiled first, which gives the number of steps for the wanted size. Needs PyTorch and an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 
 class Training:
-    """A transformer that learns nothing in particular, and copies its data on a stream of its own."""
+    """A transformer with a meaningless task, which copies its data on a separate stream."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -47,7 +47,7 @@ class Training:
 
 
 def write(training: Training, steps: int, path: Path) -> int:
-    """Profile that many steps into ``path``; returns the size of the file in bytes."""
+    """Profile that many steps into ``path``. Returns the size of the file in bytes."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with profile(activities=activities, record_shapes=True, profile_memory=True, with_stack=True) as profiler:
         for _ in range(steps):

@@ -1,12 +1,12 @@
-"""Hardware metrics of eight kernels: `cutrace profile` beside Nsight Compute, on the same program.
+"""Compare hardware metrics of `cutrace profile` and Nsight Compute on eight kernels of the same program.
 
     python benchmarks/metrics_ncu.py --out metrics.json [--metrics SET,...] [--launches 10000]
 
-Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (caches and clocks left alone, as
-cutrace leaves them). Of each kernel's second launch every metric of every set is compared. What is no count differs
-from launch to launch, so the spread of ncu's own two launches stands beside. Also: whether the program computed the
-same in all runs, what the copy's DRAM bytes are of what it copied, what one profiled launch of ``--launches`` costs
-the others, and what each tool's run took. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
+Runs ``workloads/eight_kernels.py`` alone, under `cutrace profile` and under ncu (without control of caches and clocks,
+as in cutrace). Compares every metric of every set on each kernel's second launch. Metrics that are not counts differ
+from launch to launch, so the spread of ncu's own two launches is given beside. It also reports whether all runs
+computed the same, the copy's DRAM bytes over its copied bytes, the cost of one profiled launch for ``--launches``
+others, and the time of each run. Needs an NVIDIA GPU, ncu, PyTorch, CuPy and Triton.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cutrace.metrics.host import Chip, first_chip
 from cutrace.metrics.sets import SETS, chosen
 
 PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "eight_kernels.py")]
-#: What is found in the name of each kernel, the first that is. The matrix products have those of cuBLAS.
+#: A part of the name of each kernel; the first match counts. Matrix products have names of cuBLAS.
 KERNELS = {
     "copy": "known_copy", "reduction": "known_reduction", "divergence": "known_divergence",
     "conflicts": "known_conflicts", "stride": "known_stride", "triton": "known_triton",
@@ -57,8 +57,8 @@ def label(kernel: str) -> str:
     return next(name for name, part in KERNELS.items() if re.search(part, kernel))
 
 
-def said(output: str) -> dict[str, Any]:
-    """What the program printed, in its last run."""
+def printed(output: str) -> dict[str, Any]:
+    """Return the program's output of its last run."""
     return dict(json.loads([line for line in output.splitlines() if line.startswith('{"results"')][-1]))
 
 
@@ -67,7 +67,7 @@ def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[st
         ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join(names), "--kernel", PATTERN, "--format", "csv",
          "--", *PROGRAM]
     )  # fmt: skip
-    found: dict[str, list[dict[str, float]]] = {}
+    by_kernel: dict[str, list[dict[str, float]]] = {}
     with cutrace.load(capture) as trace:
         rows = trace.arrow("kernel_metrics").to_pylist()
         kernels = {row["correlation"]: row["name"] for row in trace.arrow("kernels").to_pylist()}
@@ -75,8 +75,8 @@ def by_cutrace(names: list[str], capture: Path) -> tuple[dict[str, Any], dict[st
     for row in rows:
         launches.setdefault(row["correlation"], {})[row["name"]] = row["value"]
     for correlation, values in launches.items():
-        found.setdefault(label(kernels[correlation]), []).append(values)
-    return said(output), found, took
+        by_kernel.setdefault(label(kernels[correlation]), []).append(values)
+    return printed(output), by_kernel, took
 
 
 def by_ncu(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, float]]], float]:
@@ -85,20 +85,20 @@ def by_ncu(names: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, li
         ["ncu", "--metrics", ",".join(names), "--kernel-name-base", "mangled", "-k", f"regex:{PATTERN}",
          "--cache-control", "none", "--clock-control", "none", "-f", "-o", str(report), *PROGRAM]
     )  # fmt: skip
-    found: dict[str, list[dict[str, float]]] = {}
-    # Its tables show two decimals. Its own module has what was counted.
+    by_kernel: dict[str, list[dict[str, float]]] = {}
+    # ncu's tables show two decimals; its module has the full values.
     sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
     import ncu_report
 
     for kernels in ncu_report.load_report(f"{report}.ncu-rep"):
         for kernel in kernels:
             values = {name: kernel[name].as_double() for name in names if name in kernel}
-            found.setdefault(label(kernel.name(kernel.NameBase_DEMANGLED)), []).append(values)
-    return said(output), found, took
+            by_kernel.setdefault(label(kernel.name(kernel.NameBase_DEMANGLED)), []).append(values)
+    return printed(output), by_kernel, took
 
 
 def compared(names: list[str], ours: dict[str, Any], theirs: dict[str, Any]) -> list[dict[str, Any]]:
-    """The second launch of each kernel that both profiled, by metric."""
+    """Compare the second launch of each kernel that both tools profiled, by metric."""
     rows = []
     for kernel, launches in ours.items():
         other = theirs.get(kernel)
@@ -139,10 +139,10 @@ def main() -> None:
         under_ncu, theirs, ncu_seconds = by_ncu(names, Path(folder))
         rows = compared(names, ours, theirs)
         many = [*PROGRAM, "--launches", str(args.launches)]
-        recorded = said(run(["cutrace", "record", "-o", str(capture), "--", *many])[0])["others_ms"]
+        recorded = printed(run(["cutrace", "record", "-o", str(capture), "--", *many])[0])["others_ms"]
         filters = f"--kernel known_copy --skip {args.launches // 2} --count 1 --metrics occupancy".split()
-        profiled = said(run(["cutrace", "profile", "-o", str(capture), *filters, "--", *many])[0])
-    expected = said(alone)["results"]
+        profiled = printed(run(["cutrace", "profile", "-o", str(capture), *filters, "--", *many])[0])
+    expected = printed(alone)["results"]
     counted = [row for row in rows if "difference" in row]
     result = {
         "benchmark": "metrics_ncu",

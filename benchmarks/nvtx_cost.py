@@ -1,7 +1,7 @@
-"""What one NVTX push and pop costs the program under cutrace, and with no tool.
+"""Measure what one NVTX push and pop costs the program under cutrace, and without a tool.
 
 Builds ``native/nvtx_cost.cpp``, runs it with and without the collector, and prints one JSON line: nanoseconds a
-push+pop, and how many of the pairs the capture holds. Needs g++ and the NVTX headers (nvidia-nvtx), no GPU.
+push+pop, and how many pairs the capture holds. Needs g++ and the NVTX headers (nvidia-nvtx), no GPU.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ HERE = Path(__file__).parent
 
 def build(folder: Path) -> Path:
     """Compile the program."""
-    found = subprocess.run([sys.executable, HERE.parent / "cmake" / "find_headers.py"], capture_output=True, text=True)
-    if found.returncode:
-        sys.exit(found.stderr)
-    includes = [f"-I{include}" for include in found.stdout.strip().split(";")]
+    done = subprocess.run([sys.executable, HERE.parent / "cmake" / "find_headers.py"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    includes = [f"-I{include}" for include in done.stdout.strip().split(";")]
     program = folder / "nvtx_cost"
     source = HERE / "native" / "nvtx_cost.cpp"
     subprocess.run(["g++", "-O2", "-std=c++20", *includes, "-o", program, source, "-ldl", "-lpthread"], check=True)
@@ -34,7 +34,7 @@ def build(folder: Path) -> Path:
 
 
 def run(command: list[str], folder: Path, collector: Path | None) -> dict[str, Any]:
-    """Run the program, under the collector when one is given."""
+    """Run the program, under the collector if one is given."""
     environment = {key: value for key, value in os.environ.items() if key != "NVTX_INJECTION64_PATH"}
     if collector is not None:
         environment |= {"NVTX_INJECTION64_PATH": str(collector), "CUTRACE_OPTIONS": f"directory={folder}"}
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def cpu() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 

@@ -1,4 +1,4 @@
-"""What recording costs: cutrace beside no tool, a null collector, torch.profiler and Proton.
+"""Measure what recording costs: cutrace beside no tool, a null collector, torch.profiler and Proton.
 
     python benchmarks/overhead.py --out results.json [--rounds 10] [--quick] [--only launches,torch_loop,...]
         [--collector before=build/libcutrace_collector.so]
@@ -38,8 +38,8 @@ THREADS = (1, 8)
 
 @dataclass(frozen=True)
 class Config:
-    """A tool and its settings. ``python_launches``: drives the native launch loop from Python too; ``library``: of the
-    tool ``collector``, a build that is injected as it is."""
+    """A tool and its settings. ``python_launches``: also drives the native launch loop from Python. ``library``: the
+    injected build, for the tool ``collector``."""
 
     name: str
     tool: str
@@ -50,7 +50,7 @@ class Config:
 
     @property
     def record_options(self) -> list[str]:
-        """The options as `cutrace record` takes them."""
+        """Return the options of `cutrace record`."""
         return [word for key, value in self.options.items() for word in (f"--{key}", value)]
 
 
@@ -72,7 +72,7 @@ CONFIGS = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much each measurement does. ``scale`` applies to the PyTorch workloads."""
+    """The amount of work of each measurement. ``scale`` applies to the PyTorch workloads."""
 
     launches: int
     warm_up: int
@@ -85,7 +85,7 @@ QUICK = Sizes(launches=20_000, warm_up=4_000, exit_launches=200_000, scale=0.1)
 
 
 class Campaign:
-    """All measurements, and the result file, which is written anew after each round."""
+    """All measurements, and the result file, which is rewritten after each round."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self.args = args
@@ -143,7 +143,7 @@ class Campaign:
         temporary.replace(self.args.out)
 
     def _attempt(self, what: str, measure: Any, *arguments: Any) -> None:
-        """Measure, and note a failure instead of losing what else there is."""
+        """Measure, and note a failure so that the other measurements continue."""
         try:
             measure(*arguments)
         except (Failed, cutrace.CutraceError, OSError, KeyError) as error:
@@ -184,7 +184,7 @@ class Campaign:
         late = config.tool == "late"
         answers = self.server.measure(self._request(config, workloads=self.torch, stop=late), timeout=120)
         if config.tool in ("cutrace", "collector", "late") and not (self.folder / "run.bin").exists():
-            # The time of a program that was not recorded says nothing.
+            # The time of an unrecorded program is no result.
             raise Failed("cutrace recorded nothing in PyTorch")
         for line in answers:
             if "workload" in line:
@@ -211,7 +211,7 @@ class Campaign:
 
     def _settings(self, config: Config) -> dict[str, Any]:
         capture = self.folder / "run.bin"
-        # A recording that fails must not be taken for the one before.
+        # Otherwise a failed recording would be taken for the previous one.
         capture.unlink(missing_ok=True)
         if config.tool in ("cutrace", "late"):
             return {"capture": str(capture), "options": config.options}
@@ -227,10 +227,10 @@ class Campaign:
             return {"environment": variables | {environment.CUDA: library}}
         return {}
 
-    # What is looked at beside times
+    # Results besides times
 
     def _check(self) -> None:
-        """That each tool saw every kernel, on a small run; and how many kernels an operation of a workload launches."""
+        """Check on a small run that each tool records every kernel, and count the kernels of an operation."""
         for config in self.configs:
             if config.tool in ("torch_profiler", "proton") and self.threads:
                 self._attempt(f"check of {config.name}", self._check_tool, config)
@@ -252,7 +252,7 @@ class Campaign:
         self.result["checks"].setdefault("kernels_per_operation", {})[workload] = round(kernels, 1)
 
     def _exit(self) -> None:
-        """From the last line of a program with ten million records to its complete capture."""
+        """Measure from the last line of a program with ten million records to its complete capture."""
         command = [self.programs.launch_main, str(self.sizes.exit_launches), "0", "8"]
         for config in (Config("null", "null"), Config("cutrace", "cutrace")):
             lines = self._launch(config, command, timeout=180)
@@ -281,7 +281,7 @@ class Campaign:
 
 
 def _describe(path: Path, *, unknown: bool) -> dict[str, Any]:
-    """What is in a capture and what is missing from it; ``unknown`` reads every row to count unknown times."""
+    """Return contents and losses of a capture; ``unknown`` reads every row to count unknown times."""
     with cutrace.load(path) as trace:
         figures: dict[str, Any] = {
             "bytes": path.stat().st_size,
@@ -316,14 +316,14 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--budget", type=float, default=500, help="seconds after which no round is begun (default 500)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that all of it runs")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to check that all of it runs")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], help=f"beginnings of: {names}")
     parser.add_argument("--configs", type=lambda text: text.split(","), default=[],
                         help=f"some of: {', '.join(c.name for c in CONFIGS)}")  # fmt: skip
     parser.add_argument("--collector", type=_labelled, action="append", default=[], metavar="LABEL=LIB",
                         help="measure this libcutrace_collector.so too, e.g. an older one")  # fmt: skip
     parser.add_argument("--launches", type=int, help="launches of a native measurement (default 200000)")
-    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: the one that is there)")
+    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc (default: this machine's)")
     args = parser.parse_args(arguments)
     known = {c.name for c in CONFIGS}
     if unknown := [name for name in args.configs if name not in known]:

@@ -1,12 +1,12 @@
-"""What the pytest plugin costs: not used, without a GPU, in tests that launch kernels, and with many parameters.
+"""Measure what the pytest plugin costs: not used, without a GPU, in tests with kernels, and with many parameters.
 
-Prints one JSON object with medians over rounds in which the configurations take turns. ``--parts`` chooses from:
+Prints one JSON object with medians over rounds in which the configurations take turns. ``--parts`` selects from:
 
 ``unused``      imports, ``pytest --version`` and a suite of empty tests
-``launches``    tests that launch kernels, beside a collector that throws everything away (which needs g++ and the CUPTI
-                headers). Needs a GPU, or ``--fake``, which takes the fake GPU of the tests
-``parameters``  one test with 3,000 parameters: the size of its golden file, what checking and updating cost, and what
-                ``--cutrace`` adds to the start of pytest. Needs a GPU or ``--fake`` too
+``launches``    tests that launch kernels, beside a collector that discards everything (which needs g++ and the CUPTI
+                headers). Needs a GPU, or ``--fake``, which uses the fake GPU of the tests
+``parameters``  one test with 3,000 parameters: the size of its golden file, the cost of checking and updating, and the
+                time that ``--cutrace`` adds to the start of pytest. Needs a GPU or ``--fake``, too
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workloads.programs import NATIVE, _compile, _headers
 
 TESTS = Path(__file__).parents[1] / "tests"
 PARTS = ("unused", "launches", "parameters")
-#: What times each test of a suite, and how its tests launch kernels: through the driver's C API.
+#: Times each test of a suite, and launches kernels through the driver's C API.
 CONFTEST = """
 import json, os, time
 import pytest
@@ -113,7 +113,7 @@ EMPTY = "import pytest\n\n@pytest.mark.parametrize('number', range({tests}))\nde
 
 
 class Suites:
-    """Runs suites in a folder, each time in a process of its own."""
+    """Runs suites in a folder, each time in a new process."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -125,13 +125,13 @@ class Suites:
         (self.folder / "test_it.py").write_text(program)
 
     def seconds(self, *arguments: str, **environment: str) -> float:
-        """How long pytest takes from start to end."""
+        """Return the time of pytest from start to end."""
         begin = time.perf_counter()
         self._pytest(*arguments, **environment)
         return time.perf_counter() - begin
 
     def per_test(self, *arguments: str, **environment: str) -> float:
-        """The median of the tests of a session in ms, the first one apart."""
+        """Return the median of the tests of a session in ms, without the first one."""
         self._pytest(*arguments, **environment)
         return statistics.median(json.loads(self._times.read_text())[1:])
 
@@ -148,16 +148,16 @@ class Suites:
 
 
 def medians(rounds: int, configurations: dict[str, Callable[[], float]]) -> dict[str, Any]:
-    """The median of each configuration; every round runs each once, every other one backwards."""
-    found: dict[str, list[float]] = {name: [] for name in configurations}
+    """Return the median of each configuration. Every round runs each once, every other round in reverse order."""
+    samples: dict[str, list[float]] = {name: [] for name in configurations}
     for number in range(rounds):
         for name in list(configurations)[:: -1 if number % 2 else 1]:
-            found[name].append(configurations[name]())
-    return {name: round(statistics.median(values), 4) for name, values in found.items()}
+            samples[name].append(configurations[name]())
+    return {name: round(statistics.median(values), 4) for name, values in samples.items()}
 
 
 def import_cost() -> dict[str, Any]:
-    """What is imported for the plugin when it is not used, in microseconds as Python counts them."""
+    """Return the time of the unused plugin's imports, in microseconds as Python counts them."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "pytest", "-p", "pytest_cutrace.plugin", "--markers"],
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=True,
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
-    """What the plugin costs where there is nothing for it to do."""
+    """Measure the plugin where it has nothing to do."""
     result: dict[str, Any] = {"imports_when_unused": import_cost()}
     result["version_s"] = medians(
         chosen.rounds,
@@ -228,7 +228,7 @@ def unused(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) 
 
 
 def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """A test that launches kernels: untraced, under a collector that throws everything away, and under the plugin,
+    """Measure a test that launches kernels: untraced, under a collector that discards everything, and under the plugin,
     without golden files and compared with them."""
     suites.write(LAUNCHES.format(launches=chosen.launches, tests=chosen.gpu_tests))
     golden = (*loaded, "--cutrace", "-o", "cutrace_golden_dir=compared")
@@ -251,7 +251,7 @@ def launches(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]
 
 
 def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ...]) -> dict[str, Any]:
-    """One test with many parameters: what the plugin adds to it, in all and before the first test."""
+    """Measure the plugin on one test with many parameters: in total and before the first test."""
     count = chosen.parameters
     traced = (*loaded, "--cutrace")
     suites.write(EMPTY.format(tests=1))
@@ -279,16 +279,16 @@ def parameters(suites: Suites, chosen: argparse.Namespace, loaded: tuple[str, ..
         for line in difflib.ndiff(before[path].splitlines(), path.read_text().splitlines())
         if line[0] in "+-"
     ]
-    found = {
+    figures = {
         "bytes_a_test": round(sum(map(len, before.values())) / count, 1),
         "changed_lines": len(differences),
         "check_ms": round((seconds["check"] - seconds["plain"]) / count * 1e3, 3),
         "update_ms": round((seconds["update"] - seconds["plain"]) / count * 1e3, 3),
         "start_s": round(start["cutrace"] - start["plain"], 3),
     }
-    targets = {name: {"at most": most, "met": found[name] <= most} for name, most in TARGETS.items()}
+    targets = {name: {"at most": most, "met": figures[name] <= most} for name, most in TARGETS.items()}
     return {
-        "tests": count, "golden_files": len(files), **found, "targets": targets,
+        "tests": count, "golden_files": len(files), **figures, "targets": targets,
         "session_s": seconds, "start_of_session_s": start,
     }  # fmt: skip
 

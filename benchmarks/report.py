@@ -2,9 +2,9 @@
 
     python benchmarks/report.py overhead.json [nvtx.json ...]
 
-Added time is taken round by round, against the baseline of the same round, so that a drift of the machine cancels
-out; the figure is the median of the rounds, and the spread is from the first to the third quartile. A target on
-added times is `unclear` when it is missed by less than twice the standard error of the median.
+Added time is taken round by round, against the baseline of the same round, so that a drift of the machine cancels out.
+The figure is the median of the rounds, and the spread is from the first to the third quartile. A target on added times
+is `unclear` when it is missed by less than twice the standard error of the median.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONFIGS = {
     "proton": "Proton (trace)",
 }
 
-#: (tool, compared with, most that the ratio of their added times may be)
+#: (tool, compared with, limit of the ratio of their added times)
 RATIOS = (
     ("cutrace", "null", 1.05),
     ("cutrace_kernels", "null_kernels", 1.05),
@@ -66,7 +66,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> Spread:
-        """The spread of at least one value."""
+        """Compute the spread of at least one value."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0], 1)
         q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
@@ -74,13 +74,13 @@ class Spread:
 
     @property
     def error(self) -> float:
-        """Standard error of the median, from the quartiles as if the values were normally distributed."""
+        """The standard error of the median, from the quartiles as for normally distributed values."""
         return 1.2533 * (self.q3 - self.q1) / 1.349 / math.sqrt(self.rounds)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target: what is measured, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
+    """A target: the measured thing, the figure, the limit, and ``pass``, ``fail`` or ``not measured``."""
 
     what: str
     figure: str
@@ -110,7 +110,7 @@ class Overheads:
         return Spread.of(list(values.values())) if values else None
 
     def added_by_round(self, workload: str, config: str) -> dict[int, float]:
-        """Time beyond the same round without a tool, for the rounds that have both."""
+        """Return the time beyond the same round without a tool, for the rounds that have both."""
         python = config in ("torch_profiler", "proton") and (workload, "none_python") in self._times
         baseline = self._times.get((workload, "none_python" if python else "none"), {})
         values = self._times.get((workload, config), {})
@@ -121,12 +121,12 @@ class Overheads:
         return Spread.of(values) if values else None
 
     def ratio(self, workload: str, tool: str, other: str) -> float | None:
-        """Added time of a tool over that of another; None where one is missing or the other adds nothing."""
+        """Return a tool's added time over that of another; None if one is missing or the other adds nothing."""
         a, b = self.added(workload, tool), self.added(workload, other)
         return None if a is None or b is None or b.median <= 0 else a.median / b.median
 
     def verdict(self, workload: str, tool: str, other: str, limit: float) -> str:
-        """``pass`` if the tool adds at most ``limit`` times what the other adds, else ``fail``, ``unclear`` or
+        """Return ``pass`` if the tool adds at most ``limit`` times what the other adds, else ``fail``, ``unclear`` or
         ``not measured``."""
         a, b = self.added_by_round(workload, tool), self.added_by_round(workload, other)
         excess = [a[number] - limit * b[number] for number in a if number in b]
@@ -139,7 +139,7 @@ class Overheads:
 
 
 def time_table(overheads: Overheads) -> Iterator[str]:
-    """A row for each workload and configuration."""
+    """Return a row for each workload and configuration."""
     yield "| workload | tool | time, ns (q1 to q3) | added, ns (q1 to q3) |"
     yield "|---|---|---:|---:|"
     for workload in overheads.workloads():
@@ -152,7 +152,7 @@ def time_table(overheads: Overheads) -> Iterator[str]:
 
 
 def ratio_table(overheads: Overheads) -> Iterator[str]:
-    """Ratios of added times, each with its verdict: a row a workload, a column a target."""
+    """Return ratios of added times, each with its verdict: a row a workload, a column a target."""
     titles, ratios = overheads.titles, overheads.ratios
     columns = (f"{titles[tool]} / {titles[other]}: at most {limit}" for tool, other, limit in ratios)
     yield f"| added time | {' | '.join(columns)} |"
@@ -162,13 +162,13 @@ def ratio_table(overheads: Overheads) -> Iterator[str]:
         for tool, other, limit in ratios:
             verdict = overheads.verdict(workload, tool, other, limit)
             ratio = overheads.ratio(workload, tool, other)
-            # A tool that adds nothing that can be measured has no ratio to it.
+            # There is no ratio to a tool without measurable added time.
             cells.append(verdict if ratio is None else f"{ratio:.2f} {verdict}")
         yield f"| {WORKLOADS[workload]} | {' | '.join(cells)} |"
 
 
 def targets(result: dict[str, Any], nvtx_ns: float | None = None) -> Iterator[Target]:
-    """The targets beside the ratios, with what was measured."""
+    """Return the targets besides the ratios, with the measured figures."""
     yield from _capture_targets(result)
     yield from _exit_targets(result)
     figure = None if nvtx_ns is None else f"{nvtx_ns:.0f} ns"
@@ -226,7 +226,7 @@ def _target(what: str, figure: str | None, limit: str, met: bool) -> Target:
 
 
 def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
-    """All tables, with a line that says where and when."""
+    """Return all tables, with a line on the machine and the date."""
     gpu = result["machine"].get("gpu") or {}
     versions = ", ".join(f"{name} {version}" for name, version in sorted(result["versions"].items()))
     host = f"{result['machine']['cpu']} ({result['machine']['cores']} cores)"
@@ -250,7 +250,7 @@ def markdown(result: dict[str, Any], nvtx_ns: float | None = None) -> str:
 
 
 def together(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Campaigns on one kind of machine as one: all rounds and captures; of each ``exit`` run the worst figures."""
+    """Join campaigns on one kind of machine: all rounds and captures; of each ``exit`` run the worst figures."""
     whole = copy.deepcopy(results[0])
     for result in results[1:]:
         for key in ("measurements", "captures"):
@@ -261,14 +261,14 @@ def together(results: list[dict[str, Any]]) -> dict[str, Any]:
             worst = whole["exit"].setdefault(config, figures)
             for key in ("seconds", "max_rss", "bytes"):
                 if key in figures:
-                    # The floor beneath a tool's memory is the least that it was.
+                    # The floor of a tool's memory is the smallest value.
                     choose = min if config == "null" else max
                     worst[key] = choose(worst[key], figures[key])
     return whole
 
 
 def _checks(checks: dict[str, Any]) -> Iterator[str]:
-    """What was seen on the small runs before the measurements."""
+    """Return the results of the small runs before the measurements."""
     for config, check in checks.items():
         if config in CONFIGS:
             yield f"- {CONFIGS[config]} saw {check['seen']:,} of {check['launched']:,} kernels on a small run."
@@ -282,10 +282,8 @@ def _spread(spread: Spread | None) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "results", type=Path, nargs="+", help="what overhead.py wrote; several campaigns are put together"
-    )
-    parser.add_argument("--nvtx", type=Path, help="what nvtx_cost wrote")
+    parser.add_argument("results", type=Path, nargs="+", help="output of overhead.py; several campaigns are joined")
+    parser.add_argument("--nvtx", type=Path, help="output of nvtx_cost.py")
     args = parser.parse_args(arguments)
     try:
         result = together([json.loads(path.read_text()) for path in args.results])
@@ -293,7 +291,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"report: cannot read the results: {error}", file=sys.stderr)
         return 2
-    # The dearest way to name a range: plain text, registered string, or attributes.
+    # The most expensive way to name a range: plain text, registered string, or attributes.
     pairs = nvtx and [figure["median_ns"] for figure in nvtx["cutrace"].values() if isinstance(figure, dict)]
     print(markdown(result, pairs and max(pairs)))
     return 0

@@ -1,13 +1,13 @@
-"""How large the HTML report of a suite is, how long it takes to make, and how fast a browser opens it.
+"""Measure the HTML report of a suite: its size, the time to make it, and the time in which a browser opens it.
 
     python benchmarks/report_page.py [--tests 500] [--page page.html] [--browser /usr/bin/chromium] [--rounds 5]
 
-The tests are real: each is a committed capture as a whole, compared with a golden file of itself; one
-in fifty has a kernel, a copy and a wait too many. ``build_seconds`` is making the page of cases that are measured
-already, and ``case_seconds`` measuring and drawing one of them. With ``--browser`` (needs the playwright package), a
-fresh browser context opens the page from disk for each round: ``dom_ms`` is DOMContentLoaded, ``paint_ms`` the first
-contentful paint, ``ready_ms`` the first test drawn, all since the begin of navigation; medians of the rounds.
-Prints JSON.
+The tests are real: each is a whole committed capture, compared with a golden file of itself; one in fifty has one
+kernel, one copy and one wait too many. ``build_seconds`` is the time of making the page from measured cases, and
+``case_seconds`` that of measuring and drawing one of them. With ``--browser`` (needs the playwright package), a fresh
+browser context opens the page from disk for each round: ``dom_ms`` is DOMContentLoaded, ``paint_ms`` the first
+contentful paint, ``ready_ms`` the first test drawn, all since the begin of navigation; medians of the rounds. Prints
+JSON.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ EVERY = 50
 
 
 def golden_of(run: Metrics) -> Values:
-    """The golden values of a run."""
+    """Return the golden values of a run."""
     return observed([run, run]).values[""]
 
 
 def changed(values: Values) -> Values:
-    """The golden values of a test that had one kernel, one copy and one wait less."""
+    """Return the golden values of a test with one kernel, one copy and one wait less."""
     totals = ("kernel_launches", "memcpy_count", "sync_calls")
     less = {name: dict(list(parts.items())[1:]) for name in totals if isinstance(parts := values.get(name), dict)}
     return {**values, **less}
@@ -78,7 +78,7 @@ def case_of(capture: Path, number: int) -> Case:
 
 
 def suite(count: int) -> Report:
-    """A session of so many tests, most of them gated, some without GPU work."""
+    """Return a session of so many tests, most of them gated, some without GPU work."""
     captures = sorted((ROOT / "tests" / "data").glob("*.bin"))
     cases = [
         Case(f"tests/test_host.py::test_parse[{n}]", state=State.UNTRACED, reason="no GPU work", duration_s=0.001)
@@ -90,7 +90,7 @@ def suite(count: int) -> Report:
 
 
 def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:
-    """Times of opening the page, in ms."""
+    """Return times of opening the page, in ms."""
     from playwright.sync_api import sync_playwright
 
     script = """() => new Promise((done) => {
@@ -103,7 +103,7 @@ def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:
         };
         read();
     })"""
-    found: list[dict[str, float]] = []
+    openings: list[dict[str, float]] = []
     with sync_playwright() as playwright:
         program = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         for _ in range(rounds):
@@ -113,11 +113,11 @@ def opened(page: Path, browser: str, rounds: int) -> dict[str, Any]:
             tab.goto(page.resolve().as_uri())
             tab.wait_for_selector("canvas")
             ready = (time.perf_counter() - begin) * 1e3
-            found.append({**tab.evaluate(script), "ready_ms": ready})
+            openings.append({**tab.evaluate(script), "ready_ms": ready})
             context.close()
         version = program.version
         program.close()
-    medians = {name: round(statistics.median(one[name] for one in found), 1) for name in found[0]}
+    medians = {name: round(statistics.median(one[name] for one in openings), 1) for name in openings[0]}
     return {"browser": version, "rounds": rounds, **medians}
 
 

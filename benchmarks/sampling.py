@@ -1,11 +1,11 @@
-"""Sampling of hardware counters: do the bytes add up, what is lost, and what does it cost?
+"""Check sampling of hardware counters: whether the bytes add up, what is lost, and what it costs.
 
     python benchmarks/sampling.py --out sampling.json [--seconds 20] [--intervals 1ms,100us,20us]
 
 A program copies memory for a while, with pauses, and then launches small kernels one by one. For each interval it runs
-under `cutrace record --sample metrics`; the DRAM bytes that the samples add up to are compared with those that were
-copied, and a small launch with one under `cutrace record` alone. Memory and processor time are those of the process
-that samples, from /proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
+under `cutrace record --sample metrics`. The sum of the sampled DRAM bytes is compared with the copied bytes, and a
+small launch with one under `cutrace record` alone. Memory and processor time are those of the sampling process, from
+/proc. Needs an NVIDIA GPU whose counters may be read, and PyTorch.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ print(json.dumps({"begin": begin, "end": end, "bytes": copies * 4 << 28, "ns_per
 
 
 def sampler_of(pid: int) -> int | None:
-    """The process that samples, a child of the one that records."""
-    found = subprocess.run(["pgrep", "-P", str(pid), "-f", "cutrace.metrics.sampling"], capture_output=True, text=True)
-    return int(found.stdout.split()[0]) if found.stdout else None
+    """Return the sampling process, a child of the recording one."""
+    done = subprocess.run(["pgrep", "-P", str(pid), "-f", "cutrace.metrics.sampling"], capture_output=True, text=True)
+    return int(done.stdout.split()[0]) if done.stdout else None
 
 
 def run(folder: Path, seconds: float, interval: str | None) -> dict[str, Any]:
@@ -83,32 +83,32 @@ def run(folder: Path, seconds: float, interval: str | None) -> dict[str, Any]:
     output, errors = process.communicate()
     if process.returncode:
         sys.exit(f"the recording ended with {process.returncode}:\n{errors[-3000:]}")
-    told = json.loads(next(line for line in output.splitlines() if line.startswith('{"begin"')))
-    result: dict[str, Any] = {"interval": interval, "ns_per_op": round(told["ns_per_op"], 1)}
+    program = json.loads(next(line for line in output.splitlines() if line.startswith('{"begin"')))
+    result: dict[str, Any] = {"interval": interval, "ns_per_op": round(program["ns_per_op"], 1)}
     if interval:
         result |= {
             "sampler_mib": [memory[len(memory) // 3], memory[-1]] if memory else [], "sampler_cpu_seconds": cpu,
-            "said": errors.strip().splitlines()[1:4], **integrals(capture, told),
+            "said": errors.strip().splitlines()[1:4], **integrals(capture, program),
         }  # fmt: skip
     return result
 
 
-def integrals(capture: Path, told: dict[str, int]) -> dict[str, Any]:
-    """What the samples add up to, of what was copied in that time."""
-    found: dict[str, Any] = {"capture_bytes": capture.stat().st_size}
+def integrals(capture: Path, program: dict[str, int]) -> dict[str, Any]:
+    """Return the sums of the samples, over the bytes copied in that time."""
+    sums: dict[str, Any] = {"capture_bytes": capture.stat().st_size}
     with cutrace.load(capture) as trace:
         rows, names = trace.counters, trace.strings
-        found["lost"] = int(sum(loss.count for loss in trace.named_losses))
+        sums["lost"] = int(sum(loss.count for loss in trace.named_losses))
         for number in np.unique(rows["name"]).tolist():
             name = names[number]
             mine = np.sort(rows[rows["name"] == number], order="time")
-            inside = mine[(mine["time"] >= told["begin"]) & (mine["time"] < told["end"] + 50_000_000)]
-            found["samples"] = len(inside)
+            inside = mine[(mine["time"] >= program["begin"]) & (mine["time"] < program["end"] + 50_000_000)]
+            sums["samples"] = len(inside)
             if name.startswith("dram__bytes_") and len(inside) > 1:
                 spans = np.diff(inside["time"].astype(np.int64)) / 1e9
                 total = float(np.nansum(inside["value"][:-1] * spans))
-                found[name] = round(total / told["bytes"], 4)
-    return found
+                sums[name] = round(total / program["bytes"], 4)
+    return sums
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""Does recording for long lose, leak or drift?
+"""Check that long recordings do not lose records, leak memory or drift.
 
     python benchmarks/soak.py --out soak.json [--quick] [--arch sm_90] [--only launches,graph,cycles]
 
-Three recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, and 1,000 recordings of one
-process with forks and children in between. Of each: what was launched must be in the captures, nothing lost and nothing
-without times; memory must not grow; and the clock of the capture must follow the wall clock as closely as its own
-snapshots say. Each part has a share of the time (480 s in all) and says how far it got. Needs an NVIDIA GPU, nvcc and
+It makes three recordings: 50 million launches by eight threads, 10 million nodes of CUDA graphs, and 1,000 recordings
+of one process with forks and children in between. Each must have all launches in the captures, with nothing lost and
+nothing without times. Memory must not grow. The clock of the capture must follow the wall clock as closely as its
+snapshots do. Each part has a share of the time (480 s in all) and reports its progress. Needs an NVIDIA GPU, nvcc and
 cutrace; with ``--quick`` a little of each on the fake GPU of the tests. Exit status 1 when something is wrong.
 """
 
@@ -36,15 +36,15 @@ from cutrace.runbin import TABLES, Reader
 from cutrace.units import format_size
 
 _PROGRAM = Path(__file__).parent / "workloads" / "soak_program.py"
-# Within this memory does not grow: allocators and the page cache of file systems breathe.
+# Smaller changes of memory are no growth: allocators and the page cache of file systems vary.
 _FLAT = 24 << 20
-# The system slews the wall clock by at most 500 ppm, so that it may bend this much between snapshots a second apart.
+# The system slews the wall clock by at most 500 ppm, so it may differ by this between snapshots a second apart.
 _BEND_NS = 125_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """``count``: how much is to be done, ``seconds``: in how long."""
+    """``count``: the amount of work, ``seconds``: its time limit."""
 
     name: str
     count: int
@@ -57,7 +57,7 @@ QUICK = (Part("launches", 200_000, 20), Part("graph", 100_000, 10), Part("cycles
 
 @dataclass
 class Outcome:
-    """What came of a part. Memory is in bytes: early, late, and at its peak; times are in nanoseconds."""
+    """The result of a part. Memory is in bytes: early, late, and at its peak; times are in nanoseconds."""
 
     part: str
     wanted: int
@@ -93,7 +93,7 @@ class Outcome:
 
 
 class Soak:
-    """The machine on which it runs, real or not."""
+    """The machine of the test, real or fake."""
 
     def __init__(self, folder: Path, quick: bool, arch: str) -> None:
         self._folder, self._quick = folder, quick
@@ -114,30 +114,30 @@ class Soak:
         if part.name != "cycles":
             command = [sys.executable, "-m", "cutrace", "record", "-o", capture, "--", *command]
         begun = time.monotonic()
-        said = self._said([str(word) for word in command], part.seconds + 30)
+        answer = self._answer([str(word) for word in command], part.seconds + 30)
         seconds = time.monotonic() - begun
-        recorded, lost, without_times = (said.get(name, 0) for name in ("recorded", "lost", "without_times"))
+        recorded, lost, without_times = (answer.get(name, 0) for name in ("recorded", "lost", "without_times"))
         notes: tuple[str, ...] = ()
         drift: tuple[int | None, int | None] = (None, None)
         if part.name != "cycles":
             recorded, lost, without_times = contents(capture)
             with Reader(capture) as reader:
                 notes = tuple(note for info in reader.processes for note in info.get("notes", ()))
-                drift = _drift(reader, said["clocks"])
+                drift = _drift(reader, answer["clocks"])
             capture.unlink()
-        held = said["memory"]
-        quarter = max(len(held) // 4, 1)
+        memory = answer["memory"]
+        quarter = max(len(memory) // 4, 1)
         return Outcome(
             part=part.name,
             wanted=part.count,
-            done=said.get("cycles", said["launched"]),
+            done=answer.get("cycles", answer["launched"]),
             seconds=round(seconds, 1),
-            launched=said["launched"],
+            launched=answer["launched"],
             recorded=recorded,
             lost=lost,
-            memory_early=int(np.median(held[:quarter])) if held else 0,
-            memory_late=int(np.median(held[-quarter:])) if held else 0,
-            memory_peak=max(held, default=0),
+            memory_early=int(np.median(memory[:quarter])) if memory else 0,
+            memory_late=int(np.median(memory[-quarter:])) if memory else 0,
+            memory_peak=max(memory, default=0),
             drift_ns=drift[0],
             unexplained_ns=drift[1],
             without_times=without_times,
@@ -145,14 +145,14 @@ class Soak:
         )
 
     def attempt(self, part: Part, outcomes: list[Outcome]) -> str:
-        """Run a part and add what came of it; returns why there is nothing to add, "" otherwise."""
+        """Run a part and add its result. Returns why there is none, "" otherwise."""
         try:
             outcomes.append(self.run(part))
         except Failed as failure:
             return str(failure)
         return ""
 
-    def _said(self, command: list[str], limit: float) -> dict[str, Any]:
+    def _answer(self, command: list[str], limit: float) -> dict[str, Any]:
         try:
             done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired:
@@ -164,8 +164,8 @@ class Soak:
 
 
 def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | None]:
-    """By how much REALTIME moved against the clock of the capture, and the most by which a reading of the program
-    differs from what the snapshots say of that moment, less the time that the two readings took."""
+    """Return how far REALTIME moved against the clock of the capture, and the largest difference between the program's
+    readings and the snapshots' clock at that moment, less the time of the two readings."""
     blocks = [reader.read(block) for block in reader.indices(TABLES["clocks"].number).tolist()]
     rows = np.sort(np.concatenate(blocks), order="boottime")
     known = rows["boottime"].astype(np.int64)
@@ -173,10 +173,10 @@ def _drift(reader: Reader, samples: list[list[int]]) -> tuple[int | None, int | 
     if not samples:
         return int(offset[-1] - offset[0]), None
     boot, real, took = np.array(samples, np.int64).T
-    said = (
+    expected = (
         boot + np.round(np.interp(boot - known[0], known - known[0], offset - offset[0])).astype(np.int64) + offset[0]
     )
-    apart = np.maximum(np.abs(real - said) - took - int(rows["spread"].max()), 0)
+    apart = np.maximum(np.abs(real - expected) - took - int(rows["spread"].max()), 0)
     return int(offset[-1] - offset[0]), int(apart.max())
 
 
@@ -184,10 +184,10 @@ def _print(outcomes: list[Outcome]) -> None:
     print("| part | done | time | launched | recorded | lost | memory: early, late, peak | clock: moved, unexplained |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for o in outcomes:
-        held = ", ".join(map(format_size, (o.memory_early, o.memory_late, o.memory_peak)))
+        memory = ", ".join(map(format_size, (o.memory_early, o.memory_late, o.memory_peak)))
         clock = "" if o.drift_ns is None else f"{o.drift_ns:,} ns, {o.unexplained_ns:,} ns"
         numbers = f"{o.launched:,} | {o.recorded:,} | {o.lost:,}"
-        print(f"| {o.part} | {o.done:,} | {o.seconds} s | {numbers} | {held} | {clock} |")
+        print(f"| {o.part} | {o.done:,} | {o.seconds} s | {numbers} | {memory} | {clock} |")
     for o in outcomes:
         for sentence in (*o.faults, *o.notes):
             print(f"{o.part}: {sentence}")

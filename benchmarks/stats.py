@@ -1,14 +1,13 @@
-"""How long `cutrace stats`, `cutrace slice` and `cutrace diff` take on a large capture, and how much memory.
+"""Measure how long `cutrace stats`, `cutrace slice` and `cutrace diff` take on a large capture, and how much memory.
 
     python benchmarks/stats.py --events 10000000 [--capture tests/data/torch_step.bin] [--out results.json]
 
-Tiles a capture to that many rows as benchmarks/convert.py does. Each round runs each verb in a fresh process, as a user
-does: ``stats`` with its usual reports; ``slice`` of the middle half of the time, into a capture; ``diff`` of the
-capture with another tile of it with as many rows, so that it reads twice as many. ``stats`` and ``slice`` are pinned to
-one core; ``diff`` may use two. ``seconds`` is from the start of the process to its end, the interpreter's start and all
-imports included; it is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is
-the most memory that the process had in any round. Files are in the page cache, in the folder that TMPDIR names. One
-round before the others is not counted.
+Tiles a capture to that many rows as benchmarks/convert.py does. Each round runs each verb in a fresh process: ``stats``
+with its usual reports; ``slice`` of the middle half of the time, into a capture; ``diff`` of the capture with another
+tile of it with as many rows, so that it reads twice as many. ``stats`` and ``slice`` are pinned to one core; ``diff``
+may use two. ``seconds`` is from the start of the process to its end, the interpreter's start and all imports included.
+It is the median of the rounds, as are ``user_seconds`` and ``system_seconds``. ``peak_rss_mib`` is the peak memory of
+all rounds. Files are in the page cache, in the folder TMPDIR. A first round is not counted.
 
 The targets are less than 2 s and less than 500 MiB each. Prints one JSON line; ``--out`` adds it to the results in a
 file.
@@ -36,8 +35,8 @@ _SLICE = "half.bin"
 
 
 def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
-    """One verb in a fresh process; status 0 and 1 are those of verbs that did their work. What it wrote is deleted."""
-    # Modules that are installed lie there compiled; those of a checkout are compiled by the first round.
+    """Run one verb in a fresh process and delete its output. A verb that did its work ends with status 0 or 1."""
+    # Installed modules are compiled; modules of a checkout are compiled by the first round.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
     chosen = sorted(os.sched_getaffinity(0))[-cores:]
@@ -63,7 +62,7 @@ def run(arguments: list[str], folder: Path, *, cores: int) -> dict[str, float]:
 
 
 def verbs(source: Path, other: Path, folder: Path) -> dict[str, tuple[list[str], int]]:
-    """The command lines, and on how many cores each may run."""
+    """Return the command lines, and the number of cores of each."""
     with cutrace.load(source) as trace:
         span = trace.end - trace.start
     half = ["--start", f"{span // 4}ns", "--end", f"{3 * span // 4}ns", "-q", "-o", str(folder / _SLICE)]
@@ -87,7 +86,7 @@ def main() -> None:
         source, other = folder / "tiled.bin", folder / "other.bin"
         events = tile(capture, source, args.events)
         tile(capture, other, args.events)
-        os.sync()  # the system would write the captures to the disk while they are read
+        os.sync()  # otherwise the system writes the captures to the disk while they are read
         result: dict[str, Any] = {
             "benchmark": "stats",
             "capture": capture.name,
@@ -97,10 +96,10 @@ def main() -> None:
         met = True
         for verb, (arguments, cores) in verbs(source, other, folder).items():
             rounds = [run(arguments, folder, cores=cores) for _ in range(args.rounds + 1)][1:]
-            found = {key: round(float(np.median([r[key] for r in rounds])), 3) for key in rounds[0]}
-            found["peak_rss_mib"] = round(max(r["peak_rss_mib"] for r in rounds), 1)
-            result[verb] = {**found, "seconds_all": [round(r["seconds"], 3) for r in rounds]}
-            met = met and found["seconds"] < SECONDS and found["peak_rss_mib"] < MEMORY_MIB
+            figures = {key: round(float(np.median([r[key] for r in rounds])), 3) for key in rounds[0]}
+            figures["peak_rss_mib"] = round(max(r["peak_rss_mib"] for r in rounds), 1)
+            result[verb] = {**figures, "seconds_all": [round(r["seconds"], 3) for r in rounds]}
+            met = met and figures["seconds"] < SECONDS and figures["peak_rss_mib"] < MEMORY_MIB
         result |= {"targets_met": met, "hardware": hardware() | {"cores_used": 2}}
     print(json.dumps(result))
     if args.out:

@@ -1,6 +1,6 @@
 """The pytest plugin of golden_stability.py: selects and shuffles tests, adds GPU work to some of them, notes outcomes.
 
-What it does is in the JSON file that ``GOLDEN_STABILITY_PLAN`` names:
+The JSON file GOLDEN_STABILITY_PLAN has its instructions:
 
 ``library``   the key of :data:`LIBRARIES` that adds the work
 ``only``      node ids of the tests that run, or null for all
@@ -30,7 +30,7 @@ Additions = dict[str, Callable[[], None]]
 
 
 def cupy_additions() -> Additions:
-    """Work through CuPy, past its memory pool. The kernel is compiled and loaded here."""
+    """Return work through CuPy, without its memory pool. The kernel is compiled and loaded here."""
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -56,7 +56,7 @@ def cupy_additions() -> Additions:
 
 
 def fakegpu_additions() -> Additions:
-    """Work on the fake GPU of tests/support."""
+    """Return work on the fake GPU of tests/support."""
     import fakegpu
 
     return {
@@ -67,7 +67,7 @@ def fakegpu_additions() -> Additions:
     }
 
 
-#: How work is added through a library: functions by kind.
+#: The functions that add work through a library, by kind.
 LIBRARIES: dict[str, Callable[[], Additions]] = {"cupy": cupy_additions, "fakegpu": fakegpu_additions}
 
 
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Selection:
-    """Leaves out tests that are not in the plan, and shuffles the rest, one by one."""
+    """Leave out tests that are not in the plan, and shuffle the rest, one by one."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._only = None if plan["only"] is None else set(plan["only"])
@@ -98,10 +98,10 @@ class Selection:
 
 
 class Adder:
-    """Adds work at the end of a test's body, each time that the body runs.
+    """Add work at the end of a test's body, each time that the body runs.
 
-    It goes around the function itself and not around pytest's hooks for the call, so that it is inside the window in
-    which the test is traced, and part of every run of the body.
+    It wraps the function itself and not pytest's hooks for the call, so that the work is inside the traced window and
+    part of every run of the body.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class Adder:
 
 
 class Outcomes:
-    """Writes what became of each test, which is known without cutrace too."""
+    """Write the outcome of each test, also without cutrace."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,8 +1,8 @@
-"""Eight kernels with known habits, each launched twice, and checksums of what they computed on stdout as JSON.
+"""Eight kernels with known behaviour, each launched twice, and checksums of their results on stdout as JSON.
 
-Copy, reduction, matrix products in float32 and bfloat16, a kernel whose threads go different ways, one with conflicts
-of shared memory's banks, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N times
-more, and tells what all took (milliseconds) but the dearest, which may have been profiled.
+A copy, a reduction, matrix products in float32 and bfloat16, a kernel with divergent threads, one with bank conflicts
+in shared memory, one that reads with a stride, and one of Triton. ``--launches N`` launches the copy N times more, and
+prints the time of all (milliseconds) but the slowest, which may have been profiled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The programs that endings.py records, each with an end of its own: ``endings_program.py NAME``.
+"""The programs that endings.py records, each with a different ending: ``endings_program.py NAME``.
 
-ENDINGS_LIBRARY is the library of native/endings_work.cpp, whose calls are counted; ENDINGS_FOLDER is for files of the
-program's own. Python's multiprocessing imports this module anew, so that nothing happens on import.
+ENDINGS_LIBRARY is the library of native/endings_work.cpp, whose calls are counted; ENDINGS_FOLDER is for the program's
+own files. Python's multiprocessing imports this module again, so importing it must have no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def start() -> None:
 
 
 def both(count: int) -> None:
-    """As many launches as ranges; returns when the GPU has done them."""
+    """Make as many launches as ranges. Returns when the GPU has done them."""
     if status := work().work_launch(count) or work().work_synchronize():
         raise SystemExit(f"cuLaunchKernel or cuCtxSynchronize: CUresult {status}")
     work().work_ranges(count)
@@ -46,7 +46,7 @@ def fork(child: Callable[[], None]) -> None:
         raise SystemExit(f"the child ended with {status}")
 
 
-# Ends of one process
+# Endings of one process
 
 
 def normal() -> None:
@@ -61,7 +61,7 @@ def without_handlers() -> None:
 
 
 def busy() -> None:
-    """A thread launches from now on."""
+    """Start a thread that launches until the end."""
     start()
     both(100)
     work().work_in_background()
@@ -124,7 +124,7 @@ def fork_after_cuda_without_handlers() -> None:
 
 
 def fork_uses_cuda() -> None:
-    """CUDA forbids this: the launch fails, and the child goes on."""
+    """Use CUDA in a forked child, which CUDA forbids: the launch fails, and the child continues."""
 
     def child() -> None:
         work().work_launch(100)
@@ -142,7 +142,7 @@ def own_files(first: int) -> None:
 
 
 def closed_descriptors() -> None:
-    """NVTX first; then all descriptors are closed and their numbers taken again, then CUDA begins."""
+    """Use NVTX; then close all descriptors and take their numbers again; then use CUDA."""
     work().work_ranges(100)
     os.closerange(3, 65536)
     held = [(Path(os.environ["ENDINGS_FOLDER"]) / f"held-{number}").open("w") for number in range(20)]
@@ -158,7 +158,7 @@ def closed_descriptors() -> None:
 
 
 def daemon() -> None:
-    """NVTX first; then a daemon is forked twice, closes all descriptors and goes on by itself."""
+    """Use NVTX; then fork twice into a daemon, which closes all descriptors and continues."""
     work().work_ranges(100)
     done = Path(os.environ["ENDINGS_FOLDER"]) / "daemon"
 
@@ -220,7 +220,7 @@ def _both(count: int) -> None:
 
 
 def pool(method: str) -> None:
-    """Workers that are forked use NVTX alone, since the parent has begun CUDA."""
+    """Fork workers that use NVTX only, since the parent uses CUDA."""
     normal()
     forked = method == "fork"
     workers = multiprocessing.get_context(method).Pool(4, initializer=None if forked else _use_cuda)

@@ -1,4 +1,4 @@
-"""What a result was measured on."""
+"""The machine of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def facts() -> dict[str, object]:
-    """Hardware, driver and system of this machine, for the head of a result file."""
+    """Return hardware, driver and system of this machine, for the head of a result file."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),

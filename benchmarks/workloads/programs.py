@@ -19,7 +19,7 @@ NATIVE = HERE.parent / "native"
 
 
 class Failed(Exception):
-    """A program that did not end well; the message holds the end of what it said."""
+    """A failed program; the message holds the end of its output."""
 
 
 class Programs:
@@ -32,7 +32,7 @@ class Programs:
         self._folder, self._arch = folder, arch
 
     def build(self) -> None:
-        """Compile everything. Raises :class:`Failed` with what the compiler said."""
+        """Compile everything. Raises :class:`Failed` with the compiler's output."""
         self._folder.mkdir(parents=True, exist_ok=True)
         shared = ["-Xcompiler", "-fPIC", "-shared"]
         std = ["-O2", "-std=c++20"]
@@ -53,7 +53,7 @@ def build_loops(folder: Path, arch: str) -> None:
 
 
 def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
-    """Compile what late_start.py needs into ``folder``; ``fake``: without the part that nvcc compiles."""
+    """Compile the parts of late_start.py into ``folder``; ``fake``: without those that need nvcc."""
     if not fake:
         _compile(["nvcc", "-O2", "-std=c++20", f"-arch={arch}", "-Xcompiler", "-fPIC", "-shared",
                   "-o", folder / "liblate_start_calls.so", NATIVE / "late_start_calls.cu"])  # fmt: skip
@@ -62,7 +62,7 @@ def build_late_start(folder: Path, arch: str, *, fake: bool) -> None:
 
 
 def build_endings(folder: Path) -> Path:
-    """Compile what the programs of endings.py do, and give its path. Raises :class:`Failed`."""
+    """Compile the work of endings.py's programs, and return its path. Raises :class:`Failed`."""
     library = folder / "libendings_work.so"
     _compile(["g++", "-O2", "-std=c++20", "-fPIC", "-shared", *_headers(), "-o", library,
               NATIVE / "endings_work.cpp", "-ldl", "-lpthread"])  # fmt: skip
@@ -89,9 +89,9 @@ def boottime() -> int:
 
 
 def run_native(command: Sequence[str | Path], environment: dict[str, str], timeout: float) -> Iterator[dict[str, Any]]:
-    """Run a program to its end and give the JSON lines it printed, then ``{"max_rss", "ended_boottime_ns"}``.
+    """Run a program to its end. Returns the JSON lines it printed, then ``{"max_rss", "ended_boottime_ns"}``.
 
-    ``max_rss`` (bytes) is the most that one process of the run had. Raises :class:`Failed` when it fails or takes
+    ``max_rss`` (bytes) is the peak memory of one process of the run. Raises :class:`Failed` when it fails or takes
     longer than ``timeout`` seconds.
     """
     process = subprocess.Popen(
@@ -126,7 +126,7 @@ def _json_lines(lines: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 class TorchServer:
-    """The process of server.py, started again after a child that had to be killed."""
+    """The process of server.py, restarted after a child that had to be killed."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -134,7 +134,7 @@ class TorchServer:
         self.versions: dict[str, str] = {}
 
     def measure(self, request: dict[str, Any], timeout: float) -> list[dict[str, Any]]:
-        """What a child of the server answered. Raises :class:`Failed` when it failed or took too long."""
+        """Return the answer of a child of the server. Raises :class:`Failed` when it failed or took too long."""
         process = self._started()
         assert process.stdin is not None
         process.stdin.write(json.dumps(request) + "\n")

@@ -1,8 +1,8 @@
 """A process that has imported PyTorch and forks one child a measurement.
 
-The child is a new process to CUDA, since this one never initialises it; what it saves is the import. Reads a JSON
+The child is a new process to CUDA, since this process never initialises it; only the import is shared. Reads a JSON
 request a line (``tool``, ``settings``, ``workloads``, ``scale``, ``stop``, ``library``, ``launches``, ``warm_up``,
-``threads``), and answers with the child's JSON lines and a last one that holds its exit status.
+``threads``), and answers with the child's JSON lines and a last one with its exit status.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def say(answer: dict[str, Any]) -> None:
 
 
 def peak_memory() -> int:
-    """The most memory (bytes) that this process has had."""
+    """Return the peak memory (bytes) of this process."""
     status = Path("/proc/self/status").read_text().split()
     return int(status[status.index("VmHWM:") + 1]) * 1024
 
@@ -51,7 +51,7 @@ def measure(request: dict[str, Any]) -> None:
         }
     )
     if request["tool"] in ("torch_profiler", "proton"):
-        # Their exit handlers would write out everything that was collected.
+        # The tools' exit handlers would write out everything that was collected.
         os._exit(0)
 
 
@@ -62,7 +62,7 @@ def versions() -> dict[str, str]:
 
 
 def preload() -> None:
-    """Import what the children will use. Nothing of it may initialise CUDA, which a fork does not survive."""
+    """Import the children's modules without initialising CUDA, which a fork does not survive."""
     # The optimizers import torch._dynamo at their first step.
     for module in ("torch._dynamo", "torch.profiler", "triton.profiler", "cutrace"):
         importlib.import_module(module)

@@ -2,8 +2,8 @@
 
 PART is ``launches`` (COUNT launches by eight threads), ``graph`` (COUNT graph nodes), ``cycles`` (COUNT recordings of
 this process, one after the other) or ``child`` (COUNT launches). Each ends early when SECONDS are over. LIBRARIES is
-the folder of the native loops, or ``fake`` for the fake GPU of the tests. Prints one JSON object: how much was done,
-and what the memory and the clocks were meanwhile.
+the folder of the native loops, or ``fake`` for the fake GPU of the tests. Prints one JSON object: the amount of work
+done, and samples of memory and clocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORK_EVERY, _SPAWN_EVERY = 20, 250
 
 
 class Gpu(Protocol):
-    """What gives the GPU work. Both calls return when the GPU has done it."""
+    """A source of GPU work. Both calls return when the GPU has done the work."""
 
     def launches(self, threads: int, each: int) -> None: ...
 
@@ -78,12 +78,12 @@ def _must(status: int) -> None:
 
 
 def memory() -> int:
-    """Resident bytes of this process."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Samples(threading.Thread):
-    """What the memory and the clocks are, ten times a second and once at the end."""
+    """Sample memory and clocks, ten times a second and once at the end."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -109,7 +109,7 @@ class Samples(threading.Thread):
 def launches(gpu: Gpu, count: int, deadline: float) -> dict[str, Any]:
     samples = Samples()
     each = max(count // _THREADS // 25, 1)
-    gpu.launches(_THREADS, each)  # CUDA and the collector begin, and with them their memory
+    gpu.launches(_THREADS, each)  # starts CUDA and the collector, which allocate their memory
     samples.start()
     done = _THREADS * each
     while done < count and time.monotonic() < deadline:
@@ -172,7 +172,7 @@ def cycles(gpu: Gpu, count: int, deadline: float, folder: Path, again: list[str]
 
 
 def contents(path: Path) -> tuple[int, int, int]:
-    """Kernels in a capture, by its headers alone, kernels that it counts as lost, and rows without times."""
+    """Return kernels in a capture, by its headers alone, kernels that it counts as lost, and rows without times."""
     from cutrace.runbin import LOSS_REASONS, TABLES, Reader
 
     lost = without_times = 0
@@ -182,7 +182,7 @@ def contents(path: Path) -> tuple[int, int, int]:
         for block in reader.indices(TABLES["losses"].number).tolist():
             for row in reader.read(block):
                 reason = LOSS_REASONS[int(row["reason"])][0]
-                # Rows without times are in the file; what CUPTI refuses or NVTX lacks is no kernel.
+                # Rows without times are in the file; losses of CUPTI kinds or NVTX are no kernels.
                 lost += int(row["count"]) if reason in _KERNEL_LOSSES else 0
                 without_times += int(row["count"]) if reason == "unknown_time" else 0
     return kernels, lost, without_times

@@ -1,6 +1,6 @@
-"""What the overhead benchmark times inside PyTorch. Each workload is made after its tool has started.
+"""Workloads of the overhead benchmark inside PyTorch. Each workload is made after its tool has started.
 
-Every workload times itself, in a few segments that each end with a synchronisation, and gives the median.
+Every workload times itself, in a few segments that each end with a synchronisation, and returns the median.
 """
 
 from __future__ import annotations
