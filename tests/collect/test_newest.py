@@ -115,7 +115,7 @@ def test_the_signal_writes_numbered_dumps(fake_driver: FakeDriver, tmp_path: Pat
         assert trace.quality.lossless
         assert trace.quality.incomplete == ()
     assert (tmp_path / "run-2.bin").read_text() == "of another run"
-    assert f"{tmp_path / 'run-1.bin'} holds what was recorded last" in err
+    assert f"{tmp_path / 'run-1.bin'} holds the newest rows" in err
     assert (tmp_path / "run-1.bin").stat().st_mode & 0o777 == 0o600
     assert files(tmp_path) == ["run-1.bin", "run-2.bin", "run-3.bin", "run.bin"]
 

@@ -103,7 +103,7 @@ def test_a_capture_that_is_removed_while_it_is_written(measure: Measure) -> None
     gone = "[os.unlink(f) for f in __import__('glob').glob('.run.bin.*/*.bin')]"
     outcome = measure(busy(gone))
     assert outcome.status == 0
-    assert "was removed while it was written" in outcome.stderr
+    assert "was removed during the recording" in outcome.stderr
     assert not outcome.path.exists()
 
 
@@ -119,7 +119,7 @@ print(os.listdir("."))
 """
     outcome = measure(program, recorder=False)
     assert outcome.status == 0
-    assert "was removed while it was written" in outcome.stdout
+    assert "was removed during the recording" in outcome.stdout
     assert outcome.stdout.splitlines()[-1] == "[]"
 
 

@@ -269,4 +269,4 @@ print(json.dumps({"value": x[0].item()}))
 def test_the_end_of_a_recording_leaves_the_capture_of_a_stream_alone(python: Python) -> None:
     recorded = python(ENDS_INSIDE)
     assert recorded.report == {"value": 2.0}
-    assert any("was not waited for" in note for note in recorded.trace.processes[0].info["notes"])
+    assert any("did not wait for the GPU" in note for note in recorded.trace.processes[0].info["notes"])

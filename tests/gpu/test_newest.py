@@ -85,7 +85,7 @@ def test_the_signal_writes_numbered_dumps_while_the_program_goes_on(record: Reco
     assert first == Counter({group: min(100, launched - group * 100) for group in range(-(-launched // 100))})
     assert_the_newest(tmp_path / "run-2.bin", sum(second.values()) + let_go(tmp_path / "run-2.bin"), least=900)
     assert_the_newest(recorded.path, int(recorded.stdout), least=900)
-    assert f"{tmp_path / 'run-1.bin'} holds what was recorded last" in recorded.stderr
+    assert f"{tmp_path / 'run-1.bin'} holds the newest rows" in recorded.stderr
 
 
 KILLED = """

@@ -138,7 +138,7 @@ TEST(a_stuck_cupti_delays_the_exit_and_does_not_stop_it) {
   const auto before = std::chrono::steady_clock::now();
   CHECK_EQUAL(Program(folder, "exit_with_stuck_cupti", "patience_ms=1000").wait(), 0);
   CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(20));
-  CHECK(CaptureReader(folder.only()).says("did not answer"));
+  CHECK(CaptureReader(folder.only()).says("did not respond"));
 }
 
 TEST(a_forked_child_records_its_nvtx_and_does_not_hang) {

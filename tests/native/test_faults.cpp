@@ -54,7 +54,7 @@ TEST(calls_that_only_newer_drivers_have_are_no_loss) {
 }
 TEST(failing_call_names_leave_numbers) { record_without("GetCallbackName", "", true, false); }
 TEST(failing_callbacks_enable_everything_at_once) { record_without("EnableCallback", ""); }
-TEST(failing_flushes_are_said) { record_without("ActivityFlushAll", "did not hand out its last records", false, false); }
+TEST(failing_flushes_are_said) { record_without("ActivityFlushAll", "did not return its last records", false, false); }
 TEST(a_failing_count_of_drops_is_no_danger) { record_without("ActivityGetNumDroppedRecords", ""); }
 TEST(failing_error_names_leave_numbers) {
   fake_fail("ActivityRegisterCallbacks", CUPTI_ERROR_UNKNOWN);

@@ -233,7 +233,7 @@ TEST(a_stop_needs_no_memory_and_is_final) {
   fault_allocations(0, 0, false);
   fake_set_flush_delay(0);
   CHECK(stopped != 0 && again != 0);
-  CHECK(error.find("did not answer in time") != std::string::npos);
+  CHECK(error.find("did not respond in time") != std::string::npos);
   CHECK(std::string(collector.last_error()).find("no recording") != std::string::npos);
   CHECK_EQUAL(collector.running(), 0);
 }

@@ -252,7 +252,7 @@ TEST(a_full_disk_leaves_whole_blocks_and_counts_the_rest) {
   std::filesystem::remove(path);
 }
 
-TEST(a_size_limit_keeps_room_for_the_last_words) {
+TEST(a_size_limit_reserves_space_for_the_end) {
   const std::string path = "/tmp/cutrace-limit-" + std::to_string(getpid());
   {
     Capture capture(1 << 20);
@@ -287,12 +287,12 @@ TEST(facts_are_in_every_file_up_to_a_limit_that_is_told) {
     for (std::uint32_t i = 0; i < kStreams; ++i) {
       rows::Streams stream;
       stream.stream = i;
-      capture.fact(stream);
+      capture.object_info(stream);
     }
     rows::Threads thread;
     thread.thread = 7;
-    capture.fact(thread, "first name");
-    capture.fact(thread, "later name");
+    capture.object_info(thread, "first name");
+    capture.object_info(thread, "later name");
     CHECK_EQUAL(capture.events(), std::uint64_t{0});
     capture.flush(true);
     CHECK(capture.file().prepare_next(error) && capture.file().move_to(first, error));
@@ -392,7 +392,7 @@ struct SlowCupti : CuptiLibrary {
       return kind == CUPTI_ACTIVITY_KIND_MEMSET ? CUPTI_ERROR_NOT_SUPPORTED : CUPTI_SUCCESS;
     };
     ActivityDisable = [](CUpti_ActivityKind) { return CUPTI_SUCCESS; };
-    ask_for_functions();
+    list_api_functions();
   }
 };
 
@@ -565,7 +565,7 @@ struct Configurations {
   }
 };
 struct Resources {
-  Facts<rows::ResourceNames> facts;
+  ObjectInfo<rows::ResourceNames> facts;
   void keep(std::uint64_t object) {
     rows::ResourceNames row;
     row.object = object;

@@ -10,14 +10,14 @@
 namespace cutrace {
 namespace {
 
-// CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL, which headers before 12.3 do not name: a launch waited for room.
+// CUPTI_ACTIVITY_OVERHEAD_COMMAND_BUFFER_FULL, missing in headers before 12.3: a launch waited for the full queue.
 constexpr std::uint32_t kCommandBufferFull = 6u << 16;
 
 std::uint16_t narrow(std::uint32_t id) { return static_cast<std::uint16_t>(id); }
 std::uint32_t known(std::uint32_t id) { return id == CUPTI_SYNCHRONIZATION_INVALID_VALUE ? 0 : id; }
 std::string_view view(const char* text) { return text ? std::string_view(text) : std::string_view(); }
 
-// A row with the fields that records of several kinds have under one name.
+// A row with the fields that several kinds of records share.
 template <typename Row, typename Record>
 Row row_of(const Record& r) {
   Row row;
@@ -42,8 +42,8 @@ Row row_of(const Record& r) {
 
 // "cudaLaunchKernel_v7000" -> "cudaLaunchKernel", "cuMemcpyHtoD_v2" -> "cuMemcpyHtoD"
 std::string_view without_version(std::string_view name) {
-  const std::string_view words = name.substr(0, name.find_last_not_of("0123456789") + 1);
-  return words.size() < name.size() && words.ends_with("_v") ? words.substr(0, words.size() - 2) : name;
+  const std::string_view base = name.substr(0, name.find_last_not_of("0123456789") + 1);
+  return base.size() < name.size() && base.ends_with("_v") ? base.substr(0, base.size() - 2) : name;
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ template <> void ActivityDecoder::add(const CUpti_ActivityAPI& r) {
   add_timed(row);
 }
 
-// What copies on one device and between two have in common.
+// The fields that copies on one device and between two devices share.
 template <typename Record>
 rows::Memcpys copy_row(const Record& r) {
   auto row = row_of<rows::Memcpys>(r);
@@ -117,9 +117,9 @@ template <> void ActivityDecoder::add(const CUpti_ActivitySynchronization& r) {
   row.event = known(r.cudaEventId);
   row.type = static_cast<std::uint8_t>(r.type);
   if (cupti_.version >= kCupti_12_8) {
-    const auto& longer = reinterpret_cast<const CUpti_ActivitySynchronization2&>(r);
-    row.event_record = row.event != 0 ? longer.cudaEventSyncId : 0;
-    row.status = longer.returnValue;
+    const auto& newer = reinterpret_cast<const CUpti_ActivitySynchronization2&>(r);
+    row.event_record = row.event != 0 ? newer.cudaEventSyncId : 0;
+    row.status = newer.returnValue;
   }
   add_timed(row);
 }
@@ -128,9 +128,9 @@ template <> void ActivityDecoder::add(const CUpti_ActivityCudaEvent& r) {
   auto row = row_of<rows::CudaEvents>(r);
   row.event = r.eventId;
   if (cupti_.version >= kCupti_12_8) {
-    const auto& longer = reinterpret_cast<const CUpti_ActivityCudaEvent2&>(r);
-    row.device_time = on_our_clock(longer.deviceTimestamp);
-    row.event_record = longer.cudaEventSyncId;
+    const auto& newer = reinterpret_cast<const CUpti_ActivityCudaEvent2&>(r);
+    row.device_time = on_our_clock(newer.deviceTimestamp);
+    row.event_record = newer.cudaEventSyncId;
   }
   capture_.add(row);
 }
@@ -169,16 +169,16 @@ template <> void ActivityDecoder::add(const CUpti_ActivityOverhead& r) {
   add_timed(row);
 }
 
-// CUPTI reports a full queue once a launch, for as long as the program is ahead of the GPU: as rows, half as many bytes
-// again as the launches. A thread that finds it full again within a millisecond has never been away from it.
+// CUPTI reports a full queue once a launch while the program is ahead of the GPU, which would add half as many bytes as
+// the launches. Records of one thread that are less than a millisecond apart become one row.
 void ActivityDecoder::add_full_queue(const rows::Overheads& row) {
-  constexpr std::uint64_t kSameSpell = 1'000'000;
-  rows::Overheads& spell = full_queues_[std::uint32_t{row.thread}];  // by value: fields of packed rows take no references
-  if (spell.start != 0 && row.start >= spell.start && row.start <= spell.end + kSameSpell) {
-    spell.end = std::max(std::uint64_t{spell.end}, std::uint64_t{row.end});
+  constexpr std::uint64_t kLargestGap = 1'000'000;
+  rows::Overheads& wait = full_queues_[std::uint32_t{row.thread}];  // by value: a packed field cannot bind to a reference
+  if (wait.start != 0 && row.start >= wait.start && row.start <= wait.end + kLargestGap) {
+    wait.end = std::max(std::uint64_t{wait.end}, std::uint64_t{row.end});
     return;
   }
-  if (const rows::Overheads over = std::exchange(spell, row); over.start != 0) capture_.add(over);
+  if (const rows::Overheads complete = std::exchange(wait, row); complete.start != 0) capture_.add(complete);
 }
 
 void ActivityDecoder::release() {
@@ -214,14 +214,14 @@ template <> void ActivityDecoder::add(const CUpti_ActivityContext& r) {
   auto row = row_of<rows::Contexts>(r);
   row.null_stream = r.nullStreamId;
   row.compute_api = r.computeApiKind;
-  capture_.fact(row);
+  capture_.object_info(row);
 }
 
 template <> void ActivityDecoder::add(const CUpti_ActivityStream& r) {
   auto row = row_of<rows::Streams>(r);
   row.priority = static_cast<std::int32_t>(r.priority);
   row.type = static_cast<std::uint16_t>(r.flag);
-  capture_.fact(row);
+  capture_.object_info(row);
 }
 
 template <> void ActivityDecoder::add(const CUpti_ActivityName& r) {
@@ -240,9 +240,9 @@ template <> void ActivityDecoder::add(const CUpti_ActivityName& r) {
       row.kind = 3;
       row.object = r.objectId.dcs.deviceId;
       break;
-    default: return;  // threads: their names come from the system and from NVTX
+    default: return;  // names of threads come from the system and from NVTX
   }
-  capture_.fact(row, view(r.name));
+  capture_.object_info(row, view(r.name));
 }
 
 template <> void ActivityDecoder::add(const CUpti_ActivityExternalCorrelation& r) {
@@ -333,7 +333,7 @@ void ActivityDecoder::record(const CUpti_Activity* r) {
     CUTRACE_CASE(EXTERNAL_CORRELATION, ExternalCorrelation) CUTRACE_CASE(UNIFIED_MEMORY_COUNTER, UnifiedMemoryCounter2)
     CUTRACE_CASE(JIT, Jit) CUTRACE_CASE(ENVIRONMENT, Environment) CUTRACE_CASE(MODULE, Module) CUTRACE_CASE(FUNCTION, Function)
 #undef CUTRACE_CASE
-    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // comes with DEVICE; the driver is asked instead
+    case CUPTI_ACTIVITY_KIND_DEVICE_ATTRIBUTE:  // comes with DEVICE; the driver provides these fields
       return;
     default: capture_.lose(rows::Loss::unknown_record, 1, "activity kind " + std::to_string(static_cast<int>(r->kind)));
   }

@@ -1,7 +1,7 @@
-// CUPTI's activity records as rows. Writer thread only.
+// Converts CUPTI's activity records to rows. Writer thread only.
 //
-// Records only ever grow at their end from one CUPTI release to the next, so each is read through the oldest
-// struct that has the wanted fields; what later releases appended is read when the library is new enough.
+// CUPTI releases only append fields to records. So each record is read through the oldest struct that has the required
+// fields, and newer fields are read only if the library has them.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace cutrace {
 
 class ActivityDecoder {
  public:
-  // What ended after `first`, when the process was first recorded, and before `started` is of an earlier recording: CUPTI had
-  // kept it, and it is passed over.
+  // Records that ended between `first`, the start of the first recording of this process, and `started` are skipped: CUPTI
+  // kept them from an earlier recording.
   ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, std::uint64_t first, std::uint64_t started)
       : cupti_(cupti), capture_(capture), names_(names), first_(first), started_(started) {}
 
-  // One completed buffer.
+  // Decodes one completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
 
-  // Hands over rows that were held back because records to come may be part of them.
+  // Adds the rows that were held back for merging with later records.
   void release();
 
-  // Calls made by the collector's own threads are not the program's.
+  // Skips API calls of the collector's own threads.
   void ignore_thread(std::uint32_t thread) { ignored_.push_back(thread); }
 
-  // Kernels of CUDA graphs that came without times.
+  // The number of graph kernels without times.
   std::uint64_t graph_kernels_without_times() const { return graph_kernels_without_times_; }
 
-  // Device records as they came, without what only the driver knows.
+  // Device records of CUPTI. The driver provides further fields later.
   struct Device {
     rows::Devices row;
     std::string name;
@@ -48,7 +48,7 @@ class ActivityDecoder {
   void add(const Record& record);  // for each struct that activity.cpp reads
   void add_full_queue(const rows::Overheads& row);
 
-  // A time of CUPTI on the capture's clock; 0 is no time.
+  // Converts a CUPTI time to the capture's clock; 0 is an unknown time.
   std::uint64_t on_our_clock(std::uint64_t time) const { return time == 0 ? 0 : time - ahead_; }
   template <typename Row>
   Row timed(Row row) const {
@@ -62,7 +62,7 @@ class ActivityDecoder {
     row.time = on_our_clock(row.time);
     if (!is_earlier(row.time)) capture_.add(row);
   }
-  // Rows with a time of 0 are written all the same; a reader sets them apart.
+  // Rows with an unknown time are written too; a reader sets them apart.
   template <typename Row>
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
@@ -79,7 +79,7 @@ class ActivityDecoder {
   std::vector<Device> devices_;
   std::unordered_map<std::uint32_t, rows::Overheads> full_queues_;  // by thread
   std::uint64_t graph_kernels_without_times_ = 0;
-  std::uint64_t ahead_ = 0;  // of BOOTTIME: CUPTI's clock, where it has taken none of ours
+  std::uint64_t ahead_ = 0;  // CUPTI's clock less BOOTTIME; 0 where CUPTI uses our timestamp callback
 };
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-// The entry points: C API, CUDA injection, NVTX injection; and what happens at fork and at exit.
+// The entry points (C API, CUDA injection, NVTX injection), and the handlers of fork and exit.
 #include "api.h"
 
 #include <pthread.h>
@@ -31,23 +31,22 @@
 namespace cutrace {
 namespace {
 
-// The mutex is held for moments only, so that fork() never waits for a disk or for CUPTI: a recording starts and stops
-// outside of it, while `changing` is set.
-struct Process {
+// The mutex is held only briefly, so that fork() never waits for a disk or for CUPTI: a recording starts and stops without
+// it, while `changing` is set.
+struct ProcessState {
   std::mutex mutex;
-  std::shared_ptr<Recording> recording;  // under mutex, as all below
-  std::shared_ptr<Recording> last;       // the one before: its threads may not have left
+  std::shared_ptr<Recording> recording;  // under mutex, like all members below
+  std::shared_ptr<Recording> last;       // the recording before, while its threads run
   bool changing = false;                 // a thread starts or stops the recording
   struct cutrace_stats last_stats {};    // of the recording that ended last
-  std::vector<std::string> last_notes;   // likewise
+  std::vector<std::string> last_notes;   // of the recording that ended last
   const char* inherited = nullptr;       // in a forked child: options of the parent's recording
   bool hooks = false;
 };
 
-// Never destroyed: threads of the program may still call in while the process exits. Made when the library is loaded, like all
-// that lives as long as the process: a static of a function may be half made by another thread when the program forks, and the
-// child would wait for that thread.
-Process& process = *new Process;
+// Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is
+// loaded: if another thread were inside the constructor of a function-local static at fork, the child would wait forever.
+ProcessState& process = *new ProcessState;
 
 // Plain arrays: exit handlers run after the thread's C++ objects are gone.
 thread_local char last_error[1024] = "";
@@ -64,7 +63,7 @@ int fail(std::string_view message) { return assign(last_error, message), 1; }
 int succeed() { return assign(last_error, ""), 0; }
 int none_running() { return fail("no recording is running in this process; start one first"); }
 
-// Calls from C must not see exceptions; the only one left is a lack of memory.
+// C callers must not see exceptions. The only possible one is bad_alloc.
 template <typename Body>
 int guarded(Body&& body) {
   try {
@@ -95,25 +94,25 @@ bool running() {
   return recording != nullptr && recording->running();
 }
 
-// The right to start or stop the recording, until the end of a scope.
-class Change {
+// The exclusive right to start or stop the recording, until the end of a scope.
+class StartStopGuard {
  public:
-  // Waits so long for another thread to give it back.
-  explicit Change(unsigned milliseconds) {
+  // Waits up to this long for another thread to release it.
+  explicit StartStopGuard(unsigned milliseconds) {
     while (!(held_ = set_changing(true)) && milliseconds-- != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  ~Change() {
+  ~StartStopGuard() {
     if (held_) set_changing(false);
   }
-  Change(const Change&) = delete;
-  Change& operator=(const Change&) = delete;
+  StartStopGuard(const StartStopGuard&) = delete;
+  StartStopGuard& operator=(const StartStopGuard&) = delete;
 
   bool held() const { return held_; }
   void set_recording(std::shared_ptr<Recording> recording) const {
     const std::lock_guard lock(process.mutex);
     process.recording.swap(recording);
   }
-  // Fails when the recording does not end in order. It has ended then, too.
+  // Ends the recording. Fails when it did not end in order.
   int stop(bool at_exit) const {
     const std::shared_ptr<Recording> ending = process.recording;
     const std::string_view error = ending->stop(at_exit);
@@ -134,11 +133,11 @@ class Change {
 };
 
 int stop(bool at_exit) {
-  const Change change(0);
-  return change.held() && process.recording != nullptr ? change.stop(at_exit) : none_running();
+  const StartStopGuard guard(0);
+  return guard.held() && process.recording != nullptr ? guard.stop(at_exit) : none_running();
 }
 
-// Nothing happens when another thread starts or stops the recording: exit() does not wait for it.
+// Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
 void at_exit() {
   const bool recording = current() != nullptr;
   if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", last_error);
@@ -157,7 +156,7 @@ void after_fork_in_parent() {
   if (process.recording != nullptr) process.recording->count_fork();
   process.mutex.unlock();
 }
-// The first NVTX event of a forked child starts a recording of its own, in the folder of the parent's.
+// The first NVTX event of a forked child starts a new recording in the folder of the parent's recording.
 void start_in_child() {
   const int failed = guarded([] {
     const int status = start(process.inherited);
@@ -166,8 +165,8 @@ void start_in_child() {
   });
   if (failed) std::fprintf(stderr, "cutrace: %s\n", last_error);
 }
-// The child has none of the collector's threads, and CUPTI would hang in it. It forgets the recording: no CUPTI call, no
-// flush, no join.
+// The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
+// CUPTI call, a flush or a join.
 void after_fork_in_child() {
   dump_signal::release();
   CuptiSource::instance().after_fork();
@@ -183,30 +182,30 @@ int start(const char* text) {
   Options options;
   std::string error;
   if (!parse_options(text != nullptr ? text : "", options, error)) return fail(error);
-  const Change change(options.patience_ms);
-  if (!change.held()) return fail("another thread starts or stops the recording of this process; start again after that");
+  const StartStopGuard guard(options.patience_ms);
+  if (!guard.held()) return fail("another thread is starting or stopping the recording of this process; try again later");
   if (process.recording != nullptr && process.recording->running())
     return fail("a recording is already running in this process; stop it before starting another");
-  if (process.recording != nullptr) change.stop(false);  // it has failed
+  if (process.recording != nullptr) guard.stop(false);  // it has failed
   if (process.last != nullptr && process.last->writes())
-    return fail("the recording before this one has not ended, because its disk does not answer; start again when it does");
+    return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
   if (!std::exchange(process.hooks, true)) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     std::atexit(at_exit);
   }
   const auto recording = std::make_shared<Recording>(options);
-  change.set_recording(recording);  // for a fork meanwhile
+  guard.set_recording(recording);  // before start(), for a fork meanwhile
   try {
     if (recording->start(error)) return succeed();
   } catch (const std::exception&) {
-    change.set_recording(nullptr);
+    guard.set_recording(nullptr);
     throw;
   }
-  change.set_recording(nullptr);
+  guard.set_recording(nullptr);
   return fail(error);
 }
 
-// Starts what CUTRACE_OPTIONS asks for unless a recording runs. The one that runs afterwards, or null.
+// Starts a recording with CUTRACE_OPTIONS unless one runs. Returns the running recording, or null.
 std::shared_ptr<Recording> start_from_environment() {
   if (auto recording = current()) return recording;
   const char* text = std::getenv("CUTRACE_OPTIONS");
@@ -217,7 +216,7 @@ std::shared_ptr<Recording> start_from_environment() {
   return recording;
 }
 
-// What a request returns: kNothing when there was nothing to do.
+// The status of a request that had nothing to do.
 constexpr int kNothing = 2;
 
 template <typename Request>
@@ -232,7 +231,7 @@ int ask(Request&& request) {
   });
 }
 
-// What cutrace_cut() and cutrace_dump() return.
+// The status of cutrace_cut() and cutrace_dump().
 int make_file(const char* path, Outcome (Recording::*make)(const std::string&, std::string&)) {
   if (path == nullptr || *path == '\0') return -fail("a path is needed for the capture");
   const int status = ask([&](Recording& recording, std::string& error) { return (recording.*make)(path, error); });
@@ -318,8 +317,8 @@ CUTRACE_EXPORT int InitializeInjection(void) {
   return 1;
 }
 
-// NVTX calls this at the first NVTX call of each shared object, with NVTX_INJECTION64_PATH set. The callbacks are
-// installed in any case: a recording may start later in this process.
+// With NVTX_INJECTION64_PATH set, NVTX calls this at the first NVTX call of each shared object. The callbacks are always
+// installed, because a recording may start later.
 CUTRACE_EXPORT int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   if (!nvtx::install(get_export_table)) return 0;
   guarded([] {

@@ -16,20 +16,20 @@
 namespace cutrace {
 namespace {
 
-// What the end of a capture needs: losses, clocks, the last process block.
-constexpr std::uint64_t kLastWords = 64 << 10;
+// Space for the end of a capture: losses, clocks, the last process block.
+constexpr std::uint64_t kEndReserve = 64 << 10;
 
-// Added to the name of a file that is about to take the place of another one.
+// The suffix of a file that will replace another one.
 constexpr const char* kNext = ".next";
 
 // An empty file that this process has locked, or -1 and errno: EWOULDBLOCK when another process is writing it.
 int create_empty(const std::string& path, mode_t mode) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
   if (fd < 0) return -1;
-  // Two processes told to write one file: the second must not wipe out what the first has written.
+  // If two processes write to one file, the second must not truncate it.
   const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-  // Once a file was truncated, from nothing to nothing too, ext4 writes it to the disk when it is closed, and removing
-  // it then waits for the disk: a test suite makes and removes a file for each test.
+  // Do not truncate an empty file: ext4 flushes a truncated file at close, and its removal then waits for the disk. A test
+  // suite creates and removes a file for each test.
   struct stat now {};
   const bool empty = ::fstat(fd, &now) == 0 && now.st_size == 0;
   if (locked && (empty || ::ftruncate(fd, 0) == 0 || errno == EINVAL)) return fd;  // EINVAL: a device, a pipe
@@ -89,7 +89,7 @@ bool BlockFile::create(const std::string& path, mode_t mode, std::uint32_t pid, 
   const int fd = create_empty(path, mode);
   if (fd < 0) {
     error = errno == EWOULDBLOCK
-                ? "another process is writing the capture '" + path + "'; record each process into a file of its own"
+                ? "another process is writing the capture '" + path + "'; record each process into its own file"
                 : "cannot write the capture '" + path + "' (" + std::strerror(errno) + "); choose a folder that exists and is writable";
     return false;
   }
@@ -134,7 +134,7 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
   for (const iovec& part : payload) bytes += part.iov_len;
   const std::uint64_t padding = (8 - bytes % 8) % 8;
   const std::uint64_t total = sizeof(BlockHeader) + bytes + padding;
-  if (size_limit_ != 0 && size_ + total + (block.last_words ? 0 : kLastWords) > size_limit_) return Written::size_limit;
+  if (size_limit_ != 0 && size_ + total + (block.at_end ? 0 : kEndReserve) > size_limit_) return Written::size_limit;
 
   BlockHeader header{};
   std::memcpy(header.magic, kBlockMagic, sizeof header.magic);
@@ -158,7 +158,7 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
   if (padding != 0) parts[count++] = {const_cast<char*>(kZeros), padding};
 
   if (!write_all(parts, count)) {
-    // Where this fails too, a reader still finds the next block by its magic.
+    // If truncating fails too, a reader still finds the next block by its magic.
     const auto end = static_cast<off_t>(size_);
     if (::ftruncate(file_.number(), end) == 0) ::lseek(file_.number(), end, SEEK_SET);
     return Written::error;
@@ -171,7 +171,7 @@ Written BlockFile::append(const Block& block, std::span<const iovec> payload) {
 bool BlockFile::prepare_next(std::string& error) {
   struct stat status {};
   if (!usable() || ::fstat(file_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    error = "the capture '" + path_ + "' cannot be cut, because it is no regular file; record into a file or a folder";
+    error = "the capture '" + path_ + "' cannot be cut, because it is not a regular file; record into a file or a folder";
     return false;
   }
   drop_next();
@@ -198,7 +198,7 @@ bool BlockFile::switch_to_next(std::string& error) {
   const bool renamed = ::rename(next.c_str(), first.c_str()) == 0;
   if (!renamed) errno_ = errno, path_.swap(next);
   if (closed && renamed) return true;
-  error = "the capture '" + first + "' was cut, but not in order (" + std::strerror(errno_) + "); is there room on the disk?";
+  error = "the capture '" + first + "' was cut with an error (" + std::strerror(errno_) + "); check the space on the disk";
   return false;
 }
 

@@ -13,8 +13,8 @@ namespace cutrace {
 
 enum class Written { yes, size_limit, error };
 
-// The descriptor of a file of ours in a process that is not: the program may close it, as daemons close all, and then open
-// a file of its own under the same number.
+// A file descriptor that the program may close, as daemons close all descriptors. The program may then open its own file
+// under the same number.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -22,16 +22,16 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
 
-  // Owns the open file `fd`, under a high number: those are the last that the program's own files get.
+  // Owns the open file `fd`, under a high number that the program's own files rarely get.
   void set(int fd);
-  // Takes over the file of `other`. What this one had must have been closed.
+  // Takes over the file of `other`. This descriptor must be closed.
   void take(Descriptor& other);
-  // Any thread, a forked child too: the number stands for the file that it was set to.
+  // Whether the number still refers to our file. Any thread, also in a forked child.
   bool ours() const { return is(fd_.load()); }
-  // Where the program has closed it: opens the file again if it is still at `path`, to go on at `offset`.
+  // Opens the file again at `offset` after the program has closed it. False when it is no longer at `path`.
   bool restore(const std::string& path, std::uint64_t offset);
   int number() const { return fd_.load(); }
-  // Does nothing when the program has closed it. False when the system reports an error only now.
+  // Does nothing when the program has closed it. False when the system reports a late write error.
   bool close();
 
  private:
@@ -58,22 +58,24 @@ class BlockFile {
     std::uint32_t rows = 0;
     std::uint64_t first_time = 0;
     std::uint64_t last_time = 0;
-    bool last_words = false;  // may use the room that the size limit keeps back for the end of the capture
+    bool at_end = false;  // may use the space that the size limit reserves for the end of the capture
   };
 
-  // One whole block or nothing: after a failure the file is cut back to its last whole block.
+  // Appends a whole block or nothing: after a failure the file is truncated to its last whole block.
   Written append(const Block& block, std::span<const iovec> payload);
 
-  // Going on in a new file, in three steps, so that a failure of the first two changes nothing: a file beside this one is
-  // made; this one gets the name `target`, and may still be written to; it is closed, and the new one takes its place
-  // and its first name. Block numbers go on. False and a sentence in `error` when a step fails.
+  // Go on in a new file, in three steps. A failure of the first two changes nothing.
+  //   prepare_next: creates the new file in the same folder.
+  //   move_to: renames this file to `target`; it may still be written.
+  //   switch_to_next: closes this file; the new one gets its original name. Block numbers go on.
+  // False and a sentence in `error` when a step fails.
   bool prepare_next(std::string& error);
   bool move_to(const std::string& target, std::string& error);
   bool switch_to_next(std::string& error);
 
   void set_size_limit(std::uint64_t bytes) { size_limit_ = bytes; }
-  bool close();  // false when the system reports an error only now
-  // After fork, in the child: the parent goes on writing.
+  bool close();  // false when the system reports a late write error
+  // After fork, in the child: closes the descriptors and leaves the files to the parent.
   void forget() {
     file_.close();
     next_.close();
@@ -82,7 +84,7 @@ class BlockFile {
   std::uint64_t bytes() const { return earlier_ + size_; }  // of all files so far
   std::uint64_t blocks() const { return sequence_; }
   int last_errno() const { return errno_; }
-  bool removed() const;  // nobody will find this file any more
+  bool removed() const;  // whether the file has no name any more
   const std::string& path() const { return path_; }
 
  private:

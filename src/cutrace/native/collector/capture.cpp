@@ -39,7 +39,7 @@ bool Capture::flush_references(bool last) {
   return good;
 }
 
-// Once all tables are flushed: rows that could not be written are counted as lost, so nothing refers to these any more.
+// Call it when all tables are flushed: no unwritten row refers to the references then.
 void Capture::drop_references() {
   strings_.clear();
   strings_.written();
@@ -54,7 +54,7 @@ void Capture::flush(bool last) {
   flush_references(last);
   std::apply([&](auto&... table) { (flush(table, last), ...); }, tables_);
   if (!losses_.empty()) {
-    // What cannot be written must not take the room of the losses.
+    // Unwritable references must not use the space of the losses.
     if (last && !flush_references(last)) drop_references();
     auto& table = std::get<TableBuffer<rows::Losses>>(tables_);
     for (const auto& [key, count] : losses_) {
@@ -65,7 +65,7 @@ void Capture::flush(bool last) {
       row.detail = string(key.second);
       table.add(row);
     }
-    // Kept and tried again when the file takes no more: a loss must not get lost.
+    // Losses that cannot be written are kept for the next flush.
     if (flush_references(last) && write(table, last) == Written::yes) {
       for (const auto& [key, count] : losses_) contents_.losses[key] += count;
       losses_.clear();
@@ -80,17 +80,17 @@ void Capture::flush(bool last) {
 
 Capture::Contents Capture::begin_file() {
   drop_references();
-  const auto write = [this](const auto& fact) { add_fact(fact.row, fact.name, fact.other); };
-  std::apply([&](const auto&... facts) { (facts.each(write), ...); }, facts_);
-  lose(rows::Loss::table_limit, std::exchange(facts_forgotten_, 0), "streams and names that an earlier file told");
+  const auto write = [this](const auto& entry) { add_object_info(entry.row, entry.name, entry.other); };
+  std::apply([&](const auto&... info) { (info.each(write), ...); }, object_info_);
+  lose(rows::Loss::table_limit, std::exchange(object_info_dropped_, 0), "streams and names that an earlier file has");
   events_ = 0;
   return std::exchange(contents_, {});
 }
 
-void Capture::let_go(const Contents& contents) {
+void Capture::rotated_out(const Contents& contents) {
   for (const auto& [table, count] : contents.rows) losses_[{rows::Loss::let_go, std::string(table)}] += count;
   for (const auto& [key, count] : contents.losses)
-    if (key.first != rows::Loss::unknown_time) losses_[key] += count;  // those are rows as well
+    if (key.first != rows::Loss::unknown_time) losses_[key] += count;  // already counted as rows
 }
 
 bool Capture::process(std::string_view json, bool last) {
@@ -102,9 +102,9 @@ std::size_t Capture::memory() const {
   const std::size_t tables = std::apply(
       [](const auto&... table) { return (std::size_t{0} + ... + (table.rows.capacity() * sizeof(table.rows[0]))); },
       tables_);
-  const std::size_t facts =
-      std::apply([](const auto&... kept) { return (std::size_t{0} + ... + kept.memory()); }, facts_);
-  return tables + facts + strings_.memory() + launches_.memory();
+  const std::size_t object_info =
+      std::apply([](const auto&... info) { return (std::size_t{0} + ... + info.memory()); }, object_info_);
+  return tables + object_info + strings_.memory() + launches_.memory();
 }
 
 }  // namespace cutrace

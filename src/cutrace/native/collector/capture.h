@@ -1,4 +1,4 @@
-// The tables of a capture in the making: rows go in, blocks come out. Writer thread only.
+// The tables of a capture that is being written: rows go in, blocks come out. Writer thread only.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct TableBuffer {
   void add(const Row& row) {
     rows.push_back(row);  // first: it may throw
     if constexpr (Row::kTable >= rows::Clocks::kTable) {
-      // Clocks and losses speak of the capture itself and have no place in its time range.
+      // Clocks and losses are about the capture itself and do not extend its time range.
     } else if constexpr (requires { row.end; }) {
       note(row.start, row.end);
     } else if constexpr (requires { row.time; }) {
@@ -46,37 +46,38 @@ struct TableBuffer {
   }
 };
 
-// What CUPTI, NVTX and the system tell once, and every file of a recording has to hold: devices, contexts, streams, names.
+// Rows that describe objects (devices, contexts, streams, names). CUPTI, NVTX and the system report each object once, but
+// every file of a recording needs its row.
 template <typename Row>
-class Facts {
+class ObjectInfo {
  public:
-  // A row with the texts it refers to, whose numbers differ from file to file.
-  struct Fact {
+  // A row with its texts, because their ids differ from file to file.
+  struct Entry {
     Row row;
     std::string name;
     std::string other;  // PCI address of a device, domain of a category
   };
-  // Keeps a fact, in place of what is known of the same thing. False when there are too many.
+  // Keeps a row, replacing an earlier one of the same object. False when there are too many.
   bool keep(const Row& row, std::string_view name, std::string_view other) {
     const Key key = key_of(row, other);
-    if (facts_.size() >= kMost && !facts_.contains(key)) return false;
-    facts_.insert_or_assign(key, Fact{row, std::string(name), std::string(other)});
+    if (entries_.size() >= kMost && !entries_.contains(key)) return false;
+    entries_.insert_or_assign(key, Entry{row, std::string(name), std::string(other)});
     return true;
   }
   template <typename Visit>
   void each(Visit&& visit) const {
-    for (const auto& [key, fact] : facts_) visit(fact);
+    for (const auto& [key, entry] : entries_) visit(entry);
   }
-  std::size_t memory() const { return facts_.size() * (sizeof(Fact) + sizeof(Key) + 48); }
+  std::size_t memory() const { return entries_.size() * (sizeof(Entry) + sizeof(Key) + 48); }
 
  private:
-  // Programs that make a stream for each request never run out of them.
+  // A bound, because some programs make a stream for each request.
   static constexpr std::size_t kMost = 16'384;
 
   using Key = std::tuple<std::uint64_t, std::uint32_t, std::string>;
 
   static Key key_of(const Row& row, std::string_view other) {
-    // By value: fields of packed rows take no references.
+    // By value: a packed field cannot bind to a reference.
     const auto key = [](std::uint64_t id, std::uint32_t second = 0, std::string_view text = {}) {
       return Key{id, second, std::string(text)};
     };
@@ -88,12 +89,12 @@ class Facts {
     else return key(row.device);
   }
 
-  std::map<Key, Fact> facts_;
+  std::map<Key, Entry> entries_;
 };
 
 class Capture {
  public:
-  // What a file tells of the program, and what of it was lost.
+  // The numbers of program rows in a file, and of losses.
   struct Contents {
     std::map<std::string_view, std::uint64_t> rows;  // by table
     std::map<std::pair<rows::Loss, std::string>, std::uint64_t> losses;
@@ -111,23 +112,23 @@ class Capture {
     auto& table = std::get<TableBuffer<Row>>(tables_);
     table.add(row);
     ++rows_;
-    if (tells_of_the_program(row)) ++events_;
+    if (is_program_event(row)) ++events_;
     if (table.rows.size() * sizeof(Row) >= kBlockBytes) flush(table);
   }
 
-  // A row that each file of the recording must hold. Its texts are given here, its fields for them stay 0; `other` is the
-  // PCI address of a device, the domain of a category.
+  // Adds a row that each file of the recording must hold. Its texts are arguments, because its string fields stay 0;
+  // `other` is the PCI address of a device or the domain of a category.
   template <typename Row>
-  void fact(const Row& row, std::string_view name = {}, std::string_view other = {}) {
-    add_fact(row, name, other);
-    if (!std::get<Facts<Row>>(facts_).keep(row, name, other)) ++facts_forgotten_;
+  void object_info(const Row& row, std::string_view name = {}, std::string_view other = {}) {
+    add_object_info(row, name, other);
+    if (!std::get<ObjectInfo<Row>>(object_info_).keep(row, name, other)) ++object_info_dropped_;
   }
 
   std::uint32_t string(std::string_view text) { return strings_.intern(text); }
   std::uint32_t launch(const rows::Launches& row, const char* name) {
     return launches_.intern(row, name, strings_, [this](const rows::Launches& full) { add(full); });
   }
-  // `name` is asked for at the first use of a function only: name() -> std::string_view.
+  // name() -> std::string_view is called only at the first use of a function in a file.
   template <typename Name>
   std::uint16_t function(std::uint16_t domain, std::uint32_t callback, std::uint32_t status, Name&& name) {
     const auto key = std::make_tuple(domain, callback, status);
@@ -159,20 +160,20 @@ class Capture {
     ++events_;
   }
 
-  // One process block; `last` when it closes the capture.
+  // Writes a process block; `last` when it closes the capture.
   bool process(std::string_view json, bool last);
-  // Writes out whatever is there, losses included.
+  // Writes all rows, losses included.
   void flush(bool last = false);
-  // Changes when numbers of texts no longer hold.
+  // Changes when string ids become invalid.
   std::uint32_t references() const { return files_; }
-  // All that is known to be lost is counted in a file.
+  // Whether a file has all counted losses.
   bool losses_are_written() const { return losses_.empty(); }
-  // The file is a new one: what rows refer to is written again at its first use, under new numbers, and facts at once.
-  // Returns what the one before holds.
+  // Begins a new file: referenced rows are written again at their first use, under new ids, and object info at once.
+  // Returns the contents of the file before.
   Contents begin_file();
-  // A file of this recording goes: its rows are losses now, and what was lost in its time stays so.
-  void let_go(const Contents& contents);
-  // What the program has done in this file, and what of it was lost: 0 while the file says only what each file begins with.
+  // Counts the rows of a deleted file of this recording as losses, and keeps its losses.
+  void rotated_out(const Contents& contents);
+  // The number of program events and losses in this file; 0 while it has only the rows that each file begins with.
   std::uint64_t events() const { return events_; }
 
   std::uint64_t rows() const { return rows_; }
@@ -184,20 +185,20 @@ class Capture {
 
   struct Function {
     std::uint16_t id;
-    std::uint32_t file;  // the latest that it has been written to
+    std::uint32_t file;  // the last file that it was written to
   };
 
   template <typename Row>
-  void add_fact(Row row, std::string_view name, std::string_view other) {
+  void add_object_info(Row row, std::string_view name, std::string_view other) {
     if constexpr (requires { row.name; }) row.name = string(name);
     if constexpr (requires { row.pci; }) row.pci = string(other);
     if constexpr (requires { row.domain; }) row.domain = string(other);
     add(row);
   }
 
-  // Flushing makes CUPTI report overheads, and who cuts a recording marks what lies between the cuts: neither makes a file.
+  // Excludes overheads, which CUPTI reports at each flush, and marks of cutrace: they do not make a file worth keeping.
   template <typename Row>
-  static bool tells_of_the_program(const Row& row) {
+  static bool is_program_event(const Row& row) {
     if constexpr (Row::kTable == rows::NvtxMarks::kTable) return row.source == 0;
     return Row::kTable < rows::Launches::kTable && Row::kTable != rows::Overheads::kTable &&
            Row::kTable != rows::Environment::kTable;
@@ -205,7 +206,7 @@ class Capture {
 
   template <typename Row>
   void flush(TableBuffer<Row>& table, bool last = false);
-  // Texts, launch configurations and functions must be in the file before the rows that refer to them.
+  // Strings, launch configurations and functions must be in the file before the rows that refer to them.
   bool flush_references(bool last);
   bool flush_strings(bool last);
   void drop_references();
@@ -222,10 +223,10 @@ class Capture {
   std::uint64_t events_ = 0;
   Contents contents_;  // of this file
   std::uint32_t files_ = 1;
-  std::uint64_t facts_forgotten_ = 0;
-  std::tuple<Facts<rows::Devices>, Facts<rows::Contexts>, Facts<rows::Streams>, Facts<rows::Threads>,
-             Facts<rows::ResourceNames>, Facts<rows::NvtxCategories>>
-      facts_;
+  std::uint64_t object_info_dropped_ = 0;
+  std::tuple<ObjectInfo<rows::Devices>, ObjectInfo<rows::Contexts>, ObjectInfo<rows::Streams>, ObjectInfo<rows::Threads>,
+             ObjectInfo<rows::ResourceNames>, ObjectInfo<rows::NvtxCategories>>
+      object_info_;
   template <typename... Rows>
   using Tables = std::tuple<TableBuffer<Rows>...>;
   Tables<rows::Launches, rows::Functions, rows::Devices, rows::Contexts, rows::Streams, rows::Threads,
@@ -253,7 +254,7 @@ void Capture::flush(TableBuffer<Row>& table, bool last) {
     const bool ready = flush_references(last);
     const Written result = ready ? write(table, last) : Written::error;
     const std::size_t count = table.rows.size();
-    table.clear();  // before what may throw: no row is written twice
+    table.clear();  // before code that may throw, so that no row is written twice
     if (result != Written::yes) {
       const bool full = result == Written::size_limit || (!ready && file_.last_errno() == 0);
       lose(full ? rows::Loss::size_limit : rows::Loss::write_error, count, Row::kName);

@@ -1,4 +1,4 @@
-// The clock of every timestamp in a capture, and snapshots that tie it to the machine's other clocks.
+// The clock of all timestamps in a capture, and snapshots that relate it to the machine's other clocks.
 #pragma once
 
 #include <time.h>
@@ -15,11 +15,11 @@ inline std::uint64_t read_clock(clockid_t id) {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// BOOTTIME never steps, counts through suspend, and is the clock that Perfetto sorts by. Reading it takes no system call from
-// Linux 5.3 on.
+// BOOTTIME never steps, counts during suspend, and is the clock that Perfetto sorts by. Since Linux 5.3 it is read without
+// a system call.
 inline std::uint64_t now_ns() { return read_clock(CLOCK_BOOTTIME); }
 
-// What REALTIME is ahead of BOOTTIME just now; it can step.
+// REALTIME less BOOTTIME now. REALTIME can step.
 inline std::uint64_t realtime_ahead() {
   const std::uint64_t before = now_ns(), realtime = read_clock(CLOCK_REALTIME);
   return realtime - (before + (now_ns() - before) / 2);

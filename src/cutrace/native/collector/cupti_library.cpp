@@ -50,19 +50,19 @@ bool CuptiLibrary::load(const std::string& wanted, std::string& error) {
   Dl_info where{};
   if (dladdr(reinterpret_cast<void*>(GetVersion), &where) != 0 && where.dli_fname != nullptr) path = where.dli_fname;
   GetVersion(&version);
-  ask_for_functions();
+  list_api_functions();
   return true;
 }
 
-void CuptiLibrary::ask_for_functions() {
-  constexpr CUpti_CallbackId kLast = 4000, kGap = 100;  // ids go on behind gaps
+void CuptiLibrary::list_api_functions() {
+  constexpr CUpti_CallbackId kLast = 4000, kGap = 100;  // ids have gaps
   if (GetCallbackName == nullptr) return;
   for (const CUpti_CallbackDomain domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API})
-    for (CUpti_CallbackId id = 1, found = 0; id < kLast && id - found <= kGap; ++id) {
+    for (CUpti_CallbackId id = 1, latest = 0; id < kLast && id - latest <= kGap; ++id) {
       const char* name = nullptr;
       if (GetCallbackName(domain, id, &name) != CUPTI_SUCCESS || name == nullptr) continue;
       api_functions_.push_back({domain, id, name});
-      found = id;
+      latest = id;
     }
 }
 

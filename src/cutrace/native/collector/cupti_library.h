@@ -1,8 +1,8 @@
-// libcupti, loaded at run time: the collector links none, so that it works with whichever copy the program uses.
+// libcupti, loaded at run time, so that the collector works with the copy that the program uses.
 #pragma once
 
-// CUPTI's headers without the types of the CUDA runtime, which cupti_callbacks.h includes and does not use: their
-// own headers are spread over further packages that a build would otherwise need. Their include guards keep them out.
+// cupti_callbacks.h includes headers of the CUDA runtime that it does not use. Defining their include guards skips them, so
+// that a build does not need further packages.
 #define __DEVICE_TYPES_H__
 #define __DRIVER_TYPES_H__
 #define __SURFACE_TYPES_H__
@@ -22,26 +22,26 @@
 #include <string_view>
 #include <vector>
 
-// Functions without which nothing can be recorded.
+// Functions that a recording needs.
 #define CUTRACE_CUPTI_REQUIRED(X)                                                                          \
   X(GetVersion) X(Subscribe) X(Unsubscribe) X(ActivityRegisterCallbacks) X(ActivityEnable) X(ActivityDisable) \
   X(ActivityFlushAll) X(ActivityGetNextRecord)
-// Functions that some versions lack; a null pointer says so.
+// Functions that some versions lack; their pointers are then null.
 #define CUTRACE_CUPTI_OPTIONAL(X)                                                                    \
   X(ActivityRegisterTimestampCallback) X(SetThreadIdType) X(ActivitySetAttribute) X(GetResultString) \
   X(ActivityGetNumDroppedRecords) X(GetCallbackName) X(ActivityEnableRuntimeApi)                     \
   X(ActivityEnableDriverApi) X(GetStreamIdEx) X(GetContextId) X(ActivityEnableAllSyncRecords)                     \
   X(EnableCallback) X(ActivityEnableAndDump) X(GetCubinCrc) X(GetSassToSourceCorrelation)
 
-// The functions of CUPTI that serve one subscriber of several. They came with 13.2 to 13.5, so that older headers, which this
-// builds with too, do not declare them: their types are spelled out here.
+// The functions of CUPTI that take one of several subscribers. They came with 13.2 to 13.5. Their types are declared here,
+// because this also builds with older headers.
 namespace cutrace::shared {
 
 // CUpti_SubscriberParams
 struct SubscriberParams {
   std::size_t size = sizeof(SubscriberParams);
   const char* name = nullptr;
-  char* other_name = nullptr;  // where the name of the tool that holds CUPTI is put
+  char* other_name = nullptr;  // out: the name of the tool that holds CUPTI
   std::size_t other_size = 0;
   std::uint8_t allow_others = 0;
   std::uint8_t padding[7]{};
@@ -51,7 +51,7 @@ static_assert(sizeof(SubscriberParams) == 40);
 using Request = void(CUPTIAPI*)(std::uint8_t** buffer, std::size_t* size, std::size_t* records, void* info);
 using Complete = void(CUPTIAPI*)(std::uint8_t* buffer, std::size_t size, std::size_t valid, void* info);
 
-// Attributes of one subscriber, where functions served all.
+// Attributes of one subscriber. They replace functions that applied to all.
 inline constexpr auto kThreadIdType = static_cast<CUpti_ActivityAttribute>(21);
 inline constexpr auto kTimestampCallback = static_cast<CUpti_ActivityAttribute>(22);
 
@@ -88,7 +88,7 @@ struct Calls {
 
 namespace cutrace {
 
-// A function of the runtime or of the driver, by the name that CUPTI has for it: "cudaLaunchKernel_v7000".
+// A function of the runtime or of the driver, by CUPTI's name: "cudaLaunchKernel_v7000".
 struct ApiFunction {
   CUpti_CallbackDomain domain;
   CUpti_CallbackId id;
@@ -101,20 +101,20 @@ struct CuptiLibrary {
   CUTRACE_CUPTI_OPTIONAL(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
 
-  // The same, of a CUPTI that serves several tools, and the subscriber in whose name they are called: null while CUPTI
-  // serves one tool, as it mostly does.
+  // The same functions of a CUPTI that serves several tools, and the subscriber that they are called for. It is null while
+  // CUPTI serves one tool, the usual case.
   shared::Calls of_several;
   std::atomic<CUpti_SubscriberHandle> sharing{nullptr};
-  // Records have the wall clock's times: CUPTI has taken no clock of ours.
+  // Whether records have wall-clock times, because CUPTI refused our timestamp callback.
   std::atomic<bool> on_realtime{false};
 
-  // The functions of both API domains, as CUPTI tells them: it may know more than the headers of this build. Empty when it
-  // does not tell.
+  // The functions of both API domains from CUPTI, which may know more than the headers of this build. Empty when CUPTI
+  // cannot list them.
   const std::vector<ApiFunction>& api_functions() const { return api_functions_; }
   std::string_view api_function_name(CUpti_CallbackDomain domain, CUpti_CallbackId id) const;
-  void ask_for_functions();  // once GetCallbackName is known
+  void list_api_functions();  // needs GetCallbackName
 
-  // `dump`: CUPTI tells of the devices, contexts and streams that there are, where it can.
+  // `dump`: CUPTI also reports the existing devices, contexts and streams, where it can.
   CUptiResult enable(CUpti_ActivityKind kind, bool dump = false) const;
   CUptiResult disable(CUpti_ActivityKind kind) const {
     const CUpti_SubscriberHandle us = sharing.load();
@@ -140,14 +140,14 @@ struct CuptiLibrary {
   std::uint32_t version = 0;  // CUPTI_API_VERSION of the loaded library
   std::string path;           // file it was loaded from
 
-  // The copy that is loaded already (two in one process break both), else `wanted` when not empty, else the plain
-  // soname. On failure returns false and a sentence in `error`.
+  // Uses the copy that is already loaded, because two in one process break both; else loads `wanted` when not empty, else
+  // the soname. On failure returns false and a sentence in `error`.
   bool load(const std::string& wanted, std::string& error);
 
   std::string error_name(CUptiResult result) const;
 
  private:
-  // The subscriber's own function, or the one for all where there is one.
+  // Calls the subscriber's own function, or else the function for all.
   template <typename Own, typename All, typename... Arguments>
   CUptiResult call(Own own, All all, Arguments... arguments) const {
     if (const CUpti_SubscriberHandle us = sharing.load()) return own(us, arguments...);
@@ -157,7 +157,7 @@ struct CuptiLibrary {
   std::vector<ApiFunction> api_functions_;
 };
 
-// cuptiGetVersion counted releases up to 28 (CUDA 12.9.1), then became a number like 130000.
+// cuptiGetVersion counts releases up to 28 (CUDA 12.9.1); later versions are numbers like 130000.
 inline constexpr std::uint32_t kCupti_12_8 = 26;
 inline constexpr std::uint32_t kCupti_13_5 = 130500;
 

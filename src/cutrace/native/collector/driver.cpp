@@ -13,8 +13,8 @@
 namespace cutrace {
 namespace {
 
-// X(member, name in the library, parameters). The names are spelled out: the header gives some to newer variants by macro, the
-// library exports each under its own.
+// X(member, name in the library, parameters). The header redefines some names by macro to newer variants; the library
+// exports each variant under its own name.
 #define CUTRACE_DRIVER(X)                                                            \
   X(GetCount, "cuDeviceGetCount", (int*))                                            \
   X(GetAttribute, "cuDeviceGetAttribute", (int*, CUdevice_attribute, CUdevice))      \
@@ -27,7 +27,7 @@ namespace {
   X(Synchronize, "cuCtxSynchronize", ())                                             \
   X(GetCurrent, "cuCtxGetCurrent", (CUcontext*))                                     \
   X(GetVersion, "cuDriverGetVersion", (int*))
-// Null where the driver lacks them.
+// Functions that a driver may lack; their pointers are then null.
 #define CUTRACE_DRIVER_OPTIONAL(X)                                                   \
   X(GetDevice, "cuCtxGetDevice", (CUdevice*))                                        \
   X(ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode*)) \
@@ -41,17 +41,17 @@ struct Driver {
 #undef CUTRACE_MEMBER
 };
 
-constexpr std::pair<CUdevice_attribute, std::uint32_t DeviceFacts::*> kAttributes[] = {
-    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &DeviceFacts::memory_clock},
-    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, &DeviceFacts::max_threads_per_multiprocessor},
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &DeviceFacts::shared_per_block_optin},
-    {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, &DeviceFacts::shared_reserved_per_block}};
+constexpr std::pair<CUdevice_attribute, std::uint32_t DeviceInfo::*> kAttributes[] = {
+    {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &DeviceInfo::memory_clock},
+    {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, &DeviceInfo::max_threads_per_multiprocessor},
+    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &DeviceInfo::shared_per_block_optin},
+    {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, &DeviceInfo::shared_reserved_per_block}};
 
-std::atomic<const Driver*> found{nullptr};
+std::atomic<const Driver*> loaded_driver{nullptr};
 
-// Null until the program has loaded a driver, where that lacks a function, and without memory.
+// Null until the program has loaded a driver, and when the driver lacks a function or memory is short.
 const Driver* driver() {
-  if (const Driver* d = found.load()) return d;
+  if (const Driver* d = loaded_driver.load()) return d;
   void* const handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (handle == nullptr) return nullptr;
   std::unique_ptr<Driver> d(new (std::nothrow) Driver);
@@ -66,11 +66,11 @@ const Driver* driver() {
 #undef CUTRACE_REQUIRE
 #undef CUTRACE_LOAD
   const Driver* none = nullptr;
-  if (complete && found.compare_exchange_strong(none, d.get())) static_cast<void>(d.release());
-  return found.load();
+  if (complete && loaded_driver.compare_exchange_strong(none, d.get())) static_cast<void>(d.release());
+  return loaded_driver.load();
 }
 
-// While the program captures a stream, other contexts may be waited for only by a thread that says it knows what it does.
+// While the program captures a stream, only a thread in relaxed mode may wait for other contexts.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& d) : driver_(d) { exchange(); }
@@ -86,7 +86,7 @@ class RelaxedCapture {
   CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
-// Waits for a context unless a stream of it is being captured, which a wait would end. False then.
+// Waits for a context, unless one of its streams is being captured: then returns false.
 bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captures) {
   if (captures.any_in(context)) return false;
   if (d.Push(context) != CUDA_SUCCESS) return true;
@@ -98,10 +98,10 @@ bool synchronize(const Driver& d, CUcontext context, const StreamCaptures& captu
   return !captured;
 }
 
-// The context of a stream, for a default stream the current one; null when the driver does not tell, or driver() has not found
-// it yet: this is called inside a callback, where looking for a library could wait.
+// The context of a stream, for a default stream the current one; null when unknown, or before driver() has loaded the driver:
+// this runs inside a callback, where dlopen() could block.
 CUcontext stream_context(CUstream stream) {
-  const Driver* d = found.load();
+  const Driver* d = loaded_driver.load();
   CUcontext context = nullptr;
   return d != nullptr && d->StreamContext != nullptr && d->StreamContext(stream, &context) == CUDA_SUCCESS ? context : nullptr;
 }
@@ -162,19 +162,19 @@ bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   return everywhere;
 }
 
-std::vector<DeviceFacts> device_facts() {
+std::vector<DeviceInfo> device_info() {
   const Driver* const d = driver();
-  std::vector<DeviceFacts> facts;
+  std::vector<DeviceInfo> infos;
   for (int device = 0, count = device_count(d); device < count; ++device) {
-    DeviceFacts& fact = facts.emplace_back();
-    fact.device = static_cast<std::uint32_t>(device);
+    DeviceInfo& info = infos.emplace_back();
+    info.device = static_cast<std::uint32_t>(device);
     std::array<char, 32> pci{};
-    if (d->GetPciBusId(pci.data(), static_cast<int>(pci.size()), device) == CUDA_SUCCESS) fact.pci = pci.data();
+    if (d->GetPciBusId(pci.data(), static_cast<int>(pci.size()), device) == CUDA_SUCCESS) info.pci = pci.data();
     for (const auto& [attribute, member] : kAttributes)
       if (int value = 0; d->GetAttribute(&value, attribute, device) == CUDA_SUCCESS)
-        fact.*member = static_cast<std::uint32_t>(value);
+        info.*member = static_cast<std::uint32_t>(value);
   }
-  return facts;
+  return infos;
 }
 
 std::uint32_t driver_version() {
@@ -200,53 +200,55 @@ void StreamCaptures::watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle sub
   {
     const std::lock_guard lock(mutex_);
     captures_.clear();
-    forgotten_ = false;
+    incomplete_ = false;
   }
   if (cupti.EnableCallback == nullptr) return;
-  driver_is_loaded();  // finds it for stream_context()
-  constexpr std::pair<std::string_view, Does> kCalls[] = {{"StreamBeginCapture", Does::begin},
-                                                          {"StreamBeginRecapture", Does::begin},
-                                                          {"StreamEndCapture", Does::end},
-                                                          {"StreamDestroy", Does::destroy}};
+  driver_is_loaded();  // loads it for stream_context()
+  constexpr std::pair<std::string_view, Effect> kCalls[] = {{"StreamBeginCapture", Effect::begin},
+                                                            {"StreamBeginRecapture", Effect::begin},
+                                                            {"StreamEndCapture", Effect::end},
+                                                            {"StreamDestroy", Effect::destroy}};
   if (calls_.empty())
     for (const ApiFunction& function : cupti.api_functions())
-      for (const auto& [part, does] : kCalls)
-        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, does});
-  for (const Call& call : calls_) cupti.EnableCallback(1, subscriber, call.domain, call.id);
+      for (const auto& [part, effect] : kCalls)
+        if (function.name.find(part) != function.name.npos) calls_.push_back({function.domain, function.id, effect});
+  for (const WatchedCall& call : calls_) cupti.EnableCallback(1, subscriber, call.domain, call.id);
 }
 
 void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
   if (domain != CUPTI_CB_DOMAIN_RUNTIME_API && domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
-  const auto call = std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return c.domain == domain && c.id == id; });
+  const auto call =
+      std::find_if(calls_.begin(), calls_.end(), [&](const WatchedCall& c) { return c.domain == domain && c.id == id; });
   if (call == calls_.end() || data == nullptr) return;
-  const auto& about = *static_cast<const CUpti_CallbackData*>(data);
-  if (about.functionParams == nullptr) return;
-  const CUstream stream = *static_cast<const CUstream*>(about.functionParams);  // the first parameter of all of them
-  const bool enters = about.callbackSite == CUPTI_API_ENTER;
-  // Both CUresult and cudaError_t.
-  const int status = enters || about.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(about.functionReturnValue);
-  // Before the lock: the driver may wait.
-  const CUcontext context = enters && call->does == Does::begin ? stream_context(stream) : nullptr;
+  const auto& callback = *static_cast<const CUpti_CallbackData*>(data);
+  if (callback.functionParams == nullptr) return;
+  const CUstream stream = *static_cast<const CUstream*>(callback.functionParams);  // the first parameter of all these calls
+  const bool enters = callback.callbackSite == CUPTI_API_ENTER;
+  // A CUresult or a cudaError_t.
+  const int status =
+      enters || callback.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(callback.functionReturnValue);
+  // Before the lock: the driver may block.
+  const CUcontext context = enters && call->effect == Effect::begin ? stream_context(stream) : nullptr;
   const std::lock_guard lock(mutex_);
-  switch (call->does) {
-    case Does::begin:
-      // Before it begins, so that nobody waits just then.
+  switch (call->effect) {
+    case Effect::begin:
+      // At the entry of the call, so that no wait begins in between.
       if (enters) {
         try {
           captures_.push_back({stream, context});
         } catch (const std::bad_alloc&) {
-          forgotten_ = true;
+          incomplete_ = true;
         }
       } else if (status != 0) {
         remove(stream, false);
       }
       return;
-    case Does::end:
-      // An end that fails has ended an invalid capture, unless it came from the wrong thread.
+    case Effect::end:
+      // A failed call has ended an invalid capture too, unless it came from the wrong thread.
       if (!enters && status != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        remove(stream, stream != CU_STREAM_PER_THREAD);  // that one stands for a stream of each thread
+        remove(stream, stream != CU_STREAM_PER_THREAD);  // this handle means a different stream in each thread
       return;
-    case Does::destroy:
+    case Effect::destroy:
       if (enters) remove(stream, true);
       return;
   }
@@ -254,12 +256,13 @@ void StreamCaptures::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId i
 
 bool StreamCaptures::any_in(CUcontext context) const {
   const std::lock_guard lock(mutex_);
-  return forgotten_ || std::any_of(captures_.begin(), captures_.end(),
-                                   [&](const Capture& c) { return c.context == nullptr || c.context == context; });
+  return incomplete_ || std::any_of(captures_.begin(), captures_.end(), [&](const CapturedStream& c) {
+           return c.context == nullptr || c.context == context;
+         });
 }
 
 void StreamCaptures::remove(CUstream stream, bool all) {
-  const auto same = [&](const Capture& c) { return c.stream == stream; };
+  const auto same = [&](const CapturedStream& c) { return c.stream == stream; };
   if (all) {
     std::erase_if(captures_, same);
   } else if (const auto it = std::find_if(captures_.begin(), captures_.end(), same); it != captures_.end()) {

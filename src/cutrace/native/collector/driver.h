@@ -1,4 +1,4 @@
-// The few questions that only the CUDA driver answers, and which streams are being captured. libcuda is used when the program loaded it, never loaded.
+// Calls of the CUDA driver, and the streams that the program is capturing. libcuda is used only if the program has loaded it.
 #pragma once
 
 #include <cuda.h>
@@ -14,44 +14,43 @@ namespace cutrace {
 
 // Which streams the program is capturing into CUDA graphs.
 //
-// A wait for a context makes every capture of its streams invalid, whoever waits and in whatever mode: the program's next call
-// on such a stream fails. So whoever waits for the GPU has to know. Captures that began during the recording are known from
-// CUPTI's callbacks. For earlier ones the driver is asked, which tells of streams that wait for the default stream: see
-// synchronize_contexts().
+// A wait for a context, by any thread and in any mode, invalidates every capture of its streams: the program's next call on
+// such a stream fails. So cutrace must not wait then. Captures that began during the recording are known from CUPTI's
+// callbacks; for earlier ones see synchronize_contexts().
 class StreamCaptures {
  public:
-  // Has CUPTI tell of captures from now on. The subscriber's callback must then lead to on_callback().
+  // Enables CUPTI's callbacks about captures. The subscriber's callback must then call on_callback().
   void watch(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber);
-  // The program's threads, inside CUPTI's callbacks; other calls are passed over.
+  // The program's threads, inside CUPTI's callbacks. Ignores other calls.
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
   // Whether a stream of this context is being captured.
   bool any_in(CUcontext context) const;
-  // Around fork: the child must not inherit the lock of a thread that it lacks.
+  // Around fork: the child must not inherit a lock that another thread holds.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
  private:
-  enum class Does { begin, end, destroy };
-  struct Call {
+  enum class Effect { begin, end, destroy };
+  struct WatchedCall {
     CUpti_CallbackDomain domain;
     CUpti_CallbackId id;
-    Does does;
+    Effect effect;
   };
-  struct Capture {
+  struct CapturedStream {
     CUstream stream;
-    CUcontext context;  // of the stream; null when the driver does not tell, which stands for any
+    CUcontext context;  // of the stream; null when unknown, which means any context
   };
   void remove(CUstream stream, bool all);
 
-  std::vector<Call> calls_;  // once, before CUPTI calls back
+  std::vector<WatchedCall> calls_;  // filled once, before CUPTI calls back
   mutable std::mutex mutex_;
-  // A capture is here once for each call that CUPTI tells of: that of the runtime and that of the driver inside it. It may
-  // end by one of the driver alone.
-  std::vector<Capture> captures_;  // under mutex_
-  bool forgotten_ = false;         // likewise: there was no memory for a capture, so any context may have one
+  // A capture is here once for each call that CUPTI reports: that of the runtime, and that of the driver inside it. A call of
+  // the driver alone may end it.
+  std::vector<CapturedStream> captures_;  // under mutex_
+  bool incomplete_ = false;  // under mutex_: a capture is missing for lack of memory, so any context may have one
 };
 
-struct DeviceFacts {
+struct DeviceInfo {
   std::uint32_t device = 0;
   std::string pci;  // domain:bus:device.function
   std::uint32_t memory_clock = 0;                 // kHz
@@ -75,13 +74,13 @@ class PushedContext {
 };
 // Waits for all work of a context, unless a stream of it is being captured; false then, as in synchronize_contexts().
 bool synchronize_context(void* context, const StreamCaptures& captures);
-// Waits for all work of the devices' primary contexts and of `context`, but for contexts with a stream that is being
-// captured; false when there was one. Calls that wait: a thread of its own. The driver tells of captures that `captures` does
-// not know, of streams that wait for the default stream (blocking streams); of others it tells nothing.
+// Waits for all work of the devices' primary contexts and of `context`. Skips contexts with a captured stream and then
+// returns false. Call it from a thread that may block. For captures that `captures` does not know, it asks the driver, which
+// knows only blocking streams (streams that wait for the default stream).
 bool synchronize_contexts(void* context, const StreamCaptures& captures);
 // Empty until the program has initialised CUDA.
-std::vector<DeviceFacts> device_facts();
-// As CUDA counts versions (13000), 0 when unknown.
+std::vector<DeviceInfo> device_info();
+// CUDA versions (13000), 0 when unknown.
 std::uint32_t driver_version();
 std::uint32_t runtime_version();
 

@@ -27,7 +27,7 @@ bool copy(int from, int to) {
   return true;
 }
 
-// A file beside `path`, removed unless it was moved away.
+// A temporary file in the folder of `path`, removed unless it was renamed.
 struct Temporary {
   explicit Temporary(const std::string& path) : name(path + ".XXXXXX"), fd(::mkostemp(name.data(), O_CLOEXEC)) {}
   ~Temporary() {
@@ -72,12 +72,12 @@ std::string write_dump(const std::vector<OpenFile>& files, const std::string& pa
   for (const OpenFile& file : files) good = good && copy(file.descriptor(), whole.fd);
   if (good && !numbered && ::rename(whole.name.c_str(), path.c_str()) == 0) return path;
   for (unsigned number = 1; good && numbered; ++number) {
-    // A link takes a free name or fails: two processes never write the same dump.
+    // link() fails when the name exists, so two processes never write the same dump.
     std::string written = numbered_path(path, number, 1);
     if (::link(whole.name.c_str(), written.c_str()) == 0) return written;
     good = errno == EEXIST;
   }
-  error = "cannot write the dump '" + path + "' (" + std::strerror(errno) + "); choose a folder that is writable and has room";
+  error = "cannot write the dump '" + path + "' (" + std::strerror(errno) + "); choose a writable folder with enough space";
   return {};
 }
 
@@ -93,7 +93,7 @@ bool dump_signal::take() {
   return ::sigaction(SIGUSR2, &ours, nullptr) == 0;
 }
 
-bool dump_signal::asked() { return signalled.exchange(false); }
+bool dump_signal::requested() { return signalled.exchange(false); }
 
 void dump_signal::release() {
   struct sigaction now {};

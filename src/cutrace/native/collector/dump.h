@@ -1,4 +1,4 @@
-// Dumps of a recording that keeps only its newest rows: writing one, and SIGUSR2, which asks for one.
+// Dumps of a recording that keeps only its newest rows, and SIGUSR2, the signal that requests one.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@
 
 namespace cutrace {
 
-// An open file of a recording. It can be read after its name is gone.
+// An open file of a recording. It stays readable after its name is removed.
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path);
@@ -22,22 +22,21 @@ class OpenFile {
   int fd_;
 };
 
-// run-1.bin for run.bin, with as many digits as asked for at least.
+// run-1.bin for run.bin, with at least `digits` digits.
 std::string numbered_path(const std::string& path, unsigned number, int digits);
 
-// Puts the contents of `files`, one after the other, at `path` in one step: what is there is replaced. `numbered`: puts them
-// under the first free name of run-1.bin, run-2.bin, ... for `path` run.bin instead. Returns the name, or "" and a sentence in
-// `error`.
+// Concatenates `files` to `path` in one step; replaces the file. With `numbered`, writes to the first free name of run-1.bin,
+// run-2.bin, ... for `path` run.bin. Returns the name, or "" and a sentence in `error`.
 std::string write_dump(const std::vector<OpenFile>& files, const std::string& path, bool numbered, mode_t mode,
                        std::string& error);
 
 namespace dump_signal {
 
-// Listens to SIGUSR2 where nobody does: it wakes the flusher, and asked() returns true once. False when the program handles
-// the signal or ignores it.
+// Handles SIGUSR2: it wakes the flusher, and requested() returns true once. False when the program handles or ignores the
+// signal.
 bool take();
-bool asked();
-// Gives it back, unless the program has taken it since.
+bool requested();
+// Restores the default action, unless the program has installed a handler since.
 void release();
 
 }  // namespace dump_signal

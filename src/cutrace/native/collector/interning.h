@@ -1,4 +1,4 @@
-// Tables that give what a capture holds once a number: texts, and launch configurations. Writer thread only, but for the hashes.
+// Interning tables for strings and launch configurations. Writer thread only; any thread may use the hash functions.
 #pragma once
 
 #include <sys/random.h>
@@ -20,7 +20,7 @@
 
 namespace cutrace {
 
-// Hashes are seeded with random numbers once a process, so that a program cannot choose keys that collide.
+// A random seed for each process, so that a program cannot choose keys that collide.
 inline const std::array<std::uint64_t, 2> hash_seed = [] {
   std::array<std::uint64_t, 2> seed{};
   if (::getrandom(seed.data(), sizeof seed, GRND_NONBLOCK) != sizeof seed)  // early in the boot
@@ -55,7 +55,7 @@ struct SeededHash {
   std::size_t operator()(const void* key) const { return hash_mix(reinterpret_cast<std::uintptr_t>(key), 0); }
 };
 
-// Texts. Their owner writes them into the file.
+// Strings by id. The owner writes them into the file.
 class StringTable {
  public:
   explicit StringTable(std::size_t limit_bytes) : limit_(limit_bytes) {}
@@ -63,7 +63,7 @@ class StringTable {
   // A text and its id. Valid until the next clear().
   using Entry = std::pair<const std::string, std::uint32_t>;
 
-  // The id of `text`, from 1; 0 for an empty text. What is longer than kLongest is cut.
+  // The id of `text`, from 1; 0 for an empty text. A text longer than kLongest is truncated.
   std::uint32_t intern(std::string_view text) { return text.empty() ? 0 : find(text).second; }
   const Entry& find(std::string_view text) {
     text = text.substr(0, kLongest);
@@ -76,14 +76,14 @@ class StringTable {
       text_bytes_ += text.size();
       ++next_id_;
       return *it;
-    } catch (const std::bad_alloc&) {  // a recording that fails still writes what it has
+    } catch (const std::bad_alloc&) {  // a failing recording still writes its pending strings
       heads_.resize(heads);
       bytes_.resize(bytes);
       throw;
     }
   }
 
-  // True once the table outgrew its limit: the owner calls clear(), and known texts get new ids from then on.
+  // Whether the table exceeds its limit. The owner then calls clear(), and texts get new ids.
   bool full() const { return memory() > limit_; }
   void clear() {
     ids_ = {};
@@ -115,7 +115,7 @@ class StringTable {
   std::vector<char> bytes_;
 };
 
-// Launch configurations: a training loop has a few hundred and launches them millions of times.
+// Launch configurations by id. A training loop has a few hundred and launches them millions of times.
 class LaunchTable {
  public:
   explicit LaunchTable(std::size_t limit_rows) : limit_(limit_rows) { clear(); }
@@ -126,7 +126,7 @@ class LaunchTable {
   std::uint32_t intern(const rows::Launches& row, const char* name, StringTable& strings, Add&& add) {
     const std::uint64_t hash = hash_mix(hash_bytes(&row, sizeof row), reinterpret_cast<std::uintptr_t>(name));
     Recent& recent = recent_[hash % kRecent];
-    // The pointer alone proves nothing: a name can move in where an unloaded module's name was.
+    // Compare the text too: another name may be at the address of an unloaded module's name.
     if (recent.id != 0 && recent.pointer == name && std::memcmp(&recent.row, &row, sizeof row) == 0 &&
         (name == nullptr || std::strcmp(name, recent.text) == 0))
       return recent.id;
@@ -138,7 +138,7 @@ class LaunchTable {
       full.id = next_id_++;
       add(full);
     }
-    // A name that was cut never compares equal, so it takes this path each time.
+    // A truncated name never compares equal, so it always takes this path.
     recent = {row, name, text ? text->first.c_str() : "", it->second};
     return it->second;
   }

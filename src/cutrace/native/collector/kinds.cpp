@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "../common/text.h"  // by its place: the benchmarks build this file without the include folders
+#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {
@@ -17,11 +17,11 @@ constexpr std::array<const char*, static_cast<std::size_t>(Kind::count)> kNames 
     "kernel", "memcpy", "memset", "api", "sync", "event", "memory", "pool", "overhead", "device", "context",
     "stream", "name", "nvtx", "module", "jit", "unified_memory", "environment", "external"};
 
-// Beginnings of names, in the runtime behind "cuda" and in the driver behind "cu".
+// Prefixes of function names, after "cuda" in the runtime and "cu" in the driver.
 constexpr std::string_view kWork[] = {"Launch", "Memcpy", "Memset", "MemPrefetch", "GraphLaunch"};
 
-// What is worth its cost in a timeline beside that: waiting for work, memory taken, code loaded. Queries (cudaGetLastError,
-// cudaEventQuery, ...) run thousands of times a step and tell nothing.
+// Other calls that are useful in a timeline: they wait for work, allocate memory or load code. Queries (cudaGetLastError,
+// cudaEventQuery, ...) run thousands of times a step and are not useful.
 constexpr std::string_view kKept[] = {
     "MemDiscard", "GraphInstantiate", "GraphUpload", "GraphExecUpdate", "StreamSynchronize", "EventSynchronize",
     "MemPoolCreate", "MemPoolDestroy", "MemPoolTrimTo", "LibraryLoad", "LibraryUnload"};
@@ -38,7 +38,7 @@ bool starts_with_any(std::string_view name, std::span<const std::string_view> pr
 
 bool is_runtime(std::string_view name) { return name.starts_with("cuda") || name.starts_with("__cuda"); }
 
-// "LaunchKernel_v7000" of "cudaLaunchKernel_v7000" and of "__cudaLaunchKernel_v7000", "LaunchKernel" of "cuLaunchKernel".
+// "LaunchKernel_v7000" for "cudaLaunchKernel_v7000" and "__cudaLaunchKernel_v7000", "LaunchKernel" for "cuLaunchKernel".
 std::string_view without_prefix(std::string_view name) {
   if (name.starts_with("__")) name.remove_prefix(2);
   for (const std::string_view prefix : {"cuda", "cu"})
@@ -52,7 +52,7 @@ struct Activity {
   const char* name;
 };
 
-// KIND_KERNEL is missing on purpose: it makes kernels run one at a time.
+// Without KIND_KERNEL, which makes kernels run one at a time.
 constexpr Activity kActivities[] = {
     {Kind::kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, "kernel"},
     {Kind::memcpy, CUPTI_ACTIVITY_KIND_MEMCPY, "memcpy"},
@@ -86,7 +86,7 @@ void enable_activity(const CuptiLibrary& cupti, Kind kind, CUpti_ActivityKind ac
   out.kinds |= bit(kind);
 }
 
-// Sets all calls that ApiFilter::launch keeps, or all that it drops, and says which CUPTI refused.
+// Turns all calls that ApiFilter::launch keeps, or all that it drops, on or off; adds refusals to `out`.
 void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out) {
   std::string_view first;
   CUptiResult error = CUPTI_SUCCESS;
@@ -94,7 +94,7 @@ void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out)
   for (const ApiFunction& function : cupti.api_functions()) {
     if (keeps_api_call(function.name) != kept) continue;
     const CUptiResult result = cupti.enable_call(function.domain, function.id, on);
-    // A CUPTI that is newer than the driver knows calls that the program cannot make.
+    // A CUPTI newer than the driver lists calls that the driver does not have.
     if (result == CUPTI_SUCCESS || result == CUPTI_ERROR_INVALID_PARAMETER || refused++ != 0) continue;
     first = function.name;
     error = result;
@@ -107,8 +107,8 @@ void set_calls(const CuptiLibrary& cupti, bool kept, bool on, EnabledKinds& out)
 void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, EnabledKinds& out) {
   if (filter == ApiFilter::none) return;
   const bool by_call = cupti.has_filter();
-  // Each wanted call on: the others then cost nothing. When CUDA is in use already, CUPTI 13.5 records calls that way, and
-  // 13.0 records none.
+  // Enabling single calls makes the others free. When CUDA is already in use, this works with CUPTI 13.5, but 13.0 then
+  // records no calls.
   if (filter == ApiFilter::launch && by_call && (before_cuda || cupti.version >= kCupti_13_5)) {
     set_calls(cupti, true, true, out);
     out.calls_one_by_one = true;
@@ -122,16 +122,15 @@ void enable_api(const CuptiLibrary& cupti, ApiFilter filter, bool before_cuda, E
     out.refused.push_back({"api=launch (all calls are recorded instead)", "no filter for each call"});
 }
 
-// Each kind is enabled on its own; one that CUPTI refuses is reported in the result and does not stop the rest.
-// `before_cuda`: the program has not initialised CUDA yet.
+// Enables each kind separately; the result lists the refused ones. `before_cuda`: CUDA is not initialised yet.
 EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter api, bool graph_nodes, bool before_cuda) {
   EnabledKinds out;
-  // Programs poll events and streams in loops; a query that found the work unfinished is no synchronisation.
+  // Programs poll events and streams in loops; a query of unfinished work is not a synchronisation.
   if ((kinds & bit(Kind::sync)) && cupti.ActivityEnableAllSyncRecords && !cupti.sharing.load()) cupti.ActivityEnableAllSyncRecords(0);
   constexpr KindSet kObjects = bit(Kind::device) | bit(Kind::context) | bit(Kind::stream);
   for (const Activity& a : kActivities)
     if (kinds & bit(a.kind)) enable_activity(cupti, a.kind, a.activity, a.name, !before_cuda && (kObjects & bit(a.kind)), out);
-  // One row a graph launch replaces the rows of its nodes.
+  // One row for each graph launch replaces the rows of its nodes.
   if ((kinds & bit(Kind::kernel)) && !graph_nodes)
     enable_activity(cupti, Kind::kernel, CUPTI_ACTIVITY_KIND_GRAPH_TRACE, "graph=graph", false, out);
   if (kinds & bit(Kind::api)) enable_api(cupti, api, before_cuda, out);
@@ -140,8 +139,8 @@ EnabledKinds enable_kinds(const CuptiLibrary& cupti, KindSet kinds, ApiFilter ap
 
 constexpr KindSet kOnGpu = bit(Kind::kernel) | bit(Kind::memcpy) | bit(Kind::memset);
 
-// cuDevicePrimaryCtxRetain, through which the runtime makes its contexts, cuCtxCreate_v4, ...
-bool makes_context(const ApiFunction& function) {
+// cuDevicePrimaryCtxRetain (the runtime creates its contexts with it), cuCtxCreate_v4, ...
+bool creates_context(const ApiFunction& function) {
   return function.domain == CUPTI_CB_DOMAIN_DRIVER_API &&
          (function.name.find("PrimaryCtxRetain") != function.name.npos || function.name.find("CtxCreate") != function.name.npos);
 }
@@ -172,7 +171,7 @@ bool parse_api_filter(std::string_view text, ApiFilter& filter) {
   return true;
 }
 
-bool gives_work(std::string_view name) {
+bool submits_work(std::string_view name) {
   return !name.starts_with("__") && starts_with_any(without_prefix(name), kWork);
 }
 
@@ -202,9 +201,9 @@ bool Enabler::watch_for_work() {
   if (cupti_->EnableCallback == nullptr) return false;
   if (calls_.empty())
     for (const ApiFunction& function : cupti_->api_functions())
-      if (gives_work(function.name) || makes_context(function))
-        calls_.push_back({function.domain, function.id, gives_work(function.name)});
-  if (std::all_of(calls_.begin(), calls_.end(), [](const Call& call) { return call.gives_work; })) return false;
+      if (submits_work(function.name) || creates_context(function))
+        calls_.push_back({function.domain, function.id, submits_work(function.name)});
+  if (std::ranges::all_of(calls_, &WatchedCall::submits_work)) return false;
   context_made_.store(false);
   work_waits_.store(false);
   state_.store(State::waiting);
@@ -215,14 +214,14 @@ bool Enabler::watch_for_work() {
 }
 
 bool Enabler::watch(bool on) {
-  bool worked = true;
+  bool accepted = true;
   const auto set = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
-    worked &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
+    accepted &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
   };
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
   set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
-  for (const Call& call : calls_) set(call.domain, call.id);
-  return worked;
+  for (const WatchedCall& call : calls_) set(call.domain, call.id);
+  return accepted;
 }
 
 void Enabler::enable_deferred() {
@@ -235,19 +234,19 @@ void Enabler::enable_deferred() {
 void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept {
   const State state = state_.load();
   if (state != State::waiting && state != State::enabling) return;
-  bool gives_work = false;
+  bool submits_work = false;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) return context_made_.store(true);
     if (id != CUPTI_CBID_RESOURCE_MODULE_LOADED || !context_made_.load()) return;
   } else {
-    const auto call = std::ranges::find_if(calls_, [&](const Call& c) { return c.domain == domain && c.id == id; });
+    const auto call = std::ranges::find_if(calls_, [&](const WatchedCall& c) { return c.domain == domain && c.id == id; });
     if (call == calls_.end()) return;
-    gives_work = call->gives_work;
+    submits_work = call->submits_work;
     if (!context_made_.load()) {
-      if (gives_work) work_waits_.store(true);
+      if (submits_work) work_waits_.store(true);
       return;
     }
-    if (!gives_work && !work_waits_.load()) return;
+    if (!submits_work && !work_waits_.load()) return;
   }
   State waiting = State::waiting;
   if (state_.compare_exchange_strong(waiting, State::enabling)) {
@@ -261,8 +260,8 @@ void Enabler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noex
     enabling_thread_.store({});
     watch(false);
     state_.store(State::settled);
-  } else if (gives_work && !pthread_equal(enabling_thread_.load(), pthread_self())) {
-    // At the beginning of a call its thread holds no lock of the driver. Inside resource callbacks it does, so these go on.
+  } else if (submits_work && !pthread_equal(enabling_thread_.load(), pthread_self())) {
+    // At the entry of a call, its thread holds no lock of the driver. In resource callbacks it does, so these do not wait.
     const auto end = std::chrono::steady_clock::now() + kLongestWait;
     while (state_.load() == State::enabling && std::chrono::steady_clock::now() < end) pause();
   }
@@ -283,7 +282,7 @@ std::vector<Refusal> Enabler::refused() const {
 
 void Enabler::disable() {
   settle();
-  EnabledKinds unused;  // the writer may read the refusals of `enabled_`
+  EnabledKinds unused;  // not enabled_: the writer may read its refusals
   if (enabled_.calls_one_by_one) set_calls(*cupti_, true, false, unused);
   for (const CUpti_ActivityKind kind : enabled_.activities) cupti_->disable(kind);
 }

@@ -89,7 +89,7 @@ void NVTX_API domain_mark(nvtxDomainHandle_t domain, Message message) {
   emit(*taker.ring, e, now_ns());
 }
 
-// `kind` and `context` are those of a resource.
+// `kind` and `context` describe a resource.
 template <typename Char>
 void emit_name(EventType type, nvtxDomainHandle_t domain, std::uint64_t id, const Char* name, std::uint32_t kind = 0,
                std::uint32_t context = 0) {
@@ -120,7 +120,7 @@ void NVTX_API name_os_thread(std::uint32_t thread, const Char* name) {
   emit_name(EventType::thread_name, nullptr, thread, name);
 }
 
-// Kinds as the resource_names table counts them.
+// Values of `kind` in the resource_names table.
 enum : std::uint32_t { kStream = 1, kContext = 2, kDevice = 3, kCudaEvent = 4 };
 
 template <typename Char>

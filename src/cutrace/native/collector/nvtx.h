@@ -1,9 +1,9 @@
-// NVTX without any NVTX tool: the callbacks that the header-only NVTX v3 library of a program calls, and the events on their
-// way from the program's threads to the writer.
+// Recording NVTX: the callbacks that the header-only NVTX v3 library of a program calls, and the rings that pass events from
+// the program's threads to the writer.
 //
-// Each thread that uses NVTX owns a ring of bytes that only it fills and only the writer empties: no lock, no
-// allocation after the thread's first event, no sharing between threads. An event is a header, optional parts as
-// its flags say, and the message; the writer pairs pushes with pops and interns the text.
+// Each thread that uses NVTX has a ring of bytes. Only the thread fills it and only the writer empties it, so there is no
+// lock, and no allocation after the thread's first event. An event is a header, optional parts by its flags, and the message.
+// The writer matches pushes with pops and interns the text.
 #pragma once
 
 #include <array>
@@ -33,13 +33,13 @@ struct EventHeader {
   std::uint8_t flags;
   std::uint16_t domain;
   std::uint64_t time;
-  std::uint32_t depth;   // of push and pop: ranges of this thread and domain around this one, or as below
+  std::uint32_t depth;   // of push and pop: enclosing ranges of this thread and domain, or one of the values below
   std::uint32_t length;  // of the message
 };
 static_assert(sizeof(EventHeader) == 24);
 
 inline constexpr std::uint32_t kUnmatched = 0xFFFFFFFFu;  // a pop without a push
-inline constexpr std::uint32_t kNoDepth = 0xFFFFFFFEu;    // a domain whose levels are not counted
+inline constexpr std::uint32_t kNoDepth = 0xFFFFFFFEu;    // a domain without a depth counter
 
 struct EventAttributes {
   std::uint64_t payload;
@@ -52,12 +52,12 @@ static_assert(sizeof(EventAttributes) == 24);
 
 class Ring {
  public:
-  static constexpr std::size_t kDomains = 256;  // domains beyond these have no nesting level
+  static constexpr std::size_t kDomains = 256;  // further domains have no depth counter
   static constexpr std::size_t kLongestText = 4096;
 
   explicit Ring(std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
 
-  // Owner thread: room for an event of `size` bytes, null when the ring is full.
+  // Owner thread: space for an event of `size` bytes, null when the ring is full.
   std::uint8_t* reserve(std::size_t size) {
     std::uint64_t head = head_.load(std::memory_order_relaxed);
     const std::size_t at = head & (size_ - 1);
@@ -76,14 +76,14 @@ class Ring {
     }
     return data_ + at;
   }
-  // Owner thread: publishes what reserve() gave. True when the writer should be woken.
+  // Owner thread: publishes the event in the space from reserve(). True when the writer should be woken.
   bool commit(std::size_t size) {
     const std::uint64_t head = head_.load(std::memory_order_relaxed);
     head_.store(head + size, std::memory_order_release);
     return ((head ^ (head + size)) & (size_ / 4)) != 0;
   }
 
-  // Writer thread: visit(event bytes) for each event that was published before the call, once, even if it throws.
+  // Writer thread: calls visit(event bytes) once for each event published before the call, even if visit throws.
   template <typename Visit>
   void drain(Visit&& visit) {
     std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -104,7 +104,7 @@ class Ring {
   }
 
   std::uint32_t thread = 0;
-  std::uint32_t recording = 0;                  // its number, for which `depth` counts; owner thread only
+  std::uint32_t recording = 0;                  // the recording that `depth` belongs to; owner thread only
   std::array<std::uint32_t, kDomains> depth{};  // open ranges by domain; owner thread only
   std::atomic<std::uint64_t> dropped{0};        // events that found the ring full
   enum State : std::uint32_t { kFree, kOwned, kRetired };
@@ -119,28 +119,28 @@ class Ring {
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };
 
-// The number of the recording that NVTX events belong to, 0 for none. It is all that the hot path reads: what a thread
-// remembers of another number no longer holds.
+// The number of the recording that NVTX events belong to, 0 for none. The hot path reads only this; a thread's state for
+// another number is stale.
 extern std::atomic<std::uint32_t> armed;
-// What `armed` holds in a forked child of a recorded process until its first event, which starts a recording.
+// The value of `armed` in a forked child of a recorded process before its first event, which starts a recording.
 inline constexpr std::uint32_t kForkedChild = 0xFFFFFFFFu;
 
-// Begins a new recording of events, whose writer is woken when a ring fills up.
+// Begins a new recording of events.
 void arm(std::size_t ring_memory);
 void disarm();
 
-// The calling thread's ring for the recording `number`, made at its first event; null at the memory limit.
+// The calling thread's ring for the recording `number`, created at its first event; null at the memory limit.
 Ring* this_thread_ring(std::uint32_t number);
 inline Ring* ring_if_recording() {
   const std::uint32_t number = armed.load(std::memory_order_acquire);
   return number != 0 ? this_thread_ring(number) : nullptr;
 }
-// Writer thread: all rings ever made, newest first.
+// Writer thread: all rings, newest first.
 Ring* all_rings();
 std::size_t ring_memory();
 std::uint64_t events_without_ring();
 
-// Registered strings and domains live as long as the process: a program keeps its handles over a stop and start.
+// Registered strings and domains live as long as the process, because a program keeps its handles for the next recording.
 // Numbers count from 1; 0 is the default domain, or no string.
 std::uint32_t register_string(std::string_view text);
 std::uint16_t register_domain(std::string_view name);
@@ -148,16 +148,16 @@ std::string_view registered_string(std::uint32_t number);
 std::string_view domain_name(std::uint16_t number);
 std::uint64_t registrations_refused();
 
-// Around fork(): the child must not inherit the registry's lock held by a thread that it lacks.
+// Around fork(): the child must not inherit the registry's lock from another thread.
 void before_fork();
 void after_fork_in_parent();
-// Forgets the rings, which are the parent's. The child's first event calls `first_event`, which may arm; null for never.
+// Drops the parent's rings. The child's first event calls `first_event`, which may arm; null for no call.
 void after_fork_in_child(void (*first_event)());
 
-// A mark in the default domain that did not come through NVTX.
+// Records a mark of cutrace in the default domain.
 void cutrace_mark(std::string_view text);
 
-// Fills the callback tables that NVTX offers. False when it offers none.
+// Fills NVTX's callback tables. False when there are none.
 bool install(NvtxGetExportTableFunc_t get_export_table);
 
 }  // namespace cutrace::nvtx

@@ -18,7 +18,7 @@ namespace cutrace::nvtx {
 
 inline constexpr int kNotTracked = NVTX_NO_PUSH_POP_TRACKING;
 
-// A text of the program as UTF-8, cut to fit. Lives as long as the object.
+// A text of the program as UTF-8, truncated to kLongestText. The view is valid while the object lives.
 class Text {
  public:
   Text() = default;
@@ -43,7 +43,7 @@ class Text {
   char converted_[Ring::kLongestText];
 };
 
-// NVTX treats handles as opaque, so a handle is the number itself.
+// Handles are opaque to NVTX, so a handle is the number itself.
 inline std::uint16_t number_of(nvtxDomainHandle_t domain) {
   return static_cast<std::uint16_t>(reinterpret_cast<std::uintptr_t>(domain));
 }
@@ -59,11 +59,11 @@ struct Event {
   EventAttributes attributes{};
   Text text;
 
-  // The three ways in which a program describes an event.
+  // A program passes a char*, a wchar_t* or attributes.
   template <typename Char>
   void describe(const Char* message) { text.assign(message); }
   void describe(const nvtxEventAttributes_t* a) {
-    // Structs of version 1 end before the payload's type was widened; all since hold what is read here.
+    // Structs of version 1 are shorter; all later versions have the fields that are read here.
     if (a == nullptr || a->size < sizeof(nvtxEventAttributes_t)) return;
     const std::uint32_t color = a->colorType == NVTX_COLOR_ARGB ? a->color : 0;
     const bool payload = a->payloadType >= NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 && a->payloadType <= NVTX_PAYLOAD_TYPE_FLOAT;
@@ -84,7 +84,7 @@ struct Event {
   }
 };
 
-// The callbacks take a message as char*, wchar_t* or attributes. Those without a domain use the default one.
+// The callbacks take a message as char*, wchar_t* or attributes. Functions without a domain use the default domain.
 
 template <auto Callback, typename... Arguments>
 auto NVTX_API in_default_domain(Arguments... arguments) {
@@ -163,7 +163,7 @@ bool install_ranges(const NvtxExportTableCallbacks& exports) {
       {NVTX_CBID_CORE_RangeEnd, range_end<Taker>},
       {NVTX_CBID_CORE_RangePop, in_default_domain<domain_range_pop<Taker>>},
   };
-  // NVTX does nothing where there is no callback. Domains are not destroyed: rows may still refer to them.
+  // NVTX skips functions without a callback. Destroying a domain has none, because rows may still refer to it.
   const Callback core2[] = {
       {NVTX_CBID_CORE2_DomainRangeStartEx, domain_range_start<Taker, const nvtxEventAttributes_t*>},
       {NVTX_CBID_CORE2_DomainRangePushEx, domain_range_push<Taker, const nvtxEventAttributes_t*>},

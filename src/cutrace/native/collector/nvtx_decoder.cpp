@@ -19,7 +19,7 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
     domains_.assign(domains_.size(), 0);
   }
   if (number >= ids.size()) {
-    if (text_of(number).empty()) return 0;  // not one of ours
+    if (text_of(number).empty()) return 0;  // an unknown handle
     ids.resize(number + std::size_t{1});
   }
   if (ids[number] == 0) ids[number] = capture_.string(text_of(number));
@@ -39,7 +39,7 @@ void NvtxDecoder::drain() {
     ring->drain([&](const std::uint8_t* bytes) { event(*ring, bytes); });
     const std::uint64_t dropped = ring->dropped.exchange(0, std::memory_order_relaxed);
     capture_.lose(rows::Loss::nvtx_dropped, dropped, "NVTX events: the thread's buffer was full");
-    if (state == Ring::kRetired) {  // the thread is gone and all it wrote has been read
+    if (state == Ring::kRetired) {  // the thread has ended and all its events are read
       if (auto thread = threads_.extract(ring)) leave_open(thread.mapped());
       ring->state.store(Ring::kFree, std::memory_order_release);
     }
@@ -89,7 +89,7 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
   switch (header.type) {
     case EventType::push:
     case EventType::start: {
-      Open range{{}, header.domain, header.depth, known, std::string(own)};
+      OpenRange range{{}, header.domain, header.depth, known, std::string(own)};
       rows::NvtxRanges& row = range.row;
       row.start = header.time;
       row.payload = attributes.payload;
@@ -118,30 +118,30 @@ void NvtxDecoder::event(const Ring& ring, const std::uint8_t* bytes) {
     case EventType::category: {
       rows::NvtxCategories row;
       row.category = static_cast<std::uint32_t>(id);
-      return capture_.fact(row, text(), header.domain != 0 ? nvtx::domain_name(header.domain) : std::string_view());
+      return capture_.object_info(row, text(), header.domain != 0 ? nvtx::domain_name(header.domain) : std::string_view());
     }
     case EventType::thread_name: {
       rows::Threads row;
       row.thread = static_cast<std::uint32_t>(id);
       row.source = 2;
-      return capture_.fact(row, text());
+      return capture_.object_info(row, text());
     }
     case EventType::resource_name: {
       rows::ResourceNames row;
       row.object = id;
       row.kind = static_cast<std::uint16_t>(attributes.kind);
       row.context = static_cast<std::uint16_t>(attributes.category);
-      return capture_.fact(row, text());
+      return capture_.object_info(row, text());
     }
     default: return;
   }
 }
 
-void NvtxDecoder::push(Stacks& stacks, Open range) {
+void NvtxDecoder::push(Stacks& stacks, OpenRange range) {
   if (stacks.size() <= range.domain) stacks.resize(range.domain + std::size_t{1});
   auto& stack = stacks[range.domain];
   const bool by_level = range.level != nvtx::kNoDepth;
-  // Whatever is open at this level or deeper lost its pop to a full buffer.
+  // Open ranges at this level or deeper lost their pops to a full buffer.
   while (by_level && !stack.empty() && stack.back().level >= range.level) close(stack);
   range.row.depth = static_cast<std::uint16_t>(by_level ? range.level : stack.size());
   stack.push_back(std::move(range));
@@ -157,7 +157,7 @@ void NvtxDecoder::pop(Stacks& stacks, const EventHeader& header) {
   close(stack, header.time);
 }
 
-void NvtxDecoder::start(Open range) {
+void NvtxDecoder::start(OpenRange range) {
   const std::uint64_t id = range.row.range_id;
   if (const auto ended = pending_ends_.extract(id)) return write(range, ended.mapped().time, ended.mapped().thread);
   started_ranges_.emplace(id, std::move(range));
@@ -165,7 +165,7 @@ void NvtxDecoder::start(Open range) {
 
 void NvtxDecoder::end(std::uint64_t id, std::uint64_t time, std::uint32_t thread) {
   if (const auto started = started_ranges_.extract(id)) return write(started.mapped(), time, thread);
-  pending_ends_.emplace(id, End{time, thread, round_});
+  pending_ends_.emplace(id, PendingEnd{time, thread, round_});
 }
 
 void NvtxDecoder::age_pending_ends() {
@@ -174,7 +174,7 @@ void NvtxDecoder::age_pending_ends() {
   capture_.lose(rows::Loss::nvtx_unmatched_pop, lost, "NVTX range end");
 }
 
-void NvtxDecoder::write(const Open& range, std::uint64_t end, std::uint32_t thread) {
+void NvtxDecoder::write(const OpenRange& range, std::uint64_t end, std::uint32_t thread) {
   rows::NvtxRanges row = range.row;
   row.end = end;
   row.end_thread = thread;
@@ -185,9 +185,9 @@ void NvtxDecoder::write(const Open& range, std::uint64_t end, std::uint32_t thre
   if (end == 0) capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
 }
 
-// Out of the stack before what may throw: no range is written twice.
-void NvtxDecoder::close(std::vector<Open>& stack, std::uint64_t end) {
-  const Open range = std::move(stack.back());
+// Removes the range before code that may throw, so that no range is written twice.
+void NvtxDecoder::close(std::vector<OpenRange>& stack, std::uint64_t end) {
+  const OpenRange range = std::move(stack.back());
   stack.pop_back();
   write(range, end, end != 0 ? range.row.thread : 0);
 }

@@ -1,4 +1,4 @@
-// NVTX events as rows: pairs pushes with pops and starts with ends. Writer thread only.
+// Converts NVTX events to rows, and matches pushes with pops and starts with ends. Writer thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,39 @@ namespace cutrace {
 
 class NvtxDecoder {
  public:
-  // Events from before `started` belong to an earlier recording and are passed over, as are its drops.
+  // Skips events before `started`, and drops so far: they belong to an earlier recording.
   NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started);
 
   // Empties all rings.
   void drain();
-  // Writes the ranges that nobody ended.
+  // Drains the rings and writes the ranges without an end.
   void finish();
   std::uint64_t events() const { return events_; }
 
  private:
-  // A range whose texts are not yet in its row: it may end in another file, where they get other numbers.
-  struct Open {
+  // A range whose row has no string ids yet: it may end in a later file, where its texts get other ids.
+  struct OpenRange {
     rows::NvtxRanges row;
     std::uint16_t domain;
     std::uint32_t level;
     std::uint32_t registered;  // number of the registered string, or
     std::string own;
   };
-  using Stacks = std::vector<std::vector<Open>>;  // of a thread, by domain number
-  struct End {
+  using Stacks = std::vector<std::vector<OpenRange>>;  // of a thread, by domain number
+  struct PendingEnd {
     std::uint64_t time;
     std::uint32_t thread;
-    std::uint64_t round;  // when it came; it waits through the whole next one for its start
+    std::uint64_t round;  // the drain that read it; its start may come until the end of the next drain
   };
 
   void event(const nvtx::Ring& ring, const std::uint8_t* bytes);
-  void push(Stacks& stacks, Open range);
+  void push(Stacks& stacks, OpenRange range);
   void pop(Stacks& stacks, const nvtx::EventHeader& header);
-  void start(Open range);
+  void start(OpenRange range);
   void end(std::uint64_t id, std::uint64_t time, std::uint32_t thread);
-  void write(const Open& range, std::uint64_t end, std::uint32_t thread);  // end 0: nobody has ended it
-  // Closes the last range of a stack; without an `end` its own end is missing.
-  void close(std::vector<Open>& stack, std::uint64_t end = 0);
+  void write(const OpenRange& range, std::uint64_t end, std::uint32_t thread);  // end 0: the range has no end
+  // Writes the last range of a stack and removes it; end 0: the range has no end.
+  void close(std::vector<OpenRange>& stack, std::uint64_t end = 0);
   void leave_open(Stacks& stacks);
   void age_pending_ends();
   std::uint32_t registered(std::uint32_t number) { return string(registered_, number, nvtx::registered_string); }
@@ -63,10 +63,10 @@ class NvtxDecoder {
   std::uint64_t ringless_seen_ = nvtx::events_without_ring();
   std::uint64_t refused_seen_ = nvtx::registrations_refused();
   std::unordered_map<const nvtx::Ring*, Stacks> threads_;
-  std::unordered_map<std::uint64_t, Open, SeededHash> started_ranges_;
-  // An end can be read before its start: they may come from different threads.
-  std::unordered_map<std::uint64_t, End, SeededHash> pending_ends_;
-  std::uint32_t references_ = 0;           // the capture's, for which these hold:
+  std::unordered_map<std::uint64_t, OpenRange, SeededHash> started_ranges_;
+  // An end can be read before its start, because they may come from different threads.
+  std::unordered_map<std::uint64_t, PendingEnd, SeededHash> pending_ends_;
+  std::uint32_t references_ = 0;           // Capture::references() when the ids below were assigned
   std::vector<std::uint32_t> registered_;  // string ids by number of the registered string
   std::vector<std::uint32_t> domains_;     // string ids by number of the domain
 };

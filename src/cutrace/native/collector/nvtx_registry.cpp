@@ -16,7 +16,7 @@ struct Registry {
   std::size_t bytes = 0;
   std::uint64_t refused = 0;
 };
-Registry& registry = *new Registry;  // never destroyed: NVTX is called during exit too
+Registry& registry = *new Registry;  // never destroyed: programs call NVTX during exit too
 
 template <typename Number>
 Number add(std::deque<std::string>& list, std::string_view text, std::size_t largest) {

@@ -32,7 +32,7 @@ std::atomic<void (*)()> on_first_event{nullptr};
 
 thread_local Ring* ring = nullptr;
 
-// A pthread key and not a C++ destructor: it runs late, and threads that never use NVTX pay nothing.
+// A pthread key, not a C++ destructor: it runs later, and costs nothing for threads without NVTX.
 void retire(void* value) {
   ring = nullptr;
   static_cast<Ring*>(value)->state.store(Ring::kRetired, std::memory_order_release);
@@ -43,7 +43,7 @@ const pthread_key_t retire_key = [] {
   return key;
 }();
 
-// The more memory is gone, the smaller the next ring, so that hundreds of threads still get one.
+// Rings get smaller as the memory fills up, so that hundreds of threads still get one.
 std::size_t next_ring_size() {
   const std::size_t limit = memory_limit.load(), used = memory_used.load();
   const std::size_t left = limit > used ? limit - used : 0;
@@ -89,12 +89,12 @@ Ring* adopt() {
   return r;
 }
 
-// Starts the recording of a forked child. Its other threads wait for that, so that none of their events are missed.
+// Starts the recording of a forked child. Other threads of the child wait for it, so that no event is missed.
 std::uint32_t first_event() {
   if (void (*start)() = on_first_event.exchange(nullptr)) {
     start();
     std::uint32_t unchanged = kForkedChild;
-    armed.compare_exchange_strong(unchanged, 0);  // it could not be started
+    armed.compare_exchange_strong(unchanged, 0);  // if the start failed
   }
   while (armed.load() == kForkedChild) std::this_thread::yield();
   return armed.load();
@@ -127,7 +127,7 @@ void after_fork_in_child(void (*first_event)()) {
   after_fork_in_parent();  // the registry's lock
   on_first_event.store(first_event);
   armed.store(first_event != nullptr ? kForkedChild : 0);
-  rings.store(nullptr);  // shared with nobody: the parent has its own copy, and this one is left alone
+  rings.store(nullptr);  // the child's copies of the parent's rings stay unused
   memory_used.store(0);
   ring = nullptr;
   pthread_setspecific(retire_key, nullptr);

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "../common/text.h"  // by its place: the benchmarks build this file without the include folders
+#include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
 namespace cutrace {
 namespace {
@@ -64,17 +64,17 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
     std::string_view rest = entry;
     const std::string_view key = trim(next_word(rest, "=")), value = trim(rest);
     if (key.size() == entry.size() || !set(key, value, options)) {
-      error = "the option '" + std::string(entry) + "' is not understood; see docs/collector.md for keys and values";
+      error = "the option '" + std::string(entry) + "' is invalid; see docs/collector.md for keys and values";
       return false;
     }
     options.given.emplace_back(key, value);
   }
   if (options.rotate && options.max_size == 0) {
-    error = "rotate=1 needs max_size: how much is to be kept";
+    error = "rotate=1 needs max_size, the size to keep";
     return false;
   }
   if (options.directory.empty() == options.output.empty()) {
-    error = "the options must hold either directory=DIR or output=FILE";
+    error = "the options need either directory=DIR or output=FILE";
     return false;
   }
   return true;

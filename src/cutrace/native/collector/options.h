@@ -1,4 +1,4 @@
-// What to record and where to, as the options text says: `key=value`, separated by newlines or semicolons.
+// The options of a recording, parsed from a text of `key=value`, separated by newlines or semicolons.
 #pragma once
 
 #include <sys/types.h>
@@ -21,21 +21,21 @@ struct Options {
   ApiFilter api = ApiFilter::launch;  // which API calls
   bool graph_nodes = true;            // graph=node: each node; graph=graph: one row a graph launch
   bool nvtx = true;
-  std::uint64_t max_memory = std::uint64_t{64} << 20;  // bytes, for all the collector holds
+  std::uint64_t max_memory = std::uint64_t{64} << 20;  // bytes of memory of the collector
   std::uint64_t max_size = 0;                          // bytes of file, 0 for no limit
-  std::uint64_t last_ms = 0;                           // keep only this much of the time until now, 0 for all
-  bool rotate = false;                                 // at max_size the oldest rows go, instead of new ones
-  std::string dump;                                    // SIGUSR2 writes run-1.bin, ... where this is run.bin
+  std::uint64_t last_ms = 0;                           // keep only the rows of the last milliseconds, 0 for all
+  bool rotate = false;                                 // at max_size, drop the oldest rows, not the new ones
+  std::string dump;                                    // SIGUSR2 writes run-1.bin, ... if this is run.bin
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
-  bool share = false;                                  // ask for a CUPTI that serves other tools too
-  std::uint64_t device_buffers = 0;                    // most buffers of 3.2 MB that CUPTI takes on a GPU, 0: its own limit
-  std::uint32_t flush_ms = 100;                        // a killed process loses about this much
-  std::uint32_t patience_ms = 20'000;                  // how long the end of a recording waits for CUPTI
+  bool share = false;                                  // share CUPTI with other tools, if it can
+  std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
+  std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
+  std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
-  bool redact = false;                                 // say nothing of whose the process is
-  std::string text;                                    // all this as it was written
-  std::vector<std::pair<std::string, std::string>> given;  // the same, for the process block
+  bool redact = false;                                 // leave out command line, host name and paths
+  std::string text;                                    // the text of the options
+  std::vector<std::pair<std::string, std::string>> given;  // its keys and values, for the process block
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }

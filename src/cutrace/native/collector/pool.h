@@ -1,8 +1,8 @@
-// The buffers that CUPTI fills, handed out on the application's launching threads.
+// The buffers that CUPTI fills. CUPTI requests them on the application's launching threads.
 //
-// One reservation of address space is cut into equal buffers. Its pages become memory only when touched, which a
-// helper thread does ahead of need (`prepare`), so that a launch never waits for the kernel to find a page. At
-// the limit a request is refused: CUPTI then drops records and counts them, and so does the capture.
+// One reservation of address space is divided into equal buffers. The writer thread touches their pages ahead of need
+// (`prepare`), so that a launch does not wait for page faults. At the limit a request is refused: CUPTI then drops records
+// and counts them, and so does the capture.
 #pragma once
 
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ class IndexStack {
     size_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // The index pushed last, kNone when empty.
+  // Removes and returns the last pushed index; kNone when empty.
   std::uint32_t pop() {
     std::uint64_t head = head_.load(std::memory_order_acquire);
     while (top(head) != kNone) {
@@ -60,7 +60,7 @@ class IndexStack {
                                         std::memory_order_acquire)) {
     }
     std::uint32_t oldest = kNone;
-    for (std::uint32_t at = top(head); at != kNone;) {  // turn the chain round: a stack hands out the newest first
+    for (std::uint32_t at = top(head); at != kNone;) {  // reverse the chain, because the newest is first
       const std::uint32_t below = next_[at].load(std::memory_order_relaxed);
       next_[at].store(oldest, std::memory_order_relaxed);
       oldest = at;
@@ -92,8 +92,8 @@ class BufferPool {
  public:
   static constexpr std::size_t kDefaultBufferSize = std::size_t{256} << 10;
 
-  // Reserves address space for `limit` bytes. Once a process: later calls may only lower or restore the limit,
-  // because CUPTI may still hold buffers of an earlier recording. False when the system refuses.
+  // Reserves address space for `limit` bytes. Later calls only change the limit, up to the first one, because CUPTI may
+  // still hold buffers of an earlier recording. False when the reservation fails.
   bool open(std::size_t buffer_size, std::size_t limit) {
     if (base_ == nullptr) {
       const auto count = static_cast<std::uint32_t>(std::clamp<std::size_t>(limit / buffer_size, 2, 1u << 20));
@@ -119,7 +119,7 @@ class BufferPool {
     (index == IndexStack::kNone ? refused_ : requested_).fetch_add(1, std::memory_order_relaxed);
     return index == IndexStack::kNone ? nullptr : address(index);
   }
-  // Launching threads, CUPTI's worker, the flusher: hands a buffer back with `valid` bytes of records.
+  // Launching threads, CUPTI's worker, the flusher: returns a buffer with `valid` bytes of records.
   void complete(std::uint8_t* buffer, std::size_t valid) {
     if (buffer == nullptr || buffer < base_) return;
     const std::size_t offset = static_cast<std::size_t>(buffer - base_);
@@ -130,8 +130,8 @@ class BufferPool {
     completed_.push(index);
   }
 
-  // Writer thread: visit(buffer, valid bytes) for each completed buffer in order, then its reuse. When a visit throws, the
-  // buffers after it are not visited; they can be used again all the same.
+  // Writer thread: calls visit(buffer, valid bytes) for each completed buffer in order, then frees it. When a visit throws,
+  // the later buffers are freed without a visit.
   template <typename Visit>
   std::size_t drain(Visit&& visit) {
     std::size_t count = 0;
@@ -150,12 +150,12 @@ class BufferPool {
     if (failure) std::rethrow_exception(failure);
     return count;
   }
-  // While nobody drains: what came after the recording before this one had ended is no part of this one.
+  // Discards the buffers that were completed after the end of the previous recording. Call it before the writer drains.
   void discard_completed() {
     read_.fetch_add(drain([](std::uint8_t*, std::size_t) {}));
   }
 
-  // Helper thread: touches pages until `spare` buffers wait to be handed out.
+  // Writer thread: touches pages until `spare` buffers are free.
   void prepare(std::uint32_t spare) {
     for (std::uint32_t have = free_.size(); have < spare; ++have) {
       const std::uint32_t index = fresh();
@@ -169,8 +169,9 @@ class BufferPool {
   // Buffers that CUPTI holds now.
   std::uint64_t outstanding() const { return requested() - completed(); }
   std::uint64_t requested() const { return requested_.load(std::memory_order_relaxed); }
-  // Writer thread: so many buffers of a drain are dealt with. Whether all that were handed back are.
-  void dealt_with(std::size_t count) { read_.fetch_add(count, std::memory_order_release); }
+  // Writer thread: counts the buffers of a drain as read.
+  void add_read(std::size_t count) { read_.fetch_add(count, std::memory_order_release); }
+  // Whether all completed buffers are read.
   bool all_read() const { return read_.load(std::memory_order_acquire) == completed(); }
   std::uint64_t completed() const { return returned_.load(std::memory_order_relaxed); }
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
@@ -180,7 +181,7 @@ class BufferPool {
     return touched != 0 ? touched * buffer_size_ : 0;  // the size is not set before the first buffer is touched
   }
 
-  // CUPTI zeroes each buffer on the launching thread unless it is told that buffers come zeroed.
+  // Whether the pool zeroes buffers. Otherwise CUPTI zeroes each buffer on the launching thread.
   void set_zeroing(bool zeroing) { zeroing_ = zeroing; }
 
  private:

@@ -98,8 +98,8 @@ void JsonObject::texts(std::string_view k, const std::vector<std::string>& value
 }
 
 std::string release_of(std::string_view version) {
-  // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (...)": the first word that is
-  // digits and dots. "x86_64" is not, nor is the "NVRM" line of a driver that words it otherwise.
+  // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (...)": the first word of digits and
+  // dots. Drivers word the rest of the line in different ways.
   for (std::string_view line = next_word(version, "\n"); !line.empty();)
     if (const std::string_view word = next_word(line, " ");
         word.find('.') != word.npos && word.find_first_not_of("0123456789.") == word.npos)
@@ -146,7 +146,7 @@ void Notes::put(std::string number, std::string_view rest) noexcept {
 }
 
 ThreadNames::ThreadNames(Capture& capture) : capture_(capture) {
-  take_notes();  // of the recording before
+  take_notes();  // of the previous recording
   notes_.clear();
   recordings.fetch_add(1);
 }
@@ -164,7 +164,7 @@ void ThreadNames::note_this_thread() noexcept {
 }
 
 void ThreadNames::take_notes() {
-  constexpr std::size_t kMost = 16'384;  // of threads of which no record has come
+  constexpr std::size_t kMost = 16'384;  // notes of threads without a record
   if (notes_.size() > kMost) notes_.clear();
   for (ThreadNote* note = thread_notes.exchange(nullptr, std::memory_order_acquire); note != nullptr;) {
     const std::unique_ptr<ThreadNote> taken(note);
@@ -173,7 +173,7 @@ void ThreadNames::take_notes() {
   }
 }
 
-void ThreadNames::meet(std::uint32_t thread) {
+void ThreadNames::add(std::uint32_t thread) {
   const auto [it, fresh] = names_.try_emplace(thread);
   if (!fresh) return;
   std::string name = name_of_thread(thread);
@@ -195,7 +195,7 @@ void ThreadNames::refresh() {
       ++it;
       continue;
     }
-    // The thread is gone, and another may get its id.
+    // The thread has ended, and another may get its id.
     latest_[thread % latest_.size()] = 0;
     it = names_.erase(it);
   }
@@ -207,10 +207,10 @@ void ThreadNames::write(std::uint32_t thread, std::string& known, std::string_vi
   rows::Threads row;
   row.thread = thread;
   row.source = 1;
-  capture_.fact(row, name);
+  capture_.object_info(row, name);
 }
 
-// Of another environment, or a file that was copied: the path tells nothing, the place in memory does.
+// Compares addresses, not paths: the other collector may be a copy of the file, or of another environment.
 static bool another_collector_is_loaded() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<void*>(&likely_cupti_holders), &here) == 0) return false;
@@ -235,13 +235,13 @@ std::vector<std::string> likely_cupti_holders() {
       {"libxla", "the JAX profiler"},             {"xla_cuda", "the JAX profiler"},
       {"libtensorflow", "the TensorFlow profiler"}};
   const std::string maps = read_file("/proc/self/maps", 16 << 20);
-  std::vector<std::string> found;
-  if (another_collector_is_loaded()) found.emplace_back("another copy of cutrace's collector");
+  std::vector<std::string> holders;
+  if (another_collector_is_loaded()) holders.emplace_back("another copy of cutrace's collector");
   for (const Tool& tool : kTools) {
-    const bool listed = std::ranges::find(found, tool.name) != found.end();
-    if (!listed && maps.find(tool.library) != std::string::npos) found.emplace_back(tool.name);
+    const bool listed = std::ranges::find(holders, tool.name) != holders.end();
+    if (!listed && maps.find(tool.library) != std::string::npos) holders.emplace_back(tool.name);
   }
-  return found;
+  return holders;
 }
 
 std::uint64_t random_instance() {

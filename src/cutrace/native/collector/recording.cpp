@@ -20,14 +20,14 @@ namespace cutrace {
 namespace {
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::string_view kNoMemory = "the recording stopped early, because the collector got no memory; the capture lacks what came after";
-constexpr std::string_view kNoAnswer = "the recording ended, but a part of it did not answer in time; the capture may lack its last records";
+constexpr std::string_view kNoMemory = "the recording stopped early, because the collector got no memory; the capture lacks later records";
+constexpr std::string_view kNoAnswer = "the recording ended, but CUPTI or the disk did not respond in time; the capture may lack its last records";
 constexpr std::string_view kForkNote =
-    " fork(s) after CUDA was initialised: CUDA does not work in such a child, so no GPU work of it can be recorded";
+    " fork(s) after CUDA was initialised: CUDA does not work in such a child, so it has no GPU work to record";
 
 std::uint32_t thread_id() { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
 
-// The program's signals are for the program's threads.
+// Blocks all signals while it lives, so that the collector's threads, which inherit the mask, do not receive the program's.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -40,7 +40,7 @@ class BlockedSignals {
     sigemptyset(&too_large);
     sigaddset(&too_large, SIGXFSZ);
     const timespec now{};
-    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // our own write's
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&too_large, nullptr, &now);  // discard that of our own write
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
@@ -53,10 +53,10 @@ class BlockedSignals {
 Recording::Recording(const Options& options) : options_(options), writer_(options_, source_, notes_) {}
 
 bool Recording::start(std::string& error) {
-  const BlockedSignals blocked;  // a limit on the size of files (SIGXFSZ) must not end the program
+  const BlockedSignals blocked;  // also SIGXFSZ: a limit on file sizes must not end the program
   if (!writer_.open(error)) return false;
   if (options_.keeps_newest() && !options_.dump.empty() && !dump_signal::take())
-    notes_.add_quietly("SIGUSR2 has a meaning in this program already, so it dumps nothing; cutrace.dump() does");
+    notes_.add_quietly("this program handles SIGUSR2 itself, so the signal writes no dump; call cutrace.dump() instead");
   if (!start_threads(error)) return dump_signal::release(), false;
   if (options_.records_nvtx()) nvtx::arm(options_.max_memory / 4);
   return true;
@@ -71,7 +71,7 @@ bool Recording::start_threads(std::string& error) {
     begin(writer_thread_, &Recording::run_writer, "cutrace-writer");
     begin(flusher_thread_, &Recording::run_flusher, "cutrace-flusher");
     return true;
-  } catch (const std::exception&) {  // no thread, or no memory for one
+  } catch (const std::exception&) {  // no thread or no memory
   }
   {
     const std::lock_guard lock(mutex_);
@@ -137,38 +137,38 @@ void Recording::note_nvtx() {
 
 // ---- requests ----
 
-Outcome Recording::ask(const Shared& request, const std::string& what, std::string& error, Stage stage) {
+Outcome Recording::submit(const SharedRequest& request, const std::string& what, std::string& error, Stage stage) {
   const auto patience = std::chrono::milliseconds(options_.patience_ms);
   const auto answered = [&] { return request->stage == Stage::answered; };
-  std::list<Shared> asked{request};
+  std::list<SharedRequest> added{request};
   request->stage = stage;
   error = "the recording ended before it could be " + what;
   std::unique_lock lock(mutex_);
-  if (state_.load() > (stage == Stage::asked ? State::recording : State::stopping)) return Outcome::failed;
-  requests_.splice(requests_.end(), asked);
-  (stage == Stage::asked ? flusher_wake : writer_wake).signal();
+  if (state_.load() > (stage == Stage::submitted ? State::recording : State::stopping)) return Outcome::failed;
+  requests_.splice(requests_.end(), added);
+  (stage == Stage::submitted ? flusher_wake : writer_wake).signal();
   bool done = changed_.wait_for(lock, patience, answered);
-  // What the writer has begun it will end: only a disk can hold it up then.
+  // A request that the writer has begun waits only for the disk.
   if (!done && request->stage == Stage::begun) done = changed_.wait_for(lock, patience, answered);
   if (done) {
     if (request->outcome != Outcome::failed || !request->error.empty()) error = request->error;
     return request->outcome;
   }
   requests_.remove(request);
-  error = "the recording could not be " + what + ", because CUPTI or the disk did not answer in time (patience_ms); it goes on";
+  error = "the recording could not be " + what + ", because CUPTI or the disk did not respond in time (patience_ms); it goes on";
   return Outcome::failed;
 }
 
 bool Recording::advance(Stage from, Stage to) {
   bool any = false;
-  for (const Shared& request : requests_)
+  for (const SharedRequest& request : requests_)
     if (request->stage == from) request->stage = to, any = true;
   return any;
 }
 
-Recording::Shared Recording::next(Stage from, Stage to, bool synchronize) {
+Recording::SharedRequest Recording::next(Stage from, Stage to, bool synchronize) {
   const std::lock_guard lock(mutex_);
-  const auto it = std::ranges::find_if(requests_, [&](const Shared& request) {
+  const auto it = std::ranges::find_if(requests_, [&](const SharedRequest& request) {
     return request->stage == from && (request->kind == Request::Kind::synchronize) == synchronize;
   });
   if (it == requests_.end()) return nullptr;
@@ -180,38 +180,38 @@ void Recording::answer(Request& request, Outcome outcome) {
   const std::lock_guard lock(mutex_);
   request.outcome = outcome;
   request.stage = Stage::answered;
-  std::erase_if(requests_, [&](const Shared& other) { return other.get() == &request; });
+  std::erase_if(requests_, [&](const SharedRequest& other) { return other.get() == &request; });
   changed_.notify_all();
 }
 
 Outcome Recording::flush(std::string& error) {
-  return ask(std::make_shared<Request>(Request::Kind::flush), "written out", error);
+  return submit(std::make_shared<Request>(Request::Kind::flush), "flushed", error);
 }
 
 Outcome Recording::synchronize(std::string& error) {
   if (!source_.active()) return Outcome::done;
   const auto request = std::make_shared<Request>(Request::Kind::synchronize);
   request->context = current_context();
-  return ask(request, "brought up to the GPU's last work", error);
+  return submit(request, "synchronized with the GPU", error);
 }
 
 Outcome Recording::cut(const std::string& path, std::string& error) {
   if (options_.keeps_newest()) {
-    error = "a recording that keeps only its newest rows cannot be cut; dump it, or record without last and rotate";
+    error = "a recording of the newest rows cannot be cut; dump it, or record without last and rotate";
     return Outcome::failed;
   }
   const auto request = std::make_shared<Request>(Request::Kind::cut);
   request->path = path;
-  return ask(request, "cut", error);
+  return submit(request, "cut", error);
 }
 
 Outcome Recording::dump(const std::string& path, std::string& error) {
   if (!options_.keeps_newest()) {
-    error = "this recording keeps all its rows and ends in one file; record with last=30s to dump it while it goes on";
+    error = "a recording that keeps all its rows cannot be dumped; record with last=30s to dump it";
     return Outcome::failed;
   }
   const auto request = std::make_shared<Request>(Request::Kind::dump);
-  const Outcome outcome = ask(request, "dumped", error);
+  const Outcome outcome = submit(request, "dumped", error);
   if (outcome != Outcome::done) return outcome;
   return write_dump(request->files, path, false, options_.file_mode, error).empty() ? Outcome::failed : Outcome::done;
 }
@@ -219,7 +219,7 @@ Outcome Recording::dump(const std::string& path, std::string& error) {
 std::string_view Recording::stop(bool at_exit) {
   const auto patience = std::chrono::milliseconds(options_.patience_ms);
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
-  // At exit the signal stays harmless: whoever sends it does not know that the program is about to end.
+  // At exit the handler stays: the default action of a late SIGUSR2 would kill the program.
   if (!at_exit) dump_signal::release();
   std::unique_lock lock(mutex_);
   if (enter(State::stopping)) {
@@ -229,7 +229,7 @@ std::string_view Recording::stop(bool at_exit) {
     flusher_wake.signal();
     const auto flushed = [&] { return flusher_left_ || state_.load() == State::failed; };
     if (!changed_.wait_for(lock, patience, flushed) && enter(State::failed, kNoAnswer)) {
-      notes_.add_quietly("CUPTI did not answer at the end of the recording, so its last records are missing");
+      notes_.add_quietly("CUPTI did not respond at the end of the recording, so its last records are missing");
       writer_wake.signal();
     }
     source_.pool().set_open(false);
@@ -239,7 +239,7 @@ std::string_view Recording::stop(bool at_exit) {
   const bool written = writer_left_.load(), flushed = flusher_left_;
   const std::string_view error = state_.load() == State::ended && written ? std::string_view(end_error_) : failure_;
   lock.unlock();
-  // A thread that has not left goes on alone: it holds a share of this recording.
+  // A thread that has not left goes on: it holds a shared_ptr to this recording.
   written ? writer_thread_.join() : writer_thread_.detach();
   flushed ? flusher_thread_.join() : flusher_thread_.detach();
   return error;
@@ -248,7 +248,7 @@ std::string_view Recording::stop(bool at_exit) {
 const char* Recording::forget(std::shared_ptr<Recording> recording) {
   Recording& r = *recording;
   r.writer_.forget();
-  r.itself_ = std::move(recording);
+  r.self_ = std::move(recording);
   return !r.options_.directory.empty() && r.options_.records_nvtx() ? r.options_.text.c_str() : nullptr;
 }
 
@@ -277,43 +277,43 @@ void Recording::flush_loop() {
   for (;;) {
     const State state = wait_for_requests(now_ns() + interval);
     if (state == State::failed) return detach(false);
-    while (const Shared request = next(Stage::flushing, Stage::flushing, true)) {
+    while (const SharedRequest request = next(Stage::flushing, Stage::flushing, true)) {
       synchronize_contexts(request->context, source_.captures());
       answer(*request, Outcome::done);
     }
     if (state == State::stopping) return detach(true);
     source_.flush();
-    gather_device_facts();
+    read_device_info();
     {
       const std::lock_guard lock(mutex_);
       advance(Stage::flushing, Stage::flushed);
       tick_ = true;
     }
     writer_wake.signal();
-    if (std::exchange(dump_wanted_, false)) dump_on_signal();
+    if (std::exchange(dump_requested_, false)) dump_on_signal();
   }
 }
 
-// Returns when there are requests, when the signal asks for a dump, when the state changes, or at the time `until`.
+// Returns when there are requests, when a signal requests a dump, when the state changes, or at the time `until`.
 State Recording::wait_for_requests(std::uint64_t until) {
   for (;;) {
-    bool asked = false;
+    bool requested = false;
     State state{};
     {
       const std::lock_guard lock(mutex_);
       state = state_.load();
-      asked = advance(Stage::asked, Stage::flushing);
+      requested = advance(Stage::submitted, Stage::flushing);
     }
-    dump_wanted_ = options_.keeps_newest() && dump_signal::asked();
+    dump_requested_ = options_.keeps_newest() && dump_signal::requested();
     const std::uint64_t now = now_ns();
-    if (state != State::recording || asked || dump_wanted_ || now >= until) return state;
+    if (state != State::recording || requested || dump_requested_ || now >= until) return state;
     flusher_wake.wait(until - now);
   }
 }
 
-void Recording::gather_device_facts() {
+void Recording::read_device_info() {
   if (!writer_.uses_cupti() || !notes_.devices().empty()) return;
-  std::vector<DeviceFacts> devices = device_facts();
+  std::vector<DeviceInfo> devices = device_info();
   if (devices.empty()) return;
   JsonObject json;
   if (const std::uint32_t version = driver_version()) json.number("driver_version", version);
@@ -326,27 +326,27 @@ void Recording::gather_device_facts() {
 void Recording::dump_on_signal() {
   const auto request = std::make_shared<Request>(Request::Kind::dump);
   std::string written, error;
-  const Outcome outcome = ask(request, "dumped", error, Stage::flushed);
+  const Outcome outcome = submit(request, "dumped", error, Stage::flushed);
   if (outcome == Outcome::done) written = write_dump(request->files, options_.dump, true, options_.file_mode, error);
   if (outcome == Outcome::nothing) error = "there is nothing to dump yet";
-  if (error.empty()) error = written + " holds what was recorded last";
+  if (error.empty()) error = written + " holds the newest rows";
   std::fprintf(stderr, "cutrace: %s\n", error.c_str());
 }
 
-// Lets go of CUPTI.
+// Detaches from CUPTI.
 void Recording::detach(bool in_order) {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return attach_ != Attach::trying; });
   }
   if (!writer_.uses_cupti()) return;
-  if (in_order) gather_device_facts();
+  if (in_order) read_device_info();
   const bool waited = source_.detach(in_order && at_exit_, in_order && options_.synchronize, context_, [this] { return writes(); });
   if (const std::string kept = source_.kept_back(); !kept.empty())
-    notes_.add_quietly("CUPTI did not hand out its last records (" + kept + "), so they are missing");
+    notes_.add_quietly("CUPTI did not return its last records (" + kept + "), so they are missing");
   if (!waited)
     notes_.add_quietly(
-        "the GPU was not waited for at the end, because the program was capturing a stream: work that still ran is missing");
+        "cutrace did not wait for the GPU at the end, because the program was capturing a stream: unfinished work is missing");
 }
 
 // ---- writer ----
@@ -363,7 +363,7 @@ void Recording::run_writer() {
   }
   const std::lock_guard lock(mutex_);
   enter(State::ended);
-  for (const Shared& request : requests_) request->stage = Stage::answered;
+  for (const SharedRequest& request : requests_) request->stage = Stage::answered;
   requests_.clear();
   writer_left_.store(true);
   changed_.notify_all();
@@ -377,7 +377,7 @@ void Recording::write_loop() {
   for (bool flusher_ignored = false;;) {
     bool due = false, flushed = false, failed = false;
     {
-      // Before draining: what was flushed before a request must be in the blocks that are written for it.
+      // Before draining, so that the blocks written for a request have all records flushed for it.
       const std::lock_guard lock(mutex_);
       due = advance(Stage::flushed, Stage::written) || tick_;
       tick_ = false;
@@ -397,7 +397,7 @@ void Recording::write_loop() {
       writer_.write_out();
       next_write = now + interval;
     }
-    while (const Shared request = next(Stage::written, Stage::begun, false)) carry_out(*request);
+    while (const SharedRequest request = next(Stage::written, Stage::begun, false)) carry_out(*request);
     if (flushed) return static_cast<void>(end_error_ = writer_.finish(state_.load() == State::stopping));
     writer_wake.wait(next_write > now ? next_write - now : 0);
   }

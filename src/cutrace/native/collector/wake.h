@@ -1,5 +1,5 @@
-// A wake-up call that costs its sender one atomic load while nobody sleeps: CUPTI completes buffers on the
-// application's launching threads, which must not pay for a mutex.
+// A wake-up that costs the sender one atomic store and one load while no thread sleeps. CUPTI completes buffers on the
+// application's launching threads, where a mutex would be too expensive.
 #pragma once
 
 #include <linux/futex.h>
@@ -41,7 +41,7 @@ class Wake {
   static_assert(sizeof(std::atomic<std::uint32_t>) == 4);
 };
 
-// One each for all recordings: a late callback of CUPTI or NVTX, or a late signal, may come when its recording is gone.
+// Shared by all recordings, because a late callback of CUPTI or NVTX, or a late signal, may come after its recording.
 inline constinit Wake writer_wake;
 inline constinit Wake flusher_wake;
 

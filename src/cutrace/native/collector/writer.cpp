@@ -16,10 +16,10 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kNameInterval = 2 * kSecond;
 constexpr std::uint32_t kSpareBuffers = 16;
 constexpr std::string_view kGraphNote =
-    " kernels of CUDA graphs came without times: CUPTI ran out of its buffers on the GPU, which version "
-    "13.0 does not reuse after graphs; record with graph=graph, or raise device_buffers";
+    " kernels of CUDA graphs came without times: CUPTI ran out of buffers on the GPU, because version 13.0 "
+    "does not reuse them after graphs; record with graph=graph, or raise device_buffers";
 
-// When this process was first recorded, if not now.
+// When the first recording of this process started.
 std::uint64_t first_recording(std::uint64_t now) {
   static constinit std::atomic<std::uint64_t> first{0};
   std::uint64_t none = 0;
@@ -56,7 +56,7 @@ bool Writer::open(std::string& error) {
   file.set_size_limit(options_.max_size);
   if (!capture_.process(process_.str(), true)) {
     error = "cannot write the capture '" + file.path() + "' (" + std::strerror(file.last_errno()) +
-            "); choose a place with room";
+            "); choose a folder with enough space";
     return false;
   }
   write_clocks(started_);
@@ -78,7 +78,7 @@ void Writer::drain() {
   };
   if (const std::size_t count = pool.drain(decode); count != 0) {
     count_dropped();
-    pool.dealt_with(count);
+    pool.add_read(count);
   }
   if (source_.active()) pool.prepare(kSpareBuffers);
 }
@@ -87,7 +87,7 @@ void Writer::count_dropped() {
   if (!uses_cupti()) return;
   const std::uint64_t dropped = source_.take_dropped();
   const std::uint64_t refused = source_.pool().refused();
-  const bool memory = refused != std::exchange(refused_buffers_, refused);  // CUPTI dropped for want of a buffer
+  const bool memory = refused != std::exchange(refused_buffers_, refused);  // the pool refused CUPTI a buffer
   capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
   (memory ? counters_.discarded : counters_.dropped).fetch_add(dropped, std::memory_order_relaxed);
 }
@@ -99,7 +99,7 @@ void Writer::write_out() {
     thread_names_.refresh();
     next_names_ = now + kNameInterval;
   }
-  // While it goes on too, and again each time that there are twice as many.
+  // Note it during the recording too, and again each time the count has doubled.
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
   write_process();
@@ -111,12 +111,12 @@ void Writer::write_out() {
   publish_counters();
 }
 
-// Once, when it happens: later there may be no file to say it in.
+// Notes the first error when it happens: later there may be no file for the note.
 void Writer::note_disk_error() {
   const int error = capture_.file().last_errno();
   if (error == 0 || std::exchange(disk_error_noted_, true)) return;
   notes_.add("the capture '" + capture_.file().path() + "' could not be written (" + std::strerror(error) +
-             "); what does not fit is counted as lost, so make room or choose another place");
+             "); rows that do not fit are counted as lost. Free some space or choose another folder");
 }
 
 void Writer::note_graph_kernels() {
@@ -136,31 +136,31 @@ std::vector<Refusal> Writer::note_refusals() {
   return refused;
 }
 
-// Device records come from CUPTI, some facts from the driver once the program has initialised it.
-void Writer::write_devices(bool without_facts) {
-  const std::vector<DeviceFacts> facts = notes_.devices();
-  if (facts.empty() && !without_facts) return;
+// Device records come from CUPTI, some of their fields from the driver once the program has initialised it.
+void Writer::write_devices(bool without_info) {
+  const std::vector<DeviceInfo> devices = notes_.devices();
+  if (devices.empty() && !without_info) return;
   for (ActivityDecoder::Device& device : activity_.devices()) {
     if (device.written) continue;
     std::string pci;
-    for (const DeviceFacts& f : facts) {
-      if (f.device != device.row.device) continue;
-      pci = f.pci;
-      device.row.memory_clock = f.memory_clock;
-      device.row.max_threads_per_multiprocessor = f.max_threads_per_multiprocessor;
-      device.row.shared_per_block_optin = f.shared_per_block_optin;
-      device.row.shared_reserved_per_block = f.shared_reserved_per_block;
+    for (const DeviceInfo& info : devices) {
+      if (info.device != device.row.device) continue;
+      pci = info.pci;
+      device.row.memory_clock = info.memory_clock;
+      device.row.max_threads_per_multiprocessor = info.max_threads_per_multiprocessor;
+      device.row.shared_per_block_optin = info.shared_per_block_optin;
+      device.row.shared_reserved_per_block = info.shared_reserved_per_block;
     }
-    capture_.fact(device.row, device.name, pci);
-    device.written = !facts.empty();  // else once more when they are known
+    capture_.object_info(device.row, device.name, pci);
+    device.written = !devices.empty();  // else it is written again when they are known
   }
 }
 
 void Writer::write_process() {
-  const JsonObject news = notes_.take();
-  if (news.empty() && !process_missing_) return;
-  process_.merge(news);
-  process_missing_ = !capture_.process((process_missing_ ? process_ : news).str(), true);
+  const JsonObject pending = notes_.take();
+  if (pending.empty() && !process_missing_) return;
+  process_.merge(pending);
+  process_missing_ = !capture_.process((process_missing_ ? process_ : pending).str(), true);
 }
 
 void Writer::write_end() {
@@ -169,10 +169,10 @@ void Writer::write_end() {
   capture_.process(end.str(), true);
 }
 
-// All that the end of a file needs, but for the process block that says so.
+// Writes the end of a file, except the "ended" mark.
 void Writer::complete_file() {
   if (activity_.graph_kernels_without_times() != graph_kernels_noted_) note_graph_kernels();
-  // Each file that was cut counts them; the files of one capture together count them once.
+  // Each cut file counts them; the files of a recording of the newest rows are one capture and count them once.
   for (const Refusal& refusal : note_refusals())
     if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   refusals_counted_ = options_.keeps_newest();
@@ -196,16 +196,16 @@ std::string Writer::finish(bool in_order) {
   const bool removed = file.removed();
   if (!file.close())
     return name + "could not be closed (" + std::strerror(file.last_errno()) +
-           "), so its last rows may be missing; is there room on the disk?";
+           "), so its last rows may be missing; check the space on the disk";
   if (removed)
-    return name + "was removed while it was written, and what it held is gone; record into a folder that nobody cleans";
+    return name + "was removed during the recording and is lost; record into a folder that no other program cleans";
   return {};
 }
 
 // ---- files ----
 
-// Completes the file under the name `path` and goes on in a new one. Returns what the file holds; nothing when it could not
-// be left, and is the one that is being written as before.
+// Completes the file under the name `path` and goes on in a new file. Returns the contents of the completed file; nullopt on
+// failure, and the recording then goes on in the same file.
 std::optional<Capture::Contents> Writer::split(const std::string& path, std::string& error) {
   BlockFile& file = capture_.file();
   if (!file.prepare_next(error)) return std::nullopt;
@@ -213,7 +213,7 @@ std::optional<Capture::Contents> Writer::split(const std::string& path, std::str
   std::optional<Capture::Contents> contents;
   if (file.move_to(path, error)) {
     write_end();
-    // In this order, since each step may throw: no row in the new file refers to texts in the old one.
+    // In this order, because each step may throw: no row in the new file may refer to strings in the old one.
     contents = capture_.begin_file();
     file.switch_to_next(error);
     process_missing_ = !capture_.process(process_.str(), true);
@@ -229,7 +229,7 @@ Outcome Writer::cut(const std::string& path, std::string& error) {
   return split(path, error).has_value() && error.empty() ? Outcome::done : Outcome::failed;
 }
 
-// Leaves the file: 12-ab.bin becomes 12-ab-000001.bin, which sorts before it.
+// Completes the file: 12-ab.bin becomes 12-ab-000001.bin, which sorts before it.
 bool Writer::rotate_out(std::string& error) {
   BlockFile& file = capture_.file();
   const std::uint64_t before = file.bytes() - file.size();
@@ -241,8 +241,8 @@ bool Writer::rotate_out(std::string& error) {
   return true;
 }
 
-// Leaves the file when it is full or old enough, and deletes those that are no longer wanted: older than last_ms, or more than
-// there is room for beside the file that is being written.
+// Completes the file when it is full or old enough, and deletes the oldest files: those older than last_ms, and those that
+// exceed max_size together with the current file.
 void Writer::keep_newest() {
   const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
   const bool old = window != 0 && now - file_began_ >= window / kParts && capture_.events() != 0;
@@ -251,17 +251,17 @@ void Writer::keep_newest() {
     if (next_rotation_ == 0) notes_.add("older rows cannot be deleted: " + error);
     next_rotation_ = now + kSecond;
   }
-  std::vector<Segment> gone;
+  std::vector<Segment> expired;
   while (!kept_.empty() && ((window != 0 && kept_.front().end + window < now) || (room != 0 && kept_bytes_ > room - room / kParts))) {
     kept_bytes_ -= kept_.front().bytes;
-    gone.push_back(std::move(kept_.front()));
+    expired.push_back(std::move(kept_.front()));
     kept_.pop_front();
   }
-  if (gone.empty()) return;
-  for (const Segment& segment : gone) capture_.let_go(segment.contents);
-  // What is lost is on the disk before it is lost.
+  if (expired.empty()) return;
+  for (const Segment& segment : expired) capture_.rotated_out(segment.contents);
+  // Write the losses before deleting the rows.
   capture_.flush();
-  for (const Segment& segment : gone) ::unlink(segment.path.c_str());
+  for (const Segment& segment : expired) ::unlink(segment.path.c_str());
 }
 
 Outcome Writer::open_kept(std::vector<OpenFile>& files, std::string& error) {

@@ -1,7 +1,7 @@
-// What a recording writes: buffers of CUPTI and NVTX events become rows, rows become blocks, blocks go into its files.
+// Writes the files of a recording: buffers of CUPTI and NVTX events become rows, rows become blocks, blocks go into files.
 //
-// Only the writer thread uses it once that thread runs, so it has no lock. It calls nothing in CUPTI or the driver that
-// could wait. It may throw std::bad_alloc at any time: the recording then fails.
+// Only the writer thread uses it once that thread runs, so it has no lock. It makes no call of CUPTI or the driver that can
+// block. It may throw std::bad_alloc at any time: the recording then fails.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace cutrace {
 
-// The outcome of a request. `nothing`: the program has done nothing since the last file, so no file was written.
+// The outcome of a request. `nothing`: the program did nothing since the last file, so no file was written.
 enum class Outcome { done, nothing, failed };
 
 // Counts for cutrace_stats(), which any thread reads.
@@ -39,40 +39,40 @@ class Writer {
   void forget() { capture_.file().forget(); }
   const Counters& counters() const { return counters_; }
 
-  // Calls of this thread are the collector's own.
+  // Does not record API calls of this thread of the collector.
   void ignore_thread(std::uint32_t thread) { activity_.ignore_thread(thread); }
-  // Any thread: from now on there are buffers of CUPTI to read.
+  // Any thread: the writer reads CUPTI's buffers from now on.
   void use_cupti() { uses_cupti_.store(true); }
   bool uses_cupti() const { return uses_cupti_.load(); }
-  // Turns all that is complete into rows.
+  // Converts all complete records to rows.
   void drain();
-  // Writes out all rows, and what is due from time to time.
+  // Writes all rows, and the periodic rows that are due.
   void write_out();
-  // Completes the file with all that is complete, moves it to `path` and goes on in a new one. On failure `error` is a
+  // Completes the file with all complete records, moves it to `path` and goes on in a new file. On failure `error` is a
   // sentence, and the recording goes on.
   Outcome cut(const std::string& path, std::string& error);
-  // Of a recording that keeps only its newest rows: does so too, and opens all files that are kept.
+  // Completes the file of a recording of the newest rows, goes on in a new file, and opens all files that are kept.
   Outcome open_kept(std::vector<OpenFile>& files, std::string& error);
-  // Completes and closes the file. `in_order`: nothing that was recorded is missing without a count, and the file says that
-  // it has ended. Returns why the file could not be completed, "" when it was.
+  // Completes and closes the file. `in_order`: all losses are counted, so the file gets its "ended" mark. Returns the reason
+  // if the file could not be completed, else "".
   std::string finish(bool in_order);
 
  private:
-  // A file that a recording of only the newest rows has left and keeps.
+  // A complete file that a recording of the newest rows keeps.
   struct Segment {
     std::string path;
-    std::uint64_t end = 0;  // when the recording left it
+    std::uint64_t end = 0;  // when it was completed
     std::uint64_t bytes = 0;
     Capture::Contents contents;
   };
-  // So much more than was asked for may be kept, or less of the room be used.
+  // A file holds this part of the time or size to keep: so much more time may be kept, or less of the size be used.
   static constexpr std::uint64_t kParts = 8;
 
   void count_dropped();
   std::vector<Refusal> note_refusals();
   void note_disk_error();
   void note_graph_kernels();
-  void write_devices(bool without_facts);
+  void write_devices(bool without_info);
   void write_process();
   void write_end();
   void write_clocks(std::uint64_t now);
@@ -96,13 +96,13 @@ class Writer {
   std::deque<Segment> kept_;
   std::uint64_t kept_bytes_ = 0;
   unsigned segments_ = 0;              // so far
-  JsonObject process_;                 // all that process blocks have said
-  bool process_missing_ = false;       // the disk had no room for a process block: the next one says it all again
+  JsonObject process_;                 // the members of all process blocks
+  bool process_missing_ = false;       // a process block could not be written: the next one has all members
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
-  std::uint64_t next_rotation_ = 0;    // not before, after one that failed
+  std::uint64_t next_rotation_ = 0;    // the earliest next attempt after a failed rotation
   std::uint64_t file_began_;
-  std::uint64_t refused_buffers_;      // requests of CUPTI, counted so far
+  std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far
   std::size_t refusals_noted_ = 0;
   bool refusals_counted_ = false;
   std::uint64_t graph_kernels_noted_ = 0;
