@@ -40,6 +40,17 @@ def tables(done) -> list[list[dict]]:
     return [table["rows"] for table in json.loads(done.stdout)["reports"]]
 
 
+def test_metrics_of_instructions(fake):
+    (rows,) = tables(fake("list", "--lines", "inst_executed", "--format", "json"))
+    assert [(row["name"], row["kind"], row["dimension"]) for row in rows] == [
+        ("smsp__sass_inst_executed", "instruction", "instruction"),
+        ("smsp__sass_thread_inst_executed", "instruction", "instruction"),
+    ]
+    fails(fake("list", "--lines", "nothing_like_it"), "no metric of GH100 matches 'nothing_like_it'")
+    fails(fake("list", "--lines", "--sampled"), "ask for one of them")
+    fails(fake("list", "--lines", failures="SassMetricsGetMetrics:999"), "it needs the NVIDIA driver")
+
+
 def test_sets_with_their_passes(fake):
     (rows,) = tables(fake("sets", "--format", "json"))
     assert [row["set"] for row in rows] == list(SETS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
+from cutrace.collect import surroundings
 from support.fakedriver import FakeDriver
 
 PROGRAM = """
@@ -99,6 +100,30 @@ def test_the_status_of_the_command_is_kept(runs: Runs) -> None:
     done = runs(program=PROGRAM + "sys.exit(3)")
     assert done.returncode == 3
     assert "ended with 3 in its first run" in done.stderr
+
+
+def test_a_launch_that_fails_does_not_shift_the_others(runs: Runs) -> None:
+    program = (
+        "import os, fakegpu\n"
+        "for grid in (0, 1, 2, 0, 3):\n"
+        "    try: fakegpu.launch('_Z1av', grid=max(grid, 1), fails=grid == 0, duration_ns=1000 * grid)\n"
+        "    except RuntimeError: pass\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs("--metrics", "gpu__time_duration.sum", "--skip", "1", program=program)
+    assert done.returncode == 0, done.stderr
+    assert "2 launches profiled" in done.stderr
+    assert [(row["duration"], row["value"]) for row in runs.metrics()] == [(2000, 2000.0), (3000, 3000.0)]
+
+
+def test_counters_that_this_user_may_not_read_are_said_before_the_first_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(surroundings, "counters_restricted", lambda: True)
+    monkeypatch.setattr(surroundings, "may_administrate", lambda: False)
+    with pytest.raises(cutrace.CutraceError, match=r"ERR_NVGPUCTRPERM.*NVreg_RestrictProfilingToAdminUsers=0"):
+        cutrace.profile(["touch", str(tmp_path / "ran")], tmp_path / "run.bin")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_launches_otherwise_the_second_time_is_said(runs: Runs) -> None:

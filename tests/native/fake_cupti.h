@@ -21,6 +21,8 @@ int fake_failure(const char* function);  // what it returns now: fake_fail()'s o
 std::uint32_t fake_version();
 // The fake GPU is given work, for hardware metrics (fake_profiler.cpp). False when a range replays it: no record is delivered.
 bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy);
+void fake_executed(const char* function, std::uint64_t warps);   // the same, for metrics of instructions
+void fake_module(const char* function, const char* cubin);       // the module that the function runs from
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
 void fake_reenter(bool on);         // a completed buffer makes CUPTI ask for another, which it gives back unused
 void fake_names_expire(bool on);    // names of kernels are gone when their buffer has been read

@@ -55,6 +55,9 @@ struct Cupti {
   decltype(&fake_enter_call) enter_call = nullptr;
   decltype(&fake_launch_call) launch_call = nullptr;
   decltype(&fake_ran) ran = nullptr;
+  decltype(&fake_executed) executed = nullptr;
+  decltype(&fake_module) module = nullptr;
+  decltype(&fake_load_cubin) load_cubin = nullptr;
   decltype(&fake_is_enabled) is_enabled = nullptr;
   decltype(&fake_subscriptions) subscriptions = nullptr;
   decltype(&fake_on_flush) on_flush = nullptr;
@@ -88,6 +91,7 @@ struct Gpu {
   unsigned announced = 0;  // subscription that has been told about device, context and streams
   std::set<std::uint32_t> streams;
   std::set<std::string> names;  // for good: CUPTI hands out pointers
+  std::map<std::string, std::string> modules;  // by kernel
   std::map<std::string, CUpti_CallbackId> callback_ids;  // by the name of a call
   std::vector<Work> pending;
   std::map<std::uint32_t, std::uint64_t> free_at;  // by stream
@@ -173,7 +177,8 @@ void look_for_cupti() {
     if (!find(library, found.record, "fake_record") || !find(library, found.next_correlation, "fake_next_correlation") ||
         !find(library, found.create_context, "fake_create_context") || !find(library, found.is_enabled, "fake_is_enabled") ||
         !find(library, found.enter_call, "fake_enter_call") || !find(library, found.ran, "fake_ran") ||
-        !find(library, found.launch_call, "fake_launch_call") ||
+        !find(library, found.launch_call, "fake_launch_call") || !find(library, found.executed, "fake_executed") ||
+        !find(library, found.module, "fake_module") || !find(library, found.load_cubin, "fake_load_cubin") ||
         !find(library, found.subscriptions, "fake_subscriptions") || !find(library, found.on_flush, "fake_on_flush") ||
         !find(library, found.callback_name, "cuptiGetCallbackName"))
       return;  // another CUPTI
@@ -400,14 +405,34 @@ EXPORT int fake_gpu_call(const char* call, std::uint64_t duration) {
   });
 }
 
+// Before its first launch, the module of a kernel is loaded: with lines from FAKE_SOURCES/<kernel>.cu:10 on where that is set.
+static void load_module_of(const char* name) {
+  Gpu& g = gpu();
+  std::unique_lock lock(g.mutex);
+  auto [module, fresh] = g.modules.try_emplace(name, std::string(name) + "\n");
+  if (!fresh || g.cupti == nullptr) return;
+  if (const char* folder = std::getenv("FAKE_SOURCES"))
+    module->second = std::string(name) + " " + folder + "/" + name + ".cu 10\n";
+  g.cupti->module(name, module->second.c_str());
+  lock.unlock();
+  g.cupti->load_cubin(module->second.c_str());
+}
+
 EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                            std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags) {
   if (const int status = runtime_init()) return status;
-  return api_call(call, [&](std::uint32_t correlation) {
+  return api_call(call, [&](std::uint32_t correlation) -> int {
+    load_module_of(name);
     Launch told(call, name, grid, block, stream);
     told.begin();
+    if (flags & kFakeFails) {
+      told.end(CUDA_ERROR_INVALID_VALUE);
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     std::unique_lock lock(gpu().mutex);
     use_stream(stream);
+    const std::uint64_t warps = (block[0] * block[1] * block[2] + 31) / 32;
+    if (gpu().cupti != nullptr) gpu().cupti->executed(name, warps * grid[0] * grid[1] * grid[2]);
     CUpti_ActivityKernel9 kernel = kernel_record(name, stream, correlation);
     kernel.gridX = static_cast<std::int32_t>(grid[0]);
     kernel.gridY = static_cast<std::int32_t>(grid[1]);

@@ -8,6 +8,7 @@
 inline constexpr std::uint32_t kFakeAllStreams = 0xFFFFFFFFu;
 inline constexpr std::uint32_t kFakeNoEnd = 1;     // the kernel's record has no end
 inline constexpr std::uint32_t kFakeDetached = 2;  // no synchronising call waits for the kernel
+inline constexpr std::uint32_t kFakeFails = 4;     // the launch fails: nothing runs
 
 extern "C" {
 // Before anything else: what the GPUs are.

@@ -1,5 +1,5 @@
 // The hardware metrics of the fake CUPTI: a host interface that knows two chips, ranges that count what the fake GPU is given
-// between a begin and an end, and samples over time.
+// between a begin and an end, samples over time, and metrics of instructions.
 //
 // Structs are spelled out, since headers older than 12.6 lack them: with the fields of 13.0, and the sizes of 13.5 where
 // the test sets that version. Values are simple (see `value()`), and so are passes: each throughput takes one of its own,
@@ -219,9 +219,26 @@ struct Samples {
   std::uint64_t interval = 0, next = 0, stopped = 0;
 };
 
-std::recursive_mutex mutex;  // of both
+// Metrics of instructions, of the context. Each function has four lines of source with two instructions of 16 bytes each. Warps
+// execute each instruction once, and those of the third line ten times.
+constexpr const char* kInstructionMetrics[] = {"smsp__sass_inst_executed", "smsp__sass_thread_inst_executed",
+                                               "smsp__sass_sectors_mem_global"};
+constexpr std::uint32_t kInstructions = 8;
+struct Instructions {
+  std::vector<std::uint64_t> metrics;  // their ids: from 1, places in the list above
+  bool configured = false, enabled = false;
+  std::map<std::string, std::uint64_t> warps;  // by function, since the last flush
+};
+
+std::recursive_mutex mutex;  // of all
 Ranges ranges;
 Samples samples;
+Instructions instructions;
+
+std::uint64_t counted(std::uint64_t metric, std::uint32_t instruction, std::uint64_t warps) {
+  const std::uint64_t times = warps * (instruction / 2 == 2 ? 10 : 1);
+  return metric == 1 ? times : metric == 2 ? times * 32 : instruction == 4 ? times * 4 : 0;
+}
 
 // Copies an image to the caller, who asks for its size first.
 int give(std::string_view image, std::size_t& size, std::uint8_t* to) {
@@ -552,6 +569,116 @@ FUNCTION(PmSamplingCounterDataGetSampleInfo, end, 0, Samples* sampling; const Im
   return kSuccess;
 }
 
+// ---- metrics of instructions ----
+
+struct SassMetric {
+  std::uint64_t id;
+  const char *name, *description;
+};
+struct SassConfig {
+  std::uint64_t id;
+  std::uint8_t granularity;
+};
+struct SassValue {
+  std::uint64_t id, value;
+};
+struct SassData {
+  std::size_t struct_size;
+  void* reserved;
+  std::uint32_t crc, index;
+  const char* function;
+  std::uint32_t offset;
+  SassValue* values;
+};
+
+namespace {
+
+SassMetric sass_metric(std::size_t place) { return {place + 1, kInstructionMetrics[place], "# of what its name says"}; }
+
+bool knows(const char* chip) { return std::any_of(std::begin(kChips), std::end(kChips), [&](auto* c) { return chip == std::string_view(c); }); }
+
+// The modules whose functions run, by checksum: the last that was loaded with a function holds.
+std::map<std::string, std::uint32_t> module_of;
+
+}  // namespace
+
+FUNCTION(SassMetricsGetNumOfMetrics, count, 0, const char* chip; std::size_t count;) {
+  p->count = std::size(kInstructionMetrics);
+  return knows(p->chip) ? kSuccess : kInvalidParameter;
+}
+
+FUNCTION(SassMetricsGetMetrics, metrics, 0, const char* chip; std::size_t count; SassMetric* metrics;) {
+  if (!knows(p->chip) || p->count > std::size(kInstructionMetrics)) return kInvalidParameter;
+  for (std::size_t i = 0; i < p->count; ++i) p->metrics[i] = sass_metric(i);
+  return kSuccess;
+}
+
+FUNCTION(SassMetricsGetProperties, metric, 0, const char* chip; const char* name; SassMetric metric;) {
+  for (std::size_t i = 0; i < std::size(kInstructionMetrics); ++i)
+    if (p->name == std::string_view(kInstructionMetrics[i])) {
+      p->metric = sass_metric(i);
+      return kSuccess;
+    }
+  return kInvalidParameter;
+}
+
+FUNCTION(SassMetricsSetConfig, device, 0, std::size_t count; SassConfig* configs; std::uint32_t device;) {
+  const std::lock_guard lock(mutex);
+  if (std::exchange(instructions.configured, true)) return kInvalidOperation;
+  instructions.metrics.clear();
+  for (std::size_t i = 0; i < p->count; ++i) instructions.metrics.push_back(p->configs[i].id);
+  return kSuccess;
+}
+
+FUNCTION(SassMetricsUnsetConfig, device, 0, std::uint32_t device;) {
+  const std::lock_guard lock(mutex);
+  return std::exchange(instructions.configured, false) ? kSuccess : kInvalidOperation;
+}
+
+FUNCTION(SassMetricsEnable, lazy, 0, void* context; std::uint8_t lazy;) {
+  const std::lock_guard lock(mutex);
+  if (!instructions.configured || std::exchange(instructions.enabled, true)) return kInvalidOperation;
+  return kSuccess;
+}
+
+FUNCTION(SassMetricsDisable, dropped, 0, void* context; std::size_t dropped;) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(instructions.enabled, false)) return kInvalidOperation;
+  p->dropped = instructions.warps.size() * kInstructions * instructions.metrics.size();
+  instructions.warps.clear();
+  return kSuccess;
+}
+
+FUNCTION(SassMetricsGetDataProperties, instances, 0, void* context; std::size_t records; std::size_t instances;) {
+  const std::lock_guard lock(mutex);
+  if (!instructions.enabled) return kInvalidOperation;
+  p->records = instructions.warps.size() * kInstructions;
+  p->instances = instructions.metrics.size();
+  return kSuccess;
+}
+
+// CUPTI counts its struct without the last field.
+FUNCTION(SassMetricsFlushData, instances, 0, void* context; std::size_t records; std::size_t instances; SassData* data;) {
+  const std::lock_guard lock(mutex);
+  if (!instructions.enabled || p->records != instructions.warps.size() * kInstructions) return kInvalidOperation;
+  SassData* to = p->data;
+  for (const auto& [function, warps] : instructions.warps)
+    for (std::uint32_t i = 0; i < kInstructions; ++i, ++to) {
+      to->crc = module_of[function];
+      to->function = strdup(function.c_str());
+      to->offset = i * 16;
+      for (std::size_t k = 0; k < instructions.metrics.size(); ++k)
+        to->values[k] = {instructions.metrics[k], counted(instructions.metrics[k], i, warps)};
+    }
+  instructions.warps.clear();
+  return kSuccess;
+}
+
+extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps) {
+  const std::lock_guard lock(mutex);
+  if (instructions.enabled) instructions.warps[function] += warps;
+}
+
 // ---- modules ----
 
 // A module is text, a line for each function: its name, then file and line of its source, if the module knows them. Each line of
@@ -581,6 +708,11 @@ std::uint32_t crc_of(std::string_view cubin) {
 }
 
 }  // namespace
+
+extern "C" EXPORT void fake_module(const char* function, const char* cubin) {
+  const std::lock_guard lock(mutex);
+  module_of[function] = crc_of(cubin);
+}
 
 extern "C" EXPORT int cuptiGetCubinCrc(CubinCrc* p) {
   if (const int failed = fake_failure("GetCubinCrc")) return failed;

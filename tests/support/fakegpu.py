@@ -23,7 +23,7 @@ from functools import cache
 #: Kinds of copies as CUPTI numbers them.
 COPIES = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
 
-_NO_END, _DETACHED = 1, 2
+_NO_END, _DETACHED, _FAILS = 1, 2, 4
 _ALL_STREAMS = 0xFFFFFFFF
 _MULTIPLE_SUBSCRIBERS = 39
 
@@ -76,6 +76,7 @@ def launch(
     delay_ns: int = 0,
     detached: bool = False,
     end: bool = True,
+    fails: bool = False,
     call: str = "cudaLaunchKernel",
 ) -> None:
     """Launch a kernel. It starts 2 us later, or when the work before it in the stream is over.
@@ -85,7 +86,7 @@ def launch(
         ``delay_ns`` it starts (and is reported) after a later test has begun.
     :param end: False for a kernel whose record has no end.
     """
-    flags = (_DETACHED if detached else 0) | (0 if end else _NO_END)
+    flags = (_DETACHED if detached else 0) | (0 if end else _NO_END) | (_FAILS if fails else 0)
     status = _driver().fake_gpu_launch(
         call.encode(), name.encode(), _three(grid), _three(block), stream, ctypes.c_uint64(duration_ns),
         ctypes.c_uint64(delay_ns), flags,

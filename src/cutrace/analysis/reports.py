@@ -17,6 +17,7 @@ from . import listings
 from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
+from .instructions import line_uses
 from .kernel_metrics import metric_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
 from .sweep import Stream
@@ -421,6 +422,15 @@ REPORTS: dict[str, ReportSpec] = {
             (
                 _text("kernel"), _text("metric"), _count("launches"),
                 *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
+            ),
+        ),
+        ReportSpec(
+            "instruction_line_sum", "Hardware metrics of instructions, by line of source", (),
+            lambda view: line_uses(view.trace, view.stats.options.names),
+            (
+                _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
+                _text("line", "place.text"), _text("file", "place.file", spare=True),
+                _text("function", "place.function"), _count("instructions", spare=True), _count("launches", spare=True),
             ),
         ),
         _summed(

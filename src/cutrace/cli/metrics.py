@@ -40,16 +40,26 @@ def metrics() -> None:
 @metrics.command("list", short_help="List the metrics of a chip.")
 @click.argument("pattern", required=False)
 @_sampled
+@click.option("--lines", is_flag=True, help="Metrics of instructions, which `cutrace profile --lines` counts.")
 @_of_a_chip
 @_form
-def list_metrics(pattern: str | None, sampled: bool, chip: str | None, cupti: Path | None, form: str) -> None:
+def list_metrics(
+    pattern: str | None, sampled: bool, lines: bool, chip: str | None, cupti: Path | None, form: str
+) -> None:
     """List the metrics of a chip, or those that match PATTERN (a regular expression)."""
+    from ..metrics.instructions import metrics_of
+
+    if lines and sampled:
+        raise CutraceError("--lines and --sampled are two lists: ask for one of them")
     try:
         expression = re.compile(pattern or "")
     except re.error as error:
         raise CutraceError(f"{pattern!r} is not a regular expression: {error}") from None
     with _chip(chip, cupti, sampled=sampled) as device:
-        described = [device.describe(name) for name, _ in device.all() if expression.search(name)]
+        if lines:
+            described = [metric for metric in metrics_of(device.cupti, device.name) if expression.search(metric.name)]
+        else:
+            described = [device.describe(name) for name, _ in device.all() if expression.search(name)]
     if not described:
         raise CutraceError(f"no metric of {device.name} matches {pattern!r}: try a shorter pattern")
     _print(form, _table_of(device, sorted(described, key=lambda metric: metric.name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,22 @@ import click
 from . import options
 from .output import put, say, say_written, terminal_width
 
+#: Lines of source in a table for people.
+_SHOWN = 20
+
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @options.output("Capture to write (.bin), with the metrics beside what was recorded.", default="run.bin")
 @click.option(
+    "--lines",
+    is_flag=True,
+    help="Count by line of source, where the program has line information (nvcc -lineinfo), else by instruction.",
+)
+@click.option(
     "--metrics",
     metavar="SET|NAME,...",
-    default="speed-of-light,occupancy",
-    show_default=True,
-    help="What to count: sets and names of `cutrace metrics`.",
+    help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given. With --lines, "
+    "names of `cutrace metrics list --lines`, instructions of warps and of threads unless given.",
 )
 @click.option("--kernel", metavar="REGEX", help="Kernels whose demangled name this is found in; else all.")
 @click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as `cutrace slice` takes it.")
@@ -30,9 +38,12 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     """Run COMMAND twice: once recorded, once to count hardware metrics of the launches that the filters choose.
 
     In the second run each chosen launch is replayed as often as the metrics need passes; the memory that it writes is
-    restored in between, so COMMAND computes the same. The times in the capture are those of the first run. --skip and
-    --count are of each process. COMMAND has to launch the same in both runs. The exit status is that of COMMAND.
+    restored in between, so COMMAND computes the same. With --lines it runs once, with code that counts its own
+    instructions. The times in the capture are those of the first run. --skip and --count are of each process. COMMAND
+    has to launch the same in both runs. The exit status is that of COMMAND.
     """
+    from ..analysis.reports import tables as by_name
+    from ..loading import load
     from ..metrics import profiling
     from ..reports.tables import render
 
@@ -42,5 +53,12 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     if not done.values:
         return done.status or 2
     say_written(output)
-    put(render([done.table()], form, width=terminal_width()), None)
+    tables = [done.table()]
+    if how["lines"]:
+        with load(output) as trace:
+            tables = by_name(trace, ["instruction_line_sum"])
+        if form == "table":
+            tables = [replace(table, rows=list(table.rows)[:_SHOWN]) for table in tables]
+            say(f"the first {_SHOWN} lines; `cutrace stats --report instruction_line_sum {output}` has all")
+    put(render(tables, form, width=terminal_width()), None)
     return done.status

@@ -246,12 +246,9 @@ def _counters() -> Iterator[Check]:
     if path is None or cuda.driver_version() is None:
         return
     needless = "recording needs no counters; hardware metrics do"
-    if surroundings.counters_restricted() and not surroundings.may_administrate():
-        finding = f"this user may not read the GPU's counters (ERR_NVGPUCTRPERM); {needless}"
-        yield Check("counters", "warning", finding, _getting_privileges())
-    elif surroundings.mps(os.environ) is not None:
-        advice = "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace ..."
-        yield Check("counters", "warning", f"clients of MPS cannot read the GPU's counters; {needless}", advice)
+    if refused := counters_refused():
+        finding, advice = refused
+        yield Check("counters", "warning", f"{finding}; {needless}", advice)
     elif not cuda.nvperf_host(path).exists():
         finding = f"{cuda.nvperf_host(path).name} is not beside {path}; {needless}"
         yield Check("counters", "warning", finding, "install all of CUPTI: pip install nvidia-cuda-cupti")
@@ -260,6 +257,16 @@ def _counters() -> Iterator[Check]:
         yield Check("counters", "ok", finding)
     else:
         yield Check("counters", "ok", "this user may read the GPU's counters")
+
+
+def counters_refused() -> tuple[str, str] | None:
+    """Why nobody can read the counters of the GPU from here, as far as that is known without trying, and what to do."""
+    if surroundings.counters_restricted() and not surroundings.may_administrate():
+        return "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)", _getting_privileges()
+    if surroundings.mps(os.environ) is not None:
+        advice = "run the program outside MPS: CUDA_MPS_PIPE_DIRECTORY=/nowhere cutrace ..."
+        return "clients of MPS cannot read the GPU's counters", advice
+    return None
 
 
 def _nvtx(trial: Trial) -> Check:

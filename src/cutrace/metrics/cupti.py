@@ -73,6 +73,8 @@ PmSamplingStop: pointer sampling
 PmSamplingDecodeData: pointer sampling, pointer image, size size, enum reason, u8 overflow
 PmSamplingGetCounterDataInfo: pointer image, size size, size total, size populated, size completed
 PmSamplingCounterDataGetSampleInfo: pointer sampling, pointer image, size size, size index, u64 start, u64 end
+SassMetricsGetNumOfMetrics: text chip, size count
+SassMetricsGetMetrics: text chip, size count, pointer metrics
 """
 
 _INVALID_PARAMETER = 1
@@ -104,6 +106,12 @@ def advised(failure: str) -> str:
     """What the native parts say of a function that failed, with what to do about it."""
     advice = _SAYINGS.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
     return f"{failure}: {advice}" if advice else failure
+
+
+class SassMetric(ctypes.Structure):
+    """A metric of instructions, as CUPTI lists it."""
+
+    _fields_ = (("id", ctypes.c_uint64), ("name", ctypes.c_char_p), ("description", ctypes.c_char_p))
 
 
 class CuptiError(CutraceError):

@@ -1,4 +1,5 @@
-"""Hardware metrics of chosen kernels: a program is recorded without counters, then run again with them.
+"""Hardware metrics of chosen kernels, or of their instructions: a program is recorded without counters, then run again
+with them.
 
 The first run says what each kernel took, and which launches are meant. In the second, libcutrace_profiler.so replays
 those and nothing else, and records nothing. A launch is known by its kernel's name and by its number among the
@@ -19,6 +20,7 @@ import numpy as np
 from .._native import demangle
 from ..analysis.names import normalize_kernel
 from ..analysis.tables import Cell, Column, Table
+from ..collect.checks import counters_refused
 from ..collect.command import record_command, run_command
 from ..collect.environment import CUDA
 from ..collect.library import installed
@@ -31,6 +33,7 @@ from ..runbin.writer import Writer
 from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..units import count_of
+from . import instructions
 from .cupti import Cupti, advised
 from .host import Chip, Config, first_chip, undisturbed
 from .sets import chosen
@@ -58,15 +61,32 @@ class Launch:
     place: int = 0
 
 
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction, ``offset`` bytes into a (mangled) function: its ``file`` and ``line`` (empty and 0 where nothing
+    is known), and its ``values``, sums over ``launches``. ``process`` is that of the first run."""
+
+    process: int
+    device: int
+    launches: int
+    function: str
+    offset: int
+    line: int
+    values: tuple[float, ...]
+    file: str
+
+
 @dataclass
 class Profile:
-    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch, and ``notes`` on
-    what went wrong. ``status`` is the exit status of the command in its last run.
+    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch, or the
+    ``instructions`` of all launches, and ``notes`` on what went wrong. ``status`` is the exit status of the command in
+    its last run.
     """
 
     names: tuple[str, ...]
     units: tuple[str, ...]
     values: list[tuple[Launch, tuple[float, ...]]] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
 
@@ -78,6 +98,8 @@ class Profile:
         )  # fmt: skip
         rows: list[tuple[Cell, ...]] = []
         for launch, values in self.values:
+            if not values:  # only its instructions were counted
+                continue
             kernel, took = normalize_kernel(demangle(launch.kernel)), int(launch.row["end"] - launch.row["start"])
             rows += [
                 (kernel, launch.ordinal, took, name, value, unit)
@@ -90,7 +112,8 @@ def profile(
     command: Sequence[str],
     output: str | os.PathLike[str],
     *,
-    metrics: str = DEFAULT,
+    lines: bool = False,
+    metrics: str | None = None,
     kernel: str | None = None,
     nvtx: str | None = None,
     skip: int = 0,
@@ -100,16 +123,20 @@ def profile(
     """Run a command twice: once recorded, once to count hardware metrics of chosen launches. The capture of the first
     run, with the metrics, is written to ``output``.
 
-    ``metrics`` are sets and names as ``SET|NAME,...``. ``kernel`` is a regular expression on demangled names, ``nvtx``
+    ``metrics`` are sets and names as ``SET|NAME,...``, :data:`DEFAULT` unless given. With ``lines`` they are counted of
+    each instruction, as sums over the launches: names as ``NAME,...``, :data:`.instructions.DEFAULT` unless given.
+    ``kernel`` is a regular expression on demangled names, ``nvtx``
     the name of ranges around the launch; of what is left in each process, the first ``skip`` launches are left out, and
     ``count`` taken at most. ``say`` is told what goes on, in sentences. Where the first run fails, nothing is written,
     and the status is its.
 
-    Raises :class:`CutraceError` when there is no GPU, no launch is meant, a metric is unknown, or the command cannot be
-    run.
+    Raises :class:`CutraceError` when there is no GPU, its counters may not be read, no launch is meant, a metric is
+    unknown, or the command cannot be run.
     """
     output = Path(output)
     check_output(output)
+    if not lines and (refused := counters_refused()):
+        raise CutraceError(": ".join(refused))
     with undisturbed():
         cupti = Cupti.found()
         name = first_chip(cupti)
@@ -117,8 +144,11 @@ def profile(
             raise CutraceError(
                 "there is no GPU here whose counters could be read: `cutrace doctor` checks this machine"
             )
-        with Chip(cupti, name) as chip:
-            config = chip.configure(chosen(chip, metrics))
+        if lines:
+            config = instructions.configure(cupti, name, instructions.DEFAULT if metrics is None else metrics)
+        else:
+            with Chip(cupti, name) as chip:
+                config = chip.configure(chosen(chip, DEFAULT if metrics is None else metrics))
     with scratch() as folder:
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))
@@ -128,8 +158,9 @@ def profile(
             return Profile(config.names, config.units, notes=[note], status=recording.status)
         with load(recording.output) as trace:
             launches, in_graphs = choose(trace, kernel, nvtx, skip, count)
+            of = "the instructions of " if lines else ""
             say(
-                f"counting {count_of(len(config.names), 'metric')} of {count_of(len(launches), 'launch')} in "
+                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(len(launches), 'launch')} in "
                 f"{count_of(config.passes, 'pass')} each; the first run took {time.monotonic() - began:.1f} s"
             )
             if in_graphs:
@@ -137,7 +168,7 @@ def profile(
                     f"left out: {count_of(in_graphs, 'launch')} inside CUDA graphs, which cannot be replayed one by one"
                 )
             began = time.monotonic()
-            done = _replay(command, launches, config)
+            done = _replay(command, launches, config, "instructions" if lines else "launches")
             _write(trace, done, output)
     say(f"{count_of(len(done.values), 'launch')} profiled; the second run took {time.monotonic() - began:.1f} s")
     return done
@@ -203,18 +234,34 @@ def _launched(trace: Trace) -> Iterator[Launch]:
         yield Launch(process, name, ordinal, row, shape)
 
 
-def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config) -> Profile:
-    """Run a command again and count the metrics of these launches."""
+def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config, counted: str) -> Profile:
+    """Run a command again and count the metrics of these launches, or of their instructions."""
     done = Profile(config.names, config.units)
     planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
-    lines = [completed(Options()).cupti or "", ",".join(config.names), *(f"{n} {kernel}" for n, kernel in planned)]
+    head = [completed(Options()).cupti or "", counted, ",".join(config.names)]
+    lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
     with scratch() as folder:
         (folder / "plan").write_text("\n".join(lines) + "\n", errors="surrogateescape")
         environment = {**os.environ, CUDA: str(installed(_LIBRARY)), _PLAN: str(folder)}
         done.status = run_command(command, environment)
         files = sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
         _match(done, launches, [path.read_text(errors="surrogateescape").splitlines() for path in files])
+        processes = {launch.place: launch.process for launch, _ in done.values}
+        for place, path in enumerate(files):
+            counts = path.with_suffix(".instructions")
+            if place in processes and counts.exists():
+                lines = counts.read_text(errors="surrogateescape").splitlines()
+                done.instructions += [_instruction(processes[place], line, len(config.names)) for line in lines]
+        if counted == "instructions" and done.values and not done.instructions:
+            done.notes.append("the program was killed in its second run, before its counts were written")
+            done.values.clear()
     return done
+
+
+def _instruction(process: int, line: str, metrics: int) -> Instruction:
+    device, launches, function, offset, number, *rest = line.split("\t", 5 + metrics)
+    values = tuple(map(float, rest[:metrics]))
+    return Instruction(process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics])
 
 
 def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[str]]) -> None:
@@ -249,13 +296,16 @@ def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[s
 
 
 def _write(trace: Trace, done: Profile, output: Path) -> None:
-    """Write the capture of the first run with the metrics, as rows of ``kernel_metrics``."""
+    """Write the capture of the first run with the metrics, as rows of ``kernel_metrics`` or ``instruction_metrics``."""
     with replacing(output) as temporary, temporary.open("wb") as file:
         for piece in trace.contents(1 << 20):
             file.write(piece)
         for process in trace.processes:
-            mine = [(launch.row, values) for launch, values in done.values if launch.process == process.index]
-            if not mine:
+            mine = [
+                (launch.row, values) for launch, values in done.values if launch.process == process.index and values
+            ]
+            of_instructions = [one for one in done.instructions if one.process == process.index]
+            if not mine and not of_instructions:
                 continue
             info = {key: process.info[key] for key in _WHO if key in process.info}
             with Writer(output, file=file, **info) as to:
@@ -263,7 +313,10 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
                 for column in ("name", "pci"):
                     devices[column] = [to.string(trace.strings[int(text)]) for text in devices[column]]
                 to.rows("devices", devices)
-                to.rows("kernel_metrics", _rows(to, done, mine))
+                if mine:
+                    to.rows("kernel_metrics", _rows(to, done, mine))
+                if of_instructions:
+                    to.rows("instruction_metrics", _rows_of_instructions(to, done, of_instructions))
 
 
 def _rows(to: Writer, done: Profile, counted: Sequence[tuple[np.void, tuple[float, ...]]]) -> np.ndarray:
@@ -272,6 +325,21 @@ def _rows(to: Writer, done: Profile, counted: Sequence[tuple[np.void, tuple[floa
         for column in ("start", "end", "correlation", "device"):
             row[column] = kernel[column]
         row["value"] = values
-        row["name"] = [to.string(name) for name in done.names]
-        row["unit"] = [to.string(unit) for unit in done.units]
+    _name(to, done, rows)
     return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)
+
+
+def _rows_of_instructions(to: Writer, done: Profile, counted: Sequence[Instruction]) -> np.ndarray:
+    rows = np.zeros((len(counted), len(done.names)), TABLES["instruction_metrics"].dtype)
+    for row, one in zip(rows, counted, strict=True):
+        row["device"], row["launches"], row["offset"], row["line"] = one.device, one.launches, one.offset, one.line
+        row["function"], row["file"] = to.string(one.function), to.string(one.file)
+        row["value"] = one.values
+    _name(to, done, rows)
+    by_metric: np.ndarray = rows.T.reshape(-1)
+    return by_metric
+
+
+def _name(to: Writer, done: Profile, rows: np.ndarray) -> None:
+    rows["name"] = [to.string(name) for name in done.names]
+    rows["unit"] = [to.string(unit) for unit in done.units]

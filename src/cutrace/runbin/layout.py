@@ -304,10 +304,11 @@ pc_samples 38: How often warps were seen at an instruction, and why they waited 
     string stall: why the warps waited, as CUPTI calls it without smsp__pcsamp_warps_issue_stalled_
     process
 
-instruction_metrics 39: Values of hardware metrics of instructions, counted in a run of their own.
+instruction_metrics 39: Values of hardware metrics of instructions, counted in a run of their own; summed over launches.
     f64 value: in the unit that unit says
     string name: name of the metric
     string unit: 0 when it has none
+    u32 launches: counted launches in which the function ran
     device function offset file line process
 
 gpu_slices 35: Slices of streams that are no work themselves, such as annotations seen on the GPU.

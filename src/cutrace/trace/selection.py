@@ -30,7 +30,7 @@ from .trace import Trace
 #: Facts about processes and their devices: every selection includes these rows.
 FACTS = frozenset(
     ("devices", "contexts", "streams", "threads", "resource_names", "nvtx_categories", "modules", "device_functions",
-     "clocks", "losses")
+     "clocks", "losses", "instruction_metrics")
 )  # fmt: skip
 #: Tables whose rows are written only when other rows refer to them.
 INTERNED = frozenset(("launches", "functions"))
@@ -129,7 +129,8 @@ class SelectedRows:
 
     def _owner(self, info: BlockInfo) -> int:
         """The process that the rows of a block are about. Metrics of kernels are in a later copy of the process."""
-        return self._first[info.process] if info.table == "kernel_metrics" else info.process
+        written_after = ("kernel_metrics", "instruction_metrics")
+        return self._first[info.process] if info.table in written_after else info.process
 
     @cached_property
     def _first(self) -> list[int]:

@@ -3,15 +3,19 @@
 // CUTRACE_PROFILE names a folder with the file `plan`:
 //
 //   line 1    the libcupti to load when the program has loaded none; may be empty
-//   line 2    metrics, with commas between them
+//   line 2    what is counted: "launches" or "instructions"
+//   line 3    metrics, with commas between them
 //   others    <which launch of a kernel in this process, from 0> <mangled name of the kernel>
 //
 // Each process that runs a planned launch writes <pid>.values there, a line for each: the launch, its grid and block, the name
-// and the values, with tabs between them; or "error", a tab and a sentence. Launches into a stream that is being captured run
-// nothing and are not counted; nor are kernels of graphs, which no launch call names.
+// and the values of the launch, with tabs between them; or "error", a tab and a sentence. Of instructions it writes
+// <pid>.instructions as well, after its last planned launch or when it ends: device, launches, function, offset and line of
+// each, sums over the launches, and the file. Launches into a stream that is being captured run nothing and are not counted; nor
+// are kernels of graphs, which no launch call names.
 //
 // A planned launch runs alone: it has the lock that all other launches share.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -28,6 +32,7 @@
 #include <cuda.h>
 
 #include "../common/text.h"
+#include "instruction_counter.h"
 #include "range_counting.h"
 #include "range_profiler.h"
 #include "values.h"
@@ -81,18 +86,24 @@ class Profiler {
  public:
   // Reads the plan and has CUPTI tell of launches. On failure a sentence is left for `cutrace profile`.
   void start(const std::string& folder);
-  void on_launch(CUpti_CallbackId id, const CUpti_CallbackData& data);
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data);
+  // Writes what was counted of instructions.
+  void finish();
 
  private:
   bool read_plan(std::string& wanted_cupti);
   void say(const std::string& line) { append_line(folder_, line); }
+  void on_module(const CUpti_ModuleResourceData& module);
   bool is_captured(CUstream stream) const;
-  RangeProfiler* profiler_of(CUcontext context);
+  ContextCounter* counter_of(CUcontext context);
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave(const CUpti_CallbackData& data);
   void watch(bool on);
+  void write_instructions();
 
+  const pid_t pid_ = getpid();
   std::string folder_;
+  bool of_instructions_ = false;
   std::vector<std::string> metrics_;
   std::unordered_map<std::string, Kernel> kernels_;
   std::atomic<std::size_t> left_{0};  // planned launches that have not run
@@ -100,10 +111,12 @@ class Profiler {
   ProfilerFunctions functions_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   decltype(&cuStreamIsCapturing) stream_is_capturing_ = nullptr;
-  decltype(&cuCtxGetDevice) ctx_get_device_ = nullptr;
+  StreamCaptures captures_;
+  SourceLines lines_{cupti_};
   std::shared_mutex launching_;
-  // Under launching_, alone: by context.
-  std::map<CUcontext, std::unique_ptr<RangeProfiler>> profilers_;
+  // Under launching_, alone.
+  InstructionSums instructions_;
+  std::map<CUcontext, std::unique_ptr<ContextCounter>> counters_;
 };
 
 // What a thread is in the middle of, between the begin and the end of its launch call.
@@ -112,21 +125,28 @@ struct Current {
   Kernel* kernel = nullptr;
   std::size_t ordinal = 0;
   Launch launch;
-  RangeProfiler* profiler = nullptr;  // that has begun
+  ContextCounter* counter = nullptr;  // that has begun
 };
 thread_local Current current;
+
+// The line of a launch in the file.
+std::string line_of(const Current& done, const char* kernel, const std::vector<double>& values) {
+  std::string line = std::to_string(done.ordinal);
+  for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
+  for (const unsigned n : done.launch.block) line += '\t' + std::to_string(n);
+  return line + "\t" + kernel + words_of(values);
+}
 
 void Profiler::start(const std::string& folder) {
   folder_ = folder;
   std::string wanted, error;
   if (!read_plan(wanted)) return;
   if (!cupti_.load(wanted, error)) return say("error\t" + error);
-  if (!functions_.load()) return say("error\tthis libcupti has no range profiler; use CUPTI 12.6 or later");
+  if (!functions_.load(cupti_)) return say("error\tthis libcupti has no range profiler; use CUPTI 12.6 or later");
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   stream_is_capturing_ = reinterpret_cast<decltype(stream_is_capturing_)>(driver ? dlsym(driver, "cuStreamIsCapturing") : nullptr);
-  ctx_get_device_ = reinterpret_cast<decltype(ctx_get_device_)>(driver ? dlsym(driver, "cuCtxGetDevice") : nullptr);
-  const auto callback = [](void* self, CUpti_CallbackDomain, CUpti_CallbackId id, const void* data) {
-    static_cast<Profiler*>(self)->on_launch(id, *static_cast<const CUpti_CallbackData*>(data));
+  const auto callback = [](void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+    static_cast<Profiler*>(self)->on_callback(domain, id, data);
   };
   const CUptiResult result = cupti_.Subscribe(&subscriber_, callback, this);
   if (result != CUPTI_SUCCESS) return say("error\tCUPTI is held by another tool: " + cupti_.error_name(result));
@@ -145,6 +165,8 @@ bool Profiler::read_plan(std::string& wanted_cupti) {
     if (++number == 1) {
       wanted_cupti = line;
     } else if (number == 2) {
+      of_instructions_ = line == "instructions";
+    } else if (number == 3) {
       while (!line.empty()) metrics_.emplace_back(next_word(line, ","));
     } else {
       const std::size_t ordinal = std::strtoul(text, nullptr, 10);
@@ -156,25 +178,65 @@ bool Profiler::read_plan(std::string& wanted_cupti) {
     }
   }
   std::free(text);
-  if (number < 3) say("error\tthe plan cannot be read");
-  return number >= 3;
+  if (number < 4) say("error\tthe plan cannot be read");
+  return number >= 4;
 }
 
 void Profiler::watch(bool on) {
   for (const LaunchCall& call : kLaunches)
     cupti_.EnableCallback(on ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_DRIVER_API, call.id);
+  if (!of_instructions_) return;
+  cupti_.EnableCallback(on ? 1 : 0, subscriber_, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  if (on) captures_.watch(cupti_, subscriber_);
+}
+
+void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (data == nullptr) return;
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_MODULE_LOADED) {
+    const auto* module = static_cast<const CUpti_ModuleResourceData*>(static_cast<const CUpti_ResourceData*>(data)->resourceDescriptor);
+    if (module != nullptr && module->pCubin != nullptr) on_module(*module);
+    return;
+  }
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+    for (const LaunchCall& call : kLaunches) {
+      const auto& about = *static_cast<const CUpti_CallbackData*>(data);
+      if (call.id == id) return about.callbackSite == CUPTI_API_EXIT ? leave(about) : enter(call, about);
+    }
+  captures_.on_callback(domain, id, data);
+}
+
+void Profiler::on_module(const CUpti_ModuleResourceData& module) {
+  // A program may load gigabytes of modules: only those are kept that can have a planned kernel.
+  const std::string_view cubin(module.pCubin, module.cubinSize);
+  for (const auto& [name, kernel] : kernels_)
+    if (cubin.find(name) != cubin.npos) return lines_.add(module.pCubin, module.cubinSize);
+}
+
+void Profiler::finish() {
+  if (getpid() != pid_) return;  // a copy of the program's process
+  const std::unique_lock lock(launching_, std::try_to_lock);  // a launch that never ended may hold it
+  if (!lock.owns_lock()) return;
+  write_instructions();
+}
+
+void Profiler::write_instructions() {
+  if (instructions_.sums.empty()) return;
+  const std::string path = folder_ + "/" + std::to_string(getpid()) + ".instructions";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), &std::fclose);
+  if (file == nullptr) return;
+  for (const auto& [place, sum] : instructions_.sums) {
+    std::fprintf(file.get(), "%u\t%lu\t%s\t%u\t%u", place.device, static_cast<unsigned long>(sum.launches),
+                 place.function.c_str(), place.offset, sum.source.line);
+    for (const std::uint64_t value : sum.values) std::fprintf(file.get(), "\t%lu", static_cast<unsigned long>(value));
+    std::fprintf(file.get(), "\t%s\n", sum.source.file.c_str());
+  }
+  instructions_.sums.clear();
 }
 
 bool Profiler::is_captured(CUstream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return stream_is_capturing_ != nullptr && stream_is_capturing_(stream, &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-void Profiler::on_launch(CUpti_CallbackId id, const CUpti_CallbackData& data) {
-  if (data.callbackSite == CUPTI_API_EXIT) return leave(data);
-  for (const LaunchCall& call : kLaunches)
-    if (call.id == id) return enter(call, data);
 }
 
 void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
@@ -190,11 +252,11 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
     if (current.ordinal < kernel.planned.size() && kernel.planned[current.ordinal]) {
       launching_.lock();
       current.holds = Current::Holds::alone;
-      RangeProfiler* profiler = profiler_of(data.context);
-      if (profiler != nullptr && profiler->begin())
-        current.profiler = profiler;
-      else if (profiler != nullptr)
-        say("error\t" + profiler->error());
+      ContextCounter* counter = counter_of(data.context);
+      if (counter != nullptr && counter->begin())
+        current.counter = counter;
+      else if (counter != nullptr)
+        say("error\t" + counter->error());
       return;
     }
   }
@@ -204,42 +266,40 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
 
 void Profiler::leave(const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
+  // A launch that failed was none: the first run has no kernel of it either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
-  if (done.holds == Current::Holds::shared) {
-    if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
-    return launching_.unlock_shared();
-  }
+  if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
+  if (done.holds == Current::Holds::shared) return launching_.unlock_shared();
   if (done.holds != Current::Holds::alone) return;
-  if (done.profiler != nullptr) {
-    std::vector<double> values;
-    if (done.profiler->end(values)) {
-      std::string line = std::to_string(done.ordinal);
-      for (const unsigned n : done.launch.grid) line += '\t' + std::to_string(n);
-      for (const unsigned n : done.launch.block) line += '\t' + std::to_string(n);
-      say(line + "\t" + data.symbolName + words_of(values));
-    } else {
-      say("error\t" + done.profiler->error());
+  std::vector<double> values;
+  const bool counted = done.counter != nullptr && done.counter->end(values);
+  if (!failed) {
+    if (counted)
+      say(line_of(done, data.symbolName, values));
+    else if (done.counter != nullptr)
+      say("error\t" + done.counter->error());
+    if (left_.fetch_sub(1) == 1) {
+      counters_.clear();
+      write_instructions();
+      watch(false);
     }
-  }
-  if (left_.fetch_sub(1) == 1) {
-    profilers_.clear();
-    watch(false);
   }
   launching_.unlock();
 }
 
-RangeProfiler* Profiler::profiler_of(CUcontext context) {
-  auto& profiler = profilers_[context];
-  if (profiler == nullptr) {
-    CUdevice device = 0;
-    if (ctx_get_device_ != nullptr) ctx_get_device_(&device);
-    profiler = std::make_unique<RangeProfiler>(cupti_, functions_);
-    if (!profiler->open(context, static_cast<std::uint32_t>(device), metrics_)) {
-      say("error\t" + profiler->error());
-      profiler.reset();
+ContextCounter* Profiler::counter_of(CUcontext context) {
+  auto& counter = counters_[context];
+  if (counter == nullptr) {
+    if (of_instructions_)
+      counter = std::make_unique<InstructionCounter>(cupti_, functions_, captures_, lines_, instructions_);
+    else
+      counter = std::make_unique<RangeProfiler>(cupti_, functions_);
+    if (!counter->open(context, current_device(), metrics_)) {
+      say("error\t" + counter->error());
+      counter.reset();
     }
   }
-  return profiler.get();
+  return counter.get();
 }
 
 }  // namespace
@@ -249,6 +309,9 @@ RangeProfiler* Profiler::profiler_of(CUcontext context) {
 extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) {
   static auto* const profiler = new cutrace::Profiler;  // never destroyed: CUPTI calls it until the process is gone
   const char* folder = std::getenv("CUTRACE_PROFILE");
-  if (folder != nullptr && !cutrace::count_ranges(folder)) profiler->start(folder);
+  if (folder != nullptr && !cutrace::count_ranges(folder)) {
+    profiler->start(folder);
+    std::atexit([] { profiler->finish(); });
+  }
   return 1;
 }

@@ -93,7 +93,7 @@ void RangeCounting::plan(const std::string& folder) {
 void RangeCounting::load_cupti() {
   std::string error;
   if (!cupti_.load(cupti_wanted_, error)) return append_line(folder_, "error\t" + error);
-  if (!functions_.load()) return append_line(folder_, "error\tthis libcupti has no range profiler; use CUPTI 12.6 or later");
+  if (!functions_.load(cupti_)) return append_line(folder_, "error\tthis libcupti has no range profiler; use CUPTI 12.6 or later");
   const auto callback = [](void* self, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     static_cast<RangeCounting*>(self)->captures_.on_callback(domain, id, data);
   };

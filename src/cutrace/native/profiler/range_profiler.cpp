@@ -3,24 +3,9 @@
 #include <dlfcn.h>
 
 namespace cutrace {
-namespace {
 
-// The struct of a function, zeroed, with its size.
-template <typename Params>
-Params sized(std::size_t size) {
-  Params params{};
-  params.structSize = size;
-  return params;
-}
-
-}  // namespace
-
-#define CUTRACE_PARAMS(type) sized<CUpti_##type##_Params>(CUpti_##type##_Params_STRUCT_SIZE)
-
-bool ProfilerFunctions::load() {
-  void* handle = nullptr;
-  for (const char* soname : {"libcupti.so.13", "libcupti.so.12"})
-    if (handle == nullptr) handle = dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
+bool ProfilerFunctions::load(const CuptiLibrary& cupti) {
+  void* const handle = dlopen(cupti.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   bool complete = handle != nullptr;
 #define CUTRACE_LOAD(name)                                                     \
   if (handle != nullptr) {                                                     \
@@ -31,20 +16,6 @@ bool ProfilerFunctions::load() {
 #undef CUTRACE_LOAD
   return complete;
 }
-
-template <typename Function, typename Params>
-bool RangeProfiler::call(Function function, const char* name, Params& params, std::size_t older) {
-  CUptiResult result = function(&params);
-  if (result == CUPTI_ERROR_INVALID_PARAMETER && older != 0) {
-    params.structSize = older;
-    result = function(&params);
-  }
-  if (result == CUPTI_SUCCESS) return true;
-  error_ = std::string("cupti") + name + " failed with " + cupti_.error_name(result);
-  return false;
-}
-
-#define CUTRACE_CALL(name, ...) call(functions_.name, #name, __VA_ARGS__)
 
 bool RangeProfiler::open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) {
   metrics_ = metrics;

@@ -1,0 +1,65 @@
+"""Metrics of instructions by line of source: what ``cutrace profile --lines`` counted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..trace import Trace
+from .names import normalize_kernel
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A line of a file; without line information, where ``file`` is empty and ``line`` 0, the ``offset`` of an
+    instruction in its function (bytes), else 0."""
+
+    function: str
+    file: str
+    line: int
+    offset: int
+
+    @property
+    def text(self) -> str:
+        """``axpy.cu:12``, or ``+0x40``."""
+        return f"{self.file.rpartition('/')[2]}:{self.line}" if self.file else f"+{self.offset:#x}"
+
+
+@dataclass(frozen=True)
+class LineUse:
+    """The sum of one metric over the instructions of a line, in ``unit``, and its ``share`` (0 to 1) of the metric. The
+    function ran in ``launches`` of the counted launches."""
+
+    metric: str
+    unit: str
+    place: Place
+    launches: int
+    instructions: int
+    value: float
+    share: float
+
+
+def line_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineUse]:
+    """Each metric of each line: metrics in the order in which they were asked for, of each the largest values first."""
+    rows = trace.instruction_metrics
+    columns = ["name", "unit", "function", "file", "line", "offset", "launches", "value"]
+    sums: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
+    text = trace.strings
+    known: dict[tuple[int, ...], Place] = {}
+    for name, unit, function, file, line, offset, launches, value in rows[columns].tolist():
+        place = known.get((function, file, line, offset))
+        if place is None:
+            where = (text[file], line, 0) if file else ("", 0, offset)
+            place = known[function, file, line, offset] = Place(names(text[function]), *where)
+        sums[name, unit][place].append((launches, value))
+    uses = []
+    for (name, unit), places in sums.items():
+        whole = sum(value for parts in places.values() for _, value in parts)
+        found = [
+            LineUse(text[name], text[unit], place, max(n for n, _ in parts), len(parts), total, total / (whole or 1))
+            for place, parts in places.items()
+            for total in [sum(value for _, value in parts)]
+        ]
+        uses += sorted(found, key=lambda use: (-use.value, use.place))
+    return uses

@@ -1,0 +1,105 @@
+#include "instruction_counter.h"
+
+#include <cstdlib>
+
+namespace cutrace {
+
+bool InstructionCounter::open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) {
+  context_ = context;
+  device_ = device;
+  auto initialize = CUTRACE_PARAMS(Profiler_Initialize);
+  if (!CUTRACE_CALL(ProfilerInitialize, initialize)) return false;
+  auto chip = CUTRACE_PARAMS(Device_GetChipName);
+  chip.deviceIndex = device;
+  if (!CUTRACE_CALL(DeviceGetChipName, chip)) return false;
+  std::vector<CUpti_SassMetrics_Config> configuration;
+  for (const std::string& name : metrics) {
+    auto metric = CUTRACE_PARAMS(SassMetrics_GetProperties);
+    metric.pChipName = chip.pChipName;
+    metric.pMetricName = name.c_str();
+    if (!CUTRACE_CALL(SassMetricsGetProperties, metric)) return false;
+    places_.try_emplace(metric.metric.metricId, configuration.size());
+    configuration.push_back({metric.metric.metricId, CUPTI_SASS_METRICS_OUTPUT_GRANULARITY_GPU});
+  }
+  auto config = CUTRACE_PARAMS(SassMetricsSetConfig);
+  config.numOfMetricConfig = configuration.size();
+  config.pConfigs = configuration.data();
+  config.deviceIndex = device;
+  configured_ = CUTRACE_CALL(SassMetricsSetConfig, config);
+  return configured_;
+}
+
+InstructionCounter::~InstructionCounter() {
+  if (!configured_) return;
+  auto params = CUTRACE_PARAMS(SassMetricsUnsetConfig);
+  params.deviceIndex = device_;
+  functions_.SassMetricsUnsetConfig(&params);
+}
+
+bool InstructionCounter::synchronize() {
+  if (synchronize_context(context_, captures_)) return true;
+  error_ = "instructions cannot be counted while a CUDA graph is captured, when the GPU cannot be waited for";
+  return false;
+}
+
+bool InstructionCounter::begin() {
+  if (!synchronize()) return false;  // what still runs would be counted too
+  auto enable = CUTRACE_PARAMS(SassMetricsEnable);
+  enable.ctx = context_;
+  enable.enableLazyPatching = 1;
+  return CUTRACE_CALL(SassMetricsEnable, enable);
+}
+
+bool InstructionCounter::end(std::vector<double>&) {
+  const bool done = synchronize() && read();
+  const std::string why = error_;
+  auto disable = CUTRACE_PARAMS(SassMetricsDisable);
+  disable.ctx = context_;
+  const bool disabled = CUTRACE_CALL(SassMetricsDisable, disable);
+  if (!done) error_ = why;
+  return done && disabled;
+}
+
+bool InstructionCounter::read() {
+  auto found = CUTRACE_PARAMS(SassMetricsGetDataProperties);
+  found.ctx = context_;
+  if (!CUTRACE_CALL(SassMetricsGetDataProperties, found)) return false;
+  const std::size_t records = found.numOfPatchedInstructionRecords, instances = found.numOfInstances;
+  if (records == 0 || instances == 0) {
+    error_ = "CUPTI counted no instruction of a launch";
+    return false;
+  }
+  // Room for either meaning of `instances`: of each metric, as it is documented, or of all.
+  const std::size_t most = instances * places_.size();
+  std::vector<CUpti_SassMetrics_InstanceValue> values(records * most);
+  std::vector<CUpti_SassMetrics_Data> data(records);
+  for (std::size_t i = 0; i < records; ++i) {
+    data[i].structSize = sizeof data[i];
+    data[i].pInstanceValues = values.data() + i * most;
+  }
+  auto flush = CUTRACE_PARAMS(SassMetricsFlushData);
+  flush.ctx = context_;
+  flush.numOfPatchedInstructionRecords = records;
+  flush.numOfInstances = instances;
+  flush.pMetricsData = data.data();
+  const bool flushed = CUTRACE_CALL(SassMetricsFlushData, flush);
+  for (const CUpti_SassMetrics_Data& record : data) {
+    if (record.functionName == nullptr) continue;
+    if (flushed) {
+      const auto [place, fresh] = sums_.sums.try_emplace({device_, record.cubinCrc, record.functionName, record.pcOffset});
+      InstructionSums::Sum& sum = place->second;
+      if (fresh) {
+        sum.source = lines_.find(record.cubinCrc, record.functionName, record.pcOffset);
+        sum.values.resize(places_.size());
+      }
+      ++sum.launches;
+      for (std::size_t i = 0; i < most; ++i)
+        if (const auto metric = places_.find(record.pInstanceValues[i].metricId); metric != places_.end())
+          sum.values[metric->second] += record.pInstanceValues[i].value;
+    }
+    std::free(const_cast<char*>(record.functionName));
+  }
+  return flushed;
+}
+
+}  // namespace cutrace

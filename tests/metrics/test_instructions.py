@@ -1,0 +1,168 @@
+"""Metrics of instructions on the fake GPU: each function has four lines of two instructions of 16 bytes, the third line
+runs ten times, and a block of 128 threads has four warps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from cutrace.analysis.instructions import line_uses
+from cutrace.analysis.reports import tables
+from support.fakedriver import FakeDriver
+
+EXECUTED = "smsp__sass_inst_executed"
+PROGRAM = """
+import fakegpu
+for step in range(3):
+    fakegpu.launch("_Z4axpyPfi", grid=8 + step)
+    fakegpu.launch("_Z4gemmPfS_", grid=4)
+fakegpu.synchronize()
+"""
+
+
+class Runs:
+    def __init__(self, driver: FakeDriver, folder: Path) -> None:
+        self.folder = folder
+        self.environment = driver.environment() | {"FAKE_SOURCES": "/home/me"}
+
+    def __call__(self, *options: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "cutrace", "profile", "--lines", *options]
+        return subprocess.run(
+            [*command, "--", sys.executable, "-c", program], cwd=self.folder, env=self.environment | variables,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+
+    def rows(self) -> list[dict[str, object]]:
+        with cutrace.load(self.folder / "run.bin") as trace:
+            assert len(trace.kernels) == 6
+            return trace.arrow("instruction_metrics").to_pylist()
+
+
+@pytest.fixture
+def runs(fake_driver: FakeDriver, tmp_path: Path) -> Runs:
+    return Runs(fake_driver, tmp_path)
+
+
+def test_instructions_of_chosen_launches_are_counted_with_their_lines(runs: Runs) -> None:
+    done = runs("--kernel", "axpy", "--skip", "1", "--metrics", EXECUTED)
+    assert done.returncode == 0, done.stderr
+    assert "2 launches profiled" in done.stderr
+    rows = runs.rows()
+    warps = 4 * (9 + 10)
+    assert [(row["offset"], row["line"], row["value"]) for row in rows] == [
+        (0, 10, warps), (16, 10, warps), (32, 11, warps), (48, 11, warps),
+        (64, 12, 10 * warps), (80, 12, 10 * warps), (96, 13, warps), (112, 13, warps),
+    ]  # fmt: skip
+    assert {(row["function"], row["file"], row["launches"], row["name"], row["unit"]) for row in rows} == {
+        ("_Z4axpyPfi", "/home/me/_Z4axpyPfi.cu", 2, EXECUTED, "instructions")
+    }
+
+
+def test_without_line_information_instructions_have_their_offsets(runs: Runs) -> None:
+    del runs.environment["FAKE_SOURCES"]
+    done = runs("--kernel", "gemm", "--format", "csv", "--metrics", EXECUTED)
+    assert done.returncode == 0, done.stderr
+    assert {(row["file"], row["line"]) for row in runs.rows()} == {(None, 0)}
+    assert done.stdout.splitlines()[1] == f"0.384615,480.0,{EXECUTED},instructions,+0x40,,gemm,1,3"
+
+
+def test_the_report_has_the_hottest_line_of_each_metric_first(runs: Runs) -> None:
+    assert runs().returncode == 0
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        uses = line_uses(trace)
+        (table,) = tables(trace, ["instruction_line_sum"])
+    assert [use.metric for use in uses] == [EXECUTED] * 8 + ["smsp__sass_thread_inst_executed"] * 8
+    first = uses[0]
+    assert (first.place.text, first.place.function, first.value) == ("_Z4axpyPfi.cu:12", "axpy", 20 * 4 * (8 + 9 + 10))
+    assert sum(use.share for use in uses) == pytest.approx(2)
+    assert uses[8].value == 32 * first.value
+    assert next(iter(table.rows))[:3] == (pytest.approx(first.share), first.value, EXECUTED)
+
+
+def test_the_table_says_where_the_rest_is(runs: Runs) -> None:
+    done = runs()
+    assert "the first 20 lines" not in done.stdout
+    assert "cutrace stats --report instruction_line_sum run.bin" in done.stderr
+    assert "_Z4axpyPfi.cu:12" in done.stdout
+
+
+def test_each_process_has_its_own_counts(runs: Runs) -> None:
+    child = "import fakegpu, sys\\nfakegpu.launch('_Z4axpyPfi', grid=int(sys.argv[1]))\\nfakegpu.synchronize()"
+    program = (
+        f'import subprocess, sys\nfor grid in "12": subprocess.run([sys.executable, "-c", "{child}", grid], check=True)'
+    )
+    done = runs("--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        found = trace.instruction_metrics[trace.instruction_metrics["offset"] == 0]
+        values = {trace.processes[row["process"]].pid: row["value"] for row in found}
+        grids = {trace.processes[r["process"]].pid: trace.launches[r["launch"]]["grid_x"] for r in trace.kernels}
+    assert values == {pid: 4 * grid for pid, grid in grids.items()}
+
+
+def test_what_was_counted_before_a_program_changed_its_mind_is_kept(runs: Runs) -> None:
+    program = (
+        "import os, fakegpu\n"
+        "for _ in range(1 if 'CUTRACE_PROFILE' in os.environ else 3): fakegpu.launch('_Z1av', grid=1)\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs("--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    assert "2 launches of the first run did not come in the second" in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        assert set(trace.instruction_metrics["launches"].tolist()) == {1}
+
+
+def test_a_program_that_is_killed_before_its_counts_are_written_is_said(runs: Runs) -> None:
+    program = (
+        "import os, fakegpu\n"
+        "for step in range(3):\n"
+        "    if step == 2 and 'CUTRACE_PROFILE' in os.environ: os._exit(0)\n"
+        "    fakegpu.launch('_Z1av', grid=1)\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs(program=program)
+    assert done.returncode == 2
+    assert "before its counts were written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("failures", "sentence"),
+    [
+        ("SassMetricsSetConfig:7", "another tool may be profiling this process"),
+        ("SassMetricsEnable:35", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("SassMetricsGetDataProperties:27", "cuptiSassMetricsGetDataProperties failed"),
+        ("SassMetricsFlushData:999", "cuptiSassMetricsFlushData failed"),
+        ("SassMetricsGetMetrics:999", "does not tell the metrics of instructions"),
+    ],
+)
+def test_what_cupti_refuses_is_said_once(runs: Runs, failures: str, sentence: str) -> None:
+    done = runs(FAKE_CUPTI_FAILURES=failures)
+    assert done.returncode == 2
+    assert done.stderr.count(sentence) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_lines_stay_unknown_where_cupti_cannot_trace_them(runs: Runs) -> None:
+    done = runs("--kernel", "axpy", FAKE_CUPTI_FAILURES="GetSassToSourceCorrelation:999")
+    assert done.returncode == 0, done.stderr
+    assert {row["line"] for row in runs.rows()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        ("smsp__sass_inst_exicuted", "did you mean smsp__sass_inst_executed"),
+        ("speed-of-light", "no metric that GH100 can count by line"),
+        (",", "names no metrics"),
+    ],
+)
+def test_a_metric_that_cannot_be_counted_by_line_is_an_error(runs: Runs, metrics: str, sentence: str) -> None:
+    done = runs("--metrics", metrics)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not (runs.folder / "run.bin").exists()
