@@ -49,7 +49,7 @@ class Damaged(Exception):
     """The capture inside a file is not complete; the text says why."""
 
 
-class File(Protocol):
+class Carrier(Protocol):
     """A file that may hold a capture: its path, its first bytes, and a reader of its uncompressed content."""
 
     @property
@@ -88,7 +88,7 @@ def compressed(data: bytes, *, checksum: bool = False) -> bytes:
     return zstandard.ZstdCompressor(compression_params=settings).compress(data)
 
 
-def extract(file: File, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
+def extract(file: Carrier, target: Path, damaged: tuple[type[Exception], ...]) -> bool:
     """Write the capture inside a file to ``target``. Returns whether the file has one. Raises :class:`Damaged` when the
     capture is not complete, :class:`CutraceError` when it cannot be written. ``damaged`` are the errors of reading a
     damaged file."""
@@ -124,7 +124,7 @@ def _join(parts: Iterator[bytes], target: Path) -> bool:
     return begin > 0
 
 
-def _in_packets(file: File) -> Iterator[bytes]:
+def _in_packets(file: Carrier) -> Iterator[bytes]:
     """Yield the pieces in the packets of a Perfetto trace. They are at its begin; each of several concatenated traces
     has its own. Packets are not parsed: a piece is found by its field and the begin of its zstd frame."""
     with file.open() as data:
@@ -150,7 +150,7 @@ def _number(varint: bytes) -> int:
     return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
 
 
-def _in_json(file: File) -> Iterator[bytes]:
+def _in_json(file: Carrier) -> Iterator[bytes]:
     """Yield the pieces in the first key of an object: texts of an array, in base64."""
     with file.open() as data:
         rest = data.read(1 << 16)
@@ -170,7 +170,7 @@ def _in_json(file: File) -> Iterator[bytes]:
                 rest += more
 
 
-def _in_database(file: File) -> Iterator[bytes]:
+def _in_database(file: Carrier) -> Iterator[bytes]:
     """Yield the pieces in a table of a database."""
     with closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
         try:
@@ -184,7 +184,7 @@ def _in_database(file: File) -> Iterator[bytes]:
 
 _IN_JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"' + JSON_KEY.encode() + rb'"\s*:\s*\[')
 #: The begin of a file of each format, and the function that finds the pieces in it.
-_FORMATS: dict[re.Pattern[bytes], Callable[[File], Iterator[bytes]]] = {
+_FORMATS: dict[re.Pattern[bytes], Callable[[Carrier], Iterator[bytes]]] = {
     re.compile(rb"\x0a" + _VARINT + _IN_PACKET.pattern, re.DOTALL): _in_packets,
     _IN_JSON: _in_json,
     re.compile(rb"SQLite format 3\x00"): _in_database,

@@ -90,7 +90,7 @@ def merge(
         check_destination(destination, paths, format)
     with scratch() as folder, _joined(paths, folder / "joined.bin") as joined:
         ranks = _ranks(joined, names, number)
-        changes = _Changes(joined.trace, ranks, joined.rank_of)
+        changes = _RankChanges(joined.trace, ranks, joined.rank_of)
         if ending == _ARCHIVE:
             with replacing(destination) as temporary:
                 _write_archive(temporary, folder, joined, ranks, changes, request or Request())
@@ -177,7 +177,7 @@ def _rank_of(info: dict[str, Any]) -> int | None:
 # Copying
 
 
-class _Changes(Changes):
+class _RankChanges(Changes):
     """Times on the clock of the trace, and process descriptions with their rank."""
 
     def __init__(self, trace: Trace, ranks: Sequence[Rank], rank_of: Sequence[int]) -> None:

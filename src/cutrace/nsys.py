@@ -62,7 +62,7 @@ PAYLOADS = {
 
 
 @dataclass(frozen=True)
-class Column:
+class SqlColumn:
     """One column, as in the module's docstring. ``of`` is "launch" or "function" for a field of the row's launch
     configuration or function."""
 
@@ -88,7 +88,7 @@ class SqlTable:
 
     name: str
     table: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
 
 
 def declare(name: str, table: str, columns: str) -> SqlTable:
@@ -96,17 +96,19 @@ def declare(name: str, table: str, columns: str) -> SqlTable:
     return SqlTable(name, table, tuple(map(_column, columns.split())))
 
 
-def _column(text: str) -> Column:
+def _column(text: str) -> SqlColumn:
     name, _, conversion = text.rstrip("!").partition(":")
     name, _, field = name.partition("=")
     of, _, field = field.rpartition(".")
-    return Column(name, field, conversion or "number", text.endswith("!"), of)
+    return SqlColumn(name, field, conversion or "number", text.endswith("!"), of)
 
 
 def _also(other: SqlTable, table: str, columns: str) -> SqlTable:
     """Declare the table ``other`` for rows of another table of the capture, which leave the other columns empty."""
     own = {c.name: c for c in map(_column, columns.split())}
-    return SqlTable(other.name, table, tuple(own.get(c.name, Column(c.name, "", c.conversion)) for c in other.columns))
+    return SqlTable(
+        other.name, table, tuple(own.get(c.name, SqlColumn(c.name, "", c.conversion)) for c in other.columns)
+    )
 
 
 _TIMES = "start=start:time! end=end:time! "

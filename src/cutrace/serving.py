@@ -139,7 +139,7 @@ class Server:
         finally:
             self._free.release()
 
-    def _status(self, request: _Request) -> int:
+    def _status(self, request: _HttpRequest) -> int:
         hosts = (f"{_HOST}:{self.port}", f"localhost:{self.port}")
         if request.values("host") not in [[host] for host in hosts]:
             return 403
@@ -151,7 +151,7 @@ class Server:
             return 405
         return 204 if request.method == "OPTIONS" else 200
 
-    def _send_head(self, client: socket.socket, request: _Request | None, status: int) -> None:
+    def _send_head(self, client: socket.socket, request: _HttpRequest | None, status: int) -> None:
         lines = [
             f"HTTP/1.1 {status} {_REASONS[status]}",
             "Connection: close",
@@ -191,7 +191,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _HttpRequest:
     """The request of a client, with ``headers`` in lower case."""
 
     method: str
@@ -214,7 +214,7 @@ _LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t]*?)[ \t]*")
 
 
-def _request(client: socket.socket, deadline: float) -> _Request:
+def _request(client: socket.socket, deadline: float) -> _HttpRequest:
     """Read the head of a request. Raises :class:`_Refused` when it is too long, too late, or malformed."""
     head = b""
     while b"\r\n\r\n" not in head:
@@ -235,7 +235,7 @@ def _request(client: socket.socket, deadline: float) -> _Request:
     if start is None or None in fields:
         raise _Refused(400)
     headers = tuple((f[1].decode().lower(), f[2].decode()) for f in fields if f)
-    return _Request(start[1].decode(), start[2].decode(), headers)
+    return _HttpRequest(start[1].decode(), start[2].decode(), headers)
 
 
 def _left(deadline: float) -> float:

@@ -65,7 +65,7 @@ def convert(
     with target(output, request["format"], "perfetto") as path:
         check_destination(path, sources, request["format"])
         with opened(sources, redacted=redact, select=select) as trace:
-            with progress(shown=not quiet) as advance:
+            with progress(enabled=not quiet) as advance:
                 write(trace, path, Request(**request, progress=advance))
             if not quiet:
                 if output != STDOUT:

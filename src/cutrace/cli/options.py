@@ -69,9 +69,11 @@ def sources(metavar: str = "FILE...") -> Decorator[Any]:
 
 def output(help: str, *, required: bool = True, default: str | None = None) -> Decorator[Any]:
     """Return the option of the file to write."""
-    shown = default is not None
-    required = required and not shown
-    return click.option("-o", "--output", type=FILE, required=required, default=default, show_default=shown, help=help)
+    has_default = default is not None
+    required = required and not has_default
+    return click.option(
+        "-o", "--output", type=FILE, required=required, default=default, show_default=has_default, help=help
+    )
 
 
 def form(choice: Sequence[str]) -> Decorator[Any]:
@@ -83,8 +85,8 @@ def form(choice: Sequence[str]) -> Decorator[Any]:
 
 def limit(help: str, default: int | None = None) -> Decorator[Any]:
     """Return the option of the number of rows to print."""
-    shown = default is not None
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=shown, help=help)
+    has_default = default is not None
+    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=has_default, help=help)
 
 
 format = click.option(

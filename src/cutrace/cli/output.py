@@ -56,9 +56,9 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(*, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress(*, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on the terminal."""
-    if not shown or not sys.stderr.isatty():
+    if not enabled or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console

@@ -22,7 +22,7 @@ from .. import embedding, nsys
 from ..analysis.names import normalize_kernel
 from ..embedding import SQLITE_COLUMN, SQLITE_TABLE
 from ..errors import CutraceError
-from ..nsys import THREAD_BITS, THREADS, Column, SqlTable
+from ..nsys import THREAD_BITS, THREADS, SqlColumn, SqlTable
 from ..outputs import unwritable
 from ..runbin.layout import REFERRED, TABLES
 from ..trace import Process, Trace
@@ -107,7 +107,7 @@ class Database:
         marks = ", ".join("?" * len(columns))
         self._connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
 
-    def _values(self, column: Column, rows: np.ndarray) -> Values:
+    def _values(self, column: SqlColumn, rows: np.ndarray) -> Values:
         """The values of a column, as its conversion says."""
         if column.conversion == "process":
             return self.process_ids(rows)

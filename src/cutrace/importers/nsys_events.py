@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import nsys
 from .._native import Keys
-from ..nsys import NOTHING, Column, SqlTable, declare
+from ..nsys import NOTHING, SqlColumn, SqlTable, declare
 from ..runbin import TABLES
 from .base import value_of
 from .nsys_target import device_ordinals
@@ -145,7 +145,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
     )
     used = {c.name for c in table.columns}
     more = [c for c in columns if name.startswith(_WITH_ARGUMENTS) and c not in REDUNDANT and c not in used]
-    table = SqlTable(name, table.table, table.columns + tuple(map(Column, more)))
+    table = SqlTable(name, table.table, table.columns + tuple(map(SqlColumn, more)))
 
     def fill(reading: NsysReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..nsys import NOTHING, Column, SqlTable
+from ..nsys import NOTHING, SqlColumn, SqlTable
 from ..runbin import Writer
 from ..runbin.layout import REFERRED
 from .base import DAMAGED_FILE, Import
@@ -164,7 +164,7 @@ def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> No
             _set(reading, target, made.of(column.of), column)
 
 
-def _set(reading: Reading, target: Target, made: Rows, column: Column) -> None:
+def _set(reading: Reading, target: Target, made: Rows, column: SqlColumn) -> None:
     """Set the field of one column."""
     batch, field = made.batch, column.field
     values, known = batch[column.name], batch.known(column.name)
