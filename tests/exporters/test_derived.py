@@ -1,4 +1,4 @@
-"""What follows from records can be left out of a Perfetto trace, and then nothing else changes."""
+"""Derived data can be left out of a Perfetto trace, and then nothing else changes."""
 
 from __future__ import annotations
 

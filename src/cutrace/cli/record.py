@@ -45,15 +45,15 @@ from .output import say, say_written
     show_default=True,
     help="Record each node of a CUDA graph, or each replay as one row, which costs less.",
 )
-@click.option("--no-nvtx", is_flag=True, help="Leave NVTX alone.")
+@click.option("--no-nvtx", is_flag=True, help="Do not record NVTX.")
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
-@click.option("--max-size", metavar="SIZE", help="Most that a process may write, e.g. 2GiB.")
+@click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
 @click.option(
     "--last",
     metavar="TIME",
     help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
 )
-@click.option("--rotate", is_flag=True, help="At --max-size let the oldest rows go instead of new ones.")
+@click.option("--rotate", is_flag=True, help="At --max-size drop the oldest rows instead of new ones.")
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
 @click.option(
     "--sample",
@@ -64,16 +64,16 @@ from .output import say, say_written
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:
-    """Run COMMAND and record what it and the processes it starts do with CUDA and NVTX.
+    """Run COMMAND and record the CUDA and NVTX activity of its processes.
 
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
     chosen = completed(Options.of(nvtx=not no_nvtx, **given))
     for name, library in environment.others(os.environ).items():
-        say(f"{name} was set to {library} by another tool: cutrace takes its place for this command")
+        say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
     recording = record_command(command, output, chosen)
     for pid in recording.running:
-        say(f"process {pid} still runs: what it had written until now is in {output}")
+        say(f"process {pid} still runs: {output} has what it had written by now")
     if recording.trouble:
         say(recording.trouble)
     if recording.output is None:
@@ -90,7 +90,7 @@ def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) 
 
 
 def _summarize(recording: Recording, output: Path) -> None:
-    """One line on what was recorded, one for each thing that was not, and on a terminal what to do next."""
+    """Print a line on the recording, a line for each loss and note, and on a terminal the next commands."""
     from ..loading import load
 
     with load(recording.capture) as trace:
@@ -101,7 +101,7 @@ def _summarize(recording: Recording, output: Path) -> None:
             format_size(size_of(recording.capture)),
         ]
         say(f"{recording.capture}: {', '.join(counts)}")
-        # What the headers and a few rows tell: `cutrace info` reads the whole capture.
+        # Headers and a few rows suffice for these; `cutrace info` reads the whole capture.
         losses: Counter[str] = Counter()
         for loss in trace.named_losses:
             losses[f"{loss.meaning} ({loss.detail})" if loss.detail else loss.meaning] += loss.count
