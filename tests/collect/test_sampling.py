@@ -79,7 +79,7 @@ def test_metrics_and_interval_are_chosen(fake_driver, tmp_path):
         ("metrics=speed-of-light", "", "need 6 passes on GH100, and a sample is taken in one"),
         ("metrics=sm__nothing.sum", "", "GH100 has no metric"),
         ("metrics=nothing", "", "neither a set"),
-        ("pc", "", "write metrics"),
+        ("power", "", "write metrics"),
         ("metrics=", "", "write metrics"),
     ],
 )
@@ -183,6 +183,9 @@ def test_from_inside_a_program(fake_driver, tmp_path, begin):
         ({"sample": "metrics", "interval": 2.0}, "up to 1s"),
         ({"sample": "metrics", "last": "30s"}, "newest rows"),
         ({"sample": "power"}, "write metrics"),
+        ({"sample": "pc=1000"}, "give 32, 64, 128"),
+        ({"sample": "pc="}, "write metrics"),
+        ({"sample": "pc", "interval": "1ms"}, "needs samples of metrics"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
@@ -195,3 +198,10 @@ def test_options_as_people_write_them():
     chosen = Options.of(sample="metrics=occupancy", interval="50us")
     assert (chosen.sample, chosen.interval_ns) == ("occupancy", 50_000)
     assert Options.of().sample is None
+
+
+@pytest.mark.parametrize(("given", "line"), [("pc", "sample=pc"), ("pc=4096", "sample=pc=4096")])
+def test_the_collector_is_told_to_sample_program_counters(given, line):
+    options = Options.of(sample=given, last="30s")
+    assert options.sample is None
+    assert line in options.text(output="run.bin").splitlines()

@@ -302,12 +302,22 @@ EXPORT void fake_names_expire(bool on) { fake().names_expire = on; }
 EXPORT std::uint32_t fake_next_correlation() { return fake().correlation.fetch_add(1) + 1; }
 EXPORT void fake_create_context() {
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // its beginning
-  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+  fake_context(1, true);
   fake().enabled_in_context = fake().kinds[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL].load();
   tell(CUPTI_CB_DOMAIN_DRIVER_API, kFakeRetainContext);  // and its end
 }
 EXPORT void fake_have_context(std::uint32_t id) { fake().existing_context = id; }
 EXPORT void fake_load_module() { tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED); }
+EXPORT void fake_context(std::uintptr_t context, bool made) {
+  CUpti_ResourceData data{};
+  data.context = reinterpret_cast<CUcontext>(context);
+  tell(CUPTI_CB_DOMAIN_RESOURCE, made ? CUPTI_CBID_RESOURCE_CONTEXT_CREATED : CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
+}
+EXPORT void fake_unload_module() {
+  CUpti_ResourceData data{};
+  data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
+  tell(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
+}
 EXPORT void fake_load_cubin(const char* cubin) {
   CUpti_ModuleResourceData module{1, std::strlen(cubin), cubin};
   CUpti_ResourceData data{};
@@ -368,9 +378,14 @@ EXPORT std::uint64_t fake_now() {
 }
 
 EXPORT bool fake_record(const void* record, std::size_t size) {
-  if (!enabled(record)) return false;
   CUpti_ActivityKind kind;
   std::memcpy(&kind, record, sizeof kind);
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && size >= sizeof(CUpti_ActivityKernel9)) {
+    CUpti_ActivityKernel9 kernel;
+    std::memcpy(&kernel, record, sizeof kernel);
+    fake_sample(kernel.name);
+  }
+  if (!enabled(record)) return false;
   const std::size_t whole = size_of(kind);
   Producer& producer = this_producer();
   const std::lock_guard lock(producer.mutex);

@@ -36,8 +36,16 @@ std::uint32_t fake_next_correlation();
 bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end);
 // What the driver does when the program makes a context: the beginning of a driver call, a resource callback, its end.
 void fake_create_context();
+// A context of device 0 is made or destroyed, as resource callbacks tell.
+void fake_context(std::uintptr_t context, bool made);
 bool fake_kernels_were_enabled_inside_context_creation();
 void fake_load_module();                       // tells of a module, as the driver does before a module's first kernel
+void fake_unload_module();
+// PC sampling (fake_pc_sampling.cpp).
+void fake_sample(const char* kernel);        // a kernel has run, which fake_record() says by itself
+void fake_overflow(std::uint64_t lost);      // the next fetch finds a full buffer and no samples
+unsigned fake_sampled_contexts();
+std::uint32_t fake_sampling_period();        // as it was last configured
 void fake_load_cubin(const char* cubin);       // the same of this one: see fake_profiler.cpp
 void fake_have_context(std::uint32_t id);  // one that was created before CUPTI was attached
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end

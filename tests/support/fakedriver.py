@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "tests" / "native"
 _LIBRARIES = {
-    "libcupti.so.13": ("fake_cupti.cpp", "fake_profiler.cpp"),
+    "libcupti.so.13": ("fake_cupti.cpp", "fake_pc_sampling.cpp", "fake_profiler.cpp"),
     "libcuda.so.1": ("fake_driver.cpp",),
     "libfaults.so": ("fake_system.cpp",),  # for LD_PRELOAD: see tests/faults
 }

@@ -57,10 +57,11 @@ from .output import say, say_written
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
 @click.option(
     "--sample",
-    metavar="metrics[=SET|NAME,...]",
-    help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named.",
+    metavar="metrics[=SET|NAME,...]|pc[=CYCLES]",
+    help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. pc: "
+    "sample at which instructions warps are, and why they wait there.",
 )
-@click.option("--interval", metavar="TIME", help="Time between two samples, e.g. 200us.  [default: 1ms]")
+@click.option("--interval", metavar="TIME", help="Time between two samples of metrics, e.g. 200us.  [default: 1ms]")
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:
@@ -122,4 +123,5 @@ _NOUNS = {
     "nvtx_ranges": "NVTX range",
     "nvtx_marks": "NVTX mark",
     "counters": "sampled value",
+    "pc_samples": "row of PC samples",
 }

@@ -46,6 +46,7 @@ _LEAST_ROTATED = 16 << 20
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
 _MS = 10**6
+_PERIODS = [1 << power for power in range(5, 32)]
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
@@ -91,6 +92,8 @@ class Options:
     :param cupti: path of the libcupti to load where the program has loaded none.
     :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for the default set, None for none.
     :param interval_ns: nanoseconds between two samples.
+    :param sample_pc: sample program counters, each multiprocessor once in so many cycles; 0 for CUPTI's choice, None
+        for no samples.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -107,12 +110,13 @@ class Options:
     cupti: str | None = None
     sample: str | None = None
     interval_ns: int = 1_000_000
+    sample_pc: int | None = None
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
         """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last`` in
-        seconds or as ``"30s"``, ``sample`` as ``"metrics"`` or ``"metrics=SET|NAME,..."`` and ``interval`` as
-        ``"100us"``. With ``last``, the default of ``max_size`` is 4 GiB.
+        seconds or as ``"30s"``, ``sample`` as ``"metrics"``, ``"metrics=SET|NAME,..."``, ``"pc"`` or ``"pc=CYCLES"``,
+        and ``interval`` as ``"100us"``. With ``last``, the default of ``max_size`` is 4 GiB.
 
         Raises :class:`CutraceError` for an invalid value.
         """
@@ -121,6 +125,8 @@ class Options:
         options = cls(**fields, last_ms=None if last is None else _milliseconds(last))
         if interval is not None:
             options = replace(options, interval_ns=_interval(interval, options.sample))
+        if options.sample is not None:
+            options = _sampled(options, options.sample)
         for name, modes in (("api", API_MODES), ("cuda_graph", GRAPH_MODES)):
             if getattr(options, name) not in modes:
                 raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
@@ -137,7 +143,6 @@ class Options:
             max_memory=_size("memory", options.max_memory, _LEAST_MEMORY),
             max_size=_NEWEST_SIZE if size is None and last is not None else size,
             cupti=None if options.cupti is None else os.fspath(options.cupti),
-            sample=_sampled(options.sample, options.keeps_newest),
         )
 
     @property
@@ -169,6 +174,7 @@ class Options:
             "nvtx": int(self.nvtx),
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
+            "sample": None if self.sample_pc is None else f"pc={self.sample_pc}" if self.sample_pc else "pc",
         }
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         for line in lines:
@@ -196,23 +202,29 @@ def _milliseconds(last: float | str) -> int:
     return span // _MS
 
 
-def _sampled(sample: str | None, keeps_newest: bool) -> str | None:
-    if sample is None:
-        return None
-    what, equals, names = sample.partition("=")
-    if what != "metrics" or (equals and not names):
+def _sampled(options: Options, sample: str) -> Options:
+    """The options with what is to be sampled, as users write it."""
+    what, equals, given = sample.partition("=")
+    if what not in ("metrics", "pc") or (equals and not given):
         raise CutraceError(
-            f"{sample!r} cannot be sampled: write metrics, or metrics=NAME,... for metrics of your choice"
+            f"{sample!r} cannot be sampled: write metrics, metrics=NAME,... for metrics of your choice, or pc"
         )
-    if keeps_newest:
-        raise CutraceError("a recording of the newest rows cannot hold samples: leave out one of the two")
-    return names
+    if what == "pc":
+        cycles = int(given) if given.isdecimal() else -1
+        if equals and cycles not in _PERIODS:
+            raise CutraceError(
+                f"program counters cannot be sampled every {given} cycles: give 32, 64, 128, ... 2147483648"
+            )
+        return replace(options, sample=None, sample_pc=max(cycles, 0))
+    if options.keeps_newest:
+        raise CutraceError("a recording of the newest rows cannot hold samples of metrics: leave out one of the two")
+    return replace(options, sample=given)
 
 
 def _interval(interval: float | str, sample: str | None) -> int:
     ns = parse_duration(interval) if isinstance(interval, str) else int(interval * 10**9) if interval > 0 else 0
-    if sample is None:
-        raise CutraceError("an interval needs samples: say what to sample, such as metrics")
+    if sample is None or not sample.startswith("metrics"):
+        raise CutraceError("an interval needs samples of metrics: say what to sample, such as metrics")
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
         raise CutraceError(f"samples cannot be {interval} apart: give 1us or more, up to 1s, such as 100us")
     return ns

@@ -23,7 +23,20 @@ KEPT = frozenset(
 )  # fmt: skip
 #: Options of the recording that are kept; the others are paths.
 KEPT_OPTIONS = frozenset(
-    ("kinds", "api", "graph", "nvtx", "max_memory", "max_size", "flush_ms", "last_ms", "rotate", "redact", "share")
+    (
+        "kinds",
+        "api",
+        "graph",
+        "nvtx",
+        "max_memory",
+        "max_size",
+        "flush_ms",
+        "last_ms",
+        "rotate",
+        "redact",
+        "sample",
+        "share",
+    )
 )
 
 #: The replacement of a path.

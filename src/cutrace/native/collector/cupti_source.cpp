@@ -186,9 +186,13 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
   dropped_.store(0);
   counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
+  std::string error;
+  if (options.sample_pc && !pc_sampling_.start(library_, subscriber_, options.sample_period,
+                                               before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
+    report.notes.push_back("program counters were not sampled: " + error);
   // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
   const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
-                  before_cuda && library_.sharing.load() == nullptr);
+                  before_cuda && library_.sharing.load() == nullptr, pc_sampling_.on());
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
     if (kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
   report.active = true;
@@ -197,6 +201,7 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
 
 void CuptiSource::flush() {
   if (active() && pool_.outstanding() != 0) flush_all(0);
+  pc_sampling_.read();
 }
 
 std::string CuptiSource::kept_back() const {
@@ -207,6 +212,7 @@ std::string CuptiSource::kept_back() const {
 bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read) {
   if (!active()) return true;
   const bool waited = !synchronize || synchronize_contexts(context, captures_);
+  pc_sampling_.stop();
   enabler_.settle();
   flush_all(0);
   if (at_exit) {
@@ -245,6 +251,7 @@ void CuptiSource::forget() {
   active_.store(false);
   counts_dropped_.store(false);
   enabler_.forget();
+  pc_sampling_.forget();
   pool_.set_open(false);
 }
 

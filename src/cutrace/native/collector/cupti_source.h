@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "kinds.h"
 #include "options.h"
+#include "pc_sampling.h"
 #include "pool.h"
 
 namespace cutrace {
@@ -49,6 +50,7 @@ class CuptiSource {
   std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
+  PcSampling& pc_sampling() { return pc_sampling_; }
 
   void before_fork() { captures_.before_fork(); }
   void after_fork() { captures_.after_fork(); }
@@ -61,6 +63,7 @@ class CuptiSource {
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     instance().enabler_.on_callback(domain, id);
     instance().captures_.on_callback(domain, id, data);
+    instance().pc_sampling_.on_callback(domain, id, data);
   }
   bool subscribe(const Options& options, Report& report);
   bool subscribe_as_one_of_several(std::string& holder);
@@ -88,6 +91,7 @@ class CuptiSource {
   Enabler enabler_;
   StreamCaptures captures_;
   BufferPool pool_;
+  PcSampling pc_sampling_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
   std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush, while the writer still reads

@@ -162,6 +162,23 @@ bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   return everywhere;
 }
 
+std::vector<CUcontext> known_contexts() {
+  const Driver* const d = driver();
+  std::vector<CUcontext> contexts;
+  for (int device = 0, count = device_count(d); device < count; ++device) {
+    unsigned flags = 0;
+    int active = 0;
+    CUcontext primary = nullptr;
+    if (d->PrimaryState(device, &flags, &active) != CUDA_SUCCESS || !active) continue;
+    if (d->PrimaryRetain(&primary, device) != CUDA_SUCCESS) continue;
+    d->PrimaryRelease(device);
+    contexts.push_back(primary);
+  }
+  const auto current = static_cast<CUcontext>(current_context());
+  if (current != nullptr && std::ranges::find(contexts, current) == contexts.end()) contexts.push_back(current);
+  return contexts;
+}
+
 std::vector<DeviceInfo> device_info() {
   const Driver* const d = driver();
   std::vector<DeviceInfo> infos;

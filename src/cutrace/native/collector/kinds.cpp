@@ -184,10 +184,11 @@ bool keeps_api_call(std::string_view name) {
 // ---- when ----
 
 KindSet Enabler::enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
-                        bool graph_nodes, bool before_cuda) {
+                        bool graph_nodes, bool before_cuda, bool keep_resources) {
   cupti_ = &cupti;
   subscriber_ = subscriber;
   graph_nodes_ = graph_nodes;
+  keep_resources_ = keep_resources;
   deferred_ = before_cuda ? kinds & kOnGpu : 0;
   without_memory_.store(false);
   enabled_ = enable_kinds(cupti, kinds & ~deferred_, api, graph_nodes, before_cuda);
@@ -218,8 +219,10 @@ bool Enabler::watch(bool on) {
   const auto set = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
     accepted &= cupti_->EnableCallback(on ? 1 : 0, subscriber_, domain, id) == CUPTI_SUCCESS;
   };
-  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
-  set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  if (on || !keep_resources_) {
+    set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_CONTEXT_CREATED);
+    set(CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED);
+  }
   for (const WatchedCall& call : calls_) set(call.domain, call.id);
   return accepted;
 }

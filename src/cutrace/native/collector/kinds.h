@@ -67,10 +67,11 @@ struct EnabledKinds {
 // miss their first kernels. They hold no lock and poll the state, for kLongestWait at most.
 class Enabler {
  public:
-  // Begins a recording. `before_cuda`: inside cuInit(). The subscriber's callback must then call on_callback(). Returns the
-  // kinds that are enabled or will be.
+  // Begins a recording. `before_cuda`: inside cuInit(). The subscriber's callback must then call on_callback().
+  // `keep_resources`: others want the callbacks of contexts and modules, which stay. Returns the kinds that are enabled or
+  // will be.
   KindSet enable(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, KindSet kinds, ApiFilter api,
-                 bool graph_nodes, bool before_cuda);
+                 bool graph_nodes, bool before_cuda, bool keep_resources = false);
   // The program's threads, inside CUPTI's callbacks.
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id) noexcept;
   // Stops waiting for a context, and waits for a thread that is inside on_callback().
@@ -105,6 +106,7 @@ class Enabler {
   KindSet deferred_ = 0;
   std::vector<WatchedCall> calls_;  // filled once a process, before CUPTI calls back
   bool graph_nodes_ = true;
+  bool keep_resources_ = false;
   std::atomic<bool> without_memory_{false};
   std::atomic<bool> context_made_{false};
   std::atomic<bool> work_waits_{false};  // a call that submits work began before there was a context

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <bit>
 #include <charconv>
 
 #include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
@@ -28,6 +29,16 @@ bool truth(std::string_view value, bool& out) {
   return true;
 }
 
+// "pc", or "pc=4096" for cycles: a power of two from 2^5 to 2^31.
+bool sampled(std::string_view value, Options& o) {
+  std::uint32_t cycles = 0;
+  o.sample_pc = next_word(value, "=") == "pc";
+  if (!o.sample_pc || value.empty()) return o.sample_pc;
+  if (!number(value, cycles) || !std::has_single_bit(cycles)) return false;
+  o.sample_period = static_cast<std::uint32_t>(std::countr_zero(cycles));
+  return o.sample_period >= 5 && o.sample_period <= 31;
+}
+
 constexpr std::uint64_t kLongest = std::uint64_t{365} * 24 * 3600 * 1000;  // a year, in milliseconds
 
 bool set(std::string_view key, std::string_view value, Options& o) {
@@ -49,6 +60,7 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
   if (key == "patience_ms") return number(value, o.patience_ms) && o.patience_ms > 0;
+  if (key == "sample") return sampled(value, o);
   if (key == "redact") return truth(value, o.redact);
   if (key == "file_mode") return number(value, o.file_mode, 8) && o.file_mode <= 0777;
   return false;

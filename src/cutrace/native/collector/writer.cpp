@@ -102,6 +102,7 @@ void Writer::write_out() {
   // Note it during the recording too, and again each time the count has doubled.
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
+  write_pc_samples(false);
   write_process();
   write_devices(false);
   activity_.release();
@@ -134,6 +135,28 @@ std::vector<Refusal> Writer::note_refusals() {
     notes_.add_quietly("CUPTI refused to record " + refusal.what + " (" + refusal.error + ")");
   }
   return refused;
+}
+
+void Writer::write_pc_samples(bool last) {
+  if (!options_.sample_pc || !uses_cupti()) return;
+  const PcSampling::Taken taken = source_.pc_sampling().take(last);
+  for (const std::string& note : taken.notes) notes_.add_quietly(note);
+  capture_.lose(rows::Loss::samples_lost, taken.lost, "program counters");
+  capture_.lose(rows::Loss::memory_limit, taken.forgotten, "program counters");
+  for (const PcSamples& sampled : taken.samples) {
+    rows::PcSamples row;
+    row.start = taken.start;
+    row.end = taken.end;
+    row.samples = sampled.samples;
+    row.not_issued = sampled.not_issued;
+    row.device = sampled.device;
+    row.function = capture_.string(sampled.at->function);
+    row.offset = sampled.at->offset;
+    row.file = capture_.string(sampled.at->file);
+    row.line = sampled.at->line;
+    row.stall = capture_.string(sampled.stall);
+    capture_.add(row);
+  }
 }
 
 // Device records come from CUPTI, some of their fields from the driver once the program has initialised it.
@@ -177,6 +200,7 @@ void Writer::complete_file() {
     if (!refusals_counted_) capture_.lose(rows::Loss::kind_refused, 1, refusal.what);
   refusals_counted_ = options_.keeps_newest();
   thread_names_.refresh();
+  write_pc_samples(true);
   write_devices(true);
   activity_.release();
   capture_.add(clock_snapshot());

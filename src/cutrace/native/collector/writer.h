@@ -70,6 +70,7 @@ class Writer {
 
   void count_dropped();
   std::vector<Refusal> note_refusals();
+  void write_pc_samples(bool last);
   void note_disk_error();
   void note_graph_kernels();
   void write_devices(bool without_info);

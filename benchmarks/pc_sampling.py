@@ -1,0 +1,138 @@
+"""PC sampling: does it find the line of a known hot loop and why its warps wait there, and what does it cost?
+
+    python benchmarks/pc_sampling.py --out pc_sampling.json [--launches 2000] [--rounds 5] [--periods default,4096,1024]
+
+hot_loops.cu says in comments which line of each of three kernels is hot, and for which reason warps wait there. Each
+program runs in turn under `cutrace record`, and under `cutrace record --sample pc` with each period; of several rounds
+the shortest launch counts. A fourth program launches empty kernels, for the cost of a launch. Needs an NVIDIA GPU whose
+counters may be read, and nvcc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "workloads"))
+
+import machine
+
+import cutrace
+
+SOURCE = Path(__file__).parent / "native" / "hot_loops.cu"
+SMALL_LAUNCHES = 200_000
+
+
+def expected() -> dict[str, tuple[int, str]]:
+    """The hot line of each program, and the reason to wait there."""
+    marks = ((number, re.search(r"// hot: (\w+) (\w+)", line)) for number, line in enumerate(SOURCE.open(), 1))
+    return {mark[1]: (number, mark[2]) for number, mark in marks if mark}
+
+
+def run(program: Path, which: str, launches: int, period: str | None, folder: Path) -> dict[str, Any]:
+    """One run under `cutrace record`: ns a launch, and what was sampled."""
+    capture = folder / "run.bin"
+    options = [] if period is None else ["--sample", "pc" if period == "default" else f"pc={period}"]
+    command = ["cutrace", "record", "-o", str(capture), *options, "--", str(program), which, str(launches)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    result: dict[str, Any] = {"ns": float(done.stdout.split()[0]), "said": done.stderr.splitlines()}
+    with cutrace.load(capture) as trace:
+        result["kernels"] = len(trace.kernels)
+        if period is not None:
+            result |= found(trace)
+    return result
+
+
+def found(trace: cutrace.Trace) -> dict[str, Any]:
+    """The hottest line of a capture, the reason that most of its samples have, and how many samples those are."""
+    lines: Counter[tuple[str, int]] = Counter()
+    reasons: Counter[tuple[str, int, str]] = Counter()
+    rows, strings = trace.pc_samples, trace.strings
+    for row in rows:
+        at = strings[row["file"]], int(row["line"])
+        lines[at] += int(row["samples"])
+        reasons[at[0], at[1], strings[row["stall"]]] += int(row["samples"])
+    result: dict[str, Any] = {
+        "rows": len(rows),
+        "samples": lines.total(),
+        "capture_bytes": trace.size,
+        "lost": {f"{loss.meaning} ({loss.detail})": loss.count for loss in trace.named_losses},
+    }
+    if lines:
+        hottest = lines.most_common(1)[0][0]
+        here = {stall: count for (file, line, stall), count in reasons.items() if (file, line) == hottest}
+        waits = {stall: count for stall, count in here.items() if stall != "selected"}
+        result |= {
+            "file": Path(hottest[0]).name,
+            "line": hottest[1],
+            "share": round(lines[hottest] / lines.total(), 4),
+            "reason": max(waits, key=waits.__getitem__, default=""),
+            "reasons": dict(sorted(here.items(), key=lambda item: -item[1])),
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--launches", type=int, default=2000, help="launches of each kernel with a hot loop")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--periods", type=lambda text: text.split(","), default=["default", "4096", "1024"])
+    parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
+    args = parser.parse_args()
+    known, results = expected(), {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "hot_loops"
+        subprocess.run(
+            ["nvcc", "-O2", "-std=c++17", f"-arch={args.arch}", "-lineinfo", "-o", program, SOURCE], check=True
+        )
+        for which in (*known, "small"):
+            launches = SMALL_LAUNCHES if which == "small" else args.launches
+            best: dict[str | None, dict[str, Any]] = {}
+            for _ in range(args.rounds):
+                for period in (None, *args.periods):
+                    done = run(program, which, launches, period, folder)
+                    if period not in best or done["ns"] < best[period]["ns"]:
+                        best[period] = done
+            base = best.pop(None)
+            of_program: dict[str, Any] = {"launches": launches, "plain": base}
+            for period, done in best.items():
+                done["overhead"] = round(done["ns"] / base["ns"] - 1, 4)
+                if which in known:
+                    line, reason = known[which]
+                    done["right"] = (done.get("file"), done.get("line"), done.get("reason")) == (
+                        SOURCE.name,
+                        line,
+                        reason,
+                    )
+                of_program[period or ""] = done
+                print(which, period, {key: value for key, value in done.items() if key != "said"}, flush=True)
+            results[which] = of_program
+    result = {
+        "benchmark": "pc_sampling", "machine": machine.facts(), "rounds": args.rounds,
+        "expected": known, "programs": results,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }  # fmt: skip
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    wrong = [
+        f"{which} {p}"
+        for which, of in results.items()
+        for p, done in of.items()
+        if p != "launches" and done.get("right") is False
+    ]
+    sys.exit(f"not found: {', '.join(wrong)}" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

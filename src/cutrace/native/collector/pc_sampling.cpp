@@ -1,0 +1,288 @@
+#include "pc_sampling.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "clock.h"
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint64_t kInterval = 500'000'000;  // ns that the sums of a row are of
+constexpr std::string_view kReasonPrefix = "smsp__pcsamp_warps_issue_stalled_", kNotIssued = "_not_issued";
+constexpr CUpti_CallbackId kWatched[] = {
+    CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED,
+    CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
+
+// CUPTI's parameters begin with their size and a null pointer.
+template <typename Params>
+Params params(CUcontext context) {
+  Params made{};
+  made.size = sizeof made;
+  made.ctx = context;
+  return made;
+}
+
+// Cubins of libraries are large, and mostly have none.
+bool has_lines(const CUpti_ModuleResourceData& module) {
+  return module.pCubin != nullptr && std::string_view(module.pCubin, module.cubinSize).find("debug_line") != std::string_view::npos;
+}
+
+}  // namespace
+
+PcSampling::Buffer::Buffer(std::size_t count) : pcs(kPcs), reasons(kPcs * count) {
+  for (std::size_t i = 0; i < kPcs; ++i) {
+    pcs[i].size = sizeof pcs[i];
+    pcs[i].stallReason = reasons.data() + i * count;
+  }
+  data.size = sizeof data;
+  data.collectNumPcs = kPcs;
+  data.pPcData = pcs.data();
+}
+
+bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
+                       const std::vector<CUcontext>& contexts, std::string& error) {
+  const bool complete = cupti.PCSamplingEnable && cupti.PCSamplingDisable && cupti.PCSamplingGetData &&
+                        cupti.PCSamplingGetNumStallReasons && cupti.PCSamplingGetStallReasons &&
+                        cupti.PCSamplingSetConfigurationAttribute && cupti.EnableCallback && cupti.GetDeviceId;
+  if (!complete) {
+    error = "this libcupti cannot sample program counters; use CUPTI 12.0 or later";
+    return false;
+  }
+  const std::lock_guard lock(control_);
+  cupti_ = &cupti;
+  period_ = period;
+  contexts_.clear();
+  lines_ = std::make_unique<SourceLines>(cupti);
+  said_.clear();
+  {
+    const std::lock_guard sums(sums_mutex_);
+    sums_.clear();
+    next_ = {};
+    next_.start = now_ns();
+  }
+  on_.store(true);
+  for (const CUpti_CallbackId id : kWatched) cupti.EnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
+  for (CUcontext context : contexts) begin(context);
+  return true;
+}
+
+void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
+  if (domain != CUPTI_CB_DOMAIN_RESOURCE || data == nullptr || !on()) return;
+  if (std::find(std::begin(kWatched), std::end(kWatched), id) == std::end(kWatched)) return;
+  const auto& about = *static_cast<const CUpti_ResourceData*>(data);
+  const std::unique_lock lock(control_, kLongestWait);
+  if (!lock.owns_lock()) return;
+  try {
+    const auto known = std::ranges::find(contexts_, about.context, &Context::context);
+    switch (id) {
+      case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
+        if (known == contexts_.end()) begin(about.context);
+        return;
+      case CUPTI_CBID_RESOURCE_MODULE_LOADED:
+        if (const auto* module = static_cast<const CUpti_ModuleResourceData*>(about.resourceDescriptor))
+          if (has_lines(*module)) lines_->add(module->pCubin, module->cubinSize);
+        return;
+      case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
+        if (known != contexts_.end()) read(*known);  // the next module may have the same addresses
+        return;
+      default:
+        if (known == contexts_.end()) return;
+        end(*known);
+        contexts_.erase(known);
+    }
+  } catch (const std::exception&) {
+    // Without memory there are samples less.
+  }
+}
+
+void PcSampling::read() {
+  if (!on()) return;
+  const std::unique_lock lock(control_, kLongestWait);
+  if (!lock.owns_lock()) return;
+  for (Context& context : contexts_) read(context);
+}
+
+void PcSampling::stop() {
+  if (!on()) return;
+  const std::unique_lock lock(control_, kLongestWait);
+  if (!lock.owns_lock()) return;
+  for (Context& context : contexts_) end(context);
+  contexts_.clear();
+  lines_.reset();
+  on_.store(false);
+}
+
+PcSampling::Taken PcSampling::take(bool last) {
+  const std::lock_guard lock(sums_mutex_);
+  const std::uint64_t now = now_ns();
+  if (!last && now - next_.start < kInterval && next_.notes.empty()) return {};
+  Taken taken = std::exchange(next_, {});
+  taken.end = next_.start = now;
+  taken.samples.reserve(sums_.size());
+  for (const auto& [key, sum] : sums_)
+    taken.samples.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), sum.samples, sum.not_issued});
+  sums_.clear();
+  return taken;
+}
+
+// Once each.
+void PcSampling::say(const std::string& sentence) {
+  if (!said_.insert(sentence).second) return;
+  const std::lock_guard lock(sums_mutex_);
+  next_.notes.push_back(sentence);
+}
+
+// ---- contexts ----
+
+void PcSampling::begin(CUcontext context) {
+  Context made;
+  made.context = context;
+  std::uint32_t device = 0;
+  cupti_->GetDeviceId(context, &device);
+  made.device = static_cast<std::uint16_t>(device);
+  const CUptiResult result = enable(made);
+  if (result == CUPTI_SUCCESS) return contexts_.push_back(std::move(made));
+  const std::string on_gpu = " on GPU " + std::to_string(device);
+  switch (static_cast<int>(result)) {
+    case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
+      return say("program counters were not sampled" + on_gpu +
+                 ": only administrators may read counters (ERR_NVGPUCTRPERM); `cutrace doctor` says what to do");
+    default:
+      return say("program counters of a context" + on_gpu + " were not sampled: CUPTI refused (" + cupti_->error_name(result) +
+                 "); a GPU samples one context at a time, and no other tool may hold its counters");
+  }
+}
+
+CUptiResult PcSampling::enable(Context& c) {
+  auto enabling = params<CUpti_PCSamplingEnableParams>(c.context);
+  CUptiResult result = cupti_->PCSamplingEnable(&enabling);
+  if (result != CUPTI_SUCCESS) return result;
+  if (result = name_reasons(c); result == CUPTI_SUCCESS) result = configure(c);
+  if (result == CUPTI_SUCCESS) return result;
+  auto disabling = params<CUpti_PCSamplingDisableParams>(c.context);
+  cupti_->PCSamplingDisable(&disabling);
+  return result;
+}
+
+CUptiResult PcSampling::name_reasons(Context& c) {
+  std::size_t count = 0;
+  auto asked = params<CUpti_PCSamplingGetNumStallReasonsParams>(c.context);
+  asked.numStallReasons = &count;
+  CUptiResult result = cupti_->PCSamplingGetNumStallReasons(&asked);
+  if (result != CUPTI_SUCCESS || count == 0) return result;
+  std::vector<std::uint32_t> indices(count);
+  std::vector<std::array<char, CUPTI_STALL_REASON_STRING_SIZE>> names(count);
+  std::vector<char*> pointers(count);
+  std::ranges::transform(names, pointers.begin(), [](auto& name) { return name.data(); });
+  auto named = params<CUpti_PCSamplingGetStallReasonsParams>(c.context);
+  named.numStallReasons = count;
+  named.stallReasonIndex = indices.data();
+  named.stallReasons = pointers.data();
+  result = cupti_->PCSamplingGetStallReasons(&named);
+  if (result != CUPTI_SUCCESS) return result;
+  c.reasons.clear();
+  for (std::size_t i = 0; i < count; ++i) {
+    names[i].back() = 0;
+    std::string_view name = names[i].data();
+    const bool not_issued = name.ends_with(kNotIssued);
+    if (not_issued) name.remove_suffix(kNotIssued.size());
+    if (name.starts_with(kReasonPrefix)) name.remove_prefix(kReasonPrefix.size());
+    c.reasons[indices[i]] = {text(name), not_issued};
+  }
+  return result;
+}
+
+CUptiResult PcSampling::configure(Context& c) {
+  c.fetched = std::make_unique<Buffer>(c.reasons.size());
+  c.rest = std::make_unique<Buffer>(c.reasons.size());
+  std::vector<CUpti_PCSamplingConfigurationInfo> wanted;
+  const auto want = [&](CUpti_PCSamplingConfigurationAttributeType type) -> CUpti_PCSamplingConfigurationInfo& {
+    CUpti_PCSamplingConfigurationInfo& info = wanted.emplace_back();
+    info.attributeType = type;
+    return info;
+  };
+  want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_COLLECTION_MODE).attributeData.collectionModeData.collectionMode =
+      CUPTI_PC_SAMPLING_COLLECTION_MODE_CONTINUOUS;
+  want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER).attributeData.samplingDataBufferData.samplingDataBuffer =
+      &c.rest->data;
+  if (period_ != 0)
+    want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD).attributeData.samplingPeriodData.samplingPeriod = period_;
+  auto configuring = params<CUpti_PCSamplingConfigurationInfoParams>(c.context);
+  configuring.numAttributes = wanted.size();
+  configuring.pPCSamplingConfigurationInfo = wanted.data();
+  return cupti_->PCSamplingSetConfigurationAttribute(&configuring);
+}
+
+// ---- samples ----
+
+void PcSampling::read(Context& c) {
+  // It has an end where the program is faster than CUPTI hands out: what is left comes with the next read.
+  for (int part = 0; part < 64; ++part) {
+    auto getting = params<CUpti_PCSamplingGetDataParams>(c.context);
+    getting.pcSamplingData = &c.fetched->data;
+    const CUptiResult result = cupti_->PCSamplingGetData(&getting);
+    const bool full = result == CUPTI_ERROR_OUT_OF_MEMORY || c.fetched->data.hardwareBufferFull != 0;
+    if (result == CUPTI_SUCCESS) {
+      add(c, *c.fetched);
+    } else if (!full) {
+      return say("samples of program counters are missing: CUPTI did not hand them out (" + cupti_->error_name(result) + ")");
+    }
+    if (full) {
+      say("the GPU took more samples of program counters than it had room for: sample less often, with a longer period");
+      const std::lock_guard lock(sums_mutex_);
+      next_.lost += std::max<std::uint64_t>(1, c.fetched->data.droppedSamples);
+    }
+    if (result != CUPTI_SUCCESS || c.fetched->data.remainingNumPcs == 0) return;
+  }
+}
+
+void PcSampling::end(Context& c) {
+  read(c);
+  c.rest->data.totalNumPcs = 0;
+  auto disabling = params<CUpti_PCSamplingDisableParams>(c.context);
+  if (cupti_->PCSamplingDisable(&disabling) == CUPTI_SUCCESS) add(c, *c.rest);
+}
+
+void PcSampling::add(const Context& c, Buffer& buffer) {
+  std::uint64_t forgotten = 0;
+  const std::size_t count = std::min<std::size_t>(buffer.data.totalNumPcs, kPcs);
+  for (std::size_t i = 0; i < count; ++i) {
+    const CUpti_PCSamplingPCData& pc = buffer.pcs[i];
+    const Instruction* const at = instruction(pc.cubinCrc, pc.functionName, pc.pcOffset);
+    const std::lock_guard lock(sums_mutex_);
+    for (std::size_t j = 0; j < pc.stallReasonCount; ++j) {
+      const std::uint32_t index = pc.stallReason[j].pcSamplingStallReasonIndex, samples = pc.stallReason[j].samples;
+      const auto reason = c.reasons.find(index);
+      if (reason == c.reasons.end() || samples == 0) continue;
+      if (at == nullptr) {
+        forgotten += reason->second.not_issued ? 0 : samples;
+        continue;
+      }
+      Sum& sum = sums_[{at, reason->second.name, c.device}];
+      (reason->second.not_issued ? sum.not_issued : sum.samples) += samples;
+    }
+  }
+  const std::lock_guard lock(sums_mutex_);
+  next_.forgotten += forgotten;
+  next_.lost += buffer.data.droppedSamples;
+  buffer.data.totalNumPcs = buffer.data.droppedSamples = 0;
+}
+
+// Null when there are too many.
+const Instruction* PcSampling::instruction(std::uint64_t crc, const char* function, std::uint64_t offset) {
+  const auto at = static_cast<std::uint32_t>(offset);
+  const std::string_view name = function != nullptr ? function : "";
+  const auto known = instructions_.find({crc, name, at});
+  if (known != instructions_.end()) return &known->second;
+  if (instructions_.size() >= kMostInstructions) return nullptr;
+  Instruction made;
+  made.function = text(name);
+  made.offset = at;
+  const SourceLine line = lines_->find(crc, made.function.data(), offset);  // that of a std::string: it ends with a zero
+  made.file = text(line.file);
+  made.line = line.line;
+  return &instructions_.emplace(std::make_tuple(crc, made.function, at), made).first->second;
+}
+
+}  // namespace cutrace

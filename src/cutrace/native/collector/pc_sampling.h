@@ -1,0 +1,126 @@
+// Samples of program counters: which instructions warps were at, and why they waited there.
+//
+// CUPTI samples each context from the moment that it is told to. Kernels run beside each other as before (continuous mode).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "cupti_library.h"
+#include "source_lines.h"
+
+namespace cutrace {
+
+// An instruction, and its line in the source where the cubin says it. Lives as long as the process.
+struct Instruction {
+  std::string_view function;  // mangled
+  std::string_view file;      // empty when it is not known
+  std::uint32_t offset = 0;   // bytes
+  std::uint32_t line = 0;     // from 1, 0 when it is not known
+};
+
+// How often warps were seen at an instruction, waiting for one reason.
+struct PcSamples {
+  const Instruction* at = nullptr;
+  std::string_view stall;
+  std::uint16_t device = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t not_issued = 0;  // of these: while the scheduler issued nothing
+};
+
+class PcSampling {
+ public:
+  // What was sampled between two moments (ns), and what there is to say about it.
+  struct Taken {
+    std::uint64_t start = 0, end = 0;
+    std::vector<PcSamples> samples;
+    std::uint64_t lost = 0;       // samples that the GPU had no room for
+    std::uint64_t forgotten = 0;  // samples that the collector had no room for
+    std::vector<std::string> notes;
+  };
+
+  // Begins a recording, in which contexts are sampled every 2^period cycles; 0 is CUPTI's choice. The subscriber's callback
+  // must then lead to on_callback(). `contexts` are there already. False and a sentence in `error` when this CUPTI cannot.
+  bool start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
+             const std::vector<CUcontext>& contexts, std::string& error);
+  // The program's threads, inside CUPTI's callbacks; other calls are passed over.
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
+  // Fetches what CUPTI has. Any thread of the collector but the writer: it may wait inside CUPTI.
+  void read();
+  // Fetches what is left and ends sampling. Likewise.
+  void stop();
+  // After fork, in the child.
+  void forget() { on_.store(false); }
+
+  bool on() const { return on_.load(); }
+  // Writer thread: the sums since the last time. Nothing before an interval is over, unless it is the `last` time.
+  Taken take(bool last);
+
+ private:
+  static constexpr std::size_t kPcs = 4096;            // that CUPTI hands out at once
+  static constexpr std::size_t kMostInstructions = 1 << 16;
+  // Callbacks hold locks of the driver, and a thread inside CUPTI may want them: nobody waits without an end.
+  static constexpr std::chrono::seconds kLongestWait{5};
+
+  // Where CUPTI puts samples.
+  struct Buffer {
+    explicit Buffer(std::size_t reasons);
+    CUpti_PCSamplingData data{};
+    std::vector<CUpti_PCSamplingPCData> pcs;
+    std::vector<CUpti_PCSamplingStallReason> reasons;
+  };
+  struct Reason {
+    std::string_view name;
+    bool not_issued = false;
+  };
+  struct Context {
+    CUcontext context = nullptr;
+    std::uint16_t device = 0;
+    std::map<std::uint32_t, Reason> reasons;  // by CUPTI's index
+    std::unique_ptr<Buffer> fetched;          // by a read
+    std::unique_ptr<Buffer> rest;             // what CUPTI has left at the end
+  };
+  struct Sum {
+    std::uint64_t samples = 0, not_issued = 0;
+  };
+
+  // Under control_.
+  void begin(CUcontext context);
+  CUptiResult enable(Context& context);
+  CUptiResult configure(Context& context);
+  CUptiResult name_reasons(Context& context);
+  void read(Context& context);
+  void end(Context& context);
+  void add(const Context& context, Buffer& buffer);
+  const Instruction* instruction(std::uint64_t crc, const char* function, std::uint64_t offset);
+  std::string_view text(std::string_view given) { return *texts_.emplace(given).first; }
+  void say(const std::string& sentence);
+
+  const CuptiLibrary* cupti_ = nullptr;
+  std::atomic<bool> on_{false};
+  std::uint32_t period_ = 0;
+
+  std::timed_mutex control_;  // held across calls of CUPTI
+  std::vector<Context> contexts_;
+  std::unique_ptr<SourceLines> lines_;
+  std::set<std::string, std::less<>> texts_;
+  std::map<std::tuple<std::uint64_t, std::string_view, std::uint32_t>, Instruction> instructions_;
+  std::set<std::string> said_;
+
+  std::mutex sums_mutex_;  // held for a moment
+  std::map<std::tuple<const Instruction*, std::string_view, std::uint16_t>, Sum> sums_;
+  Taken next_;
+};
+
+}  // namespace cutrace

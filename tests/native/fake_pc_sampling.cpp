@@ -1,0 +1,172 @@
+// PC sampling of the fake CUPTI: each kernel that runs in a sampled context leaves the samples of `kProfile`.
+//
+// What has not been fetched when sampling ends goes into the buffer of the configuration, as in CUPTI.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "fake_cupti.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define FAIL_IF_TOLD(function) \
+  if (const int failed = fake_failure(#function); failed != CUPTI_SUCCESS) return static_cast<CUptiResult>(failed)
+
+namespace {
+
+const char* const kReasons[] = {
+    "smsp__pcsamp_warps_issue_stalled_selected", "smsp__pcsamp_warps_issue_stalled_long_scoreboard",
+    "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued", "smsp__pcsamp_warps_issue_stalled_barrier"};
+constexpr std::uint32_t kFirstReason = 100;  // CUPTI's indices do not begin with 0
+
+struct Seen {
+  std::uint64_t offset;
+  std::uint32_t reason, samples;
+};
+constexpr Seen kProfile[] = {{16, 0, 1}, {32, 0, 1}, {32, 1, 8}, {32, 2, 5}, {48, 3, 2}};
+
+// The module of all kernels: see fake_profiler.cpp.
+constexpr char kCubin[] = ".debug_line\n_Z4axpyPf /home/user/project/axpy.cu 10\n_Z4axpyPfi /home/user/project/axpy.cu 20\n";
+
+std::uint64_t crc() {
+  static const std::uint64_t computed = [] {
+    CUpti_GetCubinCrcParams params{};
+    params.size = sizeof params;
+    params.cubin = kCubin;
+    params.cubinSize = sizeof kCubin - 1;
+    cuptiGetCubinCrc(&params);
+    return params.cubinCrc;
+  }();
+  return computed;
+}
+
+using Pc = std::pair<std::string, std::uint64_t>;  // function and offset
+
+struct Sampled {
+  CUpti_PCSamplingData* rest = nullptr;
+  std::uint32_t period = 0;
+  std::map<Pc, std::map<std::uint32_t, std::uint32_t>> counts;  // by reason
+};
+
+std::mutex mutex;
+std::map<CUcontext, Sampled> sampled;
+std::set<std::string> names;  // that were handed out: CUPTI's stay
+std::uint64_t overflow = 0;
+std::uint32_t last_period = 0;
+bool told_of_module = false;
+
+// Hands over as many as fit, and as many as a test wants to have at once.
+void hand_over(Sampled& from, CUpti_PCSamplingData& to, std::size_t most) {
+  std::size_t count = 0;
+  to.totalSamples = to.droppedSamples = 0;
+  to.hardwareBufferFull = 0;
+  for (; count < std::min(most, to.collectNumPcs) && !from.counts.empty(); ++count) {
+    const auto node = from.counts.extract(from.counts.begin());
+    CUpti_PCSamplingPCData& pc = to.pPcData[count];
+    pc.cubinCrc = crc();
+    pc.pcOffset = node.key().second;
+    pc.functionName = const_cast<char*>(names.insert(node.key().first).first->c_str());
+    pc.stallReasonCount = 0;
+    for (const auto& [reason, samples] : node.mapped()) {
+      pc.stallReason[pc.stallReasonCount++] = {kFirstReason + reason, samples};
+      to.totalSamples += samples;
+    }
+  }
+  to.totalNumPcs = count;
+  to.remainingNumPcs = from.counts.size();
+}
+
+}  // namespace
+
+extern "C" {
+
+// A kernel has run.
+EXPORT void fake_sample(const char* kernel) {
+  {
+    const std::lock_guard lock(mutex);
+    if (sampled.empty() || kernel == nullptr) return;
+    for (auto& [context, of] : sampled)
+      for (const Seen& seen : kProfile) of.counts[{kernel, seen.offset}][seen.reason] += seen.samples;
+    if (std::exchange(told_of_module, true)) return;
+  }
+  fake_load_cubin(kCubin);
+}
+EXPORT void fake_overflow(std::uint64_t lost) {
+  const std::lock_guard lock(mutex);
+  overflow = lost;
+}
+EXPORT unsigned fake_sampled_contexts() {
+  const std::lock_guard lock(mutex);
+  return static_cast<unsigned>(sampled.size());
+}
+EXPORT std::uint32_t fake_sampling_period() { return last_period; }
+// One context of the GPU at a time.
+EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* params) {
+  FAIL_IF_TOLD(PCSamplingEnable);
+  const std::lock_guard lock(mutex);
+  if (!sampled.empty()) return CUPTI_ERROR_INVALID_OPERATION;
+  sampled[params->ctx];
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* params) {
+  FAIL_IF_TOLD(PCSamplingDisable);
+  const std::lock_guard lock(mutex);
+  const auto it = sampled.find(params->ctx);
+  if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;
+  if (it->second.rest != nullptr) hand_over(it->second, *it->second.rest, it->second.rest->collectNumPcs);
+  sampled.erase(it);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingGetNumStallReasons(CUpti_PCSamplingGetNumStallReasonsParams* params) {
+  FAIL_IF_TOLD(PCSamplingGetNumStallReasons);
+  *params->numStallReasons = std::size(kReasons);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingGetStallReasons(CUpti_PCSamplingGetStallReasonsParams* params) {
+  FAIL_IF_TOLD(PCSamplingGetStallReasons);
+  for (std::uint32_t i = 0; i < std::min(params->numStallReasons, std::size(kReasons)); ++i) {
+    params->stallReasonIndex[i] = kFirstReason + i;
+    std::strncpy(params->stallReasons[i], kReasons[i], CUPTI_STALL_REASON_STRING_SIZE - 1);
+  }
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingSetConfigurationAttribute(CUpti_PCSamplingConfigurationInfoParams* params) {
+  FAIL_IF_TOLD(PCSamplingSetConfigurationAttribute);
+  const std::lock_guard lock(mutex);
+  const auto it = sampled.find(params->ctx);
+  if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;
+  for (std::size_t i = 0; i < params->numAttributes; ++i) {
+    const CUpti_PCSamplingConfigurationInfo& info = params->pPCSamplingConfigurationInfo[i];
+    if (info.attributeType == CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER)
+      it->second.rest = static_cast<CUpti_PCSamplingData*>(info.attributeData.samplingDataBufferData.samplingDataBuffer);
+    if (info.attributeType == CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD)
+      last_period = info.attributeData.samplingPeriodData.samplingPeriod;
+  }
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingGetData(CUpti_PCSamplingGetDataParams* params) {
+  FAIL_IF_TOLD(PCSamplingGetData);
+  const std::lock_guard lock(mutex);
+  const auto it = sampled.find(params->ctx);
+  if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;
+  auto& to = *static_cast<CUpti_PCSamplingData*>(params->pcSamplingData);
+  if (overflow != 0) {
+    it->second.counts.clear();
+    hand_over(it->second, to, 0);
+    to.hardwareBufferFull = 1;
+    to.droppedSamples = std::exchange(overflow, 0);
+    return CUPTI_ERROR_OUT_OF_MEMORY;
+  }
+  hand_over(it->second, to, 2);
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiGetDeviceId(CUcontext, std::uint32_t* device) {
+  FAIL_IF_TOLD(GetDeviceId);
+  *device = 0;
+  return CUPTI_SUCCESS;
+}
+
+}  // extern "C"
