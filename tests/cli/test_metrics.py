@@ -106,7 +106,7 @@ def test_the_chip_is_that_of_the_first_gpu(fake_driver):
     [
         (("describe", "sm__inst_executd.sum"), "did you mean sm__inst_executed.sum"),
         (("describe", "sm__inst_executed.total"), "`cutrace metrics describe sm__inst_executed` lists its endings"),
-        (("describe", "nothing"), "`cutrace metrics list` has all"),
+        (("describe", "nothing"), "`cutrace metrics list` lists all"),
         (("list", "nothing"), "no metric of GH100 matches 'nothing'"),
         (("list", "["), "'[' is not a regular expression"),
         (("sets", "ocupancy"), "there is no set ocupancy: did you mean occupancy? The sets are speed-of-light,"),
@@ -122,8 +122,8 @@ def test_wrong_words(fake, arguments, sentence):
 @pytest.mark.parametrize(
     ("failures", "sentence"),
     [
-        ("ProfilerHostInitialize:999", "it needs libnvperf_host.so beside it"),
-        ("ProfilerHostGetSupportedChips:15", "it needs libnvperf_host.so beside it"),
+        ("ProfilerHostInitialize:999", "it needs libnvperf_host.so in its folder"),
+        ("ProfilerHostGetSupportedChips:15", "it needs libnvperf_host.so in its folder"),
         ("ProfilerHostInitialize:35", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("ProfilerHostConfigAddMetrics:26", "another tool holds the counters of this GPU"),
     ],

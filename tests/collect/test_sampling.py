@@ -76,7 +76,7 @@ def test_metrics_and_interval_are_chosen(fake_driver, tmp_path):
     [
         ("metrics", "PmSamplingGetCounterAvailability:35", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("metrics", "PmSamplingStart:26", "another tool holds the counters"),
-        ("metrics=speed-of-light", "", "need 6 passes on GH100, and a sample is taken in one"),
+        ("metrics=speed-of-light", "", "need 6 passes on GH100, but a sample is taken in one"),
         ("metrics=sm__nothing.sum", "", "GH100 has no metric"),
         ("metrics=nothing", "", "neither a set"),
         ("power", "", "write metrics"),
@@ -159,7 +159,7 @@ def test_lost_samples_are_said(fake_driver, tmp_path):
     done = record(fake_driver, tmp_path, "--sample", "metrics", failures="overflow:1")
     assert done.returncode == 7
     assert "samples of hardware counters that the GPU had no room for (GPU 0)" in done.stderr
-    assert "take a longer --interval" in done.stderr
+    assert "use a longer --interval" in done.stderr
 
 
 @pytest.mark.parametrize("begin", ["with cutrace.record('run.bin', {0}):", "with cutrace.arm('run.bin', {0}):"])

@@ -78,7 +78,7 @@ def test_a_recording_has_them_as_marks(program, tmp_path):
             "names = 'sm__throughput.avg.pct_of_peak_sustained_elapsed l2_bytes'.split()\n"
             "fakegpu.init()\nwith cutrace.region('a', names): pass",
             "",
-            "need 2 passes, and a range runs once",
+            "need 2 passes, but a range runs once",
         ),
     ],
 )

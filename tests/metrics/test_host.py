@@ -142,7 +142,7 @@ def test_metrics_are_described(chip):
     [
         ("sm__inst_executd.sum", r"no metric sm__inst_executd\.sum: did you mean sm__inst_executed\.sum"),
         (f"{INSTRUCTIONS}.summ", r"sm__inst_executed has no \.summ: `cutrace metrics describe sm__inst_executed`"),
-        ("zz__zz.sum", "GH100 has no metric zz__zz.sum: `cutrace metrics list` has all"),
+        ("zz__zz.sum", "GH100 has no metric zz__zz.sum: `cutrace metrics list` lists all"),
     ],
 )
 def test_an_unknown_metric(chip, name, sentence):
@@ -168,7 +168,7 @@ def test_a_failure_is_not_taken_for_an_unknown_metric(chip):
     ],
 )
 def test_a_metric_without_rollup_is_told_one_that_it_has(chip, name, whole):
-    with pytest.raises(CutraceError, match=f"{name} lacks a rollup: take {whole}, or another"):
+    with pytest.raises(CutraceError, match=f"{name} lacks a rollup: use {whole}, or another"):
         chip.configure([name])
     assert chip.configure([whole]).names == (whole,)
 

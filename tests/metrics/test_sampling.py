@@ -218,7 +218,7 @@ class TestChoice:
         assert found.names == [*SAMPLED[:2], *SAMPLED[4:]]
         (note,) = sampling._notes([found])
         assert SAMPLED[2] in note
-        assert "left out" in note
+        assert "omitted" in note
 
     def test_metrics_of_ones_choice_that_need_more_are_an_error(self):
         with pytest.raises(CutraceError, match=r"need 2 passes on GH100.*sample fewer"):

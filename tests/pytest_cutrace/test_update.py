@@ -39,7 +39,7 @@ def test_without_the_option_only_a_candidate_is_left(suite: Suite) -> None:
     missing = suite.run("--cutrace", CI="1")
     assert missing.status == 0
     assert missing.case("test_it").state is State.MISSING
-    told = "candidates .cutrace/proposed; to take them over: cutrace golden accept .cutrace/proposed"
+    told = "candidates .cutrace/proposed; to accept them: cutrace golden accept .cutrace/proposed"
     assert told in " ".join(missing.output.split())
     assert suite.golden() == {}
     assert list(suite.golden(".cutrace/proposed")) == ["test_a.toml"]

@@ -109,7 +109,11 @@ def test_ids_that_are_no_unicode_are_written_escaped(tmp_path):
 
 def test_a_file_of_something_else_says_what_to_do(tmp_path):
     file = tmp_path / "x.json"
-    for text, words in [("{", "is not JSON"), ("[]", "is no cutrace report"), (case_text(Case("a")), "is no cutrace")]:
+    for text, words in [
+        ("{", "is not JSON"),
+        ("[]", "is not a cutrace report"),
+        (case_text(Case("a")), "is not a cutrace"),
+    ]:
         file.write_text(text)
         with pytest.raises(CutraceError, match=words):
             read_report(file)

@@ -84,7 +84,7 @@ def test_an_update_is_listed_with_its_values_and_is_no_failure():
     assert "failed" not in made
     assert "<summary>Updated golden values: 2 tests</summary>" in made
     assert "| <code>t.py&#58;&#58;a</code> | kernel&#95;launches 3 -&#62; 4 (+ cast&#95;kernel) |" in made
-    assert "1 test with values that are new." in made
+    assert "1 test with new values." in made
 
 
 def test_better_unconfirmed_and_unverified_tests_are_listed_with_their_environments():

@@ -1,1 +1,1 @@
-"""Hardware metrics of GPUs: what a chip counts, and counting it in ranges, in samples and for chosen kernels."""
+"""Hardware metrics of GPUs: the metrics of a chip, counted over ranges, sampled over time, or counted for kernels."""

@@ -1,7 +1,7 @@
-"""CUPTI's functions for hardware metrics, by name: of libcupti 12.6 and later, called with ctypes.
+"""Call CUPTI's functions for hardware metrics (libcupti 12.6 or later) with ctypes.
 
-Each takes one struct that begins with its own size. Later releases append fields, and refuse a size that they do not
-know; so a call is tried with all fields and then without those that a release may lack.
+Each function takes one struct that begins with its own size. Later releases append fields, and a release refuses a size
+that it does not know. So a call is tried with all fields, then without those that a release may lack.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TYPES: dict[str, Any] = {
     "values": ctypes.POINTER(ctypes.c_double),
 }
 
-# A function, the fields of its struct after size and a reserved pointer, and behind "|" those that came later. An
-# indented line goes on.
+# Each function with the fields of its struct after the size and a reserved pointer; fields after "|" were added later.
+# An indented line continues the previous one.
 _FUNCTIONS = """
 ProfilerInitialize:
 ProfilerDeInitialize:
@@ -78,17 +78,17 @@ SassMetricsGetMetrics: text chip, size count, pointer metrics
 """
 
 _INVALID_PARAMETER = 1
-_SAYINGS = {
+_ADVICE = {
     7: "another tool may be profiling this process: end it first",
     14: "another tool uses CUPTI in a way that excludes this: end it first",
-    15: "libnvperf_host.so has to be beside libcupti: install the whole of `pip install nvidia-cuda-cupti`",
+    15: "libnvperf_host.so must be in the folder of libcupti: `pip install nvidia-cuda-cupti` installs both",
     26: "another tool holds the counters of this GPU (DCGM, Nsight Compute, another recording): end it first",
     27: "this GPU or this libcupti does not support it",
     35: "only administrators may read counters here (ERR_NVGPUCTRPERM): run as root or with CAP_SYS_ADMIN, or have the "
     "driver loaded with NVreg_RestrictProfilingToAdminUsers=0",
-    40: "the host of this virtual GPU does not let it read counters: ask for that where the GPU is assigned",
+    40: "the host of this virtual GPU does not allow it to read counters: enable them in the configuration of the host",
     41: "a GPU in confidential-computing mode has no counters to read",
-    43: "counters of this MIG instance cannot be read: take a whole GPU",
+    43: "counters of this MIG instance cannot be read: use a whole GPU",
     46: "this libcupti does not know the chip: install a newer one",
 }
 
@@ -103,8 +103,8 @@ _CODES = {
 
 
 def advised(failure: str) -> str:
-    """What the native parts say of a function that failed, with what to do about it."""
-    advice = _SAYINGS.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
+    """The failure that a native library reports, with what to do about it."""
+    advice = _ADVICE.get(_CODES.get(failure.rpartition(" CUPTI_ERROR_")[2], 0))
     return f"{failure}: {advice}" if advice else failure
 
 
@@ -115,17 +115,17 @@ class SassMetric(ctypes.Structure):
 
 
 class CuptiError(CutraceError):
-    """A function of CUPTI that failed. ``code`` is its CUptiResult."""
+    """A CUPTI function failed. ``code`` is its CUptiResult."""
 
     def __init__(self, function: str, code: int, name: str) -> None:
-        said = _SAYINGS.get(code)
-        super().__init__(f"cupti{function} failed with {name}{f': {said}' if said else ''}")
+        advice = _ADVICE.get(code)
+        super().__init__(f"cupti{function} failed with {name}{f': {advice}' if advice else ''}")
         self.code = code
 
 
 @cache
 def _structs(function: str) -> tuple[tuple[type[ctypes.Structure], int], ...]:
-    """The structs that a function may take, newest first, each with its size as CUPTI counts it: without padding."""
+    """The structs that a function may take, newest first, each with its size without padding, as CUPTI expects it."""
     line = next(text for text in _FUNCTIONS.replace("\n    ", " ").splitlines() if text.startswith(function + ":"))
     old, _, new = line.partition(":")[2].partition("|")
     shapes = [[tuple(field.split()) for field in f"{old},{new}".split(",") if field.strip()]]
@@ -142,13 +142,13 @@ def _structs(function: str) -> tuple[tuple[type[ctypes.Structure], int], ...]:
 
 
 class Cupti:
-    """A libcupti. Functions are called by name, with the fields of their struct as keywords::
+    """A loaded libcupti. Functions are called by name, with the fields of their struct as keyword arguments::
 
     Cupti.found().call("ProfilerHostGetSupportedChips").count
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises :class:`CutraceError` when the library cannot be loaded or has no hardware metrics."""
+        """Load the library. Raises :class:`CutraceError` if that fails or it has no hardware metrics."""
         self.path = path
         try:
             self._library = ctypes.CDLL(str(path))
@@ -159,7 +159,8 @@ class Cupti:
 
     @classmethod
     def found(cls) -> Cupti:
-        """The libcupti that this process has loaded, else the one that a recording would take."""
+        """The libcupti that this process has loaded, else the one that a recording would use. Raises
+        :class:`CutraceError` if there is none."""
         path = cuda.cupti_in_process() or cuda.find_cupti()
         if path is None:
             raise CutraceError(
@@ -168,35 +169,36 @@ class Cupti:
         return cls(path)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Call a function. Returns its struct, with what it wrote. Raises :class:`CuptiError` when it failed."""
-        called = getattr(self._library, f"cupti{function}", None)
-        if called is None:
+        """Call a function and return its struct with the outputs. Raises :class:`CuptiError` if it fails."""
+        native = getattr(self._library, f"cupti{function}", None)
+        if native is None:
             raise CutraceError(f"{self.path} has no cupti{function}: install a newer libcupti")
         code = _INVALID_PARAMETER
         for struct, size in _structs(function):
             known = {name for name, _ in struct._fields_}  # type: ignore[misc]
-            given = struct(struct_size=size, **{k: v for k, v in fields.items() if k in known})
-            code = called(ctypes.byref(given))
+            arguments = struct(struct_size=size, **{k: v for k, v in fields.items() if k in known})
+            code = native(ctypes.byref(arguments))
             if code != _INVALID_PARAMETER:
                 break
         if code:
             raise CuptiError(function, code, self._name(code))
-        return given
+        return arguments
 
     def repeated(self, function: str, **fields: Any) -> tuple[Any, Callable[[], None]]:
-        """What calls a function many times: its struct, whose fields may change between calls, and the call.
+        """Prepare repeated calls of a function. Returns its struct, whose fields may change between calls, and a
+        function that makes the call.
 
-        It costs a tenth of :meth:`call`. The caller keeps alive what fields point to.
+        A call costs a tenth of :meth:`call`. The caller must keep alive the objects that fields point to.
         """
         struct, size = _structs(function)[0]
-        given = struct(struct_size=size, **fields)
-        raw, reference = self._library[f"cupti{function}"], ctypes.byref(given)
+        arguments = struct(struct_size=size, **fields)
+        raw, reference = self._library[f"cupti{function}"], ctypes.byref(arguments)
 
         def call() -> None:
             if code := raw(reference):
                 raise CuptiError(function, code, self._name(code))
 
-        return given, call
+        return arguments, call
 
     def _name(self, code: int) -> str:
         text = ctypes.c_char_p()
@@ -205,7 +207,7 @@ class Cupti:
 
 
 def address(buffer: Any) -> ctypes.c_void_p:
-    """Where a buffer of ctypes begins."""
+    """The address of a ctypes buffer."""
     return ctypes.cast(buffer, ctypes.c_void_p)
 
 

@@ -1,7 +1,7 @@
-"""The metrics of a chip, as CUPTI's host interface knows them: it needs no GPU.
+"""The metrics of a chip, from CUPTI's host interface, which needs no GPU.
 
-A name is a counter with a rollup and, where wanted, a submetric: ``dram__bytes.sum``,
-``sm__throughput.avg.pct_of_peak_sustained_elapsed``. Ratios and throughputs have names of the same form.
+The name of a metric is a counter, a rollup and an optional submetric: ``dram__bytes.sum``,
+``sm__throughput.avg.pct_of_peak_sustained_elapsed``. Names of ratios and throughputs have the same form.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _INVALID_METRIC_NAME = 17
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of a chip. ``kind`` is counter, ratio or throughput; ``unit`` the part of the chip that counts;
-    ``dimension`` what is counted, as CUPTI names it."""
+    """A metric of a chip. ``kind`` is counter, ratio or throughput; ``unit`` is the part of the chip that counts;
+    ``dimension`` is CUPTI's name of the quantity."""
 
     name: str
     kind: str
@@ -47,27 +47,27 @@ class Metric:
 
 
 def chips(cupti: Cupti) -> list[str]:
-    """The chips that a libcupti knows, such as GH100."""
-    found = _telling(cupti, "ProfilerHostGetSupportedChips")
-    return sorted(found.names[i].decode() for i in range(found.count))
+    """The chips that a libcupti supports, such as GH100."""
+    supported = _host_call(cupti, "ProfilerHostGetSupportedChips")
+    return sorted(supported.names[i].decode() for i in range(supported.count))
 
 
-def _telling(cupti: Cupti, function: str, **fields: Any) -> Any:
-    """Call a function of the host interface, with a sentence for what keeps it from working."""
+def _host_call(cupti: Cupti, function: str, **fields: Any) -> Any:
+    """Call a function of the host interface. Raises :class:`CutraceError` with advice if its libraries are missing."""
     try:
         return cupti.call(function, **fields)
     except CuptiError as error:
         if error.code not in (15, 999):
             raise
         raise CutraceError(
-            f"{cupti.path} cannot tell metrics here: it needs libnvperf_host.so beside it, and from 13.4 on the "
-            "driver's libcuda.so.1 too. CUPTI 13.0 does without the driver: `pip install nvidia-cuda-cupti==13.0.85`"
+            f"{cupti.path} cannot describe metrics here: it needs libnvperf_host.so in its folder, and from 13.4 on "
+            "also the driver's libcuda.so.1. CUPTI 13.0 needs no driver: `pip install nvidia-cuda-cupti==13.0.85`"
         ) from None
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have the threads that CUDA makes meanwhile take no signals: those of this process are for its main thread."""
+    """Block signals in threads that CUDA starts meanwhile, so that the main thread receives them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
@@ -76,7 +76,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def first_chip(cupti: Cupti) -> str | None:
-    """The chip of the first GPU here, None without one. Initialises CUDA in this process."""
+    """The chip of the first GPU, None without a GPU. Initialises CUDA in this process."""
     driver = cuda.driver()
     if driver is None or driver.cuInit(0):
         return None
@@ -84,19 +84,19 @@ def first_chip(cupti: Cupti) -> str | None:
 
 
 def chip_of(cupti: Cupti, device: int) -> str:
-    """The chip of a CUDA device. CUDA has to be initialised."""
-    cupti.call("ProfilerInitialize")  # without it the next call ends the process
+    """The chip of a CUDA device. CUDA must be initialised."""
+    cupti.call("ProfilerInitialize")  # without it the next call crashes the process
     return str(cupti.call("DeviceGetChipName", device=device).chip.decode())
 
 
 class Chip:
     """The metrics of one chip, for ranges (``RANGES``) or for samples over time (``SAMPLES``).
 
-    ``availability`` is the image in which CUPTI says what the GPU at hand can count. A context manager.
+    ``availability`` is CUPTI's image of what the GPU can count. A context manager.
     """
 
     def __init__(self, cupti: Cupti, name: str, profiler: int = RANGES, availability: bytes | None = None) -> None:
-        """Raises :class:`CutraceError` for a chip that this libcupti does not know."""
+        """Open the chip. Raises :class:`CutraceError` if this libcupti does not support it."""
         self.cupti, self.name = cupti, name
         self._profiler = profiler
         self._availability = ctypes.create_string_buffer(availability) if availability else None
@@ -111,7 +111,7 @@ class Chip:
         fields = {"profiler": self._profiler, "chip": self.name.encode()}
         if self._availability:
             fields["availability"] = address(self._availability)
-        return int(_telling(self.cupti, "ProfilerHostInitialize", **fields).host)
+        return int(_host_call(self.cupti, "ProfilerHostInitialize", **fields).host)
 
     def __enter__(self) -> Chip:
         return self
@@ -120,32 +120,32 @@ class Chip:
         self.close()
 
     def close(self) -> None:
-        """Let go of what CUPTI holds for this chip."""
+        """Release CUPTI's object of this chip."""
         self.cupti.call("ProfilerHostDeinitialize", host=self._host)
 
     def names(self, kind: str) -> list[str]:
-        """Names of all metrics of a kind, without rollups."""
-        found = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=_KINDS.index(kind))
-        return sorted(found.names[i].decode() for i in range(found.count))
+        """The names of all metrics of a kind, without rollups."""
+        metrics = self.cupti.call("ProfilerHostGetBaseMetrics", host=self._host, type=_KINDS.index(kind))
+        return sorted(metrics.names[i].decode() for i in range(metrics.count))
 
     def all(self) -> Iterator[tuple[str, str]]:
         """Each metric with its kind."""
         return ((name, kind) for kind in _KINDS for name in self.names(kind))
 
     def describe(self, name: str) -> Metric:
-        """What a metric is; with or without rollup. Raises :class:`CutraceError` when the chip has none of the name."""
-        found = self._properties(name)
-        if found is None:
+        """Describe a metric, with or without rollup. Raises :class:`CutraceError` if the chip does not have it."""
+        properties = self._properties(name)
+        if properties is None:
             raise self._unknown(name)
-        texts = [(text or b"").decode() for text in (found.description, found.unit, found.dimension)]
-        return Metric(name, _KINDS[found.type], *texts)
+        texts = [(text or b"").decode() for text in (properties.description, properties.unit, properties.dimension)]
+        return Metric(name, _KINDS[properties.type], *texts)
 
     def has(self, name: str) -> bool:
         """Whether the chip has a metric of this name."""
         return self._properties(name) is not None
 
     def _properties(self, name: str) -> Any:
-        """What CUPTI says of a metric, None when the chip has none of the name."""
+        """CUPTI's properties of a metric, None if the chip does not have it."""
         try:
             return self.cupti.call("ProfilerHostGetMetricProperties", host=self._host, name=name.encode())
         except CuptiError as error:
@@ -154,22 +154,22 @@ class Chip:
             return None
 
     def submetrics(self, name: str) -> list[str]:
-        """The endings that a metric may have, such as ``.sum.per_second``."""
+        """The possible endings of a metric, such as ``.sum.per_second``."""
         metric = self.describe(name)
         kind = _KINDS.index(metric.kind)
-        found = self.cupti.call("ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode())
-        return sorted(found.names[i].decode() for i in range(found.count))
+        endings = self.cupti.call("ProfilerHostGetSubMetrics", host=self._host, type=kind, name=name.encode())
+        return sorted(endings.names[i].decode() for i in range(endings.count))
 
     def configure(self, names: Sequence[str]) -> Config:
-        """How to count metrics together. Raises :class:`CutraceError` for a name that the chip does not have, or that
-        cannot be counted: a counter needs a rollup."""
+        """The configuration that counts metrics together. Raises :class:`CutraceError` for a metric that the chip does
+        not have, or that lacks a rollup."""
         described = [self.describe(name) for name in names]
         if bare := next((metric for metric in described if "." not in metric.name), None):
             raise CutraceError(
-                f"{bare.name} lacks a rollup: take {bare.name}{_ENDINGS[bare.kind]}, or another that "
+                f"{bare.name} lacks a rollup: use {bare.name}{_ENDINGS[bare.kind]}, or another that "
                 f"`cutrace metrics describe {bare.name}` lists"
             )
-        # CUPTI adds what it is asked to count to what it was asked before: each configuration has its own host object.
+        # CUPTI adds metrics to those of earlier configurations of a host object, so each configuration gets its own.
         host = self._opened()
         try:
             self.cupti.call("ProfilerHostConfigAddMetrics", host=host, names=texts(list(names)), count=len(names))
@@ -188,24 +188,24 @@ class Chip:
         return list(values)
 
     def evaluator(self, image: Any, names: Sequence[str]) -> tuple[Any, Callable[[int], None]]:
-        """What evaluates many ranges or samples of a counter data image: an array of values, one a metric, and the
-        function that fills it for the range or sample with an index."""
-        values, given = (ctypes.c_double * len(names))(), texts(list(names))
-        call, evaluate = self.cupti.repeated(
+        """Prepare the evaluation of many ranges or samples of a counter data image. Returns an array with one value for
+        each metric, and a function that fills it for the range or sample of an index."""
+        values, name_array = (ctypes.c_double * len(names))(), texts(list(names))
+        arguments, evaluate = self.cupti.repeated(
             "ProfilerHostEvaluateToGpuValues",
             host=self._host,
             image=address(image),
             size=len(image),
-            names=given,
+            names=name_array,
             count=len(names),
             values=values,
         )
 
-        def of(index: int) -> None:
-            call.index = index
+        def fill(index: int) -> None:
+            arguments.index = index
             evaluate()
 
-        return values, of
+        return values, fill
 
     def _unknown(self, name: str) -> CutraceError:
         base, dot, rest = name.partition(".")
@@ -213,16 +213,15 @@ class Chip:
         if base in known:
             return CutraceError(f"{base} has no .{rest}: `cutrace metrics describe {base}` lists its endings")
         close = get_close_matches(base, known, 3, 0.6)
-        hint = (
-            f"did you mean {' or '.join(c + dot + rest for c in close)}?" if close else "`cutrace metrics list` has all"
-        )
+        names = " or ".join(c + dot + rest for c in close)
+        hint = f"did you mean {names}?" if close else "`cutrace metrics list` lists all"
         return CutraceError(f"{self.name} has no metric {name}: {hint}")
 
 
 @dataclass(frozen=True)
 class Config:
-    """How metrics are counted together: their names and units, CUPTI's image of it, and how many passes over the same
-    work that takes."""
+    """A configuration that counts metrics together: their names and units, CUPTI's image, and the number of passes over
+    the same work."""
 
     names: tuple[str, ...]
     units: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Counters of ranges of this process: what the GPU counted between a begin and an end."""
+"""Hardware counters over ranges of this process: the values counted between a begin and an end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from .cupti import Cupti, address, texts
 from .host import RANGES, Chip, chip_of
 
 _USER_RANGE, _USER_REPLAY = 2, 3
-#: Names that a sentence lists.
+#: The maximum of names in a message.
 _LISTED = 3
 
 
 class NoContext(CutraceError):
-    """CUDA is not in use in this process yet."""
+    """CUDA is not initialised in this process."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """A CUDA context: its handle, a number that no other context of the process ever has, and the ordinal and the
-    UUID of its device."""
+    """A CUDA context: its handle, its id (unique in the process), and the ordinal and the UUID of its device."""
 
     handle: int
     number: int
@@ -34,12 +33,12 @@ class Context:
 
     @classmethod
     def current(cls) -> Context:
-        """The current context, else the primary one of the first device that has one, else that of device 0.
+        """The current context, else the primary one of the first device with an active one, else that of device 0.
 
-        Raises :class:`NoContext` when this process has not initialised CUDA: that is up to the program.
+        Raises :class:`NoContext` if the program has not initialised CUDA.
         """
         if not cuda.initialised():
-            raise NoContext("CUDA is not in use yet: use the GPU before, for example in a fixture of the session")
+            raise NoContext("CUDA is not in use yet: use the GPU first, for example in a session fixture")
         handle = ctypes.c_void_p()
         if _driver().cuCtxGetCurrent(ctypes.byref(handle)) or not handle.value:
             _must("cuDevicePrimaryCtxRetain", ctypes.byref(handle), _first_active())
@@ -50,38 +49,39 @@ class Context:
         return cls(handle.value or 0, _number(handle.value or 0), device.value, uuid.raw.hex())
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done what this context was given."""
+        """Wait until the GPU has finished the work of this context."""
         with pushed(self.handle):
             _must("cuCtxSynchronize")
 
     @property
     def alive(self) -> bool:
-        """Whether the context still is the one that it was. A reset of the device ends it."""
+        """Whether the context still exists. A reset of the device destroys it."""
         return _number(self.handle) == self.number
 
 
 class RangeCounters:
-    """Counts metrics over ranges of a CUDA context, in one pass: nothing runs twice.
+    """Counts metrics over ranges of a CUDA context in one pass, without replay.
 
-    Graphs are counted too. A range begins and ends with a synchronisation of the context by the caller.
+    Graphs are counted too. The caller synchronises the context before a range begins and before it ends.
     """
 
     def __init__(self, names: Sequence[str], cupti: Cupti | None = None, context: Context | None = None) -> None:
-        """Raises :class:`CutraceError` when there is no context, a metric is unknown, or they need several passes."""
+        """Enable the counters. Raises :class:`CutraceError` if there is no context, a metric is unknown, or the metrics
+        need several passes."""
         self._cupti = cupti or Cupti.found()
         self._context = context or Context.current()
         handle = self._context.handle
         self._cupti.call("ProfilerInitialize")
-        asked = self._cupti.call("ProfilerGetCounterAvailability", context=handle)
-        image = ctypes.create_string_buffer(asked.size)
-        self._cupti.call("ProfilerGetCounterAvailability", context=handle, size=asked.size, image=address(image))
+        size = self._cupti.call("ProfilerGetCounterAvailability", context=handle).size
+        image = ctypes.create_string_buffer(size)
+        self._cupti.call("ProfilerGetCounterAvailability", context=handle, size=size, image=address(image))
         self._chip = Chip(self._cupti, chip_of(self._cupti, self._context.device), RANGES, image.raw)
         try:
             self.config = self._chip.configure(names)
             if self.config.passes != 1:
                 more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
                 raise CutraceError(
-                    f"{', '.join(names[:_LISTED])}{more} need {self.config.passes} passes, and a range runs once: "
+                    f"{', '.join(names[:_LISTED])}{more} need {self.config.passes} passes, but a range runs once: "
                     "count fewer of them together"
                 )
             self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
@@ -111,16 +111,16 @@ class RangeCounters:
         self._call("PushRange", name=b"range")
 
     def stop(self) -> dict[str, float]:
-        """End the range. Returns the value of each metric by name."""
+        """End the range. Returns the values by name of metric."""
         self._call("PopRange")
         self._call("Stop")
         if dropped := self._call("DecodeData").dropped:
-            raise CutraceError(f"the GPU had no room for the counters of {dropped} range")
+            raise CutraceError(f"the GPU dropped the counters of {dropped} range: count fewer metrics together")
         values = self._chip.evaluate(self._image, 0, self.config.names)
         return dict(zip(self.config.names, values, strict=True))
 
     def close(self) -> None:
-        """Let go of the counters. Those of a context that has ended went with it."""
+        """Release the counters. The end of a context has released its own."""
         with contextlib.suppress(CutraceError):
             if self._context.alive:
                 self._call("Disable")
@@ -129,7 +129,7 @@ class RangeCounters:
 
 @contextlib.contextmanager
 def pushed(handle: int) -> Iterator[None]:
-    """Make a context current for a while."""
+    """Make a context current inside the ``with`` block."""
     _must("cuCtxPushCurrent_v2", ctypes.c_void_p(handle))
     try:
         yield
@@ -138,9 +138,9 @@ def pushed(handle: int) -> Iterator[None]:
 
 
 def _driver() -> ctypes.CDLL:
-    found = cuda.driver()
-    assert found is not None  # CUDA is initialised
-    return found
+    driver = cuda.driver()
+    assert driver is not None  # CUDA is initialised
+    return driver
 
 
 def _must(function: str, *arguments: Any) -> None:
@@ -156,7 +156,7 @@ def _number(handle: int) -> int:
 
 
 def _first_active() -> int:
-    """The first device that has a primary context, else device 0."""
+    """The first device with an active primary context, else device 0."""
     count, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     _driver().cuDeviceGetCount(ctypes.byref(count))
     for device in range(count.value):

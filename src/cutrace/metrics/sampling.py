@@ -1,8 +1,8 @@
-"""Sampling the hardware counters of GPUs over time, while other processes use them.
+"""Sample the hardware counters of GPUs over time, while other processes use them.
 
-This runs in a process of its own, ``python -m cutrace.metrics.sampling``, which initialises CUDA and makes no context:
-the measured program has neither its threads nor its signals. It says ``{"ready": true}`` or ``{"error": "..."}`` on
-stdout, and samples until a line, or the end, comes on stdin.
+This runs in a separate process, ``python -m cutrace.metrics.sampling``, so that it adds no threads and signals to the
+measured program. It initialises CUDA without a context. It writes ``{"ready": true}`` or ``{"error": "..."}`` to stdout
+and samples until stdin has a line or ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .cupti import Cupti, CuptiError, address, texts
 from .host import SAMPLES, Chip, chip_of
 from .sets import SAMPLED, chosen
 
-#: Seconds between two looks at what the GPU has counted.
+#: Seconds between reads of samples.
 POLL_S = 0.05
-#: Samples that are decoded at once, and bytes of GPU memory for those that are not decoded yet.
+#: Samples that are decoded at once, and bytes of the GPU buffer for samples that are not decoded yet.
 BATCH, BUFFER = 512, 64 << 20
 
 _BY_CYCLES, _BY_TIME = 0, 1
@@ -44,7 +44,7 @@ _STEP_NS = 1_000_000
 
 
 class Samples(NamedTuple):
-    """Samples of one GPU: their begins and ends (ns, on the clock of CUPTI), and a row of values for each."""
+    """Samples of one GPU: begins and ends (ns on CUPTI's clock), and a row of values for each sample."""
 
     start: np.ndarray
     end: np.ndarray
@@ -52,20 +52,21 @@ class Samples(NamedTuple):
 
 
 class PmSampler:
-    """Samples metrics of one GPU. ``names`` are those that are sampled, ``left_out`` those that had to be left out.
+    """Samples metrics of one GPU. ``names`` are the sampled ones, ``left_out`` those that do not fit.
 
-    ``wanted`` is ``SET|NAME,...``, "" for the default set, of which a chip samples what fits into one pass.
+    ``metrics`` is ``SET|NAME,...``, or "" for the default set, of which the metrics that fit into one pass are sampled.
     """
 
-    def __init__(self, cupti: Cupti, device: int, wanted: str, interval_ns: int) -> None:
-        """Raises :class:`CutraceError` when a metric is unknown, they need several passes, or sampling cannot run."""
+    def __init__(self, cupti: Cupti, device: int, metrics: str, interval_ns: int) -> None:
+        """Configure the sampling. Raises :class:`CutraceError` if a metric is unknown, the metrics need several passes,
+        or sampling is not possible."""
         self.device, self._cupti = device, cupti
         self.by_cycles = self.overflown = self._runs = False
-        asked = cupti.call("PmSamplingGetCounterAvailability", device=device)
-        image = ctypes.create_string_buffer(asked.size)
-        cupti.call("PmSamplingGetCounterAvailability", device=device, size=asked.size, image=address(image))
+        size = cupti.call("PmSamplingGetCounterAvailability", device=device).size
+        image = ctypes.create_string_buffer(size)
+        cupti.call("PmSamplingGetCounterAvailability", device=device, size=size, image=address(image))
         self.chip = Chip(cupti, chip_of(cupti, device), SAMPLES, image.raw)
-        self.names, self.left_out = self._choose(wanted)
+        self.names, self.left_out = self._choose(metrics)
         config = self._config = self.chip.configure(self.names).image  # CUPTI keeps its address
         self._sampling = cupti.call("PmSamplingEnable", device=device).sampling
         try:
@@ -84,12 +85,12 @@ class PmSampler:
         )
         self._first = True
 
-    def _choose(self, wanted: str) -> tuple[list[str], list[str]]:
-        if wanted:
-            named = chosen(self.chip, wanted)
+    def _choose(self, metrics: str) -> tuple[list[str], list[str]]:
+        if metrics:
+            named = chosen(self.chip, metrics)
             if (passes := self.chip.configure(named).passes) != 1:
                 raise CutraceError(
-                    f"these metrics need {passes} passes on {self.chip.name}, and a sample is taken in one: sample "
+                    f"these metrics need {passes} passes on {self.chip.name}, but a sample is taken in one: sample "
                     "fewer of them together"
                 )
             return named, []
@@ -102,7 +103,7 @@ class PmSampler:
                 fits = False  # this GPU cannot count it
             (names if fits else left_out).append(name)
         if not names:
-            raise CutraceError(f"{self.chip.name} can sample none of {', '.join(SAMPLED)}: name others")
+            raise CutraceError(f"{self.chip.name} cannot sample any of {', '.join(SAMPLED)}: name other metrics")
         return names, left_out
 
     def _configure(self, fields: dict[str, Any], interval_ns: int) -> None:
@@ -111,7 +112,7 @@ class PmSampler:
         except CuptiError as error:
             if error.code not in (_INVALID_PARAMETER, _NOT_SUPPORTED):
                 raise
-            # Turing and GA100 know cycles only. Each sample has its own times, so it need not be exact.
+            # Turing and GA100 support only cycles as interval. Samples have times, so the interval may be inexact.
             cycles = max(1, interval_ns * _attribute(self.device, "clock") // 10**6)
             self._call("SetConfig", **fields, interval=cycles, trigger=_BY_CYCLES)
             self.by_cycles = True
@@ -120,14 +121,14 @@ class PmSampler:
         return self._cupti.call(f"PmSampling{function}", sampling=self._sampling, **fields)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._call("CounterDataImageInitialize", **self._whole)
         self._call("Start")
         self._first = self._runs = True
 
     def read(self) -> Iterator[Samples]:
-        """What was sampled since the last time, in parts. The first sample after a start is left out: CUPTI says that
-        it may be wrong. Where the GPU's buffer was full, sampling starts anew behind what was kept."""
+        """Yield the samples since the last call, in parts. The first sample after a start is dropped, because CUPTI
+        documents that it may be wrong. If the GPU's buffer was full, sampling is restarted."""
         while True:
             decoded, overflow = None, False
             try:
@@ -151,46 +152,47 @@ class PmSampler:
                 return
 
     def _evaluated(self, count: int) -> Samples:
-        found = Samples(np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, len(self.names))))
+        samples = Samples(np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, len(self.names))))
         values = np.frombuffer(self._values)
         for index in range(count):
             self._times.index = index
             self._read_times()
-            found.start[index], found.end[index] = self._times.start, self._times.end
+            samples.start[index], samples.end[index] = self._times.start, self._times.end
             self._evaluate(index)
-            found.values[index] = values
+            samples.values[index] = values
         if self._first:
             self._first = False
-            return Samples(*(part[1:] for part in found))
-        return found
+            return Samples(*(part[1:] for part in samples))
+        return samples
 
     def stop(self) -> None:
-        """End sampling. What was sampled until now can still be read."""
+        """Stop sampling. Samples taken so far can still be read."""
         self._runs = False
         self._call("Stop")
 
     def close(self) -> None:
-        """Let go of the counters."""
+        """Release the counters."""
         with suppress(CuptiError):
             self._call("Disable")
         self.chip.close()
 
 
 class BoottimeClock:
-    """Moves times of samples to BOOTTIME.
+    """Converts times of samples to BOOTTIME.
 
-    CUPTI gives them on the clock of its activity records. That is REALTIME, unless the process has registered a
-    callback for time stamps, as cutrace's collector does, which gives BOOTTIME.
+    Samples have the clock of CUPTI's activity records. That is REALTIME, or BOOTTIME if cutrace's collector has
+    registered its timestamp callback in the process.
     """
 
     def __init__(self, read: Callable[[int], int] = time.clock_gettime_ns) -> None:
         self._read, self._offset = read, 0
 
     def move(self, times: np.ndarray) -> np.ndarray:
-        """The times on BOOTTIME. The wall clock may be set in between; smaller differences are those of reading."""
+        """Convert times (ns). The offset changes only if the wall clock was set; smaller differences come from reading
+        the clocks."""
         now = self._read(time.CLOCK_BOOTTIME)
         offset = now - self._read(time.CLOCK_REALTIME)
-        # The clocks are years apart, and a sample is seconds old.
+        # The clocks differ by years and a sample is seconds old, so the nearer interpretation is right.
         if len(times) and abs(int(times[-1]) - now) < abs(int(times[-1]) + offset - now):
             offset = 0
         if abs(offset - self._offset) > _STEP_NS:
@@ -200,8 +202,8 @@ class BoottimeClock:
 
 
 class CounterRows:
-    """Turns samples of one GPU into rows of ``counters``, on BOOTTIME. A value holds until the next sample begins; a
-    value that is no number says that none is known from its time on. ``lost`` counts the samples that are missing."""
+    """Converts samples of one GPU to rows of ``counters`` on BOOTTIME. A value is valid until the next row; NaN means
+    that the value is unknown from then on. ``lost`` counts missing samples."""
 
     def __init__(self, device: int, names: Sequence[int], units: Sequence[int], category: int) -> None:
         self._device, self._names, self._units, self._category = device, names, units, category
@@ -222,7 +224,7 @@ class CounterRows:
         return self._rows(np.insert(start, gaps, before[gaps]), np.insert(samples.values, gaps, np.nan, axis=0))
 
     def missing(self, since: int, until: int, interval_ns: int) -> None:
-        """Count as lost what should have been sampled after the last sample, of all those since a time."""
+        """Count the samples missing from the last sample (at least from ``since``) to ``until`` (ns) as lost."""
         self.lost += max(0, until - max(since, self._end or 0)) // interval_ns
 
     def ended(self) -> np.ndarray:
@@ -240,13 +242,13 @@ class CounterRows:
 
 
 class Sampling:
-    """Samples all GPUs into a file of its own, one thread each, until :meth:`stop`."""
+    """Samples all GPUs to a separate file, with one thread for each GPU, until :meth:`stop`."""
 
     def __init__(
         self, samplers: Sequence[PmSampler], path: Path, info: dict[str, Any], max_size: int | None = None
     ) -> None:
-        """``path`` is the file of the capture, ``info`` its process description, ``max_size`` the most bytes of it."""
-        # What is sampled is in the file at once, so that it is kept when this process is killed.
+        """``path`` is the file of the capture, ``info`` its process description, ``max_size`` its maximum in bytes."""
+        # Samples are written immediately, so that they are kept if this process is killed.
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self._max_size, self._interval = max_size, int(info["sample_interval"])
         self._began = self._ended = 0
@@ -265,7 +267,7 @@ class Sampling:
         ]
         self._samplers = samplers
         self._notes: list[str] = list(_notes(samplers))
-        self._full = 0  # rows that found no room
+        self._full = 0  # rows dropped by the size limit
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=pair, name=f"GPU {pair[0].device}")
@@ -273,7 +275,7 @@ class Sampling:
         ]
 
     def start(self) -> None:
-        """Begin to sample. Raises :class:`CuptiError` where the GPU refuses."""
+        """Start sampling. Raises :class:`CuptiError` if the GPU refuses."""
         with self._lock:
             self._writer.rows("devices", _devices(self._writer.string, [s.device for s in self._samplers]))
             self._writer.rows("clocks", _clocks())
@@ -284,7 +286,7 @@ class Sampling:
             thread.start()
 
     def stop(self) -> None:
-        """End sampling, and the capture."""
+        """Stop sampling and complete the capture."""
         self._ended = _boottime()
         self._stopped.set()
         for thread in self._threads:
@@ -295,11 +297,11 @@ class Sampling:
             if rows.lost
         ]
         losses += [(_SIZE_LIMIT, self._full, "counters")] if self._full else []
-        made = np.zeros(len(losses), TABLES["losses"].dtype)
-        for row, (reason, count, detail) in zip(made, losses, strict=True):
+        loss_rows = np.zeros(len(losses), TABLES["losses"].dtype)
+        for row, (reason, count, detail) in zip(loss_rows, losses, strict=True):
             row["time"], row["count"], row["reason"] = _boottime(), count, reason
             row["detail"] = self._writer.string(detail)
-        self._writer.rows("losses", made)
+        self._writer.rows("losses", loss_rows)
         self._writer.rows("clocks", _clocks())
         self._writer.process({"notes": self._notes})
         self._writer.close()
@@ -313,7 +315,7 @@ class Sampling:
             while not self._stopped.wait(POLL_S):
                 for samples in sampler.read():
                     self._write(rows.of(samples))
-                    if self._stopped.is_set():  # reading may be as slow as counting
+                    if self._stopped.is_set():  # reading may never catch up with sampling
                         break
             sampler.stop()
             for samples in sampler.read():
@@ -324,7 +326,7 @@ class Sampling:
         self._write(rows.ended())
         if sampler.overflown:
             self._notes.append(
-                f"GPU {sampler.device} counted faster than this machine could read: take a longer --interval"
+                f"GPU {sampler.device} took samples faster than they could be read: use a longer --interval"
             )
         if failed or sampler.overflown:
             self._stopped.wait()
@@ -344,9 +346,9 @@ def _notes(samplers: Sequence[PmSampler]) -> Iterator[str]:
         gpu = f"GPU {sampler.device} ({sampler.chip.name})"
         if sampler.left_out:
             names = ", ".join(sampler.left_out)
-            yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are left out"
+            yield f"{gpu} cannot sample {names} in the same pass as the other metrics: they are omitted"
         if sampler.by_cycles:
-            yield f"{gpu} cannot sample by time: its samples are a number of clock cycles apart"
+            yield f"{gpu} cannot sample by time: the interval is converted to clock cycles"
 
 
 def _boottime() -> int:
@@ -364,7 +366,7 @@ def _clocks() -> np.ndarray:
     return row
 
 
-#: Attributes of a device, by their number in the driver's interface: the clock in kHz.
+#: The numbers of device attributes in the driver API. The clock is in kHz.
 _ATTRIBUTES = {"clock": 13, "multiprocessors": 16, "compute_major": 75, "compute_minor": 76}
 
 
@@ -376,7 +378,7 @@ def _attribute(device: int, name: str) -> int:
 
 
 def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
-    """The GPUs as rows of ``devices``. The UUID tells that they are those of the processes that are recorded."""
+    """The GPUs as rows of ``devices``. The UUID identifies them with those of the recorded processes."""
     driver = cuda.driver()
     rows = np.zeros(len(devices), TABLES["devices"].dtype)
     for row, device in zip(rows, devices, strict=True):
@@ -386,7 +388,7 @@ def _devices(text: Callable[[str], int], devices: Sequence[int]) -> np.ndarray:
         name, pci, uuid = (ctypes.create_string_buffer(size) for size in (256, 64, 16))
         driver.cuDeviceGetName(name, 256, device)
         driver.cuDeviceGetPCIBusId(pci, 64, device)
-        # The newer one tells parts of a GPU apart.
+        # The newer function distinguishes MIG instances.
         getattr(driver, "cuDeviceGetUuid_v2", driver.cuDeviceGetUuid)(uuid, device)
         row["name"], row["pci"] = text(name.value.decode()), text(pci.value.decode())
         row["uuid"] = uuid.raw
@@ -399,17 +401,17 @@ def visible_gpus() -> int:
     """The number of GPUs in CUDA_VISIBLE_DEVICES. Initialises CUDA. Raises :class:`CutraceError` without a GPU."""
     driver, count = cuda.driver(), ctypes.c_int()
     if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        raise CutraceError("there is no GPU whose counters could be sampled: `cutrace doctor` checks this machine")
+        raise CutraceError("there is no GPU to sample: run `cutrace doctor`")
     return count.value
 
 
-def _prepared(cupti: Cupti, wanted: str, interval_ns: int) -> list[PmSampler]:
+def _prepared(cupti: Cupti, metrics: str, interval_ns: int) -> list[PmSampler]:
     samplers: list[PmSampler] = []
     count = visible_gpus()
     cupti.call("ProfilerInitialize")
     try:
         for device in range(count):
-            samplers.append(PmSampler(cupti, device, wanted, interval_ns))
+            samplers.append(PmSampler(cupti, device, metrics, interval_ns))
     except CutraceError as error:
         for sampler in samplers:
             sampler.close()
@@ -435,14 +437,14 @@ def _description(cupti: Cupti, interval_ns: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sample into a file until stdin has a line or ends. ``arguments`` is one JSON object: ``file``, ``metrics``,
-    ``interval_ns``, ``cupti`` and ``max_size``."""
-    given = json.loads(arguments[0])
+    """Sample to a file until stdin has a line or ends. ``arguments`` is one JSON object: ``file``, ``metrics``,
+    ``interval_ns``, ``cupti`` and ``max_size``. Returns the exit code."""
+    options = json.loads(arguments[0])
     try:
-        cupti = Cupti(Path(given["cupti"])) if given["cupti"] else Cupti.found()
-        samplers = _prepared(cupti, given["metrics"], given["interval_ns"])
-        info = _description(cupti, given["interval_ns"])
-        sampling = Sampling(samplers, Path(given["file"]), info, given["max_size"])
+        cupti = Cupti(Path(options["cupti"])) if options["cupti"] else Cupti.found()
+        samplers = _prepared(cupti, options["metrics"], options["interval_ns"])
+        info = _description(cupti, options["interval_ns"])
+        sampling = Sampling(samplers, Path(options["file"]), info, options["max_size"])
         sampling.start()
         print(json.dumps({"ready": True}), flush=True)
         sys.stdin.readline()

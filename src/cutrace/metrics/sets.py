@@ -1,4 +1,4 @@
-"""Sets of metrics, each for one question. Names that a chip does not have are left out of a set for it."""
+"""Sets of metrics, each for one question. Metrics that a chip lacks are omitted from a set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STALLS = (
 
 @dataclass(frozen=True)
 class MetricSet:
-    """``names`` for the question ``asks``. ``formulas`` says what follows from them, by name."""
+    """The metrics ``names`` that answer the question ``asks``. ``formulas`` are (name, formula) of derived values."""
 
     name: str
     asks: str
@@ -32,7 +32,7 @@ SETS = {
     for each in (
         MetricSet(
             "speed-of-light",
-            "How close does the kernel come to what the GPU can do?",
+            "How close does the kernel come to the limits of the GPU?",
             (
                 f"sm__throughput{_PCT}_elapsed",
                 f"gpu__compute_memory_throughput{_PCT}_elapsed",
@@ -48,7 +48,7 @@ SETS = {
         ),
         MetricSet(
             "occupancy",
-            "How many warps are resident of those that fit?",
+            "What share of the warp slots is used?",
             (f"sm__warps_active{_PCT}_active", "sm__warps_active.avg.per_cycle_active"),
         ),
         MetricSet(
@@ -104,7 +104,7 @@ SETS = {
         ),
         MetricSet(
             "branches",
-            "Do threads of a warp go different ways?",
+            "Do the threads of a warp diverge?",
             (
                 "smsp__sass_average_branch_targets_threads_uniform.pct",
                 "smsp__sass_branch_targets_threads_divergent.sum",
@@ -114,7 +114,7 @@ SETS = {
         ),
         MetricSet(
             "memory",
-            "What moves between DRAM, L2, L1 and shared memory, and how well is it used?",
+            "How much data moves between DRAM, L2, L1 and shared memory, and how efficiently?",
             (
                 "dram__bytes_read.sum",
                 "dram__bytes_write.sum",
@@ -155,7 +155,7 @@ SETS = {
     )
 }
 
-#: CUPTI's names of the counters of tests. :data:`cutrace.analysis.definitions.METRICS` describes them.
+#: CUPTI's names of the hardware counters in :data:`cutrace.analysis.definitions.METRICS`.
 COUNTERS = {
     "instructions": "sm__inst_executed.sum",
     "tensor_instructions": "sm__inst_executed_pipe_tensor.sum",
@@ -168,7 +168,7 @@ COUNTERS = {
     "l2_bytes": "lts__t_bytes.sum",
 }
 
-#: What is sampled over time, in one pass.
+#: The metrics that are sampled by default, in one pass.
 SAMPLED = (
     f"gr__cycles_active{_PCT}_elapsed",
     f"sm__cycles_active{_PCT}_elapsed",
@@ -185,37 +185,35 @@ SAMPLED = (
 
 
 def hint(word: str) -> str:
-    """Which sets there are, for a word that names none."""
+    """A hint for an unknown name of a set."""
     close = get_close_matches(word, SETS, 1)
     sets = ", ".join(SETS)
     return f"did you mean {close[0]}? The sets are {sets}" if close else f"the sets are {sets}"
 
 
 def in_set(chip: Chip, name: str) -> list[str]:
-    """The metrics of a set that a chip has; none where it has none of them."""
+    """The metrics of a set that a chip has."""
     return [metric for metric in SETS[name].names if chip.has(metric)]
 
 
 def chosen(chip: Chip, text: str) -> list[str]:
-    """The metrics of ``SET|NAME,...`` on a chip: sets without what the chip lacks, names as they are.
+    """The metrics of ``SET|NAME,...`` on a chip; metrics of a set that the chip lacks are omitted.
 
-    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set of which the
-    chip has nothing.
+    Raises :class:`CutraceError` for a name that is neither a set nor a metric of the chip, and for a set without
+    metrics of the chip.
     """
     names: list[str] = []
     for word in filter(None, map(str.strip, text.split(","))):
         if word in SETS:
-            found = in_set(chip, word)
-            if not found:
-                raise CutraceError(f"{chip.name} has no metric of the set {word}: take another set")
-            names += found
+            metrics = in_set(chip, word)
+            if not metrics:
+                raise CutraceError(f"{chip.name} has no metric of the set {word}: use another set")
+            names += metrics
         elif "__" in word:
             chip.describe(word)
             names.append(word)
         else:
             raise CutraceError(f"{word} is neither a set nor the name of a metric: {hint(word)}")
     if not names:
-        raise CutraceError(
-            f"{text!r} names no metrics: take a set ({', '.join(SETS)}) or names with commas between them"
-        )
+        raise CutraceError(f"{text!r} names no metrics: write a set ({', '.join(SETS)}) or names separated by commas")
     return list(dict.fromkeys(names))

@@ -1,8 +1,8 @@
-"""A report as one HTML page that needs nothing else: no server, no network, and no script that is not its own.
+"""A report as one self-contained HTML page: it needs no server, no network and no other script.
 
-The list of tests is plain HTML. What is known of a test lies in the page as JSON, and is parsed and drawn only when
-the test is chosen, so a page with hundreds of timelines opens at once. Whatever comes from tests is data: it reaches
-the page through :func:`escaped` or :func:`_script` alone, and the policy of the page lets no other script run.
+The list of tests is HTML. The details of a test are JSON in the page, parsed and drawn only when the test is selected,
+so a page with hundreds of timelines opens quickly. Data from tests reach the page only through :func:`escaped` or
+:func:`_script`, and the content security policy of the page allows no other script.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from .text import changes, comment, names_shortened, style_of
 from .values import counts, duration, pair, short, title, value_text
 
 _FOLDER = Path(__file__).parent
-#: How the page calls the styles of rows.
+#: The CSS names of the styles of rows.
 _MARKS = {"bad": "bad", "warn": "off", "good": "good", "": ""}
 #: Metrics that the list of tests shows.
 _HEADLINE = ("kernel_launches", "kernel_time_ns")
-#: Parts of counts by name that a table lists.
+#: The maximum of parts that a table lists.
 _PARTS = 100
 
 
 def html(report: Report) -> str:
-    """The page. Links to artifacts are as the cases have them: from the folder of the page."""
+    """The page of a report. Links to artifacts are relative to the folder of the page."""
     order = list(STATES)
     cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
-    # The styles of all timelines, each once: kernels come back in test after test.
+    # Timelines share their styles, because tests run the same kernels.
     styles: dict[Style, int] = {}
     details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
     several = len({case.environment for case in cases if case.environment}) > 1
@@ -53,17 +53,17 @@ def html(report: Report) -> str:
 
 
 def page(name: str, title: str, **parts: str) -> str:
-    """The page of this name: the head that all pages share and its own template, filled with its style, its script if
-    it has one, a policy that allows these two and nothing else, and the ``parts``."""
+    """The page of this name: the common head and its own template, filled with its style, its script if it has one, a
+    policy that allows only these two, and the ``parts``."""
     style, script, template = style_of_page(name), _file(f"{name}.js"), _file("head.html") + _file(f"{name}.html")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts |= {"title": title, "policy": escape(policy), "style": style, "script": script}
-    # One pass, so that what is put in is never taken for a place to put something.
+    # Replace in one pass, so that placeholders in the inserted parts are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def style_of_page(name: str) -> str:
-    """The style of the page of this name."""
+    """The CSS of the page of this name."""
     return _file("base.css") + _file(f"{name}.css")
 
 
@@ -86,17 +86,17 @@ def _about(report: Report) -> Iterator[str]:
 
 
 def _filters(report: Report) -> Iterator[str]:
-    found = [("", "all", len(report.cases)), ("failed", "failed", sum(case.bad for case in report.cases))]
-    found += [("better", "better", len(report.better))]
-    found += [(state.value, STATES[state][0], count) for state, count in report.counts.items()]
-    for key, words, count in found:
+    filters = [("", "all", len(report.cases)), ("failed", "failed", sum(case.bad for case in report.cases))]
+    filters += [("better", "better", len(report.better))]
+    filters += [(state.value, STATES[state][0], count) for state, count in report.counts.items()]
+    for key, label, count in filters:
         if count or not key:
             pressed = "false" if key else "true"
-            yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{words} <b>{count:,}</b></button>'
+            yield f'<button type=button data-filter="{key}" aria-pressed={pressed}>{label} <b>{count:,}</b></button>'
 
 
 def _entry(number: int, case: Case, several: bool) -> str:
-    """A line of the list. ``several``: there are several environments, so the line names this one."""
+    """An entry of the list. ``several``: the report has several environments, so the entry names its own."""
     where = " · ".join(filter(None, [case.environment if several else "", case.job, case.file]))
     values = [value_text(name, case.values[name]) for name in _HEADLINE if case.values.get(name)]
     what = " · ".join(values[:1] and [f"{values[0]} kernels", *values[1:]])
@@ -112,12 +112,12 @@ def _entry(number: int, case: Case, several: bool) -> str:
 
 
 def _drift(case: Case) -> Iterator[str]:
-    """What changed, in a few words."""
+    """The changes, as short texts."""
     if case.problems:
         yield "not verified"
     better = () if case.failed_rows else case.better
     for word, rows in (("", case.failed_rows), ("updated: ", case.updated), ("better: ", better)):
-        yield from (word * (at == 0) + words.replace(" -> ", " → ") for at, words in enumerate(changes(rows)))
+        yield from (word * (at == 0) + text.replace(" -> ", " → ") for at, text in enumerate(changes(rows)))
 
 
 def _reason(case: Case) -> str:
@@ -153,21 +153,19 @@ def _facts(case: Case) -> Iterator[str]:
 
 
 def _tables(case: Case) -> Iterator[dict[str, Any]]:
-    """The metrics of the test and of each region: compared ones with their golden values, the others with none."""
+    """The metrics of the test and of each region, with golden values if they were compared."""
     regions = dict.fromkeys(["", *(row.region for row in case.rows), *case.regions])
     for region in regions:
         values = case.regions.get(region, {}) if region else case.values
-        # Parts stand in the row of their total.
+        # Parts are in the row of their total.
         parts = _breakdowns(values)
         mine = [row for row in case.rows if row.region == region]
         rows = [(row.metric, _row(row, parts.get(row.metric), row in case.updated)) for row in mine]
         known = {row.metric for row in mine}
         for name, value in values.items():
             if name not in known and _total(name) not in {*known, *values}:
-                found = _parts(name, parts.get(name, value))
-                rows.append(
-                    (name, {"name": title(name), "now": value_text(name, value), "dull": _empty(value), "parts": found})
-                )
+                row = {"name": title(name), "now": value_text(name, value), "dull": _empty(value)}
+                rows.append((name, row | {"parts": _parts(name, parts.get(name, value))}))
         yield {"region": region, "rows": [row for _, row in sorted(rows, key=lambda pair: place(pair[0]))]}
 
 
@@ -187,20 +185,20 @@ def _row(row: Row, parts: object, updated: bool) -> dict[str, Any]:
 
 
 def _parts(name: str, value: object) -> list[tuple[str, str]]:
-    """Parts with their counts or bytes, as the page shows them: ``2 x``, ``4 B``."""
+    """Parts with their counts or bytes as texts: ``2 x``, ``4 B``."""
     return [
-        (part, f"{words}\u00a0\u00d7" if words[-1:].isdigit() else words)
-        for part, words in counts(value, name)[:_PARTS]
+        (part, f"{count}\u00a0\u00d7" if count[-1:].isdigit() else count)
+        for part, count in counts(value, name)[:_PARTS]
     ]
 
 
 def _breakdowns(values: Mapping[str, Value]) -> dict[str, dict[str, Any]]:
     """The parts by name of each total among the values."""
-    found: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         if total := _total(name):
-            found.setdefault(total, {}).update(value if isinstance(value, dict) else {part_of(METRICS[name]): value})
-    return found
+            parts.setdefault(total, {}).update(value if isinstance(value, dict) else {part_of(METRICS[name]): value})
+    return parts
 
 
 def _total(name: str) -> str:
@@ -221,8 +219,8 @@ def _kernels(case: Case) -> Iterator[tuple[str | float, ...]]:
 
 
 def _timeline(picture: Timeline, styles: dict[Style, int]) -> dict[str, Any]:
-    """The slices of a lane as one list of numbers: the time since the start of the one before, duration, style, row,
-    link."""
+    """A timeline as JSON values. The slices of a lane are one flat list of numbers: time since the start of the
+    previous slice (ns), duration (ns), style, depth, link."""
     numbers = [styles.setdefault(style, len(styles)) for style in picture.styles]
     lanes = []
     for lane in picture.lanes:
@@ -241,21 +239,21 @@ def _user(value: object) -> str:
 
 
 def _link(path: str) -> str:
-    """An address that stays what it is, a path: no name of a file turns it into something else."""
+    """The URL of a path. File names cannot turn it into another kind of URL."""
     address = quote(path.encode("utf-8", "surrogateescape"), safe="/")
     return address if address.startswith(("/", "./", "../")) else f"./{address}"
 
 
-# Making text part of a page
+# Escaping
 
 
 def escaped(text: str) -> str:
-    """Text as HTML, in a tag or in quotes."""
+    """Escape text for HTML elements and quoted attributes."""
     return escape(printable(text))
 
 
 def _script(identity: str, data: object) -> str:
-    """Data for the page's script, as JSON in which nothing ends a script or begins a comment."""
+    """Data for the page's script: JSON in which no text can end the script or begin a comment."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
     return f'<script type="application/json" id="{identity}">{text}</script>'

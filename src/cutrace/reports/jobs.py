@@ -1,4 +1,4 @@
-"""Reports of several jobs or commits: put together, and what changed from one to another."""
+"""Merge the reports of several jobs, and compare two reports."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from ..units import count_of
 from .model import Case, Report, State
 from .values import pair, title, unit_of
 
-#: What a case is known by in a report: its test, its environment and its job.
+#: The key of a case in a report: its test, its environment and its job.
 Key = tuple[str, str, str]
-#: The metrics of the last line of a comparison, and of trends.
+#: The metrics in the last line of a comparison and in trends.
 TOTALS = ("kernel_launches", "memcpy_count", "sync_calls", "peak_memory_bytes", "kernel_time_ns")
-#: States from good to bad. What failed is worse than all of them.
+#: Ranks of states, larger is worse; other states have rank 1. A failed case is worse than all states.
 _RANKS = {State.GATED: 0, State.UPDATED: 0, State.UNTRACED: 2}
 _FAILED_RANK = 3
 _COLUMNS = tuple(Column(name, "text") for name in ("what", "before", "after", "details", "test"))
 
 
 def merge(reports: Sequence[tuple[str, Report]]) -> Report:
-    """The reports of several jobs, each with its label, as one. Cases that have a label already keep it."""
+    """Merge the reports of several jobs, given with their labels. Cases that already have a label keep it."""
     cases = [replace(case, job=case.job or label) for label, report in reports for case in report.cases]
 
-    def agreed(words: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(filter(None, words)))
+    def distinct(texts: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, texts)))
 
-    found = [report for _, report in reports]
-    versions = dict.fromkeys(name for report in found for name in report.versions)
+    jobs = [report for _, report in reports]
+    versions = dict.fromkeys(name for report in jobs for name in report.versions)
     return Report(
         tuple(cases),
         header=f"{count_of(len(reports), 'job')} ({', '.join(label for label, _ in reports)})",
-        started=min(filter(None, (report.started for report in found)), default=""),
-        duration_s=round(sum(report.duration_s for report in found), 3),
-        versions={name: agreed(report.versions.get(name, "") for report in found) for name in versions},
+        started=min(filter(None, (report.started for report in jobs)), default=""),
+        duration_s=round(sum(report.duration_s for report in jobs), 3),
+        versions={name: distinct(report.versions.get(name, "") for report in jobs) for name in versions},
         notes=tuple(f"{label}: {note}" for label, report in reports for note in report.notes),
-        commit=agreed(report.commit for report in found),
+        commit=distinct(report.commit for report in jobs),
     )
 
 
 @dataclass(frozen=True)
 class MetricChange:
-    """A metric of the whole window ("") or of a region that changed: values by name where it has any."""
+    """A changed metric of the whole window (``region`` is "") or of a region. Values are numbers, or counts by name."""
 
     metric: str
     region: str
@@ -57,7 +57,7 @@ class MetricChange:
 
     @property
     def detail(self) -> str:
-        """What was added and what went: ``+ fill x2, - gemm (gone)``."""
+        """The changed counts by name: ``+ fill x2, - gemm (gone)``."""
         before, after = ({} if not isinstance(v, Mapping) else v for v in (self.before, self.after))
         return part_changes(before, after, unit_of(self.metric))
 
@@ -72,13 +72,13 @@ class CaseChange:
 
     @property
     def case(self) -> Case:
-        found = self.after or self.before
-        assert found is not None
-        return found
+        case = self.after or self.before
+        assert case is not None
+        return case
 
     @property
     def failed(self) -> bool:
-        """Its work or a counter changed, or its state is worse than it was."""
+        """Whether its work or a counter changed, or its state became worse."""
         if self.before is None or self.after is None:
             return False
         return any(change.work for change in self.metrics) or _rank(self.after) > _rank(self.before)
@@ -88,23 +88,23 @@ class CaseChange:
 
 
 def compare(before: Report, after: Report) -> list[CaseChange]:
-    """What changed by test, in the order of ``after``. Work, counters and states are compared; times are not.
+    """The changes by test, in the order of ``after``. Work, counters and states are compared, times are not.
 
-    A test that is in each report once is compared with itself whatever its environment is.
+    A test that occurs once in each report is compared even if its environment differs.
     """
     olds, news = _paired(before, after)
-    found = [_changed(olds.get(key), case) for key, case in news.items()]
-    found += [CaseChange(case, None) for key, case in olds.items() if key not in news]
-    return list(filter(None, found))
+    changes = [_changed(olds.get(key), case) for key, case in news.items()]
+    changes += [CaseChange(case, None) for key, case in olds.items() if key not in news]
+    return list(filter(None, changes))
 
 
 def failed(changes: Iterable[CaseChange], *, gone: bool = False) -> bool:
-    """Whether a comparison fails. ``gone``: a test that is gone fails it too."""
+    """Whether a comparison fails; with ``gone``, also because of a test that is gone."""
     return any(change.failed or (gone and change.after is None) for change in changes)
 
 
 def tables(changes: Sequence[CaseChange]) -> list[Table]:
-    """A table of tests whose values or states changed, one of new tests and one of those that are gone."""
+    """The tables of changed tests, of new tests and of tests that are gone, without empty ones."""
     both = [row for change in changes if change.before and change.after for row in _rows(change)]
     new = [(_status(change.case), _label(change.case)) for change in changes if not change.before]
     gone = [(_status(change.case), _label(change.case)) for change in changes if not change.after]
@@ -118,24 +118,24 @@ def tables(changes: Sequence[CaseChange]) -> list[Table]:
 
 
 def verdict(before: Report, after: Report, changes: Sequence[CaseChange]) -> str:
-    """One line: how many tests differ, and the totals of both reports."""
+    """A line with the number of tests that differ and the totals of both reports."""
     kinds = Counter("new" if not one.before else "gone" if not one.after else "changed" for one in changes)
-    words = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
-    moved = []
+    numbers = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("changed", "new", "gone"))
+    totals = []
     for name in TOTALS:
         values = pair(name, total(before.cases, name), total(after.cases, name))
-        moved.append(f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}")
-    return f"{count_of(len(after.cases), 'test')}: {words}; {', '.join(moved)}"
+        totals.append(f"{title(name)} {' -> '.join(values) if values[0] != values[1] else values[0]}")
+    return f"{count_of(len(after.cases), 'test')}: {numbers}; {', '.join(totals)}"
 
 
 def total(cases: Iterable[Case], name: str) -> int:
-    """A metric of a whole suite: the sum over its tests, of levels of memory the highest."""
+    """A metric of a whole suite: the sum over its tests; for the memory level, the maximum."""
     values = [value for case in cases if isinstance(value := case.values.get(name), int)]
     return max(values, default=0) if name == "peak_memory_bytes" else sum(values)
 
 
 def to_json(change: CaseChange) -> dict[str, Any]:
-    """A changed test as plain types."""
+    """A changed test as JSON values."""
     case = change.case
     return {
         "nodeid": case.nodeid,
@@ -156,16 +156,16 @@ def keys(cases: Iterable[Case]) -> dict[Key, Case]:
 
 
 def _paired(before: Report, after: Report) -> tuple[dict[Key, Case], dict[Key, Case]]:
-    """The cases of both reports by key. Where a test is in each once, the older one gets the key of the newer."""
+    """The cases of both reports by key. If a test occurs once in each, the old case gets the key of the new one."""
     olds, news = keys(before.cases), keys(after.cases)
-    counts = [Counter(test for test, _, _ in found) for found in (olds, news)]
+    counts = [Counter(test for test, _, _ in cases) for cases in (olds, news)]
     once = {test for test in counts[0] if all(count[test] == 1 for count in counts)}
     now = {key[0]: key for key in news if key[0] in once}
     return {now.get(key[0], key): case for key, case in olds.items()}, news
 
 
 def _changed(old: Case | None, new: Case) -> CaseChange:
-    # A test that was not traced has no values: its state says so.
+    # A test that was not traced has no values; only the states are compared.
     if old is None or not (old.values and new.values):
         return CaseChange(old, new)
     regions = dict.fromkeys(("", *old.regions, *new.regions))
@@ -174,16 +174,16 @@ def _changed(old: Case | None, new: Case) -> CaseChange:
 
 def _metrics(old: Case, new: Case, region: str) -> Iterator[MetricChange]:
     before, after = (_comparable(case.regions.get(region, {}) if region else case.values) for case in (old, new))
-    for found in ordered({*before, *after}):
-        a, b = before.get(found.name), after.get(found.name)
-        # Work that was not seen is 0, or {}; a counter that is not there is not known.
-        if (a or None) != (b or None) if found.kind is MetricClass.WORK else a != b:
-            yield MetricChange(found.name, region, a, b, found.kind is not MetricClass.STATE)
+    for metric in ordered({*before, *after}):
+        a, b = before.get(metric.name), after.get(metric.name)
+        # Missing work is equal to 0 or {}; a missing counter is unknown.
+        if (a or None) != (b or None) if metric.kind is MetricClass.WORK else a != b:
+            yield MetricChange(metric.name, region, a, b, metric.kind is not MetricClass.STATE)
 
 
 def _comparable(values: Mapping[str, Value]) -> dict[str, Any]:
-    found = grouped({name: value for name, value in values.items() if isinstance(value, int | float | dict)})
-    return {one.name: found[one.name] for one in ordered(found) if one.kind is not MetricClass.TIME}
+    totals = grouped({name: value for name, value in values.items() if isinstance(value, int | float | dict)})
+    return {one.name: totals[one.name] for one in ordered(totals) if one.kind is not MetricClass.TIME}
 
 
 def _rows(change: CaseChange) -> Iterator[tuple[str, ...]]:

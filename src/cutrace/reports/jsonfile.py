@@ -1,4 +1,4 @@
-"""Reports as JSON: one file of a session, and ``metrics.json`` of one test."""
+"""Reports as JSON: a file for a session, and ``metrics.json`` for a test."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from ..errors import CutraceError
 from ..outputs import write_text as write
 from .model import Case, Report
 
-#: The version of what the files hold; it grows when a key changes its meaning.
+#: The version of the files. It increases when a key changes its meaning.
 FORMAT = 2
 
 __all__ = ["case_text", "read_case", "read_report", "rendered", "report_text", "write"]
 
 
 def report_text(report: Report) -> str:
-    """The session without pictures of timelines, which are in the captures."""
+    """The JSON of a session, without timelines: they can be drawn again from the captures."""
     return _text({"format": FORMAT, "kind": "cutrace report", **report.to_json()})
 
 
 def case_text(case: Case) -> str:
-    """``metrics.json`` of one test."""
+    """The ``metrics.json`` of a test."""
     return _text({"format": FORMAT, "kind": "cutrace test", **case.to_json()})
 
 
 def read_report(path: Path) -> Report:
-    """The report of a file written from :func:`report_text`."""
+    """Read a file with the text of :func:`report_text`. Raises :class:`CutraceError` if that is not possible."""
     report: Report = _made(Report.from_json, path, "cutrace report")
     return report
 
 
 def read_case(path: Path) -> Case:
-    """The test of a ``metrics.json``."""
+    """Read a ``metrics.json``. Raises :class:`CutraceError` if that is not possible."""
     case: Case = _made(Case.from_json, path, "cutrace test")
     return case
 
 
 def rendered(report: Report, kind: str) -> str:
-    """The report of a kind: ``json``, ``markdown`` or ``html``."""
+    """The report as ``json``, ``markdown`` or ``html``."""
     from .html import html
     from .markdown import markdown
 
@@ -59,11 +59,11 @@ def _made(make: Callable[[dict[str, Any]], Any], path: Path, kind: str) -> Any:
     except ValueError as error:
         raise CutraceError(f"{path} is not JSON: {error}. Was it written by cutrace?") from None
     if not isinstance(data, dict) or data.get("kind") != kind:
-        raise CutraceError(f"{path} is no {kind}: name a file that cutrace wrote")
-    if (found := data.get("format")) != FORMAT:
-        older = isinstance(found, int) and found < FORMAT
+        raise CutraceError(f"{path} is not a {kind}: name a file that cutrace wrote")
+    if (version := data.get("format")) != FORMAT:
+        older = isinstance(version, int) and version < FORMAT
         advice = "write it again with this cutrace" if older else "update cutrace"
-        raise CutraceError(f"{path} has format {found!r}, this cutrace knows {FORMAT}: {advice}")
+        raise CutraceError(f"{path} has format {version!r}, this cutrace knows {FORMAT}: {advice}")
     try:
         return make(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a JUnit file says of a traced test, as (name, value) pairs for its properties."""
+"""The properties of a traced test in a JUnit file, as (name, value) pairs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from .text import changes
 
 
 def properties(case: Case) -> list[tuple[str, str]]:
-    """The properties of a test that is over: its state, each number that was measured, what changed, and the files that
-    were kept.
+    """The properties of a finished test: its state, the measured numbers, the changes, and the files kept.
 
-    Values are plain numbers without units, as tools that draw trends of them want.
+    Values are numbers without units, as tools that plot trends expect.
     """
     return [(f"cutrace.{printable(name)}", printable(value)) for name, value in _pairs(case)]
 
@@ -25,7 +24,7 @@ def _pairs(case: Case) -> Iterator[tuple[str, str]]:
     about = (("reason", case.reason), ("gpu", case.gpu), ("environment", case.environment))
     yield from ((name, value) for name, value in about if value)
     for scope, values in (("", case.values), *((f"{region}.", of) for region, of in case.regions.items())):
-        # Counts by name have totals of their own.
+        # Counts by name are left out, because their totals are metrics too.
         yield from ((scope + name, _text(value)) for name, value in values.items() if not isinstance(value, dict))
     yield from ((f"user.{name}", _text(value)) for name, value in case.user.items())
     for word, rows in (("failed", case.failed_rows), ("better", case.better), ("updated", case.updated)):

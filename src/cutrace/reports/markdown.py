@@ -1,4 +1,4 @@
-"""A report as Markdown, fit for the summary of a CI job: what failed first, the rest in figures."""
+"""A report as Markdown for the summary of a CI job: failures first, then figures."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .model import STATES, Case, Report, State
 from .text import changes, notable, remark, summary
 from .values import duration, pair, short, title
 
-#: Tests with a table of their own, and reasons that are listed: a job summary has room for 1 MiB.
+#: Maxima of tests with a table, reasons, test names of a reason, and kernels: a job summary is limited to 1 MiB.
 _TESTS, _REASONS, _NAMES, _KERNELS = 50, 20, 10, 10
-#: Characters of a cell.
+#: Maximum number of characters in a cell.
 _CELL = 400
 _SYNTAX = re.compile(r"[\\`*_{}\[\]<>#!|~&$:@]|^[^\w(]")
 
 
 def markdown(report: Report) -> str:
-    """The summary of a session, in GitHub's Markdown."""
+    """The summary of a session in GitHub's Markdown."""
     lines = ["## cutrace", "", text(summary(report)), ""]
     about = [report.job, report.header, *(f"{name} {version}" for name, version in report.versions.items())]
     about += [f"commit {report.commit}"] if report.commit else []
@@ -40,20 +40,20 @@ def markdown(report: Report) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def text(words: str, width: int = _CELL) -> str:
-    """Words that stay words: nothing in them is markup, or the end of a cell. CommonMark takes no character that is
-    written as an entity for syntax."""
-    return _SYNTAX.sub(lambda match: f"&#{ord(match[0])};", short(words, width))
+def text(plain: str, width: int = _CELL) -> str:
+    """Escape text for Markdown and table cells. CommonMark does not interpret characters that are written as
+    entities."""
+    return _SYNTAX.sub(lambda match: f"&#{ord(match[0])};", short(plain, width))
 
 
-def code(words: str, width: int = _CELL) -> str:
-    """A name as code, in a table too."""
-    return f"<code>{text(words, width)}</code>"
+def code(name: str, width: int = _CELL) -> str:
+    """A name as code, also in tables."""
+    return f"<code>{text(name, width)}</code>"
 
 
 def _left_out(count: int, noun: str) -> list[str]:
     more = count - _TESTS
-    return [f"and {count_of(more, noun)} more: the other reports have all.", ""] if more > 0 else []
+    return [f"and {count_of(more, noun)} more: see the other reports.", ""] if more > 0 else []
 
 
 def _failure(case: Case) -> Iterator[str]:
@@ -72,17 +72,17 @@ def _on(case: Case) -> str:
     return f" on {text(case.device)}{job}" if case.device else job
 
 
-def _changed(words: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
-    """A table of tests and what changed in each."""
+def _changed(heading: str, cases: list[tuple[Case, tuple[Row, ...]]]) -> Iterator[str]:
+    """A table of tests with the changes in each."""
     if not cases:
         return
-    yield from (f"<details><summary>{words}: {count_of(len(cases), 'test')}</summary>", "")
+    yield from (f"<details><summary>{heading}: {count_of(len(cases), 'test')}</summary>", "")
     changed = [(case, rows) for case, rows in cases if rows]
     cells = ((code(case.nodeid, 160) + _on(case), text(", ".join(changes(rows)))) for case, rows in changed[:_TESTS])
     yield from table(("test", "values"), cells, ("test", "values")) if changed else ()
     yield from _left_out(len(changed), "test")
     if new := len(cases) - len(changed):
-        yield from (f"{count_of(new, 'test')} with values that are new.", "")
+        yield from (f"{count_of(new, 'test')} with new values.", "")
     yield from ("</details>", "")
 
 
@@ -93,12 +93,11 @@ def _row(row: Row) -> tuple[str, ...]:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ("metric", "rule", "", "kernel")
+    head: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ("metric", "rule", "", "kernel")
 ) -> Iterator[str]:
-    """The lines of a table; its cells are Markdown. Numbers, which all columns but those of ``words`` hold, stand on
-    the right."""
+    """The lines of a table whose cells are Markdown. Columns other than ``texts`` have numbers, aligned right."""
     yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join('---' if name in words else '--:' for name in head)}|"
+    yield f"|{'|'.join('---' if name in texts else '--:' for name in head)}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""
 
@@ -110,7 +109,7 @@ def _why(report: Report, state: State) -> Iterator[str]:
     yield from (f"<details><summary>{STATES[state][1]}: {count_of(len(cases), 'test')}</summary>", "")
     reasons = report.reasons(state)
     for reason, count in list(reasons.items())[:_REASONS]:
-        # Of few tests the names help; of many the number.
+        # Names of tests help only if there are few.
         mine = [code(case.nodeid, 160) + _on(case) for case in cases if case.why == reason and count <= _NAMES]
         yield f"- {count:,} x {text(reason)}{': ' * bool(mine)}{', '.join(mine)}"
     if len(reasons) > _REASONS:
@@ -119,7 +118,7 @@ def _why(report: Report, state: State) -> Iterator[str]:
 
 
 def _slowest(report: Report) -> Iterator[str]:
-    """The kernels of all tests together: what the suite spends the GPU on."""
+    """The kernels with the most time over all tests."""
     tests, counts, times = Counter[str](), Counter[str](), Counter[str]()
     for kernel in (kernel for case in report.cases for kernel in case.kernels):
         tests[kernel.name] += 1

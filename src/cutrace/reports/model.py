@@ -1,4 +1,4 @@
-"""What reports show: one case a test, and the session around them. Plain data that goes through JSON and back."""
+"""The model of reports: a case for each test, and the session. It can be converted to JSON and back."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from ..golden.changes import Change
 from ..golden.compare import Row
 from ..golden.model import Verdict, plain, stored
 
-#: The reason of a case that has none.
+#: The reason of a case without one.
 UNKNOWN = "no reason is known"
-#: The same for an unconfirmed one.
+#: The reason of an unconfirmed case without one.
 CONFIRM = "recorded from one run; run `pytest --cutrace-update` again to confirm"
-#: Fields of a case that reports as JSON leave out.
+#: Fields of a case that are not written to JSON.
 _INTERNAL = ("timeline", "change")
 
 
 class State(str, enum.Enum):
-    """What became of a test. The value is what JSON and the filter of the page say."""
+    """The result of a test. The value is used in JSON and in the filter of the page."""
 
-    #: Compared with its golden values or with limits.
+    #: Compared with golden values or limits.
     GATED = "gated"
-    #: Traced, and nothing to compare with was asked for.
+    #: Traced; no comparison was requested.
     TRACED = "traced"
-    #: It should have been compared, and could not be.
+    #: The comparison was not possible.
     UNVERIFIED = "unverified"
-    #: Not traced: it did no GPU work, or something was in the way.
+    #: Not traced: no GPU work, or an obstacle given by the reason.
     UNTRACED = "untraced"
-    #: Traced; its golden file is missing.
+    #: Traced; its golden values are missing.
     MISSING = "missing"
     #: Its golden values were written.
     UPDATED = "updated"
-    #: Traced; its golden values come from one run that could not be repeated: shown, not gated.
+    #: Traced; its golden values come from one run that could not be repeated, so they are shown but not gated.
     UNCONFIRMED = "unconfirmed"
 
 
-#: What people read for each state, and the heading of a list of such tests, in the order of lists of tests.
+#: The label of each state and the heading of a list of such tests, in the order of lists.
 STATES: dict[State, tuple[str, str]] = {
     State.UNVERIFIED: ("unverified", "Not verified"),
     State.MISSING: ("no golden", "Without a golden value"),
@@ -50,7 +50,7 @@ STATES: dict[State, tuple[str, str]] = {
     State.TRACED: ("traced", "Traced"),
     State.UNTRACED: ("not traced", "Not traced"),
 }
-#: Verdicts on doing less, or taking less.
+#: Verdicts on less work, memory or time.
 BETTER = (Verdict.BETTER, Verdict.FAST)
 #: Verdicts on a value that differs from the golden one.
 DIFFERENT = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW, *BETTER)
@@ -58,7 +58,7 @@ DIFFERENT = (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW, *BETTER)
 
 @dataclass(frozen=True)
 class Kernel:
-    """All kernels of one stable name in a test: how many, and their durations in ns."""
+    """The kernels of one stable name in a test: their number and durations (ns)."""
 
     name: str
     count: int
@@ -67,13 +67,13 @@ class Kernel:
     max_ns: int
 
 
-#: What a slice of a timeline can be; pages colour by it. ``rest`` stands for slices that were left out.
+#: The kinds of slices of a timeline, which determine their colour. ``rest`` stands for omitted slices.
 SLICE_KINDS = ("kernel", "copy", "fill", "graph", "api", "wait", "nvtx", "mark", "region", "rest")
 
 
 @dataclass(frozen=True)
 class Style:
-    """What slices have in common: their name, what else is known of them, and one of :data:`SLICE_KINDS`."""
+    """The common properties of slices: their name, details, and one of :data:`SLICE_KINDS`."""
 
     name: str
     detail: str
@@ -82,11 +82,11 @@ class Style:
 
 @dataclass(frozen=True)
 class Lane:
-    """One lane of a timeline: a stream, the API calls or NVTX ranges of a thread, the regions of the test.
+    """One lane of a timeline: a stream, the API calls or NVTX ranges of a thread, or the regions of the test.
 
-    ``slices`` are (start, duration, style, depth, link), ascending by start: ns from the begin of the timeline, an
-    index of :attr:`Timeline.styles`, the row in the lane, and a number that a call shares with what it launched, else
-    0.
+    ``slices`` are (start, duration, style, depth, link), ascending by start. Start (from the begin of the timeline) and
+    duration are in ns; style is an index into :attr:`Timeline.styles`; depth is the row in the lane; link is a number
+    that a call shares with the work it launched, else 0.
     """
 
     title: str
@@ -96,8 +96,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A picture of a test: ``span_ns`` from the begin of its window to its end or that of the last slice; ``left_out``
-    counts the slices that are not in it one by one."""
+    """The timeline of a test. ``span_ns`` is the time from the begin of its window to the end of the window or of the
+    last slice; ``left_out`` is the number of omitted slices."""
 
     span_ns: int
     lanes: tuple[Lane, ...]
@@ -107,17 +107,16 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Case:
-    """One test. ``rows`` compare it with its golden file or its limits; ``values`` and ``regions`` are what was
-    measured; ``user`` what the test recorded itself; ``problems`` and ``notes`` are sentences; ``reason`` says why the
-    state is what it is; ``artifacts`` are files (``run.bin``, ``trace.pftrace``, ``metrics.json``), by path as seen
-    from the folder of the report; ``golden`` is the path of the golden file.
+    """One test.
 
-    ``environment`` is what golden values are kept by (``sm_90-cuda13``); ``recorded_on`` names driver, CUDA and clock;
-    ``job`` is the label of the CI job in a merged report. ``change`` is what the golden file is to say. It and the
-    timeline are not in report.json.
+    ``rows`` compare it with its golden file or its limits; ``values`` and ``regions`` were measured; ``user`` was
+    recorded by the test itself. ``reason`` explains the state; ``problems`` and ``notes`` are sentences. ``artifacts``
+    are the paths of files (``run.bin``, ``trace.pftrace``, ``metrics.json``) relative to the folder of the report;
+    ``golden`` is the path of the golden file. ``environment`` is that of the golden values (``sm_90-cuda13``);
+    ``recorded_on`` has driver, CUDA version and clock; ``job`` is the label of the CI job in a merged report.
+    ``change`` has the new golden values. ``change`` and ``timeline`` are not in report.json.
 
-    The values that differed from golden ones are what an update wrote: rows of an updated case never fail, except for
-    limits.
+    In an updated case only rows of limits fail, because the update wrote the values that differed.
     """
 
     nodeid: str
@@ -150,9 +149,9 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The test without its file: ``TestSoftmax.test_fwd[float16]``."""
+        """The name of the test without its file: ``TestSoftmax.test_fwd[float16]``."""
         file, _, rest = self.nodeid.partition("::")
-        # Only what stands before the parameters divides names.
+        # Parameters may contain "::" too.
         head, bracket, parameters = rest.partition("[")
         return head.replace("::", ".") + bracket + parameters or file
 
@@ -162,12 +161,12 @@ class Case:
 
     @property
     def drifted(self) -> bool:
-        """A gated metric is not what it should be, or the numbers of a gated test cannot be trusted."""
+        """Whether a gated metric fails, or the numbers of a gated test are unreliable."""
         return bool(self.failed_rows) or (self.state is State.GATED and bool(self.problems))
 
     @property
     def bad(self) -> bool:
-        """It drifted, or the test failed for another reason."""
+        """Whether it drifted or the test failed for another reason."""
         return self.drifted or self.outcome in ("failed", "error")
 
     @property
@@ -176,7 +175,7 @@ class Case:
 
     @property
     def better(self) -> tuple[Row, ...]:
-        """The gated rows that did less than the golden value and do not fail."""
+        """The gated rows that are better than the golden value and do not fail."""
         if self.state is State.UPDATED:
             return ()
         return tuple(row for row in self.rows if row.verdict in BETTER and row.gated and not row.failed)
@@ -190,7 +189,7 @@ class Case:
 
     @property
     def why(self) -> str:
-        """The reason, or what stands for it."""
+        """The reason, or a default text."""
         return self.reason or (CONFIRM if self.state is State.UNCONFIRMED else UNKNOWN)
 
     @property
@@ -199,12 +198,12 @@ class Case:
         return f"{self.gpu} ({self.environment})" if self.gpu and self.environment else self.gpu or self.environment
 
     def to_json(self) -> dict[str, Any]:
-        """Plain types alone, without the timeline and the change."""
+        """The case as JSON values, without the timeline and the change."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name not in _INTERNAL}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
-        """The case of :meth:`to_json`. Unknown keys, of another version, are left aside."""
+        """The case from the result of :meth:`to_json`. Unknown keys are ignored."""
         known = _known(cls, data)
         for name in ("problems", "notes"):
             known[name] = tuple(known.get(name) or ())
@@ -216,9 +215,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Report:
-    """A session: its cases in the order of running, a line on how it was run, when it began (ISO 8601), how long it
-    took, and the versions of what took part (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the
-    source that was tested, ``job`` a label of the CI job."""
+    """A session: its cases in the order of execution, a header line, its begin (ISO 8601), its duration (s), and the
+    versions of software (``cutrace``, ``driver``, ``CUDA``, ...). ``commit`` is the id of the tested source, ``job``
+    the label of the CI job."""
 
     cases: tuple[Case, ...]
     header: str = ""
@@ -231,9 +230,9 @@ class Report:
 
     @property
     def counts(self) -> dict[State, int]:
-        """How many cases are in each state, zeros included."""
-        found = Counter(case.state for case in self.cases)
-        return {state: found[state] for state in State}
+        """The number of cases by state, zeros included."""
+        numbers = Counter(case.state for case in self.cases)
+        return {state: numbers[state] for state in State}
 
     @property
     def drifted(self) -> tuple[Case, ...]:
@@ -241,7 +240,7 @@ class Report:
 
     @property
     def better(self) -> tuple[Case, ...]:
-        """The cases in which something did less than the golden value and nothing failed."""
+        """The cases that are better than the golden values and did not drift."""
         return tuple(case for case in self.cases if case.better and not case.drifted)
 
     @property
@@ -250,9 +249,8 @@ class Report:
         return tuple(dict.fromkeys(case.device for case in self.cases if case.device))
 
     def reasons(self, state: State) -> dict[str, int]:
-        """Why cases are in a state, the most frequent reason first."""
-        found = Counter(case.why for case in self.cases if case.state is state)
-        return dict(found.most_common())
+        """The reasons of the cases in a state with their numbers, most frequent first."""
+        return dict(Counter(case.why for case in self.cases if case.state is state).most_common())
 
     def to_json(self) -> dict[str, Any]:
         out = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "cases"}
@@ -270,7 +268,7 @@ class Report:
 
 
 def _known(cls: type[Case | Report | Row], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a JSON object that are fields; others come from another version."""
+    """The keys of a JSON object that are fields of the class. Other versions may have further keys."""
     return {one.name: data[one.name] for one in fields(cls) if one.name in data}
 
 

@@ -1,4 +1,4 @@
-"""Tables of figures as people and programs read them: text for a terminal, CSV, JSON, Markdown."""
+"""Format tables of figures: text for a terminal, CSV, JSON, Markdown."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from . import markdown as md
 from .text import Line, styled
 from .values import NOTHING, duration, number_text, short, size
 
-#: The forms that :func:`render` knows.
+#: The formats of :func:`render`.
 FORMATS = ("table", "csv", "json", "markdown")
-#: The version of the JSON; it grows when a key changes its meaning.
+#: The version of the JSON. It increases when a key changes its meaning.
 FORMAT = 1
 ABOUT = {"kind": "cutrace stats"}
 
-# The last text of a row, which is its name, has at least so many characters in a table, other texts at least so many;
-# any at most so many where the width does not say.
+# Minimum width of the last text column, which is the name, and of other text columns; maximum width of any text column
+# if the width of the table is not limited.
 _NAME, _TEXT, _WIDEST = 40, 16, 100
 _SHORTEST = 16
 _GAP = 2
@@ -38,10 +38,9 @@ def render(
     about: Mapping[str, object] = ABOUT,
     style: Callable[[Table, tuple[Cell, ...]], str] | None = None,
 ) -> Iterator[str]:
-    """The tables as pieces of text, one after the other. ``form`` is one of :data:`FORMATS`; ``limit`` rows of each are
-    shown, 0 for all. ``width`` is that of the terminal in columns, None for lines of any length; ``about`` are the
-    other keys of JSON. ``style`` names the style of a row of a table, as :mod:`.text` does; without it there are
-    no escape sequences."""
+    """Yield the tables as pieces of text. ``form`` is one of :data:`FORMATS`; ``limit`` is the maximum of rows of each
+    table, 0 for all; ``width`` is that of the terminal in columns, None for unlimited; ``about`` has further keys for
+    JSON. ``style`` returns the style (:mod:`.text`) of a row; without it there are no escape sequences."""
     if form == "csv":
         return _csv(tables, limit)
     if form == "json":
@@ -52,7 +51,7 @@ def render(
 
 
 def cell(value: Cell, column: Column) -> str:
-    """A value to read, in the words of its unit."""
+    """A value as text for people, in its unit."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -66,7 +65,7 @@ def cell(value: Cell, column: Column) -> str:
     if column.unit == "change":
         return f"{'+' * (value > 0)}{duration(value)}"
     if column.unit == "moment":
-        return f"@{int(value)}"  # as --start takes it
+        return f"@{int(value)}"  # the syntax of --start
     if column.unit == "bytes":
         return size(value)
     if column.unit == "bytes/s":
@@ -82,13 +81,13 @@ def key(column: Column) -> str:
 
 
 def _first(rows: Iterable[tuple[Cell, ...]], limit: int) -> tuple[list[tuple[Cell, ...]], bool | int]:
-    """The rows to show, and how many more there are (True where that is not known)."""
+    """The first ``limit`` rows (0: all), and the number of further rows (True if it is unknown)."""
     if not limit:
         return list(rows), 0
     if isinstance(rows, Sequence):
         return list(rows[:limit]), max(len(rows) - limit, 0)
-    shown = list(islice(rows, limit + 1))
-    return shown[:limit], len(shown) > limit
+    first = list(islice(rows, limit + 1))
+    return first[:limit], len(first) > limit
 
 
 def _more(left: bool | int) -> str:
@@ -99,7 +98,7 @@ def _more(left: bool | int) -> str:
 
 
 def no_style(table: Table, row: tuple[Cell, ...]) -> str:
-    """Marks no row: titles and heads alone have styles."""
+    """No style for rows, so that only titles and heads are styled."""
     return ""
 
 
@@ -109,16 +108,16 @@ def _text(
     width: int | None,
     style: Callable[[Table, tuple[Cell, ...]], str] | None,
 ) -> Iterator[str]:
-    def shown(line: Line) -> str:
+    def rendered(line: Line) -> str:
         return styled(line) if style else line[0]
 
     for number, table in enumerate(tables):
         rows, left = _first(table.rows, limit)
         name = "" if table.name in table.title.lower() else f" ({table.name})"
-        yield "\n" * bool(number) + shown((f"{table.title}{name}", "bold")) + "\n"
+        yield "\n" * bool(number) + rendered((f"{table.title}{name}", "bold")) + "\n"
         lines = _lines(table, rows, None if width is None else width - 2)
         styles = ["dim", *(style(table, row) if style else "" for row in rows)]
-        yield from (f"  {shown(line)}\n" for line in zip(lines, styles, strict=False))
+        yield from (f"  {rendered(line)}\n" for line in zip(lines, styles, strict=False))
         if left:
             yield f"  {_more(left)}\n"
 
@@ -141,11 +140,11 @@ def _lines(table: Table, rows: list[tuple[Cell, ...]], width: int | None) -> Ite
 
 
 def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
-    """The columns that a line has room for: of those that can be spared, the last goes first."""
+    """The indices of the columns that fit into a line. Spare columns are dropped, the last one first."""
     chosen = list(range(len(columns)))
     _, least = _needed(columns, words)
     spare = [i for i in chosen if columns[i].spare]
-    # What says the same in every row tells least.
+    # Columns with equal values in all rows are dropped before others.
     spare.sort(key=lambda i: (len(words[i]) > 1 and len(set(words[i])) == 1, i))
     while width is not None and spare and sum(least[i] + _GAP for i in chosen) - _GAP > width:
         chosen.remove(spare.pop())
@@ -153,7 +152,7 @@ def _fitting(columns: Sequence[Column], words: list[list[str]], width: int | Non
 
 
 def _needed(columns: Sequence[Column], words: list[list[str]]) -> tuple[list[int], list[int]]:
-    """How wide each column is in full, and how narrow it may be."""
+    """The full width of each column and its minimum."""
     full = [max(len(column.name), *map(len, w)) for column, w in zip(columns, words, strict=True)]
     last = max((i for i, column in enumerate(columns) if column.unit == "text"), default=-1)
     bounds = [_NAME if i == last else _TEXT if c.unit == "text" else _WIDEST for i, c in enumerate(columns)]
@@ -161,8 +160,8 @@ def _needed(columns: Sequence[Column], words: list[list[str]]) -> tuple[list[int
 
 
 def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None) -> list[int]:
-    """How wide each column is. Of what numbers leave, each text takes what it needs at least, the name the rest up to
-    its length, and the others what is left then; where there is not even the least, the name gives first."""
+    """The width of each column. Numbers get their full width. Of the rest, each text gets its minimum, then the name up
+    to its full width, then the other texts. If the minimum does not fit, the name is shortened first."""
     full, least = _needed(columns, words)
     texts = [i for i, column in enumerate(columns) if column.unit == "text"]
     if width is None or not texts:
@@ -186,7 +185,7 @@ def _widths(columns: Sequence[Column], words: list[list[str]], width: int | None
 
 
 def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
-    """RFC 4180, with plain numbers. Of several tables each has its name before it and an empty line behind it."""
+    """RFC 4180 with plain numbers. Each of several tables follows its name and precedes an empty line."""
     for table in tables:
         if len(tables) > 1:
             yield f"# {table.name}\r\n"
@@ -200,7 +199,7 @@ def _csv(tables: Sequence[Table], limit: int) -> Iterator[str]:
 
 
 def _json(tables: Sequence[Table], limit: int, about: Mapping[str, object]) -> Iterator[str]:
-    """One object; the rows are objects by column."""
+    """A JSON object in which rows are objects by column."""
     yield json.dumps({"format": FORMAT, **about}, ensure_ascii=False)[:-1] + ', "reports": ['
     for number, table in enumerate(tables):
         keys = [key(column) for column in table.columns]
@@ -221,14 +220,14 @@ def _limited(table: Table, limit: int) -> Iterable[tuple[Cell, ...]]:
 
 
 def _pieces(rows: Iterable[tuple[Cell, ...]]) -> Iterator[list[tuple[Cell, ...]]]:
-    """Some thousand rows at once: listings are long."""
+    """Batches of some thousand rows, because listings may be long."""
     source = iter(rows)
     while piece := list(islice(source, 4096)):
         yield piece
 
 
 def _number(value: Cell) -> Cell:
-    """JSON has no infinite numbers; digits that a measurement does not have are left out."""
+    """A cell as a JSON value: infinite numbers become None, others are rounded to 6 digits."""
     if isinstance(value, float):
         return round(value, 6) if math.isfinite(value) else None
     return value

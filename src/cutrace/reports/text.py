@@ -1,6 +1,6 @@
-"""What the terminal shows: the text of a failure and the lines at the end of a session.
+"""Text for the terminal: failures and the lines at the end of a session.
 
-A line is a text and the name of a style. :data:`CLICK` and :data:`TERMINAL_WRITER` say what the styles look like.
+A line is a text and the name of a style. :data:`CLICK` and :data:`TERMINAL_WRITER` define the styles.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .values import duration, listed, pair, short, title
 #: A text without line breaks, and one of "", "bad", "good", "warn", "dim", "bold".
 Line = tuple[str, str]
 _COLOURS = {"bad": "red", "good": "green", "warn": "yellow"}
-#: Styles as keywords of ``click.style`` and ``click.secho``.
+#: Styles as arguments of ``click.style`` and ``click.secho``.
 CLICK: dict[str, dict[str, Any]] = {
     "": {},
     "dim": {"dim": True},
     "bold": {"bold": True},
     **{style: {"fg": colour} for style, colour in _COLOURS.items()},
 }
-#: Styles as keywords of ``TerminalWriter.line`` of pytest.
+#: Styles as arguments of ``TerminalWriter.line`` of pytest.
 TERMINAL_WRITER: dict[str, dict[str, bool]] = {
     "": {},
     "dim": {"light": True},
@@ -36,21 +36,21 @@ TERMINAL_WRITER: dict[str, dict[str, bool]] = {
     **{style: {colour: True} for style, colour in _COLOURS.items()},
 }
 
-#: Names longer than this are shortened in their middle.
+#: Names longer than this are shortened in the middle.
 NAME_WIDTH = 60
-#: Metrics that the first line of a failure names, and tests that a fact of the footer names.
+#: Maximum of metrics in the first line of a failure, and of tests in a fact of the footer.
 _METRICS, _TESTS = 4, 10
-#: Tests without golden values that the footer names.
+#: Maximum of tests without golden values that the footer names.
 _NAMED = 3
-#: Characters of a detail in a list of changes.
+#: Maximum length of a detail in a list of changes.
 _DETAIL = 80
-#: A time that a failure always shows.
+#: The time that failures always show.
 _ALWAYS = "kernel_time_ns"
 _TRACED = (State.GATED, State.TRACED, State.MISSING, State.UPDATED, State.UNCONFIRMED)
 
 
 def styled(line: Line) -> str:
-    """The text with the escape sequences of its style. ``click.echo`` removes them where they do not belong."""
+    """The text with the escape sequences of its style. ``click.echo`` removes them if the output is not a terminal."""
     import click
 
     text, style = line
@@ -63,12 +63,12 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 def failure_lines(case: Case) -> list[Line]:
-    """What a failed comparison says: the metrics that changed, the trace to open, and what to do about it. The first
-    line is a summary: it names the metrics."""
+    """The lines of a failed comparison: a summary with the changed metrics, a table, the trace to open, and what to do
+    next."""
     on = f" on {printable(case.device)}" if case.device else ""
     many = f", {count_of(case.runs, 'run')}" if case.runs > 1 else ""
-    words = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(case.failed_rows)
-    lines = [(f"cutrace: {', '.join(words) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
+    texts = [f"not verified: {names_shortened(problem)}" for problem in case.problems[:1]] + changes(case.failed_rows)
+    lines = [(f"cutrace: {', '.join(texts) or 'failed'}", "bad"), (f"  {printable(case.name)}{on}{many}", "bold")]
     lines += [(f"  not verified: {printable(problem)}", "bad") for problem in case.problems]
     lines += [(f"  {printable(note)}", "warn") for note in case.notes]
     lines += [(f"  {line}", style) for line, style in table_lines(notable(case.rows))]
@@ -79,15 +79,15 @@ def failure_lines(case: Case) -> list[Line]:
 
 
 def changes(rows: Sequence[Row]) -> list[str]:
-    """Each changed metric in a few words, of many the first: ``kernel_launches 10 -> 11 (+ fill)``."""
-    words = [_change(row) for row in rows[:_METRICS]]
-    return words + [f"and {len(rows) - _METRICS:,} more"] * (len(rows) > _METRICS)
+    """The first changed metrics as short texts: ``kernel_launches 10 -> 11 (+ fill)``."""
+    texts = [_change(row) for row in rows[:_METRICS]]
+    return texts + [f"and {len(rows) - _METRICS:,} more"] * (len(rows) > _METRICS)
 
 
 def _change(row: Row) -> str:
     golden, now = pair(row.metric, row.golden, row.now)
     name = short(scoped(row.region, title(row.metric)), NAME_WIDTH)
-    # "+ fill x1 (new)" is "+ fill" here.
+    # Shorten "+ fill x1 (new)" to "+ fill".
     detail = short(re.sub(r"( x1)? \((new|gone)\)", "", names_shortened(row.detail)), _DETAIL)
     if row.rule == "limit":
         names = detail.removeprefix("over the limit").removeprefix(", ")
@@ -96,13 +96,13 @@ def _change(row: Row) -> str:
 
 
 def notable(rows: Sequence[Row]) -> list[Row]:
-    """The rows worth a line: what failed or differs, and the kernel time whatever became of it."""
+    """The rows to show: those that fail or differ, and always the kernel time."""
 
     def worth(row: Row) -> bool:
         if row.failed or row.verdict in DIFFERENT:
             return True
-        found = find_metric(row.metric)
-        if found is None or found.kind is not MetricClass.TIME:
+        metric = find_metric(row.metric)
+        if metric is None or metric.kind is not MetricClass.TIME:
             return False
         return (row.verdict is Verdict.AMBIGUOUS and row.gated) or (row.metric == _ALWAYS and not row.region)
 
@@ -110,7 +110,7 @@ def notable(rows: Sequence[Row]) -> list[Row]:
 
 
 def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden", "now", "rule")) -> list[Line]:
-    """One line a row under a headline, columns aligned: metric, golden value, value now, rule, remark."""
+    """A head and a line for each row, with aligned columns: metric, golden value, current value, rule, remark."""
     if not rows:
         return []
     cells = [(*map(printable, head), "")]
@@ -127,8 +127,8 @@ def table_lines(rows: Sequence[Row], *, head: Sequence[str] = ("metric", "golden
 
 
 def style_of(row: Row) -> str:
-    """The style of a row: bad where it fails, good where it did less, warn where it differs and does not fail, or could
-    not be compared."""
+    """The style of a row: "bad" if it fails, "good" if it is better, "warn" if it differs without failing or could not
+    be compared."""
     if row.failed:
         return "bad"
     if row.verdict in BETTER:
@@ -137,52 +137,52 @@ def style_of(row: Row) -> str:
 
 
 def remark(row: Row) -> str:
-    """What there is to say of a row: the verdict, unless the detail of a change says more, and whether it counts."""
-    plainly = row.verdict is Verdict.CHANGED and row.detail and row.failed
-    return " ".join(filter(None, ["" if plainly else row.verdict.value, comment(row)]))
+    """The verdict of a row, unless its detail implies it, and its comment."""
+    implied = row.verdict is Verdict.CHANGED and row.detail and row.failed
+    return " ".join(filter(None, ["" if implied else row.verdict.value, comment(row)]))
 
 
 def comment(row: Row) -> str:
-    """What there is to say of a row besides its verdict."""
-    words = [names_shortened(row.detail)] if row.detail else []
+    """The detail of a row, and whether it is not gated or does not fail."""
+    texts = [names_shortened(row.detail)] if row.detail else []
     if not row.gated:
-        words.append("(not gated)")
+        texts.append("(not gated)")
     elif row.verdict in (Verdict.CHANGED, Verdict.WORSE, Verdict.SLOW) and not row.failed:
-        words.append("(does not fail)")
-    return " ".join(words)
+        texts.append("(does not fail)")
+    return " ".join(texts)
 
 
 def names_shortened(text: str) -> str:
-    """A sentence in which long names lack their middle."""
+    """A sentence in which long names are shortened in the middle."""
     return re.sub(r"\S+", lambda match: short(match[0], NAME_WIDTH), printable(text))
 
 
 def footer_lines(report: Report, *, written: Sequence[str] = (), proposed: str = "", width: int = 0) -> list[Line]:
-    """The lines at the end of a session: how many tests were traced, gated, unverified and not traced, and why.
+    """The lines at the end of a session: numbers of tests by state, with reasons.
 
-    ``written`` are reports that were made, ``proposed`` the folder with candidates for golden files ("" if there are
-    none). Facts are wrapped to ``width`` columns, 0 for lines of any length.
+    ``written`` are the paths of written reports, ``proposed`` is the folder with candidates for golden files ("" if
+    there are none). Lines are wrapped to ``width`` columns, 0 for no limit.
     """
     lines = [(f"cutrace: {summary(report)}", _mood(report))]
     lines += [(f"  {printable(note)}", "warn") for note in report.notes]
     facts = [*_facts(report, proposed), *(("report", path, "") for path in written)]
     label_width = max((len(label) for label, _, _ in facts), default=0)
     before = ""
-    for label, words, style in facts:
-        # Reasons begin with a count: their further lines stand under the words behind it.
-        count = found[0] if (found := re.match(r" *[\d,]*  ", words)) else ""
-        head, words = f"  {'' if label == before else label:<{label_width}}  {count}", words[len(count) :]
+    for label, text, style in facts:
+        # Reasons begin with a count. Continuation lines are aligned with the text after it.
+        count = match[0] if (match := re.match(r" *[\d,]*  ", text)) else ""
+        head, text = f"  {'' if label == before else label:<{label_width}}  {count}", text[len(count) :]
         fold = textwrap.TextWrapper(width, head, " " * len(head), break_on_hyphens=False)
-        parts = fold.wrap(words) if width - len(head) >= 20 else []
-        lines += [(part, style) for part in parts or [head + words]]
+        parts = fold.wrap(text) if width - len(head) >= 20 else []
+        lines += [(part, style) for part in parts or [head + text]]
         before = label
     return lines
 
 
 def summary(report: Report) -> str:
-    """How many tests were traced, gated, unverified, unconfirmed and not traced, and on what."""
+    """The numbers of tests that were traced, gated, unverified, unconfirmed and not traced, and the GPUs."""
     counts = report.counts
-    # A test that was traced can still lack a golden value for its GPU.
+    # A traced test may be unverified, because a golden value for its GPU is missing.
     lacking = sum(case.state is State.UNVERIFIED and bool(case.values) for case in report.cases)
     traced = sum(counts[state] for state in _TRACED) + lacking
     failed = f" ({len(report.drifted):,} failed)" if report.drifted else ""
@@ -204,19 +204,19 @@ def _mood(report: Report) -> str:
 
 
 def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
-    """A label, words and a style for each fact of the footer."""
+    """A label, a text and a style for each fact of the footer."""
     counts = report.counts
     yield from _reasons(report, State.UNVERIFIED, "warn")
-    # Those that this session wrote of one run that could not be repeated are unconfirmed too.
+    # Values that this session wrote from one run are unconfirmed too.
     written = (case.change for case in report.cases if case.state is State.UPDATED and case.change is not None)
     if count := counts[State.UNCONFIRMED] + sum(not change.observed.confirmed for change in written):
         yield "unconfirmed", f"{count:,}  {CONFIRM}", "warn"
     if better := report.better:
-        words = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
-        words += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
-        # The first line says how many there are.
+        texts = [f"{short(case.name, NAME_WIDTH)}: {', '.join(changes(case.better))}" for case in better[:_TESTS]]
+        texts += [f"and {len(better) - _TESTS:,} more"] * (len(better) > _TESTS)
+        # The first line has the number.
         number = f"{len(better):,}"
-        yield from (("better", f"{' ' * len(number) if at else number}  {w}", "good") for at, w in enumerate(words))
+        yield from (("better", f"{' ' * len(number) if at else number}  {t}", "good") for at, t in enumerate(texts))
     yield from _reasons(report, State.UNTRACED, "")
     if missing := [case for case in report.cases if case.state is State.MISSING]:
         names = listed([short(case.name, NAME_WIDTH) for case in missing], _NAMED)
@@ -226,7 +226,7 @@ def _facts(report: Report, proposed: str) -> Iterator[tuple[str, str, str]]:
         where = f" in {count_of(files, 'file')}" if files else ""
         yield "updated", f"{count_of(count, 'test')}{where}: review before you commit", ""
     if proposed:
-        yield "candidates", f"{proposed}; to take them over: cutrace golden accept {shlex.quote(proposed)}", ""
+        yield "candidates", f"{proposed}; to accept them: cutrace golden accept {shlex.quote(proposed)}", ""
 
 
 def top_lines(report: Report, count: int) -> list[Line]:
@@ -255,8 +255,8 @@ def _remedies(case: Case) -> Iterator[str]:
     if any(row.rule == "limit" for row in failed):
         yield "if intended: raise the limit in the test's @pytest.mark.gpu_limit"
     judged = [row for row in failed if row.rule != "limit"]
-    # An update writes nothing of numbers that cannot be trusted.
+    # An update does not write unreliable numbers.
     if judged and not case.problems:
-        # More memory and slower times replace older values only when that is asked for.
+        # Only --cutrace-update=all replaces values with more memory or slower times.
         worse = "=all" if any(row.verdict in (Verdict.WORSE, Verdict.SLOW) for row in judged) else ""
         yield f"if intended: pytest --cutrace-update{worse} {shlex.quote(printable(case.nodeid))}"

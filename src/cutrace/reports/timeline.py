@@ -1,7 +1,7 @@
-"""The picture of a test: what its threads called, what ran on the GPU meanwhile, and the ranges around it.
+"""The timeline of a test: API calls by thread, GPU work by stream, NVTX ranges and regions.
 
-A picture has a bounded number of slices, so that a page with hundreds of tests opens at once. The longest stay, and
-one slice with their number stands for all others between two of them.
+A timeline has a limited number of slices, so that a page with hundreds of tests opens quickly. The longest slices are
+kept; one slice with their number replaces all others between two of them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..units import count_of
 from .model import Case, Kernel, Lane, Style, Timeline
 from .values import duration, short, size
 
-#: Slices of a picture, unless something else is asked for.
+#: Default maximum of slices.
 LIMIT = 600
-#: Lanes of a picture, and rows of a lane.
+#: Maximum of lanes, and of rows of a lane.
 _LANES, _DEPTH = 48, 10
-#: Characters of a name in full, which stands once in a picture.
+#: Maximum length of a full name.
 _FULL_NAME = 240
 _MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
 
 
 @dataclass(frozen=True)
-class _Slices:
-    """Slices of one lane as arrays: times in ns from the begin of the picture, the style, and the API call behind
-    each (-1: none). ``rank`` orders the lanes; ``share`` is that of the slices which lanes of this sort may have."""
+class _LaneSlices:
+    """The slices of one lane as arrays: start and end (ns from the begin of the timeline), style, and launching API
+    call (-1: none). ``rank`` orders the lanes; ``share`` is the share of slices that lanes of this kind may use."""
 
     title: str
     group: str
@@ -47,16 +47,16 @@ class _Slices:
     style: np.ndarray
     call: np.ndarray
 
-    def __getitem__(self, at: np.ndarray) -> _Slices:
+    def __getitem__(self, at: np.ndarray) -> _LaneSlices:
         return replace(self, start=self.start[at], end=self.end[at], style=self.style[at], call=self.call[at])
 
 
 def timeline(
     trace: Trace, window: Window, *, limit: int = LIMIT, normalize: Callable[[str], str] = normalize_kernel
 ) -> Timeline:
-    """The picture of a window, of about ``limit`` slices at most.
+    """The timeline of a window with at most about ``limit`` slices.
 
-    It shows what :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks of the same time.
+    It has the work that :func:`~cutrace.analysis.metrics.measure` counts, and the NVTX ranges and marks of the window.
     """
     index = index_of(trace)
     processes, work = belonging(index, window)
@@ -89,16 +89,16 @@ def top_kernels(
 
 
 def pictured(case: Case, trace: Trace, window: Window, *, normalize: Callable[[str], str] = normalize_kernel) -> Case:
-    """The case with the picture of its window, and with its top kernels."""
+    """The case with the timeline and the top kernels of its window."""
     kernels = top_kernels(trace, window, normalize=normalize)
     return replace(case, kernels=kernels, timeline=timeline(trace, window, normalize=normalize))
 
 
 class _Maker:
-    """Makes lanes of the tables of a capture, and gathers the styles of their slices."""
+    """Makes the lanes from the tables of a capture and collects the styles of their slices."""
 
     def __init__(self, trace: Trace, index: Index, window: Window, normalize: Callable[[str], str]) -> None:
-        self._trace, self._found, self._window, self._normalize = trace, index, window, normalize
+        self._trace, self._index, self._window, self._normalize = trace, index, window, normalize
         self._several = len(trace.processes) > 1
         self.styles: dict[Style, int] = {}
         self._devices = self._names(trace.devices, "process", "device")
@@ -114,14 +114,14 @@ class _Maker:
 
     # Lanes
 
-    def regions(self) -> Iterator[_Slices]:
+    def regions(self) -> Iterator[_LaneSlices]:
         parts = self._window.regions
         if parts:
             styles = [self.style(part.name, "", "region") for part in parts]
             starts, ends = [part.start for part in parts], [part.end for part in parts]
             yield self._lane("regions", "", (0,), 0.25, starts, ends, styles)
 
-    def nvtx(self, processes: list[int] | None) -> Iterator[_Slices]:
+    def nvtx(self, processes: list[int] | None) -> Iterator[_LaneSlices]:
         """Ranges that overlap the window, cut at its edges, and marks in it."""
         first, last = self._window.start, self._window.end
         ranges, marks = self._trace.nvtx_ranges, self._trace.nvtx_marks
@@ -137,8 +137,8 @@ class _Maker:
             start, end = np.clip(times[at], first, last), np.clip(ends[at], first, last)
             yield self._lane("NVTX", self._thread(*key), (1, *key, 0), 0.25, start, end, styles[at])
 
-    def calls(self, work: WorkSelection) -> Iterator[_Slices]:
-        calls, functions = work.calls, self._found.functions
+    def calls(self, work: WorkSelection) -> Iterator[_LaneSlices]:
+        calls, functions = work.calls, self._index.functions
         rows = calls.rows
 
         def style(function: int) -> int:
@@ -151,7 +151,7 @@ class _Maker:
             columns = (rows["start"][at], rows["end"][at], styles[at], calls.call[at])
             yield self._lane("CUDA API", self._thread(*key), (1, *key, 1), 0.3, *columns)
 
-    def gpu(self, work: WorkSelection) -> Iterator[_Slices]:
+    def gpu(self, work: WorkSelection) -> Iterator[_LaneSlices]:
         parts = {name: work[name][work[name].timed] for name in GPU_WORK}
         styles = np.concatenate([getattr(self, f"_{name}")(part.rows) for name, part in parts.items()])
 
@@ -167,9 +167,9 @@ class _Maker:
             title = self._streams.get((process, context, stream)) or f"stream {stream}"
             yield self._lane(title, group, (2, *key), 1.0, start[at], end[at], styles[at], call[at])
 
-    def reduced(self, lane: _Slices, keep: int) -> tuple[_Slices, int]:
-        """The lane in the order of time with its ``keep`` longest slices, and one for each run of others between
-        them; and how many others there are."""
+    def reduced(self, lane: _LaneSlices, keep: int) -> tuple[_LaneSlices, int]:
+        """The lane in the order of time with its ``keep`` longest slices and one slice for each run of others; and the
+        number of others."""
         lane = lane[np.lexsort((-lane.end, lane.start))]
         if len(lane.start) <= keep:
             return lane, 0
@@ -202,33 +202,33 @@ class _Maker:
         end: object,
         style: object,
         call: object = None,
-    ) -> _Slices:
+    ) -> _LaneSlices:
         first, last = (np.asarray(edge).astype(np.int64) - self._window.start for edge in (start, end))
         call = np.full(len(first), -1) if call is None else np.asarray(call, np.int64)
-        return _Slices(title, group, rank, share, first, last, np.asarray(style, np.int64), call)
+        return _LaneSlices(title, group, rank, share, first, last, np.asarray(style, np.int64), call)
 
     # Styles of rows
 
     def _kernels(self, rows: np.ndarray) -> np.ndarray:
         def style(launch: int) -> int:
             row = self._trace.launches[launch]
-            raw = self._found.strings[int(row["name"])]
+            raw = self._index.strings[int(row["name"])]
             name, full = self._normalize(raw), demangle(raw)
-            words = [
+            details = [
                 f"grid {_dim3(row, 'grid')}, block {_dim3(row, 'block')}, {int(row['registers'])} registers",
                 f"{size(shared)} shared" if (shared := int(row["static_shared"]) + int(row["dynamic_shared"])) else "",
                 short(full, _FULL_NAME) if full != name else "",
             ]
-            return self.style(name, "\n".join(filter(None, words)), "kernel")
+            return self.style(name, "\n".join(filter(None, details)), "kernel")
 
         return _each(rows["launch"], style)
 
     def _memcpys(self, rows: np.ndarray) -> np.ndarray:
         def style(key: tuple[int, ...]) -> int:
             kind, count, source, target = key
-            words = COPY_KINDS[DIRECTIONS.get(kind, "other")]
-            memory = [word for memory in (source, target) if (word := _MEMORY.get(memory))]
-            return self.style(f"copy {words}", ", ".join([size(count), " to ".join(memory)]), "copy")
+            direction = COPY_KINDS[DIRECTIONS.get(kind, "other")]
+            memory = [name for memory in (source, target) if (name := _MEMORY.get(memory))]
+            return self.style(f"copy {direction}", ", ".join([size(count), " to ".join(memory)]), "copy")
 
         return _each(rows[["kind", "bytes", "source_memory", "destination_memory"]], style)
 
@@ -240,7 +240,7 @@ class _Maker:
 
     def _messages(self, rows: np.ndarray, kind: str) -> np.ndarray:
         def style(key: tuple[int, ...]) -> int:
-            name, domain = (self._found.strings[number] for number in key)
+            name, domain = (self._index.strings[number] for number in key)
             return self.style(short(name, _FULL_NAME), f"domain {short(domain)}" if domain else "", kind)
 
         return _each(rows[["name", "domain"]], style)
@@ -249,8 +249,8 @@ class _Maker:
 
     def _thread(self, process: int, thread: int) -> str:
         name = self._threads.get((process, thread), "")
-        words = f"{name} (thread {thread})" if name else f"thread {thread}"
-        return f"{self._process(process)}, {words}" if self._several else words
+        label = f"{name} (thread {thread})" if name else f"thread {thread}"
+        return f"{self._process(process)}, {label}" if self._several else label
 
     def _process(self, process: int) -> str:
         return f"process {self._trace.processes[process].pid}"
@@ -261,13 +261,13 @@ def _dim3(row: np.void, what: str) -> str:
 
 
 def _each(keys: np.ndarray, number: Callable[..., int]) -> np.ndarray:
-    """``number`` of each key, called once for equal ones."""
+    """The result of ``number`` for each key; it is called once for equal keys."""
     unique, which = np.unique(keys, return_inverse=True)
     return np.array([number(key) for key in unique.tolist()], np.int64)[which.reshape(-1)]
 
 
 def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """The rows of each combination of values, in the order of the values."""
+    """Each combination of values with the indices of its rows, in the order of the values."""
     if not len(columns[0]):
         return
     order = np.lexsort(columns[::-1])
@@ -277,8 +277,9 @@ def _groups(*columns: np.ndarray) -> Iterator[tuple[tuple[int, ...], np.ndarray]
         yield tuple(int(column[at[0]]) for column in columns), at
 
 
-def _kept(lanes: list[_Slices], limit: int) -> list[int]:
-    """How many slices of each lane stay. Where not all can, half of the limit does: the others' runs take the rest."""
+def _kept(lanes: list[_LaneSlices], limit: int) -> list[int]:
+    """The number of slices of each lane to keep. If not all fit, half of the limit is used, because runs of others need
+    the rest."""
     sizes = [len(lane.start) for lane in lanes]
     if sum(sizes) <= limit:
         return sizes
@@ -286,7 +287,7 @@ def _kept(lanes: list[_Slices], limit: int) -> list[int]:
     for share in sorted({lane.share for lane in lanes}):
         mine = [at for at, lane in enumerate(lanes) if lane.share == share]
         budget = min(int(left * share), sum(sizes[at] for at in mine))
-        # Small lanes stay whole, large ones share what remains.
+        # Small lanes keep all slices, large ones share the rest.
         for position, at in enumerate(sorted(mine, key=lambda at: sizes[at])):
             kept[at] = min(sizes[at], budget // (len(mine) - position))
             budget -= kept[at]
@@ -294,15 +295,15 @@ def _kept(lanes: list[_Slices], limit: int) -> list[int]:
     return kept
 
 
-def _links(lanes: list[_Slices]) -> dict[int, int]:
-    """Numbers from 1 for the API calls of which the picture has more than one slice."""
+def _links(lanes: list[_LaneSlices]) -> dict[int, int]:
+    """Numbers from 1 for the API calls that have more than one slice."""
     calls, counts = np.unique(np.concatenate([lane.call for lane in lanes] or [np.zeros(0)]), return_counts=True)
     shared = calls[(counts > 1) & (calls >= 0)]
     return {int(call): number for number, call in enumerate(shared.tolist(), 1)}
 
 
-def _rows(lane: _Slices, linked: dict[int, int]) -> tuple[Lane, int]:
-    """The lane with each slice in the first row that is free then; and how many index none."""
+def _rows(lane: _LaneSlices, linked: dict[int, int]) -> tuple[Lane, int]:
+    """The lane with each slice in the first free row, and the number of slices without a free row."""
     free = list(range(_DEPTH))
     busy: list[tuple[int, int]] = []
     slices = []

@@ -1,7 +1,6 @@
-"""Trends over commits as one HTML page: totals of the suite, and a line a test for those whose numbers moved.
+"""Trends over commits as one HTML page: totals of the suite, and a line for each test, changed ones first.
 
-Nothing in it comes from elsewhere, as in the page of :mod:`.html`. Pictures are inline SVG; the script filters the
-list.
+The page is self-contained like that of :mod:`.html`. Charts are inline SVG; the script filters the list.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from .values import pair, short, value_text
 _TITLES = dict(
     zip(TOTALS, ("kernel launches", "copies", "synchronising calls", "peak memory", "kernel time"), strict=True)
 )
-#: A time moved if it changed by more than this share; other metrics if they changed at all.
+#: The share by which a time must change to count as changed. Other metrics count if they change at all.
 _TIME_SHARE = 0.1
-#: Columns of the picture of a total, and of that of a test.
+#: The sizes of the charts of totals and of tests.
 _WIDTH, _HEIGHT = 300, 80
 _SPARK_WIDTH, _SPARK_HEIGHT = 100, 20
 
@@ -28,14 +27,14 @@ Series = list[int | None]
 
 
 def trend(reports: Sequence[tuple[str, Report]]) -> str:
-    """The page of reports, each with its name, in the order of time."""
+    """The page of reports, given with their names in the order of time."""
     names = [_commit(name, report) for name, report in reports]
-    found = [keys(report.cases) for _, report in reports]
-    tests: dict[Key, None] = dict.fromkeys(key for cases in reversed(found) for key in cases)
+    by_report = [keys(report.cases) for _, report in reports]
+    tests: dict[Key, None] = dict.fromkeys(key for cases in reversed(by_report) for key in cases)
     rows = []
     several = len({environment for _, environment, _ in tests if environment}) > 1
     for key in tests:
-        cases = [one.get(key) for one in found]
+        cases = [one.get(key) for one in by_report]
         values = [case.values if case is not None else {} for case in cases]
         series = {name: [v if isinstance(v := one.get(name), int) else None for one in values] for name in TOTALS}
         if any(value is not None for numbers in series.values() for value in numbers):
@@ -59,7 +58,7 @@ def _commit(name: str, report: Report) -> str:
 
 
 def _rank(series: dict[str, Series]) -> int:
-    """0 for a test of which a count or its memory moved, 1 for one of which the time did, else 2."""
+    """0 if a count or the memory of a test changed, 1 if only its time changed, else 2."""
     moved = {}
     for name, values in series.items():
         known = [value for value in values if value is not None]
@@ -82,8 +81,8 @@ def _picture(title: str, metric: str, values: list[int], names: Sequence[str]) -
     points = _points(values, _WIDTH, _HEIGHT, 6)
     titles = (escaped(f"{name}: {value_text(metric, value)}") for name, value in zip(names, values, strict=True))
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{words}</title></circle>'
-        for (x, y), words in zip(points, titles, strict=True)
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{label}</title></circle>'
+        for (x, y), label in zip(points, titles, strict=True)
     )
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     levels = "".join(
@@ -109,7 +108,7 @@ def _row(key: Key, series: dict[str, Series], *, gone: bool, several: bool) -> s
 
 
 def _spark(name: str, values: Series) -> str:
-    """The last value, and a line where there were others."""
+    """The last value, with a line chart if the value changed."""
     known = [value for value in values if value is not None]
     if not known:
         return ""
@@ -117,16 +116,16 @@ def _spark(name: str, values: Series) -> str:
     if min(known) == max(known):
         return now
     points = " ".join(f"{x:.0f},{y:.1f}" for x, y in _points(values, _SPARK_WIDTH, _SPARK_HEIGHT, 2))
-    words = " → ".join(dict.fromkeys((value_text(name, known[0]), value_text(name, known[-1]))))
+    label = " → ".join(dict.fromkeys((value_text(name, known[0]), value_text(name, known[-1]))))
     return (
-        f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escaped(words)}">'
-        f"<title>{escaped(words)}</title>"
+        f'<svg viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escaped(label)}">'
+        f"<title>{escaped(label)}</title>"
         f'<polyline points="{points}"/></svg>{now}'
     )
 
 
 def _points(values: Sequence[int | None], width: int, height: int, margin: int) -> list[tuple[float, float]]:
-    """Where the known values are in a picture."""
+    """The coordinates of the known values in a chart."""
     known = [value for value in values if value is not None]
     least, most = min(known), max(known)
     step = (width - 2 * margin) / max(len(values) - 1, 1)

@@ -1,4 +1,4 @@
-"""Values as people write them: ``18.7us``, ``64 MiB``, ``12,345``. Nothing here fails, whatever the value is."""
+"""Format values for people: ``18.7us``, ``64 MiB``, ``12,345``. No function fails for any value."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..analysis.definitions import METRICS, hardware, is_full_name
 from ..golden.model import Interval, Span, amount, text_of
 from ..units import printable
 
-#: What is shown for a value that is not there.
+#: The text of a missing value.
 NOTHING = "-"
-#: Above this the digits of a number help nobody, and Python may refuse to write them.
+#: Numbers above this are written as powers of two, because Python may refuse to write all digits.
 _HUGE = 10**18
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _TIMES = ((1, "ns", 0), (10**3, "us", 1), (10**6, "ms", 2), (10**9, "s", 2))
 
 
 def unit_of(name: str) -> str:
-    """The unit of a metric, of one that a project defines by the end of its name."""
+    """The unit of a metric. The unit of a counter of the project follows from the end of its name."""
     if name in METRICS:
         return METRICS[name].unit
     if is_full_name(name):
@@ -28,14 +28,14 @@ def unit_of(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """A metric as tables call it: times and levels of memory show their unit, so their names need none."""
+    """The name of a metric in tables, without a unit that its values show."""
     shortened = name.removesuffix("_bytes") if name.endswith("_memory_bytes") else name.removesuffix("_ns")
     return shortened or name
 
 
 def value_text(name: str, value: object, *, exact: bool = False) -> str:
-    """A value of a metric to read: an interval is its median, counts by name their sum, alternatives are ``1 or 2``, a
-    range is ``0 to 3``; ``exact``: all digits."""
+    """A value of a metric as text: the median of an interval, the sum of counts by name, ``1 or 2`` for alternatives,
+    ``0 to 3`` for a range. ``exact``: with all digits."""
     if isinstance(value, Interval):
         value = value.median
     elif isinstance(value, Mapping):
@@ -65,29 +65,29 @@ def value_text(name: str, value: object, *, exact: bool = False) -> str:
 
 
 def number_text(value: float) -> str:
-    """A plain number: all digits of a whole one, four or more of another."""
+    """A number without unit: all digits of an integer, at least four of others."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def pair(name: str, golden: object, now: object) -> tuple[str, str]:
-    """Two values to read side by side. Where rounding would make different ones look the same, all digits are shown."""
-    words = value_text(name, golden), value_text(name, now)
-    if words[0] == words[1] and not isinstance(golden, Interval | Mapping) and golden != now:
+    """Two values as texts. If rounding would make different values equal, all digits are written."""
+    texts = value_text(name, golden), value_text(name, now)
+    if texts[0] == texts[1] and not isinstance(golden, Interval | Mapping) and golden != now:
         return value_text(name, golden, exact=True), value_text(name, now, exact=True)
-    return words
+    return texts
 
 
 def duration(ns: float) -> str:
     """A time: ``850ns``, ``18.7us``, ``4.56ms``, ``1.23s``."""
     if not math.isfinite(ns) or abs(ns) >= _HUGE:
         return value_text("", ns)
-    words = ""
+    text = ""
     for scale, unit, digits in _TIMES:
-        words = f"{ns / scale:.{digits}f}{unit}"
+        text = f"{ns / scale:.{digits}f}{unit}"
         # Rounding may carry into the next unit: 999.96 us are 1.00ms.
         if abs(round(ns / scale, digits)) < 1000:
             break
-    return words
+    return text
 
 
 def size(count: float) -> str:
@@ -101,7 +101,7 @@ def size(count: float) -> str:
 
 
 def short(text: str, width: int = 60) -> str:
-    """A long name without its middle, on one line: its begin says whose it is, its end which."""
+    """A long name on one line, shortened in the middle: its begin and its end identify it."""
     text = printable(text)
     if len(text) <= width:
         return text
@@ -110,12 +110,12 @@ def short(text: str, width: int = 60) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """The first names; the rest is counted: ``a, b, c and 2 more``."""
+    """The first names and the number of others: ``a, b, c and 2 more``."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def counts(value: object, metric: str = "") -> list[tuple[str, str]]:
-    """The parts of counts (or of the bytes of ``metric``) by name, the most first."""
+    """Counts (or bytes, by the unit of ``metric``) by name as texts, largest first."""
     if not isinstance(value, Mapping):
         return []
     known = [(printable(text_of(name)), count) for name, count in value.items() if _is_count(count)]
@@ -130,7 +130,7 @@ def _is_count(value: object) -> bool:
 
 
 def _total(parts: Mapping[object, object]) -> int | tuple[int, ...] | Span:
-    """The sum of counts by name. Where more than one has alternatives, a range."""
+    """The sum of counts by name; a range if more than one has alternatives."""
     known = [count for count in parts.values() if _is_count(count)]
     fixed = sum(count for count in known if isinstance(count, int))
     several = [count for count in known if isinstance(count, tuple)]
