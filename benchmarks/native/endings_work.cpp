@@ -1,4 +1,4 @@
-// What the programs of endings.py do, each call counted in a file that outlives the process, however it ends.
+// The work of the programs of endings.py. Each call is counted in a file that outlives the process, however it ends.
 //
 // ENDINGS_COUNTS is a folder: each process makes a file there, <pid>-<number>, with a Counts in it, that is mapped and shared.
 // Kernels are launched through libcuda, or the fake one of the tests; ranges are pushed and popped with NVTX.
@@ -136,7 +136,7 @@ __attribute__((constructor)) void work_forks() {
 
 // Each returns 0 or the CUresult of the first call that failed.
 
-// What the counts of this process, or of those it forks, are called; before the first call that counts.
+// Sets the name of the counts of this process and of its forks. Call it before the first counted call.
 void work_role(const char* role) { std::strncpy(next_role, role, sizeof next_role - 1); }
 
 int work_start() {

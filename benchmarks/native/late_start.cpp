@@ -1,5 +1,5 @@
-// A CUPTI tool for late_start.py that is enabled step by step, inside cuInit() or in the middle of a program, and throws its
-// buffers away unread, as the null collector does.
+// A CUPTI tool for late_start.py that is enabled step by step, inside cuInit() or in the middle of a program, and discards
+// its buffers unread, as the null collector does.
 //
 // As an injection library (CUDA_INJECTION64_PATH) it does the steps of LATE_START_EARLY inside cuInit(). The program does
 // others with late_start_do(), later. LATE_START_CUPTI is the libcupti to load. A step is a word, see do_step().
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Types that came after CUPTI 13.0, whose headers this builds with too. The first field of each is its size.
+// Types of CUPTI after 13.0. The file also builds with headers of 13.0. The first field of each is its size.
 struct FieldSelection {  // CUpti_ActivityFieldSelection
   std::size_t size = sizeof(FieldSelection);
   std::size_t count = 0;
@@ -160,7 +160,7 @@ std::uint64_t now() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// What a tool would keep of a call that it records by itself.
+// The data that a tool would keep of a call that it records itself.
 struct Row {
   std::uint64_t start, end;
   std::uint32_t correlation, call;
@@ -243,7 +243,7 @@ void enable_v2(const char* step, CUpti_ActivityKind kind, bool only_wanted, int*
   if (t.cupti.of_several.ActivityEnable == nullptr) return note(step, "this CUPTI has no cuptiActivityEnable_v2");
   const CUptiResult result = t.cupti.of_several.ActivityEnable(t.subscriber, kind, &config);
   if (result == CUPTI_SUCCESS) return;
-  // What sizes the library wants where the header leaves it open.
+  // The header leaves these sizes open: try which ones the library accepts.
   for (std::size_t fields_size : {config.fields.size, std::size_t{0}})
     for (std::size_t calls_size : {calls.size, offsetof(CallOptions, enable) + 1}) {
       config.fields.size = field_count == 0 ? fields_size : config.fields.size;
@@ -337,7 +337,7 @@ void do_step(const std::string& word) {
 
 extern "C" {
 
-// Does the steps, words with spaces between. The first of a process loads CUPTI.
+// Does the steps: words with spaces between. The first step of a process loads CUPTI.
 void late_start_do(const char* steps) {
   if (!load()) return;
   for (std::string rest = steps; !rest.empty();) {
@@ -347,7 +347,7 @@ void late_start_do(const char* steps) {
   }
 }
 
-// From now on records are counted, when they come; what came until now is flushed and, unless there were dumps, forgotten.
+// Counts records from now on, when they arrive. Earlier records are flushed and, unless there were dumps, ignored.
 void late_start_count() {
   Tool& t = tool();
   if (t.cupti.GetVersion == nullptr) return;
@@ -357,7 +357,7 @@ void late_start_count() {
   t.callbacks = 0;
 }
 
-// What was counted, and what failed, as JSON; valid until the next call.
+// Returns the counts and the failures as JSON, valid until the next call.
 const char* late_start_report() {
   static std::string text;
   Tool& t = tool();

@@ -1,7 +1,7 @@
-// The null collector: a CUDA injection library that makes CUPTI record and throws every buffer away unread.
+// The null collector: a CUDA injection library that makes CUPTI record and discards every buffer unread.
 //
-// What a program loses under it is what CUPTI itself costs, the floor below which no tool that records the same can
-// come. It enables the same activity kinds and the same API calls as the collector, with the collector's own code.
+// The time that a program loses under it is the cost of CUPTI itself: the floor for any tool that records the same. It
+// enables the same activity kinds and the same API calls as the collector, with the collector's own code.
 //
 //   CUDA_INJECTION64_PATH=libcutrace_null.so CUTRACE_OPTIONS='directory=/tmp;kinds=kernel,api;api=launch' program
 //

@@ -1,4 +1,4 @@
-// What one NVTX push and pop costs the program, measured with whatever tool NVTX_INJECTION64_PATH names.
+// Measures what one NVTX push and pop costs the program, with the tool that NVTX_INJECTION64_PATH names.
 //
 //   nvtx_cost BURSTS PAIRS THREADS
 //
