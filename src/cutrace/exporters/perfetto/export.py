@@ -46,7 +46,7 @@ from .host_tables import (
 )
 from .kernel_metrics import write_kernel_metrics
 from .packets import Output, wrapper
-from .pipeline import PacketFile
+from .pipeline import OrderedThread, PacketFile
 from .proto import Columns
 from .samples import SampleWriter, is_sampled
 
@@ -59,6 +59,9 @@ NEAR_IDS = 1 << 21
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
 GPU_WINDOW, GPU_KEPT = 1 << 20, 32 << 20
 HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
+
+#: Windows that may wait for a thread, each with its rows.
+_WINDOWS_AHEAD = 3
 
 #: Chunks in one window at most: the native side numbers them with one byte.
 _CHUNKS = 200
@@ -110,8 +113,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
         events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
         tracks = HostTracks(output, descriptors, process, uuid)
-        with Spool() as projected, Spool() as blocks.still_open:
-            derived = DerivedWork(trace, blocks, process, queues, projected) if request.derived else None
+        with Spool() as projected, Spool() as blocks.still_open, output.file.thread(_WINDOWS_AHEAD) as beside:
+            derived = DerivedWork(trace, blocks, process, queues, projected, beside) if request.derived else None
             blocks.read_ahead(output.file, process, *_GPU_TABLES)
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
@@ -122,9 +125,11 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                 samples = SampleWriter(trace, output, descriptors, process)
                 samples.write(map(blocks.read, blocks.of(process, "counters")))
                 tables = tuple(name for name in tables if name != "counters")
+            beside.wait()
             pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *tables), *projected.blocks]
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
+            beside.wait()
         if derived:
             names = [descriptors.devices.queue_name(process, *key) for key in queues.keys]
             for found in (*derived.counters.values(names), *derived.memory.values()):
@@ -191,19 +196,34 @@ class Blocks:
 
 
 class DerivedWork:
-    """What follows from the GPU work of one process. Projected ranges are put into a spool."""
+    """What follows from the GPU work of one process. Projected ranges are put into a spool.
 
-    def __init__(self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool) -> None:
-        span = trace.start, trace.end
+    Only what work waited for is part of its events. The rest is derived in a thread ``beside`` that which writes them:
+    it is there when that thread is done.
+    """
+
+    def __init__(
+        self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread
+    ) -> None:
+        span, self._beside = (trace.start, trace.end), beside
         self.launches = LaunchIndex(trace, process, blocks.of(process, "api_calls"))
         ranges = blocks.of(process, "nvtx_ranges")
         self.projection = Projection(trace, process, ranges, self.launches, queues, projected)
         self.waits = Waits(trace, process, queues)
         self.counters, self.memory = WorkCounters(queues, span), MemoryCounters(span)
 
-    def window(self, until: int, parts: Sequence[GpuPart]) -> list[Lists | None]:
-        """Add the work of a window. Returns what the rows of each part waited for, None where that is nothing."""
+    def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
+        """Add the work of a window, and ``calls`` that may have launched it. Returns what the rows of each part waited
+        for, None where that is nothing."""
         queues = [part.queues for part in parts]
+        self._beside.run(self._derive, until, calls, parts, queues)
+        return self.waits.window(parts, queues)
+
+    def _derive(
+        self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
+    ) -> None:
+        for info in calls:
+            self.launches.read(info)
         self.projection.advance(until)
         for part, queue in zip(parts, queues, strict=True):
             self.counters.add(part)
@@ -212,7 +232,6 @@ class DerivedWork:
                 columns = rows["correlation"], rows["start"], rows["end"], queue
                 self.launches.calls.launch(*columns, *self.counters.depth, wanted)
         self.projection.settle(until)
-        return self.waits.window(parts, queues)
 
 
 def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
@@ -230,10 +249,10 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
         if size < GPU_WINDOW and number < len(ordered):
             continue
         until = ordered[number].first_time if number < len(ordered) and kept < GPU_KEPT else NEVER
-        for moment in derived.launches.steps(until) if derived else (NEVER,):
+        for moment, calls in derived.launches.steps(until) if derived else [(NEVER, [])]:
             parts = [block.before(moment) for block in live if block.written < len(block.rows)]
             parts = [part for part in parts if len(part)]
-            waits: Sequence[Lists | None] = derived.window(moment, parts) if derived else [None] * len(parts)
+            waits: Sequence[Lists | None] = derived.window(moment, calls, parts) if derived else [None] * len(parts)
             for part, waited in zip(parts, waits, strict=True):
                 events[part.block.index.table.name].write(part, waited)
             del parts  # they hold their blocks

@@ -1,4 +1,4 @@
-"""Packets on their way to a file: encoded and compressed by several threads, written in order by one.
+"""The threads of a conversion. Packets are encoded and compressed by several, and written in order by one.
 
 The bytes of the file depend on what is given to it alone, not on the number of threads.
 """
@@ -30,8 +30,8 @@ GROUP_SIZE = 4 << 20
 #: A call with fewer events is encoded at once: handing it to a thread takes longer.
 _FEW_EVENTS = 1 << 12
 
-#: One thread reads and derives, whatever the number of cores. More threads than these would wait for it.
-_MOST_WORKERS = 4
+#: What keeps an order is done by three threads, whatever the number of cores. More workers would wait for them.
+_MOST_WORKERS = 6
 
 #: Blocks that are read before they are asked for.
 _BLOCKS_AHEAD = 4
@@ -40,6 +40,32 @@ _BLOCKS_AHEAD = 4
 def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class OrderedThread:
+    """Runs calls in the order in which they are given, in a thread of its own, or at once on one core. :meth:`run`
+    waits as long as more than ``ahead`` calls are not done, which bounds the memory that they hold. An error of a call
+    is raised by a later one, or by :meth:`wait`."""
+
+    def __init__(self, ahead: int, threads: bool) -> None:
+        self._thread: Executor = ThreadPoolExecutor(1) if threads else _AtOnce()
+        self._given: deque[Future[Any]] = deque()
+        self._ahead = ahead
+
+    def run(self, call: Callable[..., object], *args: Any) -> None:
+        self._given.append(self._thread.submit(call, *args))
+        self.wait(self._ahead)
+
+    def wait(self, left: int = 0) -> None:
+        """Wait until at most so many calls are not done."""
+        while len(self._given) > left:
+            self._given.popleft().result()
+
+    def __enter__(self) -> OrderedThread:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._thread.shutdown(cancel_futures=True)
 
 
 class PacketFile:
@@ -52,16 +78,13 @@ class PacketFile:
         self._workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
         self._group, self._used = np.empty(GROUP_SIZE, np.uint8), 0
         self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
-        # Jobs in order, whose packets are not known to be written. Their number bounds the memory.
-        self._sent: deque[Future[None]] = deque()
         # Packets that wait to be compressed together, and groups that are being compressed. Only the writer uses these.
         self._gathered: list[np.ndarray] = []
         self._packed: deque[Future[bytes]] = deque()
         self._raw: BinaryIO = path.open("wb", buffering=0)
         self._file: Any = gzip.GzipFile("", "wb", 6, self._raw, 0) if path.suffix == ".gz" else self._raw
-        many = self._workers > 1
-        self._pool: Executor = ThreadPoolExecutor(self._workers) if many else _AtOnce()
-        self._writer: Executor = ThreadPoolExecutor(1) if many else _AtOnce()
+        self._pool: Executor = ThreadPoolExecutor(self._workers) if self._workers > 1 else _AtOnce()
+        self._writer = self.thread(self._workers + 2)
 
     def put(self, packets: bytes) -> None:
         if self._used + len(packets) > len(self._group):
@@ -83,7 +106,15 @@ class PacketFile:
     def put_made(self, make: Callable[[], bytes]) -> None:
         """Write the encoded packets that a function makes, in a thread. They are not compressed with others."""
         self._send_group()
-        self._queue(self._write_alone, self._pool.submit(make))
+        self._writer.run(self._write_alone, self.submit(make))
+
+    def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
+        """Call a function in one of the threads."""
+        return self._pool.submit(call, *args)
+
+    def thread(self, ahead: int) -> OrderedThread:
+        """A thread beside those of the file (see :class:`OrderedThread`)."""
+        return OrderedThread(ahead, self._workers > 1)
 
     def read_ahead(self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]) -> Callable[[BlockInfo], T]:
         """The function ``read``, whose results for ``blocks`` (each asked for once, about in this order) are made
@@ -115,7 +146,7 @@ class PacketFile:
         with ExitStack() as last:
             last.callback(self._raw.close)
             last.callback(self._file.close)
-            last.callback(self._writer.shutdown, cancel_futures=True)
+            last.enter_context(self._writer)
             last.callback(self._pool.shutdown, cancel_futures=True)
             if kind is None:
                 self._finish()
@@ -130,19 +161,13 @@ class PacketFile:
 
     def _finish(self) -> None:
         self._send_group()
-        while self._sent:
-            self._sent.popleft().result()
+        self._writer.wait()
         self._pack()
         self._drain(0)
 
     def _send(self, packets: Future[list[np.ndarray]]) -> None:
         """Let packets be written behind those sent before."""
-        self._queue(self._write, packets)
-
-    def _queue(self, write: Callable[[Future[T]], None], packets: Future[T]) -> None:
-        self._sent.append(self._writer.submit(write, packets))
-        while len(self._sent) > self._workers + 2:
-            self._sent.popleft().result()
+        self._writer.run(self._write, packets)
 
     # The threads of the pool
 

@@ -36,21 +36,22 @@ class LaunchIndex:
         self.horizon = 0
         self.known = bool(infos)
 
-    def steps(self, until: int) -> Iterator[int]:
-        """Read the calls that begin before a moment. Yields moments: the work before each has to be added before more
-        calls are read. The last moment is ``until``."""
-        read = 0
+    def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
+        """The calls that begin before a moment, in steps: moments, each with blocks to :meth:`read` before the work up
+        to there is added. The last moment is ``until``."""
+        blocks: list[BlockInfo] = []
         while self._unread and self._unread[0].first_time < until:
-            if read > STEP:
-                yield self._unread[0].first_time
-                read = 0
-            read += self._read(self._unread.popleft())
-        yield until
+            if sum(info.rows for info in blocks) > STEP:
+                yield self._unread[0].first_time, blocks
+                blocks = []
+            blocks.append(self._unread.popleft())
+        yield until, blocks
 
-    def _read(self, info: BlockInfo) -> int:
+    def read(self, info: BlockInfo) -> None:
+        """Remember the calls of a block."""
         rows = self._trace.block(info)[0]
         if not len(rows):
-            return 0
+            return
         self.calls.add(rows["correlation"], rows["start"], rows["thread"])
         self._newest.append((rows["start"].copy(), rows["thread"].copy()))
         self._count += len(rows)
@@ -58,7 +59,6 @@ class LaunchIndex:
             starts = self._newest.popleft()[0]
             self._count -= len(starts)
             self.horizon = max(self.horizon, int(starts.max()))
-        return len(rows)
 
     def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Which of these stretches of time contain a remembered call of their thread."""
