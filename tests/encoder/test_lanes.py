@@ -21,7 +21,8 @@ def replay(slices: list[tuple[int, int, int]], cuts: list[int]) -> tuple[list[tu
     seen, last, begin = [], {}, 0
     for until in [*sorted(cuts), 2**64 - 1]:
         lanes.add(3, groups, starts, ends, begin, until)
-        touched, offsets, streams, rows, times, lane = lanes.take(until)
+        lanes.close(until)
+        touched, offsets, streams, rows, times, lane = lanes.take()
         for i, group in enumerate(touched.tolist()):
             for e in range(offsets[i], offsets[i + 1]):
                 time, key = int(times[e]), (group, int(lane[e]))
@@ -75,7 +76,8 @@ def test_instants_lie_inside_the_slices_that_begin_with_them() -> None:
     group, time = np.zeros(1, np.uint32), np.array([5], np.uint64)
     lanes.add(1, group, time, None)
     lanes.add(0, group, time, time + np.uint64(2))
-    *_, streams, _, times, _ = lanes.take(100)
+    lanes.close(100)
+    *_, streams, _, times, _ = lanes.take()
     assert list(zip(streams.tolist(), times.tolist(), strict=True)) == [(0, 5), (1, 5), (Lanes.END, 7)]
 
 
@@ -83,14 +85,16 @@ def test_rows_outside_the_window_wait() -> None:
     lanes = Lanes()
     start = np.array([1, 5, 9, 7], np.uint64)
     assert lanes.add(0, np.zeros(4, np.uint32), start, start, 2, 6) == 7
-    assert lanes.take(6)[3].tolist() == [1, 0]
+    lanes.close(6)
+    assert lanes.take()[3].tolist() == [1, 0]
 
 
 def test_rows_may_name_their_group_by_a_table() -> None:
     lanes = Lanes()
     starts, ends = np.array([1, 2, 3], np.uint64), np.array([9, 9, 9], np.uint64)
     lanes.add(0, np.array([0, 1, 2], np.uint32), starts, ends, group_of=np.array([5, 0, 5], np.uint32))
-    groups, offsets, _, rows, *_ = lanes.take(4)
+    lanes.close(4)
+    groups, offsets, _, rows, *_ = lanes.take()
     assert groups.tolist() == [0, 5]
     assert offsets.tolist() == [0, 1, 3]
     assert rows.tolist() == [1, 0, 2]

@@ -23,6 +23,7 @@ from ...runbin.layout import TABLES
 from ...trace import Trace
 from ...trace.rows import never_ended
 from ..base import Progress, Request
+from ..rows import payload_columns
 from . import gpu_events, host_tables
 from .annotations import Annotations
 from .derived.counters import MemoryCounters, WorkCounters
@@ -42,6 +43,8 @@ from .host_tables import (
     Spool,
     SpoolBlock,
     Track,
+    TrackNews,
+    counter_values,
     end_template,
 )
 from .kernel_metrics import write_kernel_metrics
@@ -119,7 +122,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
-            host = HostWriter(blocks, columns, tracks, output, derived.memory if derived else None)
+            host = HostWriter(blocks, columns, tracks, output, derived)
             tables = _HOST_TABLES
             if is_sampled(trace, process):
                 samples = SampleWriter(trace, output, descriptors, process)
@@ -219,6 +222,9 @@ class DerivedWork:
         self._beside.run(self._derive, until, calls, parts, queues)
         return self.waits.window(parts, queues)
 
+    def add_allocations(self, rows: np.ndarray) -> None:
+        self._beside.run(self.memory.add, rows)
+
     def _derive(
         self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
     ) -> None:
@@ -262,22 +268,32 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of host tables that follow from more than a row. Without ``waits``, calls waited for nothing."""
+    """The columns of host tables. Without ``waits``, calls waited for nothing."""
 
     annotations: Annotations
     flows: Flows
     submissions: Submissions
     waits: CallWaits | None
 
-    def of(self, table: HostTable, rows: np.ndarray) -> Columns:
+    def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
+        """The work that calls launched. It is asked for in the order of the rows: not all is told."""
+        return self.submissions.lists(rows["correlation"]) if table.submits else None
+
+    def of(self, table: HostTable, rows: np.ndarray, submitted: Lists | None) -> Columns:
+        """The columns of rows for the template of their table. Several threads call this."""
+        columns: Columns = {name: rows[name] for name in table.arguments}
+        if table.payload and rows["payload_type"].any():
+            columns |= payload_columns(rows)
+        if table.value:
+            columns["value"] = counter_values(table.value(rows))[1]
         if table.text:
-            return self.annotations.columns(rows[TEXT])
+            columns |= self.annotations.columns(rows[TEXT])
         if table.kind == "flow":
-            return self.flows.columns(rows)
-        if not table.submits:
-            return {}
-        offsets, ids = self.submissions.lists(rows["correlation"])
-        columns: Columns = {"submission_offsets": offsets, "submissions": ids, "correlated": np.diff(offsets)}
+            columns |= self.flows.columns(rows)
+        if not submitted:
+            return columns
+        offsets, columns["submissions"] = submitted
+        columns |= {"submission_offsets": offsets, "correlated": np.diff(offsets)}
         waited = self.waits.lists(rows["correlation"]) if self.waits else None
         if waited:
             columns["wait_offsets"], columns["waits"] = waited
@@ -326,15 +342,18 @@ class HostWriter:
     own packet sequence. Blocks that reach far ahead are dropped when there are too many of them, and read again when
     their time comes.
 
+    What numbers and lays out rows is done in order, in the caller's thread. The columns of rows are made by other threads,
+    and one more writes window after window.
+
     ``spilled`` counts the slices of threads that did not nest, ``detached`` the steps of arrows that lie in no slice
     and are not written.
     """
 
     def __init__(
-        self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output, memory: MemoryCounters | None
+        self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output, derived: DerivedWork | None
     ) -> None:
         self._blocks, self._columns, self._tracks, self._output = blocks, columns, tracks, output
-        self._memory = memory
+        self._derived = derived
         self._lanes = Lanes()
         self._events: dict[str, list[HostEvents]] = {}
         self.spilled, self.detached = 0, 0
@@ -348,11 +367,13 @@ class HostWriter:
             for table in tables:
                 events = HostEvents(table, self._blocks.trace, self._output.names, self._columns.annotations)
                 self._events.setdefault(table.name, []).append(events)
-            pending = self._pass(pending, has_steps)
+            with self._output.file.thread(_WINDOWS_AHEAD) as writing:
+                pending = self._pass(pending, has_steps, writing)
+                writing.wait()
             threads = [track.kind == THREAD for track in self._tracks.tracks]
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
 
-    def _pass(self, pending: list[_Block], has_steps: bool) -> list[_Block]:
+    def _pass(self, pending: list[_Block], has_steps: bool, writing: OrderedThread) -> list[_Block]:
         """One pass in rising time. Returns blocks that hold earlier rows than their header says: a capture that lies
         about its times costs another pass, not a wrong trace."""
         late: list[_Block] = []
@@ -370,7 +391,8 @@ class HostWriter:
             until = pending[0].time if pending else NEVER
             if until <= begin and live:
                 until = begin + 1  # many blocks begin at one moment: it is written in parts
-            self._write_window(live, until, has_steps)
+            chunks = self._close_window(live, until)
+            writing.run(self._write_window, chunks, self._tracks.news(), has_steps)
             live = [block for block in live if block.time != NEVER]
             live.sort(key=lambda block: block.time)
             while sum(block.source.payload_size for block in live) > HOST_KEPT or len(live) > _CHUNKS // 4:
@@ -396,13 +418,15 @@ class HostWriter:
             chosen = events.table.select(rows) if events.table.select else None
             part = rows if chosen is None or chosen.all() else rows[chosen]
             if len(part):
-                chunks.append(events.chunk(part, self._columns.of(events.table, part)))
-        if self._memory and source.table == "allocations" and not block.written:
-            self._memory.add(rows)
+                submitted = self._columns.submitted(events.table, part)
+                columns = self._output.file.submit(self._columns.of, events.table, part, submitted)
+                chunks.append(events.chunk(part, columns))
+        if self._derived and source.table == "allocations" and not block.written:
+            self._derived.add_allocations(rows)
         return chunks
 
-    def _write_window(self, live: list[_Block], until: int, has_steps: bool) -> None:
-        """Write the events of all blocks before a moment."""
+    def _close_window(self, live: list[_Block], until: int) -> list[HostChunk]:
+        """Lay out what begins before a moment. Returns the chunks with such rows, by the numbers that they have there."""
         chunks: list[HostChunk] = []
         for block in live:
             block.time = NEVER
@@ -414,7 +438,13 @@ class HostWriter:
                 block.time = min(block.time, after)
                 chunks.append(chunk)
             block.written = until
-        groups, offsets, which, rows, times, lanes = self._lanes.take(until)
+        self._lanes.close(until)
+        return chunks
+
+    def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews], has_steps: bool) -> None:
+        """Write the events of the oldest window that is closed."""
+        self._tracks.add(news)
+        groups, offsets, which, rows, times, lanes = self._lanes.take()
         if not len(times):
             return
         laid = _Laid([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)

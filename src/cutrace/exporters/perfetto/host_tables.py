@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -33,7 +35,6 @@ from ...runbin.labels import (
 from ...runbin.layout import HOST_SLICE_KINDS, SHARED, Field, Table
 from ...runbin.layout import TABLES as LAYOUT
 from ...trace import Trace
-from ..rows import payload_columns
 from . import proto
 from .annotations import Annotations
 from .descriptors import CUDA, DERIVED, Descriptors, counter
@@ -433,25 +434,18 @@ class HostEvents:
             self._templates[key] = self._describe(*key)
         return self._templates[key]
 
-    def chunk(self, rows: np.ndarray, derived: Columns) -> HostChunk:
-        """Rows, ready to be laid out and encoded. ``derived`` are the columns that follow from more than the rows: of
-        arguments, of steps of arrows, of submitted work and waits."""
+    def chunk(self, rows: np.ndarray, columns: Future[Columns]) -> HostChunk:
+        """Rows, ready to be laid out and encoded. ``columns`` are those of their template, by the time that they are
+        encoded."""
         table = self.table
-        columns: Columns = {**{name: rows[name] for name in table.arguments}, **derived}
         keys = [rows[f] for f in self._fields]
         if table.text:
-            keys.append(np.asarray(derived["shared"]))
+            keys.append(self._annotations.shared_of[rows[TEXT]])
         combinations, new = self._keys.ids(keys)
         shared = keys[-1][new].tolist() if table.text else [0] * len(new)
         for row, one in zip(rows[new], shared, strict=True):
             self._combine(row, one)
-        columns |= {"combination": combinations, "pieces": self.pieces}
-        if table.payload and rows["payload_type"].any():
-            columns |= payload_columns(rows)
-        whole = False
-        if table.value:
-            whole, columns["value"] = counter_values(table.value(rows))
-        return HostChunk(self, rows, combinations, columns, whole)
+        return HostChunk(self, rows, combinations, columns)
 
     def _combine(self, row: np.void, shared: int) -> None:
         table = self.table
@@ -516,8 +510,7 @@ class HostChunk:
     events: HostEvents
     rows: np.ndarray
     combinations: np.ndarray
-    columns: Columns
-    whole: bool  # of a counter, whether all values are whole numbers
+    columns: Future[Columns]
 
     @property
     def start(self) -> np.ndarray:
@@ -529,11 +522,12 @@ class HostChunk:
 
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
+        columns = self.columns.result() | by_event
         if self.events.table.kind == "counter":
-            return counter_template(self.whole).bind(self.columns | by_event)
-        payload, waits = "is_unsigned" in self.columns, "waits" in self.columns
-        template = self.events.template(payload=payload, waits=waits, lanes="track" in by_event)
-        return template.bind(self.columns | by_event)
+            return counter_template(np.asarray(columns["value"]).dtype.kind != "f").bind(columns)
+        columns |= {"combination": self.combinations, "pieces": self.events.pieces}
+        payload, waits, lanes = (name in columns for name in ("is_unsigned", "waits", "track"))
+        return self.events.template(payload=payload, waits=waits, lanes=lanes).bind(columns)
 
 
 @dataclass
@@ -549,8 +543,21 @@ class Track:
     open: int = 0  # slices on lane 0 that have not ended so far; only counted where there are arrows
 
 
+class TrackNews(NamedTuple):
+    """A new combination: the number, kind and key of its track, and what the combination refers to."""
+
+    number: int
+    kind: DescribeTrack
+    key: Any
+    refs: list[Interned]
+
+
 class HostTracks:
-    """The tracks below that of one process, which has the uuid ``parent``, by number."""
+    """The tracks below that of one process, which has the uuid ``parent``, by number.
+
+    :meth:`of` numbers tracks, :meth:`add` makes those that are new. So one thread may number tracks while another one
+    writes to those of an earlier window.
+    """
 
     def __init__(self, output: Output, descriptors: Descriptors, process: int, parent: int) -> None:
         self._output, self._descriptors, self._process, self._parent = output, descriptors, process, parent
@@ -559,19 +566,34 @@ class HostTracks:
     def clear(self) -> None:
         """Forget the tracks: what follows is on new ones."""
         self.tracks: list[Track] = []
+        self._news: list[TrackNews] = []
         self._numbers: dict[tuple[DescribeTrack, Any], int] = {}
         self._of_events: dict[HostEvents, np.ndarray] = {}
 
     def of(self, events: HostEvents) -> np.ndarray:
-        """The number of the track of each combination. Tracks that were not there are made; their sequences will be
-        sent what new combinations refer to."""
-        known = self._of_events.get(events, np.zeros(0, np.uint32))
+        """The number of the track of each combination."""
+        known, kind = self._of_events.get(events, np.zeros(0, np.uint32)), events.table.track
         if len(known) < len(events.tracks):
-            new = [self._number(events.table.track, key) for key in events.tracks[len(known) :]]
-            for number, refs in zip(new, events.refs[len(known) :], strict=True):
-                self.tracks[number].waiting += refs
+            keys, refs = events.tracks[len(known) :], events.refs[len(known) :]
+            new = [self._numbers.setdefault((kind, key), len(self._numbers)) for key in keys]
+            self._news += map(TrackNews, new, repeat(kind), keys, refs)
             known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
         return known
+
+    def news(self) -> list[TrackNews]:
+        """What is new since this was asked for last."""
+        news, self._news = self._news, []
+        return news
+
+    def add(self, news: Iterable[TrackNews]) -> None:
+        """Make tracks that are not there. The sequences will be sent what new combinations refer to."""
+        for number, kind, key, refs in news:
+            if number == len(self.tracks):
+                descriptor = kind(self._descriptors, self._process, key)
+                if "thread" not in descriptor:
+                    descriptor = {"parent_uuid": self._parent, **descriptor}
+                self.tracks.append(self._new(kind, descriptor))
+            self.tracks[number].waiting += refs
 
     def prepare(self, track: Track, time: int) -> None:
         """Open the sequence of a track when this is its first event, and send it what its next events refer to."""
@@ -602,16 +624,6 @@ class HostTracks:
         columns: Columns = {"time": times, "value": values, "bare_prefixes": self._output.bare_prefixes}
         offsets = np.array([0, len(times)], np.uint32)
         self._output.events([counter_template(whole).bind(columns)], [track.sequence], offsets, times)
-
-    def _number(self, kind: DescribeTrack, key: Any) -> int:
-        known = self._numbers.get((kind, key))
-        if known is None:
-            known = self._numbers[kind, key] = len(self.tracks)
-            descriptor = kind(self._descriptors, self._process, key)
-            if "thread" not in descriptor:
-                descriptor = {"parent_uuid": self._parent, **descriptor}
-            self.tracks.append(self._new(kind, descriptor))
-        return known
 
     def _new(self, kind: DescribeTrack | None, descriptor: dict[str, Any]) -> Track:
         uuid = self._output.uuid()

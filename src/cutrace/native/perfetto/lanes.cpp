@@ -3,12 +3,14 @@
 // A viewer takes the end of a slice to belong to the slice that began last on its track, so slices of one track
 // have to form a tree, and not too deep a one. Lanes lays out the slices of each group (a thread, say): a slice goes
 // to the first lane on which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of
-// time: rows are added in any order, and take() returns all events before a moment, in the order of time.
+// time: rows are added in any order, close() ends a window, and take() returns all events of the oldest closed one, in
+// the order of time. One thread may add rows while another one takes windows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -91,7 +93,6 @@ class Tree {
 };
 
 struct Group {
-  std::vector<Entry> entries;
   std::vector<std::vector<std::uint64_t>> lanes;  // ends of the open slices, the innermost last
   std::size_t open = 0;
   std::uint64_t spilled = 0;
@@ -173,30 +174,42 @@ class Lanes {
         if (g >= group_of->size) throw std::out_of_range("no group for " + std::to_string(g));
         g = (*group_of)[g];
       }
-      if (g >= groups_.size()) {
+      if (g >= added_.size()) {
         if (g > (1u << 24)) throw std::length_error("too many tracks");
-        groups_.resize(std::size_t{g} + 1);
+        added_.resize(std::size_t{g} + 1);
       }
       const std::uint64_t stop = ends[row];
       if (stop < begin || stop == kNever) throw std::invalid_argument("a slice ends before it begins, or never");
-      groups_[g].entries.push_back(
+      added_[g].push_back(
           {begin, stop, static_cast<std::uint32_t>(row), static_cast<std::uint8_t>(stream), instant});
     }
     return next;
   }
 
-  nb::tuple take(std::uint64_t until) {
+  void close(std::uint64_t until) {
+    Window window{until, std::vector<std::vector<Entry>>(added_.size())};
+    for (std::size_t g = 0; g < added_.size(); ++g) window.entries[g].reserve(added_[g].size());
+    added_.swap(window.entries);
+    closed_.push_back(std::move(window));
+  }
+
+  nb::tuple take() {
+    if (closed_.empty()) throw std::invalid_argument("no window was closed");
+    Window window = std::move(closed_.front());
+    closed_.pop_front();
+    if (groups_.size() < window.entries.size()) groups_.resize(window.entries.size());
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
     std::size_t most = 0;  // two events a row, and the ends of what was open before
-    for (const Group& group : groups_) most += 2 * group.entries.size() + group.open;
+    for (const auto& entries : window.entries) most += 2 * entries.size();
+    for (const Group& group : groups_) most += group.open;
     Events events(most);
     {
       nb::gil_scoped_release release;
       for (std::size_t g = 0; g < groups_.size(); ++g) {
         Group& group = groups_[g];
-        if (group.entries.empty() && group.open == 0) continue;
-        lay_out(group, until, events);
+        if (window.entries[g].empty() && group.open == 0) continue;
+        lay_out(group, window.entries[g], window.until, events);
         if (events.time.size() == offsets.back()) continue;
         groups.push_back(static_cast<std::uint32_t>(g));
         offsets.push_back(static_cast<std::uint32_t>(events.time.size()));
@@ -214,9 +227,15 @@ class Lanes {
   }
 
  private:
-  void lay_out(Group& group, std::uint64_t until, Events& events) {
-    sort_runs(group.entries.begin(), group.entries.end(), earlier);
-    for (const Entry& entry : group.entries) {
+  // What begins before a moment, by group.
+  struct Window {
+    std::uint64_t until;
+    std::vector<std::vector<Entry>> entries;
+  };
+
+  void lay_out(Group& group, std::vector<Entry>& entries, std::uint64_t until, Events& events) {
+    sort_runs(entries.begin(), entries.end(), earlier);
+    for (const Entry& entry : entries) {
       if (entry.start >= until) throw std::invalid_argument("a slice begins behind the window it was added to");
       close_before(group, entry.start, events);
       if (entry.instant) {
@@ -225,7 +244,6 @@ class Lanes {
       }
       events.add(entry.stream, entry.row, entry.start, group.push(entry.end));
     }
-    group.entries.clear();
     if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
   }
 
@@ -238,6 +256,8 @@ class Lanes {
     }
   }
 
+  std::vector<std::vector<Entry>> added_;  // by group
+  std::deque<Window> closed_;              // used under Python's lock only
   std::vector<Group> groups_;
 };
 
@@ -249,12 +269,13 @@ void bind_lanes(nb::module_& m) {
       .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
-           "Add the slices (instants where ends is None) that begin in [from_, until), for the next take(). Returns\n"
+           "Add the slices (instants where ends is None) that begin in [from_, until), for the next close(). Returns\n"
            "the first start at or behind until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
            "``group_of[groups[row]]``.")
-      .def("take", &Lanes::take, nb::arg("until"),
-           "All events before a moment: (groups, offsets, streams, rows, times, lanes). Those of groups[i] are from\n"
-           "offsets[i] to offsets[i + 1]; stream END ends a slice.")
+      .def("close", &Lanes::close, nb::arg("until"), "End the window: what was added is before a moment.")
+      .def("take", &Lanes::take,
+           "The events up to the end of the oldest window that was not taken: (groups, offsets, streams, rows, times,\n"
+           "lanes). Those of groups[i] are from offsets[i] to offsets[i + 1]; stream END ends a slice.")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");
 }
 

@@ -53,11 +53,14 @@ class Submissions {
       if (c >> kSpanBits != number) span = spans_.find(number = c >> kSpanBits);
       return span;
     };
-    for (std::size_t row = 0; row < rows; ++row) {
-      offsets[row] = static_cast<std::uint32_t>(total);
-      const std::uint32_t c = correlations[row];
-      total += find(c) ? count(*span, c) : 0;
-      if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
+    {
+      nb::gil_scoped_release release;
+      for (std::size_t row = 0; row < rows; ++row) {
+        offsets[row] = static_cast<std::uint32_t>(total);
+        const std::uint32_t c = correlations[row];
+        total += find(c) ? count(*span, c) : 0;
+        if (total > UINT32_MAX) throw std::length_error("too many submissions in one block");
+      }
     }
     offsets[rows] = static_cast<std::uint32_t>(total);
     Array<std::uint64_t> ids(total);
