@@ -21,7 +21,7 @@ from ...errors import CutraceError
 from ...runbin import BlockInfo
 from ...runbin.layout import TABLES
 from ...trace import Trace
-from ...trace.rows import never_ended
+from ...trace.rows import never_ended, time_order
 from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
@@ -118,7 +118,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         tracks = HostTracks(output, descriptors, process, uuid)
         with Spool() as projected, Spool() as blocks.still_open, output.file.thread(_WINDOWS_AHEAD) as beside:
             derived = DerivedWork(trace, blocks, process, queues, projected, beside) if request.derived else None
-            blocks.read_ahead(output.file, process, *_GPU_TABLES)
+            blocks.read_ahead(output.file, process, *_GPU_TABLES, sort=True)
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(output.file, process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
@@ -177,10 +177,19 @@ class Blocks:
         """The blocks of some tables of a process, those of each table in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
 
-    def read_ahead(self, file: PacketFile, process: int, *tables: str) -> None:
-        """Let the threads of a file read the blocks of some tables of a process before :meth:`read` is called."""
+    def read_ahead(self, file: PacketFile, process: int, *tables: str, sort: bool = False) -> None:
+        """Let the threads of a file read the blocks of some tables of a process before :meth:`read` is called, which
+        then gives their rows in the order of their begin where ``sort`` is set."""
         ordered = sorted(self.of(process, *tables), key=lambda info: info.first_time)
-        self._block = file.read_ahead(self.trace.block, ordered)
+        self._block = file.read_ahead(self._sorted if sort else self.trace.block, ordered)
+
+    def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
+        rows, unknown = self.trace.block(info)
+        order = time_order(rows["start"])
+        if order is not None:
+            # As plain bytes: whole rows, not field by field.
+            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)
+        return rows, unknown
 
     def read(self, info: BlockInfo) -> np.ndarray:
         """The rows of a block with known times, to be written. Counts the block when it is read first."""

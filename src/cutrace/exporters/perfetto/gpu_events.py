@@ -18,7 +18,6 @@ from ..._native import Blobs, Keys, Submissions, demangle, encode_pieces
 from ...analysis.occupancy import UNLIMITED, occupancy, volume
 from ...runbin.labels import CACHE_CONFIGS, LAUNCH_TYPES, MEMCPY_KINDS, MEMORY_KINDS, label
 from ...runbin.layout import TABLES as LAYOUT
-from ...trace.rows import time_order
 from . import proto
 from .descriptors import Descriptors
 from .packets import InternedRefs, Output, Sequence
@@ -388,11 +387,7 @@ class GpuEvents:
         self._open()
 
     def block(self, rows: np.ndarray) -> GpuBlock:
-        """A block, ready to be taken apart. Its events get ids."""
-        order = time_order(rows["start"])
-        if order is not None:
-            # As plain bytes: whole rows, not field by field.
-            rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)
+        """A block of rows in the order of their begin, ready to be taken apart. Its events get ids."""
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self._table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], rows["end"] - rows["start"])

@@ -187,10 +187,14 @@ class Lanes {
   }
 
   void close(std::uint64_t until) {
-    Window window{until, std::vector<std::vector<Entry>>(added_.size())};
-    for (std::size_t g = 0; g < added_.size(); ++g) window.entries[g].reserve(added_[g].size());
-    added_.swap(window.entries);
-    closed_.push_back(std::move(window));
+    const std::size_t groups = added_.size();
+    closed_.push_back({until, std::move(added_)});
+    added_.clear();
+    if (!spare_.empty()) {
+      added_ = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    added_.resize(groups);
   }
 
   nb::tuple take() {
@@ -215,6 +219,8 @@ class Lanes {
         offsets.push_back(static_cast<std::uint32_t>(events.time.size()));
       }
     }
+    for (auto& entries : window.entries) entries.clear();
+    spare_.push_back(std::move(window.entries));
     return nb::make_tuple(to_array(std::move(groups)), to_array(std::move(offsets)), to_array(std::move(events.stream)),
                           to_array(std::move(events.row)), to_array(std::move(events.time)),
                           to_array(std::move(events.lane)));
@@ -256,8 +262,11 @@ class Lanes {
     }
   }
 
-  std::vector<std::vector<Entry>> added_;  // by group
-  std::deque<Window> closed_;              // used under Python's lock only
+  using Entries = std::vector<std::vector<Entry>>;  // by group
+  Entries added_;
+  // Both are used under Python's lock only. Memory of windows that were taken is used again: the system would clear new.
+  std::deque<Window> closed_;
+  std::vector<Entries> spare_;
   std::vector<Group> groups_;
 };
 
