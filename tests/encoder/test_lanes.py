@@ -89,6 +89,19 @@ def test_rows_outside_the_window_wait() -> None:
     assert lanes.take()[3].tolist() == [1, 0]
 
 
+def test_windows_are_taken_in_the_order_in_which_they_were_closed() -> None:
+    lanes = Lanes()
+    group, start = np.zeros(1, np.uint32), np.array([1], np.uint64)
+    for number in range(3):
+        lanes.add(number, group, start + np.uint64(10 * number), start + np.uint64(10 * number + 5))
+        lanes.close(10 * number + 3)
+    lanes.close(2**64 - 1)
+    taken = [lanes.take()[2].tolist() for _ in range(4)]
+    assert taken == [[0], [Lanes.END, 1], [Lanes.END, 2], [Lanes.END]]
+    with pytest.raises(ValueError, match="no window"):
+        lanes.take()
+
+
 def test_rows_may_name_their_group_by_a_table() -> None:
     lanes = Lanes()
     starts, ends = np.array([1, 2, 3], np.uint64), np.array([9, 9, 9], np.uint64)

@@ -14,8 +14,8 @@ import pytest
 
 import cutrace
 from cutrace._native import Blobs, Program, encode
-from cutrace.exporters.perfetto import pipeline
-from cutrace.exporters.perfetto.pipeline import PacketFile
+from cutrace.exporters.perfetto import export, pipeline
+from cutrace.exporters.perfetto.pipeline import OrderedThread, PacketFile
 
 WORKERS = (1, 2, 5)
 DELTA, VARINT, BLOB = 3, 1, 4
@@ -114,6 +114,9 @@ def test_a_trace_does_not_depend_on_the_number_of_cores(
 ) -> None:
     capture = Path(__file__).parents[1] / "data" / "torch_step.bin"
     monkeypatch.setattr(pipeline, "_FEW_EVENTS", 16)
+    monkeypatch.setattr(pipeline, "GROUP_SIZE", 1 << 16)
+    for window in ("GPU_WINDOW", "HOST_WINDOW"):
+        monkeypatch.setattr(export, window, 1 << 14)
     monkeypatch.setattr(os, "urandom", lambda count: b"\5" * count)
     written = set()
     for cores in WORKERS:
@@ -122,6 +125,40 @@ def test_a_trace_does_not_depend_on_the_number_of_cores(
         cutrace.convert(capture, path, compress=compress, capture=True)
         written.add(path.read_bytes())
     assert len(written) == 1
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_calls_are_made_in_order_and_few_of_them_wait(threads: bool) -> None:
+    go_on, made = threading.Event(), list[int]()
+
+    def call(number: int) -> None:
+        assert not threads or go_on.wait(10)
+        made.append(number)
+
+    with OrderedThread(3, threads) as thread:
+        for number in range(3):
+            thread.run(call, number)
+        assert made == ([] if threads else [0, 1, 2])
+        go_on.set()
+        for number in range(3, 20):
+            thread.run(call, number)
+            assert len(made) >= number - 2
+        thread.wait()
+        assert made == list(range(20))
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_an_error_of_a_call_is_raised_where_it_is_waited_for(threads: bool) -> None:
+    def broken() -> None:
+        raise OSError("no such window")
+
+    def write() -> None:
+        with OrderedThread(3, threads) as thread:
+            thread.run(broken)
+            thread.wait()
+
+    with pytest.raises(OSError, match="no such window"):
+        write()
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

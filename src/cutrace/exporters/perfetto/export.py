@@ -8,7 +8,7 @@ window: read rows, index their styles, derive columns, encode.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,7 @@ from ..rows import payload_columns
 from . import gpu_events, host_tables
 from .annotations import Annotations
 from .derived.counters import MemoryCounters, WorkCounters
-from .derived.launches import LaunchIndex
+from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
 from .derived.waits import CallWaits, Waits
 from .descriptors import DERIVED, Descriptors, counter, write_header, write_missing
@@ -104,7 +104,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 
 def _write(trace: Trace, output: Output, request: Request) -> None:
-    blocks, descriptors = Blocks(trace, request.progress), Descriptors(trace)
+    blocks, descriptors = Blocks(trace, output.file, request.progress), Descriptors(trace)
     uuids = write_header(output, descriptors)
     annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
     flows = Flows(trace.blocks("flows"))
@@ -118,9 +118,9 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         tracks = HostTracks(output, descriptors, process, uuid)
         with Spool() as projected, Spool() as blocks.still_open, output.file.thread(_WINDOWS_AHEAD) as beside:
             derived = DerivedWork(trace, blocks, process, queues, projected, beside) if request.derived else None
-            blocks.read_ahead(output.file, process, *_GPU_TABLES, sort=True)
+            blocks.read_ahead(process, *_GPU_TABLES, sort=True)
             _write_gpu(process, blocks, events, derived)
-            blocks.read_ahead(output.file, process, *_HOST_TABLES)
+            blocks.read_ahead(process, *_HOST_TABLES)
             columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
             host = HostWriter(blocks, columns, tracks, output, derived)
             tables = _HOST_TABLES
@@ -161,12 +161,12 @@ class Blocks:
     """The blocks of the tables that become events. Counts what is read, for progress and for the rows without known
     times (``unknown``, by table). Slices that never ended are put into the spool ``still_open``."""
 
-    def __init__(self, trace: Trace, progress: Progress | None) -> None:
-        self.trace, self._progress = trace, progress
+    def __init__(self, trace: Trace, file: PacketFile, progress: Progress | None) -> None:
+        self.trace, self._file, self._progress = trace, file, progress
         self.unknown = dict.fromkeys(TABLES, 0)
         infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES) for info in trace.block_infos(name)]
         self._total, self._done = sum(info.rows for info in infos), 0
-        self._block: Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]] = trace.block
+        self._block: ReadBlock = trace.block
         self._read: set[int] = set()  # offsets of blocks
         self.still_open: Spool  # set for each process
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
@@ -177,11 +177,15 @@ class Blocks:
         """The blocks of some tables of a process, those of each table in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
 
-    def read_ahead(self, file: PacketFile, process: int, *tables: str, sort: bool = False) -> None:
-        """Let the threads of a file read the blocks of some tables of a process before :meth:`read` is called, which
-        then gives their rows in the order of their begin where ``sort`` is set."""
+    def ahead(self, process: int, *tables: str, sort: bool = False) -> ReadBlock:
+        """Let the threads of the file read the blocks of some tables of a process, in rising time, before the function
+        that is returned is called. With ``sort`` it gives rows in the order of their begin."""
         ordered = sorted(self.of(process, *tables), key=lambda info: info.first_time)
-        self._block = file.read_ahead(self._sorted if sort else self.trace.block, ordered)
+        return self._file.read_ahead(self._sorted if sort else self.trace.block, ordered)
+
+    def read_ahead(self, process: int, *tables: str, sort: bool = False) -> None:
+        """Let :meth:`read` take the blocks of some tables from :meth:`ahead`."""
+        self._block = self.ahead(process, *tables, sort=sort)
 
     def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         rows, unknown = self.trace.block(info)
@@ -218,9 +222,9 @@ class DerivedWork:
         self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread
     ) -> None:
         span, self._beside = (trace.start, trace.end), beside
-        self.launches = LaunchIndex(trace, process, blocks.of(process, "api_calls"))
-        ranges = blocks.of(process, "nvtx_ranges")
-        self.projection = Projection(trace, process, ranges, self.launches, queues, projected)
+        read = blocks.ahead(process, "api_calls", "nvtx_ranges")
+        self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
+        self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self.waits = Waits(trace, process, queues)
         self.counters, self.memory = WorkCounters(queues, span), MemoryCounters(span)
 
@@ -351,8 +355,8 @@ class HostWriter:
     own packet sequence. Blocks that reach far ahead are dropped when there are too many of them, and read again when
     their time comes.
 
-    What numbers and lays out rows is done in order, in the caller's thread. The columns of rows are made by other threads,
-    and one more writes window after window.
+    The caller's thread reads rows and numbers what they have in common, in order. Other threads make their columns, and
+    one more writes window after window.
 
     ``spilled`` counts the slices of threads that did not nest, ``detached`` the steps of arrows that lie in no slice
     and are not written.
@@ -435,7 +439,7 @@ class HostWriter:
         return chunks
 
     def _close_window(self, live: list[_Block], until: int) -> list[HostChunk]:
-        """Lay out what begins before a moment. Returns the chunks with such rows, by the numbers that they have there."""
+        """Let what begins before a moment be laid out. Returns the chunks, by the number that each has there."""
         chunks: list[HostChunk] = []
         for block in live:
             block.time = NEVER

@@ -102,6 +102,21 @@ std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   return total;
 }
 
+// What a row takes at most, by its own pieces. A bound by the longest pieces would depend on what other threads added
+// meanwhile, and so would the places at which the output is divided.
+std::size_t own_bound(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece) {
+  std::size_t total = bound.program->row_bound() + kSlack;
+  for (const Op& op : bound.program->ops()) {
+    const AnyColumn& column = bound.columns[op.column];
+    if (op.kind == OpKind::kGiven) total += column.blobs->length(piece);
+    if (op.kind != OpKind::kBlob) continue;
+    const Blobs& blobs = *bound.columns[op.column2].blobs;
+    const std::uint64_t id = column[op.per_event ? event : row];
+    if (id < blobs.size()) total += blobs.length(id);
+  }
+  return total;
+}
+
 nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
                  std::vector<std::pair<const Program*, std::vector<AnyColumn>>> streams, Column<std::uint32_t> offsets,
                  Column<std::uint32_t> pieces, Writable<std::uint64_t> lasts, std::size_t first_event,
@@ -139,9 +154,9 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
         const Bound& bound = bounds[stream];
         const std::size_t row = rows ? (*rows)[event] : event;
         if (row >= bound.rows && bound.rows != SIZE_MAX) throw std::out_of_range("no row " + std::to_string(row));
-        std::size_t need = bound.row_bound;
-        if (!bound.lists.empty()) need += list_bound(bound, event, row);
-        if (static_cast<std::size_t>(begin + out.size - cursor) < need) {
+        const std::size_t lists = bound.lists.empty() ? 0 : list_bound(bound, event, row);
+        const auto room = static_cast<std::size_t>(begin + out.size - cursor);
+        if (room < bound.row_bound + lists && room < own_bound(bound, event, row, progress.piece) + lists) {
           lasts.set(segment, progress.last);
           return cursor;
         }

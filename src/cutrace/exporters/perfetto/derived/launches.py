@@ -7,25 +7,28 @@ fewer launches: the queues of a GPU are full after some thousand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ...._native import Calls
 from ....runbin import BlockInfo
-from ....trace import Trace
 
 #: The number of calls that are remembered, as a power of two, and how many are read at a time.
 CALL_BITS = 17
 STEP = 1 << 16
 
 
+#: Gives the rows of a block with known times, and the others.
+ReadBlock = Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]]
+
+
 class LaunchIndex:
     """The API calls of one process, read along with the work that they launched. ``infos`` are the blocks of
     ``api_calls`` in rising time; without any, nothing is known of launches."""
 
-    def __init__(self, trace: Trace, process: int, infos: list[BlockInfo]) -> None:
-        self._trace = trace
+    def __init__(self, read: ReadBlock, infos: list[BlockInfo]) -> None:
+        self._read = read
         self._unread = deque(infos)
         #: The remembered calls, and what each launched.
         self.calls = Calls(CALL_BITS)
@@ -49,7 +52,7 @@ class LaunchIndex:
 
     def read(self, info: BlockInfo) -> None:
         """Remember the calls of a block."""
-        rows = self._trace.block(info)[0]
+        rows = self._read(info)[0]
         if not len(rows):
             return
         self.calls.add(rows["correlation"], rows["start"], rows["thread"])

@@ -13,11 +13,10 @@ import numpy as np
 
 from ....runbin import BlockInfo
 from ....runbin.layout import TABLES
-from ....trace import Trace
 from ....trace.rows import joined, never_ended
 from ..gpu_events import QUEUE_FIELDS, KeyIndex
 from ..host_tables import PROJECTED, Spool
-from .launches import LaunchIndex
+from .launches import LaunchIndex, ReadBlock
 
 _RANGE = TABLES["nvtx_ranges"]
 _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and name not in ("start", "end"))
@@ -43,9 +42,9 @@ class Projection:
     spool of :data:`PROJECTED`."""
 
     def __init__(
-        self, trace: Trace, process: int, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
+        self, read: ReadBlock, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
     ) -> None:
-        self._trace, self._launches, self._queues, self._spool = trace, launches, queues, spool
+        self._read, self._launches, self._queues, self._spool = read, launches, queues, spool
         self._unread = deque(infos)
         self._ranges = np.zeros(0, _RANGE.dtype)
         # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
@@ -63,7 +62,7 @@ class Projection:
     def advance(self, until: int) -> None:
         read = [self._ranges]
         while self._unread and self._unread[0].first_time < until:
-            known, unknown = self._trace.block(self._unread.popleft())
+            known, unknown = self._read(self._unread.popleft())
             still_open = unknown[never_ended(_RANGE.name, unknown)]
             if len(still_open):
                 still_open["end"] = _LATEST
