@@ -176,10 +176,10 @@ def test_the_command_line_asks_for_it(tmp_path):
 
 
 def damaged(path: Path, how: str) -> None:
-    """The file says that the capture inside is damaged, and that it is read as far as its events go."""
+    """The file says that the embedded capture is damaged, and that it is read as far as its events go."""
     try:
         with cutrace.load(path) as trace:
-            assert any("the capture inside is damaged" in note and how in note for note in trace.quality.notes)
+            assert any("the embedded capture is damaged" in note and how in note for note in trace.quality.notes)
             assert trace.imports[0].lost
     except CutraceError:
         assert path.suffix != ".sqlite"  # nothing else of it can be read either

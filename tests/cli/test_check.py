@@ -164,7 +164,7 @@ BAD = {
     "no such class": (["{tmp}/a.bin", "--golden", "{golden}", "--gate", "speed"], "no metric 'speed'"),
     "no such metric": (["{tmp}/a.bin", "--golden", "{golden}", "--tolerance", "speed=1"], "no metric 'speed'"),
     "no such package": (["{tmp}/a.bin", "--golden", "{golden}", "--variant", "{{nope}}"], "nope"),
-    "no capture": (["{golden}", "--golden", "{golden}"], "is text and no trace"),
+    "no capture": (["{golden}", "--golden", "{golden}"], "is text, not a trace"),
 }  # fmt: skip
 
 

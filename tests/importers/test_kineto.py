@@ -396,12 +396,12 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("keys", "why"),
         [
-            ('"dur":1', "no time"), ('"ts":NaN,"dur":1', "the time is no number"),
-            ('"ts":[],"dur":1', "the time is no number"),
-            ('"ts":1,"dur":-0.001', "the duration is negative"), ('"ts":1,"dur":"x"', "the duration is no number"),
+            ('"dur":1', "no time"), ('"ts":NaN,"dur":1', "the time is not a number"),
+            ('"ts":[],"dur":1', "the time is not a number"),
+            ('"ts":1,"dur":-0.001', "the duration is negative"), ('"ts":1,"dur":"x"', "the duration is not a number"),
             ('"ts":9223372036854775,"dur":9223372036854775', "the time is beyond 64 bits"),
             ('"ts":-9223372036854775,"dur":1', "the time is beyond 64 bits"),
-            ('"ts":1e30,"dur":1', "the time is no number"),
+            ('"ts":1e30,"dur":1', "the time is not a number"),
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "cpu_op", "gpu_memcpy", "overhead", "other"])

@@ -585,5 +585,5 @@ def test_a_database_of_another_tool_is_told(tmp_path: Path) -> None:
 
 def test_an_export_without_events_is_told(tmp_path: Path) -> None:
     path = nsys(tmp_path / "a.sqlite", ["f"], CUPTI_ACTIVITY_KIND_KERNEL=[kernel(30, 20)])
-    with pytest.raises(BadCapture, match="no event that can be used"):
+    with pytest.raises(BadCapture, match="no usable event"):
         cutrace.load(path)

@@ -255,7 +255,7 @@ def test_compressed_traces_and_groups_of_packets(maker, tmp_path, how):
         assert rows(trace, "instants", "time", "name") == [(5, "m")]
 
 
-# Traces that cutrace wrote without the capture inside
+# Traces that cutrace wrote without their capture
 
 
 @pytest.mark.parametrize("how", [{}, {"compress": "zstd"}, {"compress": "deflate"}])
@@ -271,7 +271,7 @@ def test_a_trace_of_cutrace_without_its_capture_has_what_viewers_show(tmp_path, 
         ]
         assert launches[0] == launches[1]
         assert after.imports[0].lost == 0
-        assert any("cutrace wrote this trace without the capture" in note for note in after.quality.notes)
+        assert any("cutrace wrote this trace without its capture" in note for note in after.quality.notes)
 
 
 def test_a_trace_of_an_older_version_says_so(maker, tmp_path):

@@ -1,1 +1,1 @@
-"""Traces of other tools become captures: one module a source format. docs/importers.md says what becomes of what."""
+"""Importers of other tools' traces, one module a source format. docs/importers.md has the mapping of events."""

@@ -1,8 +1,7 @@
-"""What all importers share: the file they read, the capture they write, and the account of both.
+"""The parts that all importers share: the source file, the capture, and the account of the source's events.
 
-An importer writes rows with :class:`cutrace.runbin.Writer`, as a recording does, so everything that works on a capture
-works on what was imported. It owes an account: each event of the source became rows, has no place in a capture, or
-could not be used.
+An importer writes rows with :class:`cutrace.runbin.Writer`, so everything that works on a capture works on an import.
+It accounts for each event of the source: kept as rows, left out because no table holds it, or lost as unusable.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from ..errors import BadCapture
 from ..outputs import concatenate
 from ..runbin import LOSS_REASONS, TABLES, Writer
 
-#: How much of a file (bytes, unpacked) is looked at to find its format.
+#: The bytes (unpacked) of a file that identify its format.
 HEAD = 1 << 16
 
-#: Why something was lost that a damage hides.
+#: The reason for events that a damaged file hides.
 DAMAGED_FILE = "the file is damaged"
 
 _UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
@@ -36,9 +35,9 @@ _PACKED: dict[bytes, Literal["gzip", "zstd"]] = {b"\x1f\x8b": "gzip", b"\x28\xb5
 
 @dataclass(frozen=True)
 class Source:
-    """A file, or a folder (then ``head`` is empty), that may be imported.
+    """A file, or a folder, that may be imported.
 
-    ``head`` is its first 64 KiB, unpacked when the file is compressed as ``packed`` says.
+    ``head`` is its first 64 KiB, unpacked if ``packed`` names a compression; empty for a folder.
     """
 
     path: Path
@@ -55,16 +54,16 @@ class Source:
                 begin, head = file.read(4), b""
             packed = next((kind for magic, kind in _PACKED.items() if begin.startswith(magic)), "")
             source = cls(path, b"", cast(Any, packed))
-            # Of a damaged file, what stands in front of the damage.
+            # The head of a damaged file ends before the damage.
             with suppress(*DAMAGED), source.open() as file:
                 while len(head) < HEAD and (piece := cast(io.BufferedReader, file).read1(HEAD - len(head))):
                     head += piece
             return replace(source, head=head)
         except OSError as error:
-            raise BadCapture(f"cannot read {path}: {error.strerror}. Look at its name and permissions.") from None
+            raise BadCapture(f"cannot read {path}: {error.strerror}. Check its name and permissions.") from None
 
     def open(self) -> BinaryIO:
-        """The whole file, unpacked as it is read. Reading raises one of :data:`DAMAGED` where it is damaged."""
+        """Open the file for reading, unpacked. Reading raises one of :data:`DAMAGED` where it is damaged."""
         if self.packed == "gzip":
             return cast(BinaryIO, gzip.open(self.path, "rb"))
         file = self.path.open("rb")
@@ -82,31 +81,31 @@ def _damaged() -> tuple[type[Exception], ...]:
     return (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
-#: What reading a damaged compressed file raises.
+#: Exceptions of reading a damaged compressed file.
 DAMAGED = _damaged()
 
 
 class Importer(Protocol):
-    """Reads one format. ``name`` is a word, ``description`` what people call the format."""
+    """Reads one format. ``name`` is one word, ``description`` names the format in messages."""
 
     name: str
     description: str
 
     def recognizes(self, source: Source) -> bool:
-        """Whether the source is of this format, by its content and never by its name."""
+        """Whether the source has this format, by its content, not its name."""
         ...
 
     def read(self, source: Source, out: Import) -> None:
-        """Write what the source holds. Raises :class:`BadCapture` when nothing of it can be used."""
+        """Write the contents of the source. Raises :class:`BadCapture` when nothing of it can be used."""
         ...
 
 
-#: Keys of the description of a process that are about the file it stood in.
+#: Keys of a process description that are about its file.
 _OF_THE_FILE = frozenset(("format", "tables", "import"))
 
 
 class _Account(TypedDict):
-    """The events of one kind in the source: those that were seen, and what became of them."""
+    """The account of one kind of events; see :class:`cutrace.trace.Account`."""
 
     seen: dict[str, int]
     kept: dict[str, int]
@@ -124,16 +123,16 @@ def _add(tally: dict[str, int], count: int, duration_ns: int) -> None:
 
 
 class Import:
-    """A capture under way, in files of the folder ``folder``, and the account of the events that it came from."""
+    """A capture that is being written, in files of ``folder``, and the account of the source's events."""
 
     def __init__(self, folder: Path, source: Source, importer: Importer) -> None:
         self._folder, self._source, self._importer = folder, source, importer
         self._writers: dict[Hashable, Writer] = {}
         self._accounts: dict[str, _Account] = {}
         self._notes: list[str] = []
-        #: Whether the descriptions of processes are whole as they are, and say what was closed in order.
+        #: Whether the process descriptions are complete, "ended" included, because cutrace wrote them.
         self.as_described = False
-        # Captures with one boot id share a clock; nothing else shares that of this file.
+        # Captures with the same boot id share a clock; no other capture shares the clock of this file.
         self._boot_id = f"import-{os.urandom(8).hex()}"
 
     def process(
@@ -147,8 +146,8 @@ class Import:
         boot_id: str = "",
         **info: Any,
     ) -> Writer:
-        """The writer of the process that ``key`` stands for, made when it is first asked for. ``info`` is more of its
-        description (docs/run-bin.md lists the keys); later knowledge goes into ``Writer.process``."""
+        """The writer of the process with this ``key``, created by the first call. ``info`` has further keys of its
+        description (docs/run-bin.md lists them); ``Writer.process`` adds later ones."""
         if key not in self._writers:
             path = self._folder / f"{len(self._writers)}.bin"
             boot_id = boot_id or self._boot_id
@@ -156,56 +155,55 @@ class Import:
         return self._writers[key]
 
     def restored(self, key: Hashable, info: dict[str, Any], pid: int) -> Writer:
-        """The writer of a process that a capture of cutrace described as ``info``."""
+        """The writer of a process that cutrace recorded, with its description ``info``."""
         self.as_described = True
-        told = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
+        description = {name: value for name, value in info.items() if name not in _OF_THE_FILE}
         if "import" in info:
-            told["imported_from"] = info["import"]
-        notes = told.get("notes")
-        if not self._writers:  # what is noted of the import comes behind them
+            description["imported_from"] = info["import"]
+        notes = description.get("notes")
+        if not self._writers:  # notes of the import follow them
             for note in notes if isinstance(notes, list) else ():
                 self.note(str(note))
-        writer = self.process(key, pid=pid, boot_id=str(told.get("boot_id", "")))
-        writer.process(told)
+        writer = self.process(key, pid=pid, boot_id=str(description.get("boot_id", "")))
+        writer.process(description)
         return writer
 
     def seen(self, what: str, count: int, duration_ns: int = 0) -> None:
-        """The source has ``count`` events of the kind ``what``; their durations add up to ``duration_ns``."""
+        """Count events of the kind ``what`` in the source; ``duration_ns`` is the sum of their durations."""
         _add(self._account(what)["seen"], count, duration_ns)
 
     def kept(self, what: str, count: int, duration_ns: int = 0) -> None:
-        """So many of them became rows."""
+        """Count events that became rows."""
         _add(self._account(what)["kept"], count, duration_ns)
 
     def left(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
-        """So many of them were understood and have no place in a capture."""
+        """Count events that no table holds."""
         if count:
             _add(self._account(what)["left"].setdefault(why, _tally()), count, duration_ns)
 
     def lost(self, what: str, count: int, duration_ns: int = 0, why: str = "") -> None:
-        """So many of them could not be used. They are among the losses of the trace."""
+        """Count events that could not be used. They become losses of the trace."""
         if count:
             _add(self._account(what)["lost"].setdefault(why, _tally()), count, duration_ns)
 
     def damaged(self, what: str, how: str) -> None:
-        """A part of the source that could not be read to its end, for the reason ``how``. At least one thing was
-        lost."""
-        self.note(f"{what} is damaged ({how}): what could be read of it is here. Copy or export the file again.")
+        """Note that a part of the source could not be read to its end, for the reason ``how``, and count one loss."""
+        self.note(f"{what} is damaged ({how}): its readable part was imported. Copy or export the file again.")
         if DAMAGED_FILE not in self._account(what)["lost"]:
             self.seen(what, 1)
             self.lost(what, 1, why=DAMAGED_FILE)
 
     def note(self, sentence: str) -> None:
-        """A sentence for people: what happened, and what to do about it."""
+        """Add a sentence for users: what happened, and what to do about it."""
         if sentence not in self._notes:
             self._notes.append(sentence)
 
     def close(self) -> Path:
         """Finish the capture and return its file."""
         first = self.process(next(iter(self._writers), None))
-        # As cutrace.trace.imported reads it.
-        about = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
-        first.process({"import": about, "notes": self._notes})
+        # cutrace.trace.imported reads it.
+        imported = {"format": self._importer.name, "source": self._source.path.name, "events": self._accounts}
+        first.process({"import": imported, "notes": self._notes})
         reasons = [(what, why, t["count"]) for what, a in self._accounts.items() for why, t in a["lost"].items()]
         rows = np.zeros(len(reasons), TABLES["losses"].dtype)
         for row, (what, why, count) in zip(rows, reasons, strict=True):
@@ -217,7 +215,7 @@ class Import:
         for writer in self._writers.values():
             writer.close(in_order=not self.as_described)
         if len(paths) > 1:
-            # Not opened for appending: the kernel does not copy into such files.
+            # Not in append mode: the kernel refuses copy_file_range() to such files.
             with paths[0].open("r+b") as whole:
                 whole.seek(0, os.SEEK_END)
                 concatenate(paths[1:], whole)
@@ -226,7 +224,7 @@ class Import:
         return paths[0]
 
     def discard(self) -> None:
-        """Drop what was written."""
+        """Remove the written files."""
         for writer in self._writers.values():
             writer.discard()
 
@@ -257,18 +255,17 @@ def rows_of(table: str, count: int, **fields: Any) -> np.ndarray:
 
 
 def read(importer: Importer, source: Source, folder: Path, damage: str = "") -> Path:
-    """Import a source into a capture in ``folder``; returns its path. ``damage`` says why the capture inside the source
-    is of no use. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder has no
-    room."""
+    """Import a source as a capture in ``folder``; returns its path. ``damage`` is the reason why the embedded capture
+    is unusable. Raises :class:`BadCapture` when nothing can be used, :class:`CutraceError` when the folder is full."""
     out = Import(folder, source, importer)
     try:
         if damage:
-            out.damaged("the capture inside", damage)
+            out.damaged("the embedded capture", damage)
         importer.read(source, out)
         return out.close()
     except OSError as error:
         out.discard()
-        raise BadCapture(f"cannot read {source.path}: {error.strerror or error}. Look at its permissions.") from None
+        raise BadCapture(f"cannot read {source.path}: {error.strerror or error}. Check its permissions.") from None
     except BaseException:
         out.discard()
         raise

@@ -1,4 +1,4 @@
-"""Trace-event JSON of any program, as chrome://tracing and Perfetto read it."""
+"""Trace-event JSON of any program, the format of chrome://tracing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .timeline import Timeline
 if TYPE_CHECKING:
     from .kineto import Kineto
 
-#: What an event that could not be read is called, by the scanner's reason.
+#: The reason why an event could not be read, by the scanner's code.
 _PROBLEMS = {
-    "syntax": "what stands there is no JSON",
+    "syntax": "invalid JSON",
     "deep": "nested too deeply",
     "large": "larger than 16 MiB",
-    "not_object": "no JSON object",
+    "not_object": "not a JSON object",
     "no_phase": "no phase",
     "truncated": "the file ends inside it",
 }
-#: Top-level values of up to this size (bytes of JSON) are kept.
+#: The largest top-level value (bytes of JSON) that is kept.
 _LARGEST_VALUE = 1 << 20
 
-#: How far into an object (bytes, unpacked) its events are looked for.
+#: How far into an object (bytes, unpacked) to search for its events.
 _FURTHEST = 64 << 20
 
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]|$)")
@@ -50,8 +50,7 @@ class ChromeImporter:
 
 
 def looks_like_events(head: bytes) -> bool:
-    """Whether a file that begins like this is trace-event JSON: an array of events, which may have their phases behind
-    their arguments, or an object with such an array."""
+    """Whether a file with this head is trace-event JSON: an array of events, or an object with such an array."""
     head = without_mark(head)
     if _ARRAY.match(head):
         return head[1:].lstrip()[:1] in (b"", b"]") or bool(_PHASE.search(head))
@@ -59,12 +58,12 @@ def looks_like_events(head: bytes) -> bool:
 
 
 def without_mark(head: bytes) -> bytes:
-    """The begin of a text without what may stand in front of it."""
+    """The head of a text without a byte order mark and white space."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
 def _has_events_later(source: Source) -> bool:
-    """Whether an object has an array of events that is behind other values, which are long."""
+    """Whether an object has an array of events after long other values."""
     if len(source.head) < HEAD or not without_mark(source.head).startswith(b"{"):
         return False
     rest, read = b"", 0
@@ -75,7 +74,7 @@ def _has_events_later(source: Source) -> bool:
                     return True
                 rest, read = chunk[-64:], read + len(chunk)
     except DAMAGED:
-        pass  # nothing more can be read of it
+        pass  # the rest is unreadable
     return False
 
 
@@ -86,7 +85,8 @@ def read(
     label: Callable[[str, str], str],
     typed: Callable[[Timeline, Generic], Kineto] | None,
 ) -> None:
-    """Read a file of trace events. Groups of ``rules`` go to what ``typed`` makes; all others are generic."""
+    """Read a file of trace events. Groups of ``rules`` go to the object that ``typed`` makes, other groups are
+    generic."""
     reader = EventReader(source, (*rules, *RULES))
     timeline = Timeline(out, reader, label)
     generic = Generic(timeline)
@@ -103,7 +103,7 @@ def read(
                 generic.take(events)
     nothing = not timeline.process_count and not generic.metadata
     if not reader.scanner.has_array or (nothing and any(reader.scanner.problems.values())):
-        raise BadCapture(f"{source.path} holds no trace events that can be read: look at how it was written.")
+        raise BadCapture(f"{source.path} holds no readable trace events: check how it was written.")
     generic.finish()
     others = _values(reader, timeline)
     if special:
@@ -119,20 +119,20 @@ def read(
             out.lost("events", count, why=_PROBLEMS[reason])
     if reader.damaged:
         out.seen("the rest of the file", 1)
-        out.lost("the rest of the file", 1, why="how much that is, is not known")
+        out.lost("the rest of the file", 1, why="of unknown size")
     for sentence in reader.complaints:
         out.note(sentence)
 
 
 def _values(reader: EventReader, timeline: Timeline) -> dict[str, Any]:
-    """The other values of the outer object, those of a bearable size."""
+    """The other values of the outer object, up to the largest size."""
     out = {}
     for key, text in reader.others.items():
         if 0 < len(text) <= _LARGEST_VALUE:
             out[key] = value_of(text)
         else:
             timeline.leave(f"top-level value {key}", 1, why="larger than 1 MiB")
-    # Only what is JSON again.
+    # Only values that can be written as JSON.
     return {key: value for key, value in out.items() if json.dumps(value)}
 
 

@@ -1,8 +1,7 @@
 """Trace events of a JSON file as columns: the Python side of the native scanner.
 
-Events come in groups, one for each rule and one for all others, some ten thousand at a time. There is no object for an
-event. Texts are ids, for which :meth:`EventReader.texts` gives the text, and threads are indices of
-:attr:`EventReader.threads`.
+Events come in groups, one for each rule and one for all others, in batches of some ten thousand. There is no object for
+an event. Texts are ids for :meth:`EventReader.texts`, and threads are indices of :attr:`EventReader.threads`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .._native import EventScanner
 from ..trace_events import OWN, WRAP
 from .base import DAMAGED, Source
 
-#: Bytes read at once, and events after which they are handed on.
+#: Bytes in a read, and events in a batch.
 CHUNK = 1 << 20
 BATCH = 1 << 15
 
@@ -30,19 +29,19 @@ _END = {
 
 
 class Want(IntEnum):
-    """What a wanted value is. One of another type is not taken, and stays in the arguments."""
+    """The type of a wanted value. A value of another type stays in the arguments."""
 
     INTEGER = 0
     NUMBER = 1
     TEXT = 2
     JSON = 3
-    #: Any value, which is only counted.
+    #: Any value; it is only counted.
     NOTHING = 4
 
 
 @dataclass(frozen=True)
 class Key:
-    """A wanted key or argument, and the column that it goes to; a key may go to several, tried in their order."""
+    """A wanted key or argument, and its column. A key may have several entries, tried in order."""
 
     name: str
     want: Want = Want.INTEGER
@@ -56,9 +55,9 @@ def keys(*names: str, want: Want = Want.INTEGER) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Rule:
-    """Events of one of the ``phases`` (any if empty), of a category and a name (any if None) are of the ``group``.
+    """The condition of a ``group``: one of the ``phases`` (any if empty), a category and a name (any if None).
 
-    ``arguments`` are the wanted ones. With ``numbers``, those that are numbers are listed.
+    ``arguments`` are the wanted arguments. With ``numbers``, all arguments that are numbers are listed.
     """
 
     group: str
@@ -70,7 +69,7 @@ class Rule:
 
 
 class Flag(IntFlag):
-    """What is known of an event."""
+    """Properties of an event."""
 
     TIME = 1
     DURATION = 2
@@ -92,9 +91,9 @@ _DENSE = ("phases", "flags", "times", "durations", "threads", "names", "categori
 
 @dataclass(frozen=True)
 class Events:
-    """Some events of a group. Arrays have an entry an event; times are nanoseconds of the file's clock.
+    """Some events of a group. Arrays have one entry an event; times are nanoseconds of the file's clock.
 
-    ``arguments`` are ids of the JSON text of those that were not wanted. ``numbers`` is (events, ids of keys, values).
+    ``arguments`` are ids of the JSON text of the other arguments. ``numbers`` is (events, ids of keys, values).
     ``counted`` are the wanted arguments that are only counted.
     """
 
@@ -127,25 +126,25 @@ class Events:
         return self.integers(column).astype(np.uint32)
 
     def present(self, column: str) -> np.ndarray:
-        """Which events have a value in the column."""
+        """A mask of the events that have a value in the column."""
         out = np.zeros(len(self), bool)
         if column in self.columns:
             out[self.columns[column][0]] = True
         return out
 
     def count(self, column: str) -> int:
-        """How many events have a value in the column."""
+        """The number of events that have a value in the column."""
         return len(self.columns[column][0]) if column in self.columns else 0
 
     def select(self, chosen: np.ndarray) -> Events:
-        """The events that a mask chooses."""
+        """The events of a mask."""
         if chosen.all():
             return self
-        places = np.cumsum(chosen) - 1
+        new_rows = np.cumsum(chosen) - 1
 
         def sparse(rows: np.ndarray, *values: np.ndarray) -> Any:
             inside = chosen[rows]
-            return places[rows[inside]], *(some[inside] for some in values)
+            return new_rows[rows[inside]], *(some[inside] for some in values)
 
         dense = {name: getattr(self, name)[chosen] for name in _DENSE}
         columns = {name: sparse(*column) for name, column in self.columns.items()}
@@ -153,7 +152,7 @@ class Events:
 
 
 class EventReader:
-    """The events of a file. Iterate over it once; then :attr:`others` and :attr:`complaints` are whole."""
+    """The events of a file. Iterate over it once; then :attr:`others` and :attr:`complaints` are complete."""
 
     def __init__(self, source: Source, rules: Sequence[Rule]) -> None:
         self._source = source
@@ -162,16 +161,16 @@ class EventReader:
             [(r.phases, r.category, r.name, _plain(r.arguments), r.numbers) for r in rules], _plain(EVENT_KEYS), WRAP
         )
         self._threads: list[tuple[int | bytes | None, int | bytes | None]] = []
-        #: Sentences about what is wrong with the file as a whole.
+        #: Sentences about errors of the whole file.
         self.complaints: list[str] = []
-        #: Whether nothing can be read behind some place of the file.
+        #: Whether the end of the file is unreadable.
         self.damaged = False
 
     def __iter__(self) -> Iterator[list[Events]]:
         scanner = self.scanner
         try:
             with self._source.open() as file:
-                # Of a damaged file, read() gives nothing of the last piece, and read1() all that there is.
+                # In a damaged file, read() loses the piece before the damage, and read1() returns it.
                 read = file.read1 if self._source.packed else file.read  # type: ignore[attr-defined]
                 while piece := read(CHUNK):
                     scanner.feed(piece)
@@ -180,14 +179,14 @@ class EventReader:
         except DAMAGED as error:
             self.damaged = True
             self.complaints.append(
-                f"The compressed file is damaged ({error}): what could be read of it is here, and how much is missing "
-                "is not known. Copy or export the file again."
+                f"The compressed file is damaged ({error}): its readable part was imported, and an unknown part is "
+                "missing. Copy or export the file again."
             )
         scanner.finish()
         if scanner.ended in _END:
             self.complaints.append(
                 f"The file is cut off: {_END[scanner.ended]}, after {scanner.understood:,} of {scanner.bytes:,} bytes. "
-                "All events before are here; how many are missing is not known."
+                "All events before were imported; an unknown number is missing."
             )
         if scanner.pending:
             yield self._taken()
@@ -198,13 +197,13 @@ class EventReader:
 
     @property
     def threads(self) -> list[tuple[int | bytes | None, int | bytes | None]]:
-        """(pid, tid) as the file has them; None where an event has none."""
+        """(pid, tid) of the file; None where an event has none."""
         self._threads += self.scanner.threads(len(self._threads))
         return self._threads
 
     @property
     def others(self) -> dict[str, bytes]:
-        """The other keys of the outer object, with the JSON text of their values (empty for one that was too large)."""
+        """The other keys of the outer object, with the JSON text of their values (empty for one that is too large)."""
         return {key.decode("utf-8", "replace"): value for key, value in self.scanner.others}
 
     def _taken(self) -> list[Events]:

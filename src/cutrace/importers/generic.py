@@ -1,7 +1,4 @@
-"""Trace events of any program as rows: slices, instants, counters, asynchronous slices, arrows, and metadata.
-
-What the typed tables of CUDA have no place for goes here, whatever format it was written for.
-"""
+"""Trace events of any program as rows: slices, instants, counters, asynchronous slices, flows, and metadata."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ from ..trace_events import WRAP
 from .base import object_of, rows_of, value_of
 from .events import Events, Rule
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline
+from .timeline import Outcome, Timeline
 
-#: Groups of events that :class:`Generic` takes, for the end of a list of rules.
+#: Groups of events that :class:`Generic` takes; they go at the end of a list of rules.
 RULES = (
     Rule("instants", "iIR"),
     Rule("counters", "C", numbers=True),
@@ -30,7 +27,7 @@ RULES = (
     Rule("slices", "X"),
 )
 
-#: Async begins, ends and the moments between, of both kinds of them.
+#: Begins and ends of both kinds of asynchronous slices.
 _ASYNC_BEGINS, _ASYNC_ENDS = b"bS", b"eF"
 _ASYNCHRONOUS = 5
 #: Metadata events of a process that are kept with its description.
@@ -45,7 +42,7 @@ _OPEN = np.dtype(
 
 
 class Metadata(NamedTuple):
-    """A metadata event: ids as the file has them, arguments as JSON text, category as an id."""
+    """A metadata event: ids of the file, arguments as JSON text, category as an id."""
 
     pid: int | bytes | None
     tid: int | bytes | None
@@ -55,45 +52,45 @@ class Metadata(NamedTuple):
 
 
 class Generic:
-    """Turns groups of :data:`RULES` into rows of a timeline."""
+    """Converts groups of :data:`RULES` to rows of a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._begun: list[np.ndarray] = []
         self._async: list[np.ndarray] = []
-        #: What was said of processes and threads, which may be said before there are any rows of them.
+        #: Metadata of processes and threads. It may come before their first rows.
         self.metadata: list[Metadata] = []
-        # How many of them there were by category and fate.
-        self._told: Counter[tuple[int, Fate]] = Counter()
+        # The number of metadata events by category and outcome.
+        self._metadata_counts: Counter[tuple[int, Outcome]] = Counter()
 
     def take(self, events: Events) -> None:
-        """Rows of the events of one group."""
-        fate: np.ndarray | None = np.full(len(events), Fate.PHASE, np.uint8)
+        """Write rows of the events of one group."""
+        outcome: np.ndarray | None = np.full(len(events), Outcome.PHASE, np.uint8)
         unused: tuple[str, ...] = ()
         match events.group:
             case "slices":
-                fate, unused = self.slices(events), ("id", "id text", "id2", "s", "bp")
+                outcome, unused = self.slices(events), ("id", "id text", "id2", "s", "bp")
             case "instants":
-                fate, unused = self.instants(events), ("id", "id text", "id2", "bp")
+                outcome, unused = self.instants(events), ("id", "id text", "id2", "bp")
             case "counters":
-                fate, unused = self._counters(events), ("s", "bp")
+                outcome, unused = self._counters(events), ("s", "bp")
             case "flows":
-                fate, unused = self._flows(events), ("s", "id2")
+                outcome, unused = self._flows(events), ("s", "id2")
             case "nested":
                 self._wait(events, self._begun)
-                fate, unused = None, ("id", "id text", "id2", "s", "bp")
+                outcome, unused = None, ("id", "id text", "id2", "s", "bp")
             case "asynchronous":
                 self._wait(events, self._async)
-                fate, unused = None, ("s", "bp")
+                outcome, unused = None, ("s", "bp")
             case "metadata":
                 self._metadata(events)
-                fate = None
+                outcome = None
         self._timeline.leave_columns(events, "key", *unused)
-        if fate is not None:
-            self._timeline.account_events(events, fate)
+        if outcome is not None:
+            self._timeline.account_events(events, outcome)
 
     def finish(self) -> None:
-        """Rows of what had to wait for the end of the file."""
+        """Write the rows that need the whole file."""
         if self._begun:
             rows = np.concatenate(self._begun)
             self._slices_of(rows, [rows["process"], rows["thread"]], rows["phase"] == ord("B"), kind=0)
@@ -103,34 +100,34 @@ class Generic:
     # Groups
 
     def slices(self, events: Events, kind: int = 0) -> np.ndarray:
-        """Rows of ``host_slices`` of a kind; returns fates."""
-        kept, start, end, fate = self._timeline.spans(events)
+        """Write rows of ``host_slices`` of a kind; returns outcomes."""
+        kept, start, end, outcome = self._timeline.spans(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
             "host_slices", process, start=start, end=end, name=kept.names, category=kept.categories, thread=thread,
             arguments=kept.arguments, kind=kind, external=kept.integers("External id"), flags=end == 0,
         )  # fmt: skip
-        return fate
+        return outcome
 
     def instants(self, events: Events) -> np.ndarray:
-        """Rows of ``instants``; returns fates."""
-        kept, time, fate = self._timeline.starts(events)
+        """Write rows of ``instants``; returns outcomes."""
+        kept, time, outcome = self._timeline.starts(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
             "instants", process, time=time, thread=thread, name=kept.names, category=kept.categories,
             arguments=self._with_phase(kept.arguments, kept.phases, ord("i")),
             scope=self._timeline.by_text(kept.ids("s"), lambda scope: {"g": 2, "p": 1}.get(scope, 0)),
         )  # fmt: skip
-        return fate
+        return outcome
 
     def _counters(self, events: Events) -> np.ndarray:
-        kept, time, fate = self._timeline.starts(events)
+        kept, time, outcome = self._timeline.starts(events)
         at, series, values = kept.numbers
         finite = np.isfinite(values)
         at, series, values = at[finite], series[finite], values[finite]
         valued = np.zeros(len(kept), bool)
         valued[at] = True
-        fate[np.flatnonzero(fate == Fate.KEPT)[~valued]] = Fate.NO_VALUES
+        outcome[np.flatnonzero(outcome == Outcome.KEPT)[~valued]] = Outcome.NO_VALUES
         process, _ = self._timeline.threads(kept.threads[at])
         rows = rows_of(
             "counters", len(at), time=time[at], value=values, series=series, name=self._counter_names(kept)[at],
@@ -139,15 +136,15 @@ class Generic:
         self._set_own(rows, kept.ids("own")[at])
         self._timeline.put("counters", process, rows)
         self._timeline.leave_arguments(kept.select(valued))
-        return fate
+        return outcome
 
     def _set_own(self, rows: np.ndarray, own: np.ndarray) -> None:
-        """What a counter is about and its unit, as cutrace writes them beside the event."""
+        """Set name, unit and device of counters from cutrace's own key of the event."""
         if not own.any():
             return
-        told = self._timeline.by_text(own, object_of, object)
-        for row in np.flatnonzero(told).tolist():
-            value = told[row]
+        values = self._timeline.by_text(own, object_of, object)
+        for row in np.flatnonzero(values).tolist():
+            value = values[row]
             name, unit, device = value.get("name"), value.get("unit"), value.get("device")
             if isinstance(name, str):
                 rows["name"][row] = self._timeline.text(name)
@@ -159,7 +156,7 @@ class Generic:
                 rows["series"][row] = 0
 
     def _counter_names(self, events: Events) -> np.ndarray:
-        """Names of counters; where they have an id, it tells those of one name apart."""
+        """Names of counters. An id is appended, because counters of one name can have different ids."""
 
         def named(name: int, id_: int) -> str:
             return f"{self._timeline.one_text(name)}[{self._timeline.one_text(id_)}]"
@@ -167,7 +164,7 @@ class Generic:
         return self._combined(events.names, self._ids(events), named)
 
     def _flows(self, events: Events) -> np.ndarray:
-        kept, time, fate = self._timeline.starts(events)
+        kept, time, outcome = self._timeline.starts(events)
         process, thread = self._timeline.threads(kept.threads)
         self._timeline.add(
             "flows", process, time=time, thread=thread, phase=kept.phases, name=kept.names, category=kept.categories,
@@ -175,20 +172,20 @@ class Generic:
             flags=self._timeline.by_text(kept.ids("bp"), lambda text: text == "e"),
         )  # fmt: skip
         self._timeline.leave_arguments(kept)
-        return fate
+        return outcome
 
     # Begins and ends
 
     def _wait(self, events: Events, waiting: list[np.ndarray]) -> None:
-        """Keep what is needed of begins and ends when they are put together. They are accounted for then."""
-        kept, time, fate = self._timeline.starts(events)
+        """Keep begins and ends until they are matched. They are accounted for then."""
+        kept, time, outcome = self._timeline.starts(events)
         rows = np.zeros(len(kept), _OPEN)
         rows["time"], (rows["process"], rows["thread"]) = time, self._timeline.threads(kept.threads)
         rows["name"], rows["category"] = kept.names, kept.categories
         rows["arguments"], rows["phase"], rows["id"] = kept.arguments, kept.phases, self._ids(kept)
         waiting.append(rows)
-        lost = fate != Fate.KEPT
-        self._timeline.account(events.phases[lost], events.categories[lost], fate[lost])
+        lost = outcome != Outcome.KEPT
+        self._timeline.account(events.phases[lost], events.categories[lost], outcome[lost])
 
     def _finish_async(self, rows: np.ndarray) -> None:
         begins, ends = np.isin(rows["phase"], list(_ASYNC_BEGINS)), np.isin(rows["phase"], list(_ASYNC_ENDS))
@@ -199,7 +196,7 @@ class Generic:
             **{name: moments[name] for name in ("time", "name", "category", "thread")},
         )  # fmt: skip
         self._timeline.account(moments["phase"], moments["category"], np.zeros(len(moments), np.uint8))
-        # The older kind goes by the name too. An id is of the whole trace, unless it says that it is of its process.
+        # The older kind matches the name too. An id is global unless it is a local id of a process.
         older = np.isin(rows["phase"], list(b"SF"))
         local = self._timeline.by_text(rows["id"], lambda text: text.startswith('{"local"'), bool)
         keys = [
@@ -209,7 +206,7 @@ class Generic:
         self._slices_of(rows, keys, begins, kind=_ASYNCHRONOUS)
 
     def _slices_of(self, rows: np.ndarray, keys: list[np.ndarray], begins: np.ndarray, kind: int) -> None:
-        """Slices of begins and ends; ``keys`` are the columns that are equal for those that may belong together."""
+        """Write slices of begins and ends. Events match only if they are equal in the columns ``keys``."""
         numbers, _ = Keys(len(keys)).ids([np.ascontiguousarray(column, np.int64) for column in keys])
         starts, ends, without = match_begin_end(numbers, rows["time"], begins)
         first, last = rows[starts], rows[np.maximum(ends, 0)]
@@ -224,9 +221,9 @@ class Generic:
         for name in ("name", "category", "thread", "process"):
             other = ended & (last[name] != first[name]) & ((last[name] != 0) | (name in ("thread", "process")))
             self._timeline.leave(f"{name} of ends", int(other.sum()), why="not that of the begin")
-        fate = np.zeros(len(rows), np.uint8)
-        fate[without] = Fate.NO_BEGIN
-        self._timeline.account(rows["phase"], rows["category"], fate)
+        outcome = np.zeros(len(rows), np.uint8)
+        outcome[without] = Outcome.NO_BEGIN
+        self._timeline.account(rows["phase"], rows["category"], outcome)
 
     # Metadata
 
@@ -238,7 +235,7 @@ class Generic:
         self.metadata += (Metadata(*ids, *more) for ids, *more in zip(threads, *columns, strict=True))
 
     def finish_metadata(self) -> None:
-        """Names and the like of the processes and threads, from what was collected in :attr:`metadata`."""
+        """Write names and other metadata of processes and threads from :attr:`metadata`."""
         kept: dict[int, list[dict[str, Any]]] = {}
         names: list[tuple[int, int, int]] = []
         processes: dict[int, str] = {}
@@ -255,9 +252,9 @@ class Generic:
                 tid = event.tid.decode("utf-8", "replace") if isinstance(event.tid, bytes) else event.tid
                 kept[process].append({"name": event.name, "tid": tid, "args": values})
             else:
-                self.tell(event, Fate.TOO_MANY)
+                self.count_metadata(event, Outcome.TOO_MANY)
                 continue
-            self.tell(event, Fate.KEPT)
+            self.count_metadata(event, Outcome.KEPT)
         for process, name in processes.items():
             self._timeline.writer(process).process({"name": name})
         for process, some in kept.items():
@@ -265,18 +262,18 @@ class Generic:
                 self._timeline.writer(process).process({"metadata_events": some})
         of, threads, texts = np.array(names, np.int64).reshape(-1, 3).T
         self._timeline.add("threads", of, thread=threads, name=texts, source=1)
-        for (category, fate), count in self._told.items():
+        for (category, outcome), count in self._metadata_counts.items():
             phases, categories = np.full(count, ord("M"), np.uint8), np.full(count, category, np.uint32)
-            self._timeline.account(phases, categories, np.full(count, fate, np.uint8))
+            self._timeline.account(phases, categories, np.full(count, outcome, np.uint8))
 
-    def tell(self, event: Metadata, fate: Fate) -> None:
-        """Say what became of a metadata event, before :meth:`finish_metadata`."""
-        self._told[event.category, fate] += 1
+    def count_metadata(self, event: Metadata, outcome: Outcome) -> None:
+        """Count the outcome of a metadata event. Call it before :meth:`finish_metadata`."""
+        self._metadata_counts[event.category, outcome] += 1
 
     # Texts
 
     def _ids(self, events: Events) -> np.ndarray:
-        """The id of each event as a text, 0 for none: a number, a text, or the JSON of an id of a process."""
+        """The id of each event as a text, 0 for none: a number, a text, or the JSON of a local id."""
         out = self._unquoted(events.ids("id text"))
         given = events.present("id")
         if given.any():
@@ -287,7 +284,7 @@ class Generic:
         return out
 
     def _unquoted(self, texts: np.ndarray) -> np.ndarray:
-        """JSON strings as their texts; other JSON stays."""
+        """JSON strings as texts; other JSON stays."""
 
         def unquoted(text: str) -> int:
             value = value_of(text) if text.startswith('"') else None
@@ -296,24 +293,24 @@ class Generic:
         return self._timeline.by_text(texts, unquoted, np.uint32)
 
     def _with_phase(self, arguments: np.ndarray, phases: np.ndarray, usual: int) -> np.ndarray:
-        """Arguments that say the phase of an event where it is another than usual."""
+        """Arguments with the phase of each event added where it is not the usual one."""
         others = np.where(phases == usual, 0, phases)
         return self._combined(arguments, others, lambda text, phase: self._wrapped(text, {"ph": chr(phase)}))
 
     def _with_end(self, arguments: np.ndarray, of_end: np.ndarray) -> np.ndarray:
-        """Arguments of begins that hold those of the ends, too."""
+        """Arguments of begins with the arguments of the ends added."""
         text_of = self._timeline.one_text
         return self._combined(arguments, of_end, lambda text, end: self._wrapped(text, {"end": value_of(text_of(end))}))
 
     def _wrapped(self, arguments: int, more: dict[str, Any]) -> str:
         """Arguments (an id) with more under :data:`WRAP`."""
-        told = object_of(self._timeline.one_text(arguments))
-        wrap = told.get(WRAP)
-        told[WRAP] = (wrap if isinstance(wrap, dict) else {}) | more
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+        values = object_of(self._timeline.one_text(arguments))
+        wrap = values.get(WRAP)
+        values[WRAP] = (wrap if isinstance(wrap, dict) else {}) | more
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     def _combined(self, texts: np.ndarray, more: np.ndarray, combine: Callable[[int, int], str]) -> np.ndarray:
-        """Texts (ids), combined with what ``more`` has for them where that is not 0, each combination once."""
+        """Texts (ids) combined with the entries of ``more`` that are not 0. Each combination is computed once."""
         which = np.flatnonzero(more)
         pairs = texts[which].astype(np.uint64) << np.uint64(32) | more[which].astype(np.uint64)
         unique, inverse = np.unique(pairs, return_inverse=True)

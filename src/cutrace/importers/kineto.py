@@ -1,7 +1,7 @@
-"""torch.profiler's JSON, which Kineto writes: trace events whose categories say which of CUPTI's records they were.
+"""torch.profiler's JSON, written by Kineto: trace events whose categories name kinds of CUPTI records.
 
-Kernels, copies, fills, API calls, waits and overheads go into the tables that a recording has; operators, annotations
-and Python functions into ``host_slices``. docs/importers.md has the whole mapping.
+Kernels, copies, fills, API calls, waits and overheads go into the tables of a recording; operators, annotations and
+Python functions go into ``host_slices``. docs/importers.md has the whole mapping.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .chrome import looks_like_events, read, without_mark
 from .events import Events, Key, Rule, Want, keys
 from .generic import Generic
 from .match_begin_end import match_begin_end
-from .timeline import Fate, Timeline
+from .timeline import Outcome, Timeline
 
 _EXTERNAL = (Key("External id"), Key("external id", column="External id"))
 _WHERE = (*keys("device", "context", "stream", "correlation"), *_EXTERNAL)
 _GRAPH = keys("graph id", "graph node id")
-#: What Kineto computed of the rest, or counted for itself.
+#: Arguments that Kineto computes from the others, or uses for its own counting.
 _DERIVED = ("Ev Idx", "Record function id")
 _OF_KERNELS = ("queued", "blocks per SM", "warps per SM", "est. achieved occupancy %", "occupancy")
 _OF_COPIES = ("memory bandwidth (GB/s)",)
@@ -42,7 +42,7 @@ _SIZES = ("registers per thread", "shared memory")
 _OWN = (Key(OWN, Want.JSON),)
 _CALL = (*_EXTERNAL, *_OWN, *keys("cbid", "correlation"))
 _WAIT = keys("wait_on_stream", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id")
-#: Keys of events that mean nothing for slices.
+#: Keys of events that slices do not use.
 _KEYS = ("id", "id text", "id2", "bp")
 _TOTALS = ("Total Allocated", "Total Reserved")
 _NVTX = (
@@ -58,7 +58,7 @@ def _rules(
     return [Rule(group, phases, category, None, wanted) for category in categories]
 
 
-#: What Kineto's events become. Old releases capitalised categories.
+#: The groups of Kineto's events. Old releases capitalised categories.
 RULES = (
     *_rules(
         "kernels", "X", "kernel", "Kernel", left=(*_DERIVED, *_OF_KERNELS),
@@ -81,7 +81,7 @@ RULES = (
     *_rules("driver", "X", "cuda_driver", left=_DERIVED, arguments=_CALL),
     *_rules(
         "synchronizations", "X", "cuda_sync", left=_DERIVED,
-        # The kind is in the name too.
+        # The name has the kind too.
         arguments=(*_WHERE, *_OWN, *_WAIT, Key("cuda_sync_kind", Want.JSON)),
     ),
     *_rules("cuda_events", "X", "cuda_event", left=_DERIVED, arguments=(*_WHERE, *_OWN, Key("event_id"))),
@@ -115,7 +115,7 @@ _GPU_GROUPS = {
     "annotations": "gpu_slices",
 }
 _HOST_KINDS = {"operators": 1, "user": 2, "python": 3}
-#: Categories that say which process the profiler ran in.
+#: Groups whose process is the one that the profiler ran in.
 _OF_HOST = ("runtime", "driver", "operators", "user", "python")
 
 _MARKS = re.compile(rb'"(?:schemaVersion|deviceProperties|baseTimeNanoseconds)"\s*:')
@@ -128,9 +128,9 @@ _HOST_EVENT = re.compile(
 )
 _COPY = re.compile(r"Memcpy (\S+) \((.+) -> (.+)\)")
 _FILL = re.compile(r"Memset \((.+)\)")
-#: Ids of functions and devices have 16 bits.
+#: The largest id of functions and devices, which have 16 bits.
 _MOST = 0xFFFF
-_FACTS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
+_DEVICE_FIELDS = {f.name for f in TABLES["devices"].fields if f.type in ("u32", "u64")}
 #: Device properties: Kineto's names, and one that only ROCm uses.
 _PROPERTIES = DEVICE_PROPERTIES | {"maxSharedMemoryPerMultiProcessor": "shared_per_multiprocessor"}
 _NUMBERS = ("u8", "u16", "u32", "u64", "i32", "i64")
@@ -149,8 +149,8 @@ class KinetoImporter:
         return looks_like_events(head) and bool(_CATEGORIES.search(head))
 
     def read(self, source: Source, out: Import) -> None:
-        found = _HOST_EVENT.search(source.head)
-        host = int(found[1]) if found else None
+        event = _HOST_EVENT.search(source.head)
+        host = int(event[1]) if event else None
         read(source, out, RULES, _label, lambda timeline, generic: Kineto(timeline, generic, host))
 
 
@@ -162,26 +162,26 @@ def _label(phase: str, category: str) -> str:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The owner of events without a process id: the id of the process, and whether the events are those of one of
-    its devices."""
+    """The owner of events whose process id stands for a GPU: the id of the process, and whether the GPU is one of its
+    devices."""
 
     process: int | bytes
     device: bool
 
 
 class Kineto:
-    """Turns Kineto's groups into rows. All GPU work is of the process that the profiler ran in, whose id is ``host``
-    where the begin of the file says it."""
+    """Converts Kineto's groups to rows. All GPU work belongs to the process that the profiler ran in. ``host`` is its
+    id if the head of the file has it."""
 
     def __init__(self, timeline: Timeline, generic: Generic, host: int | None) -> None:
         self._timeline, self._generic, self._host = timeline, generic, host
         self._gpus: dict[int, Gpu] | None = None
-        #: Begins and ends of NVTX ranges that wait for each other: ids, phases, categories, processes, and rows with
-        #: the time of each as their start.
+        #: Begins and ends of NVTX ranges to be matched: ids, phases, categories, processes, and rows whose start is the
+        #: time of the event.
         self._ranges: list[tuple[np.ndarray, ...]] = []
 
     def begin(self, batch: list[Events]) -> None:
-        """Look at all groups of a batch before any is taken."""
+        """Find the host process in a batch before its groups are taken."""
         if self._gpus is None:
             self._gpus = _gpus(self._timeline.reader.others.get(OWN))
         for events in batch if self._host is None else ():
@@ -192,34 +192,34 @@ class Kineto:
                     break
 
     def take(self, events: Events) -> None:
-        """Rows of the events of one group."""
+        """Write rows of the events of one group."""
         group = events.group
         if group == "started":
             self._started(events)
             return
         if group in _HOST_KINDS:
-            fate = self._generic.slices(events, _HOST_KINDS[group])
+            outcome = self._generic.slices(events, _HOST_KINDS[group])
         elif group in _GPU_GROUPS:
-            fate = self._gpu_work(group, events)
+            outcome = self._gpu_work(group, events)
         elif group == "arrows":
-            fate = np.full(len(events), Fate.REDUNDANT, np.uint8)
+            outcome = np.full(len(events), Outcome.REDUNDANT, np.uint8)
         else:
-            fate = getattr(self, f"_{group}")(events)
+            outcome = getattr(self, f"_{group}")(events)
         self._timeline.leave_columns(events, "argument", *events.counted)
         if group != "arrows":
             self._timeline.leave_columns(events, "key", *_KEYS)
-        self._timeline.account_events(events, fate)
+        self._timeline.account_events(events, outcome)
 
     # GPU work
 
     def _gpu_work(self, group: str, events: Events) -> np.ndarray:
-        """Rows of GPU work. The method that is named as the group sets what only such rows have. Without the arguments,
-        process and thread ids tell device and stream."""
-        events, start, end, fate = self._timeline.spans(events)
+        """Write rows of GPU work. The method named after the group sets the specific fields. Without arguments, the
+        process and thread ids are the device and stream."""
+        events, start, end, outcome = self._timeline.spans(events)
         if not len(events):
-            return fate
+            return outcome
         table = _GPU_GROUPS[group]
-        # "stream 7" is 7, and no number 0.
+        # "stream 7" is 7; an id without a number is 0.
         pid, tid = self._by_thread(events, lambda *ids: [_number(id_) for id_ in ids])
         home = self._homes(events)
         values = {
@@ -240,12 +240,12 @@ class Kineto:
         self._timeline.add_once("contexts", home[there], device=device, context=context, compute_api=1)
         if group != "graphs":
             getattr(self, f"_{group}")(events, home, rows)
-        if table != "kernels":  # what cutrace adds there is of the launch configuration
+        if table != "kernels":  # cutrace's own arguments of kernels belong to the launch configuration
             self._set_own(rows, table, events.ids(OWN))
         self._timeline.put(table, home, rows)
         if table != "gpu_slices":
             self._timeline.leave_arguments(events)
-        return fate
+        return outcome
 
     def _kernels(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         own = events.ids(OWN)
@@ -275,7 +275,7 @@ class Kineto:
         kinds = np.array([name or (0, 0, 0) for name in named], np.uint8).reshape(-1, 3)
         rows["kind"], rows["source_memory"], rows["destination_memory"] = kinds.T
         without = sum(name is None for name in named)
-        self._timeline.leave("names of copies", without, why="they do not say which kind of copy it is")
+        self._timeline.leave("names of copies", without, why="without a known kind of copy")
         peer = events.present("inDevice")
         for name, column in (("device", "inDevice"), ("context", "inContext")):
             rows[name] = np.where(peer, _u16(events.integers(column)), rows[name])
@@ -288,17 +288,17 @@ class Kineto:
         rows["bytes"] = np.maximum(events.integers("bytes"), 0)
         memory = self._timeline.by_text(events.names, _fill_named)
         rows["memory"] = np.maximum(memory, 0)
-        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="they do not say which memory it is")
+        self._timeline.leave("names of memory fills", int((memory < 0).sum()), why="without a known kind of memory")
 
     def _synchronizations(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         rows["type"] = self._timeline.by_text(events.names, lambda name: SYNCHRONIZATIONS.get(name, 0))
         record = np.maximum(events.integers("wait_on_cuda_event_record_corr_id"), 0)
         rows["event"], rows["event_record"] = _u32(events.integers("wait_on_cuda_event_id")), record
         self._set_own(rows, "synchronizations", events.ids(OWN))
-        # What is waited for was recorded by a call, in a stream: that is said nowhere else.
-        told = record > 0
+        # Only the wait names the stream and the call that recorded its event.
+        known = record > 0
         columns = (rows["event"], record, _u32(events.integers("wait_on_stream")), rows["context"])
-        self._write_recorded(home[told], *(column[told] for column in columns))
+        self._write_recorded(home[known], *(column[known] for column in columns))
 
     def _cuda_events(self, events: Events, home: np.ndarray, rows: np.ndarray) -> None:
         self._annotations(events, home, rows, kind=0)
@@ -312,28 +312,28 @@ class Kineto:
     def _write_recorded(
         self, home: np.ndarray, event: np.ndarray, record: np.ndarray, stream: np.ndarray, context: np.ndarray
     ) -> None:
-        """Recordings of CUDA events, each once, with the correlation id of the call as their number."""
+        """Write each recording of a CUDA event once, with the correlation id of its call as its number."""
         self._timeline.add_once(
             "cuda_events", home, event=event, event_record=record, correlation=_u32(record), stream=stream,
             context=context,
         )  # fmt: skip
 
     def _homes(self, events: Events) -> np.ndarray:
-        """The process of each event on a GPU: the profiled one, unless the file says whose a device is."""
+        """The process of each GPU event: the profiled one, unless the file names the process of a GPU."""
         if not self._gpus:
             return np.full(len(events), self._home, np.int64)
         (homes,) = self._by_thread(events, lambda pid, tid: [self._home_of(pid)])
         return homes
 
     def _by_thread(self, events: Events, make: Callable[[Any, Any], Sequence[int]]) -> list[np.ndarray]:
-        """What ``make`` makes of the process and thread ids of each event (one at least), as columns of numbers."""
+        """Apply ``make`` to the process and thread ids of each event (at least one); returns columns of numbers."""
         which, inverse = np.unique(events.threads, return_inverse=True)
         known = self._timeline.reader.threads
         columns = zip(*(make(*known[i]) for i in which.tolist()), strict=True)
         return [np.array(column, np.int64)[inverse] for column in columns]
 
     def _home_of(self, pid: Any) -> int:
-        """The process that a device, or what the profiler cost, is of."""
+        """The process of a GPU, or of the profiler's own overhead."""
         gpu = (self._gpus or {}).get(pid)
         return self._home if gpu is None else self._timeline.process_index(gpu.process)
 
@@ -346,7 +346,7 @@ class Kineto:
         return self._calls(events, 1)
 
     def _calls(self, events: Events, domain: int) -> np.ndarray:
-        events, start, end, fate = self._timeline.spans(events)
+        events, start, end, outcome = self._timeline.spans(events)
         process, thread = self._timeline.threads(events.threads)
         fields = {
             "domain": np.full(len(events), domain),
@@ -359,17 +359,17 @@ class Kineto:
         new = {name: column[first] for name, column in fields.items()}
         self._timeline.add("functions", process[first], id=numbers[first] + 1, **new)
         fits = numbers < _MOST
-        fate[np.flatnonzero(fate == Fate.KEPT)[~fits]] = Fate.FULL
+        outcome[np.flatnonzero(outcome == Outcome.KEPT)[~fits]] = Outcome.FULL
         correlation = _u32(events.integers("correlation"))
         columns = {"start": start, "end": end, "thread": thread, "correlation": correlation, "function": numbers + 1}
         fitting = {name: column[fits] for name, column in columns.items()}
         self._timeline.add("api_calls", process[fits], **fitting)
         self._write_externals(events.select(fits), process[fits])
         self._timeline.leave_arguments(events.select(fits))
-        return fate
+        return outcome
 
     def _write_externals(self, events: Events, process: np.ndarray) -> None:
-        """Kineto's ids of what was running, by correlation id."""
+        """Write Kineto's external ids by correlation id."""
         external, correlation = events.integers("External id"), events.integers("correlation")
         given = events.present("External id") & (correlation > 0)
         self._timeline.add_once(
@@ -378,11 +378,11 @@ class Kineto:
         )  # fmt: skip
 
     def _overheads(self, events: Events) -> np.ndarray:
-        events, start, end, fate = self._timeline.spans(events)
+        events, start, end, outcome = self._timeline.spans(events)
         if not len(events):
-            return fate
+            return outcome
         kinds = self._timeline.by_text(events.names, lambda name: OVERHEADS.get(name, -1))
-        process, thread = self._by_thread(events, self._place_of_overhead)
+        process, thread = self._by_thread(events, self._overhead_thread)
         known, correlation = kinds >= 0, _u32(events.integers("correlation"))
         rows = rows_of(
             "overheads", len(events), start=start, end=end, kind=kinds, thread=thread, correlation=correlation
@@ -394,17 +394,18 @@ class Kineto:
         )  # fmt: skip
         self._timeline.put("host_slices", process[~known], slices[~known])
         self._timeline.leave_arguments(events.select(known))
-        return fate
+        return outcome
 
-    def _place_of_overhead(self, pid: Any, tid: Any) -> tuple[int, int]:
-        """Process and thread of an overhead: Kineto writes -1 for the process, which means its own."""
+    def _overhead_thread(self, pid: Any, tid: Any) -> tuple[int, int]:
+        """Process and thread of an overhead. Process id -1 means the profiler's own process."""
         own = isinstance(pid, int) and (pid < 0 or pid in (self._gpus or {}))
         process = self._home_of(pid) if own else self._timeline.process_index(pid)
         return process, self._timeline.thread_number(process, tid, pid)
 
     def _memory(self, events: Events) -> np.ndarray:
-        """What the allocator of the framework says: two counters a device, and the moment with what is left to say."""
-        fate = self._generic.instants(events)
+        """Write events of the framework's allocator: two counters for each device, and an instant with the other
+        arguments."""
+        outcome = self._generic.instants(events)
         events, time, _ = self._timeline.starts(events)
         process, _ = self._timeline.threads(events.threads)
         on_gpu = events.integers("Device Type") == 1
@@ -415,39 +416,39 @@ class Kineto:
                 "counters", process[given], time=time[given], value=events.integers(name)[given], device=device[given],
                 name=self._timeline.text(name), unit=self._timeline.text("bytes"),
             )  # fmt: skip
-        return fate
+        return outcome
 
-    # NVTX, as cutrace writes it
+    # NVTX events that cutrace wrote
 
     def _pushed(self, events: Events) -> np.ndarray:
-        events, start, end, fate = self._timeline.spans(events)
+        events, start, end, outcome = self._timeline.spans(events)
         process, rows = self._nvtx("nvtx_ranges", events)
         rows["start"], rows["end"], rows["flags"] = start, end, end == 0
         rows["end_thread"] = np.where(end > 0, rows["thread"], 0)
         rows["depth"] = _u16(events.integers("depth"))
         self._timeline.put("nvtx_ranges", process, rows)
-        return fate
+        return outcome
 
     def _marks(self, events: Events) -> np.ndarray:
-        events, time, fate = self._timeline.starts(events)
+        events, time, outcome = self._timeline.starts(events)
         process, rows = self._nvtx("nvtx_marks", events)
         rows["time"], rows["source"] = time, events.integers("source") == 1
         self._timeline.put("nvtx_marks", process, rows)
-        return fate
+        return outcome
 
     def _started(self, events: Events) -> None:
-        """Begins and ends of ranges wait for the end of the file."""
-        kept, time, fate = self._timeline.starts(events)
-        lost = fate != Fate.KEPT
-        self._timeline.account(events.phases[lost], events.categories[lost], fate[lost])
+        """Keep begins and ends of ranges until the end of the file."""
+        kept, time, outcome = self._timeline.starts(events)
+        lost = outcome != Outcome.KEPT
+        self._timeline.account(events.phases[lost], events.categories[lost], outcome[lost])
         process, rows = self._nvtx("nvtx_ranges", kept)
         rows["start"], rows["kind"], rows["range_id"] = time, 1, kept.integers("range id")
         self._ranges.append((kept.integers("id"), kept.phases, kept.categories, process, rows))
 
     def _nvtx(self, table: str, events: Events) -> tuple[np.ndarray, np.ndarray]:
-        """Processes, and rows with what ranges and marks have."""
+        """Processes, and rows with the fields that ranges and marks share."""
         process, thread = self._timeline.threads(events.threads)
-        # A payload that is not a signed integer has its bits beside it.
+        # "payload bits" holds the bits of a payload that is not a signed integer.
         bits = np.where(events.present("payload bits"), *map(events.integers, ("payload bits", "payload")))
         self._timeline.leave_arguments(events)
         return process, rows_of(
@@ -465,14 +466,14 @@ class Kineto:
         out["end"], out["end_thread"] = np.where(ended, last["start"], 0), np.where(ended, last["thread"], 0)
         out["flags"] = ~ended
         self._timeline.put("nvtx_ranges", process[starts], out)
-        fate = np.zeros(len(ids), np.uint8)
-        fate[without] = Fate.NO_BEGIN
-        self._timeline.account(phases, categories, fate)
+        outcome = np.zeros(len(ids), np.uint8)
+        outcome[without] = Outcome.NO_BEGIN
+        self._timeline.account(phases, categories, outcome)
 
     # The end
 
     def finish(self, others: dict[str, Any]) -> None:
-        """Rows of what had to wait, given the other values of the outer object."""
+        """Write the rows that need the whole file. ``others`` are the other values of the outer object."""
         self._finish_ranges()
         self._metadata()
         others.pop(OWN, None)
@@ -491,14 +492,14 @@ class Kineto:
         self._clocks(others)
 
     def _metadata(self) -> None:
-        """Names of devices and streams stay behind: the capture has devices and streams, and no processes for them."""
+        """Leave out the names of devices and streams: a capture has no processes for them."""
         kept = []
         for event in self._generic.metadata:
             of_host = self._timeline.known_process(event.pid) or (event.pid == self._host and self._host is not None)
             if of_host or not isinstance(event.pid, int):
                 kept.append(event)
             else:
-                self._generic.tell(event, Fate.OF_DEVICE)
+                self._generic.count_metadata(event, Outcome.OF_DEVICE)
         self._generic.metadata[:] = kept
 
     def _devices(self, others: dict[str, Any]) -> None:
@@ -506,40 +507,40 @@ class Kineto:
         if not isinstance(devices, list):
             return
         rows = []
-        for told in devices:
-            if not isinstance(told, dict) or not isinstance(told.get("id"), int) or not 0 <= told["id"] <= _MOST:
+        for device in devices:
+            if not isinstance(device, dict) or not isinstance(device.get("id"), int) or not 0 <= device["id"] <= _MOST:
                 self._timeline.leave("devices", 1, why="they have no id")
                 continue
             row = np.zeros(1, TABLES["devices"].dtype)
-            row["device"], row["name"] = told["id"], self._timeline.text(str(told.get("name", "")))
-            own = told.get(OWN)
-            facts = [(name, _PROPERTIES.get(name, ""), value) for name, value in told.items()]
-            facts += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
-            for name, field, value in facts:
-                if not self._set_fact(row, field, value) and name not in ("id", "name", OWN):
+            row["device"], row["name"] = device["id"], self._timeline.text(str(device.get("name", "")))
+            own = device.get(OWN)
+            properties = [(name, _PROPERTIES.get(name, ""), value) for name, value in device.items()]
+            properties += [(name, name, value) for name, value in own.items()] if isinstance(own, dict) else []
+            for name, field, value in properties:
+                if not self._set_property(row, field, value) and name not in ("id", "name", OWN):
                     self._timeline.leave(f"device property {name}", 1)
             if row["warp_size"][0]:
                 row["max_warps_per_multiprocessor"] = row["max_threads_per_multiprocessor"] // row["warp_size"]
             rows.append(row)
-        told_of = (gpu.process for gpu in (self._gpus or {}).values() if gpu.device)
-        homes = {self._home, *map(self._timeline.process_index, told_of)}
+        owners = (gpu.process for gpu in (self._gpus or {}).values() if gpu.device)
+        homes = {self._home, *map(self._timeline.process_index, owners)}
         for home in sorted(homes) if rows else ():
             self._timeline.put("devices", np.full(len(rows), home, np.int64), np.concatenate(rows))
 
-    def _set_fact(self, row: np.ndarray, field: str, value: Any) -> bool:
+    def _set_property(self, row: np.ndarray, field: str, value: Any) -> bool:
         """Set a field of a device; False when there is no such field, or the value does not fit."""
         if field == "uuid" and isinstance(value, str) and re.fullmatch("[0-9a-f]{32}", value):
             row["uuid"] = np.frombuffer(bytes.fromhex(value), row.dtype["uuid"])
         elif field == "pci" and isinstance(value, str):
             row["pci"] = self._timeline.text(value)
-        elif field in _FACTS and _fits(value, row.dtype[field]):
+        elif field in _DEVICE_FIELDS and _fits(value, row.dtype[field]):
             row[field] = value
         else:
             return False
         return True
 
     def _clocks(self, others: dict[str, Any]) -> None:
-        """The wall clock, which the file has as the moment at which its own clock was 0."""
+        """Write the wall clock, which the file gives as the wall-clock time at which its own clock was 0."""
         base = others.get("baseTimeNanoseconds")
         first = self._timeline.first
         epoch = first - self._timeline.offset > 10**18
@@ -556,7 +557,7 @@ class Kineto:
 
     @property
     def _home(self) -> int:
-        """The process that all GPU work is of."""
+        """The process that owns all GPU work."""
         return self._timeline.process_index(self._host if self._host is not None else 0)
 
     def _triples(self, texts: np.ndarray) -> np.ndarray:
@@ -570,7 +571,7 @@ class Kineto:
         return np.array([*self._timeline.by_text(texts, triple, object)], np.int64).reshape(-1, 3)
 
     def _set_own(self, rows: np.ndarray, table: str, texts: np.ndarray) -> None:
-        """Set the fields that cutrace's own arguments (ids) have, where they fit."""
+        """Set the fields that cutrace's own arguments (ids) hold, where the values fit."""
         types = {f.name: f.type for f in TABLES[table].fields if f.name not in ("id", "start", "end", "process")}
         for text in np.unique(texts[texts > 0]).tolist():
             which = texts == text
@@ -581,9 +582,9 @@ class Kineto:
                     rows[name][which] = value
 
 
-def _gpus(told: bytes | None) -> dict[int, Gpu]:
-    """The process ids that stand for devices, as cutrace writes them."""
-    gpus = object_of(told or b"").get("gpus")
+def _gpus(own: bytes | None) -> dict[int, Gpu]:
+    """The process ids that stand for GPUs, from cutrace's own top-level value."""
+    gpus = object_of(own or b"").get("gpus")
     out = {}
     for gpu in gpus if isinstance(gpus, list) else ():
         if isinstance(gpu, dict) and isinstance(gpu.get("pid"), int) and isinstance(gpu.get("process"), int | str):
@@ -594,27 +595,27 @@ def _gpus(told: bytes | None) -> dict[int, Gpu]:
 
 
 def _copy_named(name: str) -> tuple[int, int, int] | None:
-    """Kind, source and destination of a copy by its name, None for a name that does not say."""
-    found = _COPY.fullmatch(name)
-    if not found:
+    """Kind, source and destination of a copy from its name, None for another name."""
+    match = _COPY.fullmatch(name)
+    if not match:
         return None
-    return MEMCPY_KINDS.get(found[1], 0), MEMORY_KINDS.get(found[2], 0), MEMORY_KINDS.get(found[3], 0)
+    return MEMCPY_KINDS.get(match[1], 0), MEMORY_KINDS.get(match[2], 0), MEMORY_KINDS.get(match[3], 0)
 
 
 def _fill_named(name: str) -> int:
-    """The memory of a fill by its name, -1 for a name that does not say."""
-    found = _FILL.fullmatch(name)
-    return MEMORY_KINDS.get(found[1], 0) if found else -1
+    """The memory of a fill from its name, -1 for another name."""
+    match = _FILL.fullmatch(name)
+    return MEMORY_KINDS.get(match[1], 0) if match else -1
 
 
 def _fits(value: Any, dtype: Any) -> bool:
-    """Whether a value is a whole number that a field has room for."""
+    """Whether a value is an integer in the range of a dtype."""
     limits = np.iinfo(dtype)
     return isinstance(value, int) and bool(limits.min <= value <= limits.max)
 
 
 def _status(own: str) -> int:
-    """What a call returned, by cutrace's own argument; 0 where it does not say."""
+    """The value that a call returned, from cutrace's own argument; 0 without one."""
     status = object_of(own).get("status", 0)
     return int(status) if _fits(status, "u4") else 0
 
@@ -627,12 +628,12 @@ def _number(id_: int | bytes | None) -> int:
 
 
 def _u16(values: np.ndarray) -> np.ndarray:
-    """Values of 16 bits, 0xffff for those that are not."""
+    """Values as 16 bits, 0xffff for values out of range."""
     return np.where((values >= 0) & (values <= _MOST), values, _MOST)
 
 
 def _u32(values: np.ndarray) -> np.ndarray:
-    """The lower 32 bits: -1 is the largest of them, as in CUPTI's records."""
+    """The lower 32 bits: -1 becomes 0xffffffff, as in CUPTI's records."""
     return values.astype(np.int64) & 0xFFFFFFFF
 
 

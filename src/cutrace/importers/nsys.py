@@ -1,7 +1,7 @@
 """Exports of Nsight Systems: SQLite databases, and folders or files of Arrow and Parquet tables.
 
-All have the same tables of the same columns. Columns are found by name, since they differ between versions; a table
-that nobody here knows is left out by name. :mod:`.nsys_events` says what becomes of which table.
+All have the same tables. Columns are looked up by name, because they differ between versions. Unknown tables are left
+out by name. :mod:`.nsys_events` maps the tables.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .tables import Batch, Kind, rows
 from .tables_arrow import FILE, STREAM, SUFFIXES, ArrowTables
 from .tables_sqlite import MAGIC, SqliteTables, tables_of
 
-# One of these is in every export, and in no other database.
+# Every export has one of these tables, and no other database has.
 _SIGNS = frozenset({"META_DATA_EXPORT", "EXPORT_META_DATA", "TARGET_INFO_SESSION_START_TIME", "ENUM_NSYS_EVENT_CLASS"})
 _EVENTS = frozenset({"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API"})
 
-# Times before this (ns before the begin of the session, 73 years) are no times.
+# The earliest valid time (ns; 73 years before the begin of the session).
 _FLOOR = -(2**61)
-# Columns with the begin and the end of rows of a table that is left out.
+# Columns with the begin and the end of the rows of a table that is left out.
 _SPANS = (("start", "end"), ("startedAt", "endedAt"))
 
 
@@ -57,7 +57,7 @@ class NsysArrow:
     def recognizes(self, source: Source) -> bool:
         if source.path.is_dir():
             return is_export({file.stem for file in source.path.iterdir() if file.suffix in SUFFIXES})
-        # The tables of one Arrow file are in its schemas, which have their names as text.
+        # Each schema of an Arrow file with many tables has the name of its table as text.
         return source.head.startswith((STREAM, FILE)) and b"table_name" in source.head
 
     def read(self, source: Source, out: Import) -> None:
@@ -74,14 +74,14 @@ def is_export(names: set[str]) -> bool:
 
 
 class NsysReading(Reading):
-    """One export on its way into a capture."""
+    """The import of one export."""
 
     redundant = nsys_events.REDUNDANT
 
     def read(self) -> None:
         """Convert all tables. Raises :class:`BadCapture` when no event could be used."""
         names = list(self.tables.names)
-        # What names things comes first. Tables of the whole machine come last, when it is known whose it was.
+        # Names come first. Tables of the whole machine come last, because they go to the processes with events.
         nsys_target.describe(self)
         for key in self.processes if self.is_own else ():
             self.target(key)
@@ -96,28 +96,28 @@ class NsysReading(Reading):
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
         if not self.rows_kept and not self.is_own:
-            raise BadCapture(f"{self.path} has no event that can be used. Export it again, with all tables.")
+            raise BadCapture(f"{self.path} has no usable event. Export it again, with all tables.")
 
     def batches(self, name: str, columns: dict[str, Kind], owner: str) -> Iterator[tuple[Target, Batch, np.ndarray]]:
-        """The rows of a table, those of each process apart, and where in the table they are. ``owner`` is the column
-        with the id of their process or thread. Rows that damage hides are counted as lost."""
+        """The rows of a table by process, and their indices in the table. ``owner`` is the column with the id of their
+        process or thread. Rows that damage hides are counted as lost."""
         read = 0
         for batch in self.tables.batches(name, columns | {owner: "integer"}):
             if not batch.rows:
                 continue
             ids = np.where(batch.known(owner), batch[owner] >> THREAD_BITS << THREAD_BITS, self._default)
-            places = np.arange(read, read + batch.rows)
+            indices = np.arange(read, read + batch.rows)
             read += batch.rows
-            # One process is the rule.
+            # Usually there is one process.
             keys = ids[:1].tolist() if (ids == ids[0]).all() else np.unique(ids).tolist()
             for key in keys:
                 chosen = ids == key
                 whole = len(keys) == 1
-                yield self.target(key), batch if whole else batch.select(chosen), places if whole else places[chosen]
+                yield self.target(key), batch if whole else batch.select(chosen), indices if whole else indices[chosen]
         self.missing(name, read)
 
     def target(self, key: int) -> Target:
-        """The process that a serialized id stands for."""
+        """The process of a serialized id."""
         if key not in self.targets:
             writer = self._begun(key)
             texts, functions = Strings(writer, self.texts), Strings(writer, self.function_names)
@@ -134,13 +134,13 @@ class NsysReading(Reading):
 
     @cached_property
     def function_names(self) -> Texts:
-        """The same texts as names of functions: without the version that nsys has behind them."""
+        """The texts as names of functions: without the version suffix of nsys."""
         if self.is_own:
             return self.texts
         return Texts({number: nsys_events.without_version(text) for number, text in self.texts.items()})
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """The numbers of the threads that serialized ids stand for."""
+        """The thread ids of serialized ids."""
         keys, threads = self._renumbered
         if not len(keys):
             return ids & THREADS
@@ -149,32 +149,32 @@ class NsysReading(Reading):
 
     @cached_property
     def _renumbered(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of threads that did not fit into serialized ids, by these ids, as cutrace writes them."""
+        """Serialized ids, and the thread ids that do not fit into them, from a table that cutrace writes."""
         columns: dict[str, Kind] = {"globalTid": "integer", "thread": "integer"}
-        found = {}
+        threads_of = {}
         for row in rows(self.tables, "THREAD_NUMBERS", columns) if self.is_own else ():
             match row:
                 case {"globalTid": int(key), "thread": int(thread)} if 0 <= thread < 2**32:
-                    found[key] = thread
-        keys, threads = np.array(sorted(found.items()), np.int64).reshape(-1, 2).T
+                    threads_of[key] = thread
+        keys, threads = np.array(sorted(threads_of.items()), np.int64).reshape(-1, 2).T
         return keys, threads
 
     @cached_property
     def processes(self) -> dict[int, tuple[int, str, str]]:
         """Process id, name and cutrace's description by the serialized id of the process."""
-        found: dict[int, tuple[int, str, str]] = {}
+        processes: dict[int, tuple[int, str, str]] = {}
         columns: dict[str, Kind] = {"globalPid": "integer", "pid": "integer", "name": "text", "description": "text"}
         for row in rows(self.tables, "PROCESSES", columns):
             match row:
                 case {"globalPid": int(key), "pid": pid, "name": name, "description": description}:
                     number = pid if isinstance(pid, int) else key >> THREAD_BITS & THREADS
                     key = key >> THREAD_BITS << THREAD_BITS
-                    found[key] = number & 0xFFFFFFFF, str(name or ""), str(description or "")
-        return found
+                    processes[key] = number & 0xFFFFFFFF, str(name or ""), str(description or "")
+        return processes
 
     @cached_property
-    def about(self) -> dict[str, str]:
-        """What the file says of its export."""
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the export."""
         return {
             name: value
             for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -184,12 +184,12 @@ class NsysReading(Reading):
     @cached_property
     def is_own(self) -> bool:
         """Whether cutrace wrote the file."""
-        return self.about.get("EXPORT_PRODUCT_NAME") == "cutrace"
+        return self.metadata.get("EXPORT_PRODUCT_NAME") == "cutrace"
 
     @cached_property
     def offset(self) -> int:
-        """What is added to all times (ns) so that they are positive: nsys counts from the begin of its session, and
-        some events were before it. Whole seconds, so that times still look alike."""
+        """The offset (ns) added to all times so that they are positive: nsys counts from the begin of its session, and
+        some events are earlier. It is a whole number of seconds, so that times stay recognizable."""
         if self.is_own:
             return 0
         least = 1
@@ -201,7 +201,7 @@ class NsysReading(Reading):
 
     @property
     def _default(self) -> int:
-        """The process of rows that do not say which: the first with events."""
+        """The process of rows without an owner: the first with events."""
         return next(iter(self.targets), next(iter(self.processes), 0))
 
     def _convert(self, name: str, mapping: Mapping) -> None:
@@ -212,7 +212,7 @@ class NsysReading(Reading):
         self.leave_columns(name, {*mapping.columns, owner})
 
     def _leave(self, name: str) -> None:
-        """Count a table that has no place in a capture, with the time that its rows took."""
+        """Count the rows and durations of a table that is left out."""
         if name in nsys_target.READ:
             return  # accounted for where it is read
         what, why = nsys_events.leftover(name)
@@ -231,10 +231,11 @@ class NsysReading(Reading):
 
 
 def _beside(path: Path, out: Import) -> None:
-    """Say when the newest changes of a database are in another file, which is not read."""
+    """Note when the newest changes of a database are in another file, which is not read."""
     for suffix in ("-wal", "-journal"):
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size:
             out.note(
-                f"{beside.name} holds changes that are not in {path.name} yet: close what writes it, and try again."
+                f"{beside.name} holds changes that are not in {path.name} yet: close the program that writes it, and "
+                "try again."
             )

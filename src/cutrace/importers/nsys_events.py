@@ -1,8 +1,7 @@
-"""What becomes of which table of an Nsight Systems export.
+"""The mapping of the tables of an Nsight Systems export to tables of a capture.
 
-Work of the GPU, calls of CUDA and their like have tables of their own in a capture; :mod:`cutrace.nsys` declares their
-columns. Every other table whose rows have a start, an end, a thread and a name is of slices of the host; what is known
-of its family says under which heading.
+:mod:`cutrace.nsys` declares the columns of GPU work, CUDA calls and similar tables. The rows of any other table with
+start, end, thread and name become host slices; the name of the table gives their category.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .tables import Kind, rows
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
-#: Columns that repeat what others say, or mean nothing outside nsys.
+#: Columns that repeat other columns, or mean nothing outside nsys.
 REDUNDANT = frozenset(
     {
         "eventClass", "eventId", "shortName", "demangledName", "deprecatedSrcId", "deprecatedSyncType", "rawTimestamp",
@@ -36,7 +35,7 @@ REDUNDANT = frozenset(
 
 
 def without_version(name: str) -> str:
-    """The name of a function without the version that CUPTI puts behind it."""
+    """The name of a function without CUPTI's version suffix."""
     return re.sub(r"_v\d+$", "", name)
 
 
@@ -66,15 +65,15 @@ def _migrations(reading: NsysReading, target: Target, made: Rows) -> None:
     batch = made.batch
     kinds = batch["copyKind"]
     made.rows["kind"] = np.select([kinds == kind for kind in nsys.MIGRATION_KINDS], list(nsys.MIGRATION_KINDS.values()))
-    # nsys leaves out where a page came from and went to: the one end is the device, the other the host.
-    for name, column, ends_at_host in (("source_device", "srcDeviceId", 11), ("destination_device", "dstDeviceId", 12)):
-        place = np.where(kinds == ends_at_host, np.int64(NOTHING), batch["deviceId"])
-        made.set(name, np.where(batch.known(column), batch[column], place))
+    # nsys leaves out the ends of a migration: one is the device, the other the host.
+    for name, column, host_kind in (("source_device", "srcDeviceId", 11), ("destination_device", "dstDeviceId", 12)):
+        default = np.where(kinds == host_kind, np.int64(NOTHING), batch["deviceId"])
+        made.set(name, np.where(batch.known(column), batch[column], default))
 
 
 def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
-    """Which ids CUPTI gives depends on the kind of the wait, and some versions of nsys number the kinds in another way:
-    then the ids say which it is."""
+    """The kind of a wait determines which ids CUPTI gives. Some versions of nsys number the kinds differently: then the
+    ids determine the kind."""
     batch = made.batch
     made.check("syncType")
     of_stream = batch.known("streamId") & (batch["streamId"] & NOTHING != NOTHING)
@@ -90,9 +89,9 @@ def _waits(reading: NsysReading, target: Target, made: Rows) -> None:
 def _calls(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, function = made.batch, made.of("function").rows
     made.check("nameId")
-    # Classes 0 and 1 are the runtime and the driver; of others only the name tells.
-    places, inverse = np.unique(batch["nameId"], return_inverse=True)
-    runtime = np.array([reading.texts[number].lstrip("_").startswith("cuda") for number in places.tolist()], bool)
+    # Classes 0 and 1 are the runtime and the driver; for other classes the name decides.
+    name_ids, inverse = np.unique(batch["nameId"], return_inverse=True)
+    runtime = np.array([reading.texts[number].lstrip("_").startswith("cuda") for number in name_ids.tolist()], bool)
     classes = np.where(batch.known("eventClass"), batch["eventClass"], -1)
     by_name = np.where(runtime, 2, 1)[inverse.reshape(-1)]
     function["domain"] = np.select([classes == 0, classes == 1], [2, 1], by_name)
@@ -159,7 +158,7 @@ def _host_slices(name: str, columns: Sequence[str]) -> Mapping:
 
 
 def _argument(reading: NsysReading, known: np.ndarray, values: np.ndarray, column: str) -> list[object]:
-    """The values of an argument; texts for the numbers of texts."""
+    """The values of an argument; ids of texts become texts."""
     of_texts = column in ("srcFile", "funcName", "varName", "kernelName")
     pairs = zip(known.tolist(), values.tolist(), strict=True)
     return [((reading.texts[v] or None) if of_texts else v) if k else None for k, v in pairs]
@@ -198,9 +197,9 @@ def _metrics(table: str, category: str) -> Fill:
         names = _metric_names(reading, table)
         keys = np.stack([batch["typeId"], batch["metricId"]], axis=1)
         inverse, first = Keys(2).ids([batch["typeId"], batch["metricId"]])
-        found = [names.get((t, m)) or names.get((None, m)) or f"metric {m}" for t, m in keys[first].tolist()]
-        made.rows["name"] = np.array([writer.string(name) for name in found])[inverse]
-        units = [re.search(r"\[([^\]]*)\]$", name) for name in found]
+        metrics = [names.get((t, m)) or names.get((None, m)) or f"metric {m}" for t, m in keys[first].tolist()]
+        made.rows["name"] = np.array([writer.string(name) for name in metrics])[inverse]
+        units = [re.search(r"\[([^\]]*)\]$", name) for name in metrics]
         made.rows["unit"] = np.array([writer.string(unit[1] if unit else "") for unit in units])[inverse]
         ordinals = device_ordinals(reading.tables)
         gpus = [t & 0xFF for t in keys[first][:, 0].tolist()]
@@ -212,19 +211,19 @@ def _metrics(table: str, category: str) -> Fill:
 
 def _metric_names(reading: NsysReading, table: str) -> dict[tuple[object, object], str]:
     columns: dict[str, Kind] = {"typeId": "integer", "metricId": "integer", "metricName": "text"}
-    found: dict[tuple[object, object], str] = {}
+    names: dict[tuple[object, object], str] = {}
     for row in rows(reading.tables, table, columns):
-        found[row["typeId"], row["metricId"]] = str(row["metricName"] or "")
-        found.setdefault((None, row["metricId"]), str(row["metricName"] or ""))
-    return found
+        names[row["typeId"], row["metricId"]] = str(row["metricName"] or "")
+        names.setdefault((None, row["metricId"]), str(row["metricName"] or ""))
+    return names
 
 
 def _network(reading: NsysReading, target: Target, made: Rows) -> None:
     batch, writer = made.batch, target.writer
     made.rows["category"], made.rows["device"] = writer.string("network"), 0xFFFF
     columns: dict[str, Kind] = {"metricsListId": "integer", "metricsIdx": "integer", "name": "text"}
-    found = rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns)
-    names = {(row["metricsListId"], row["metricsIdx"]): str(row["name"] or "") for row in found}
+    metrics = rows(reading.tables, "TARGET_INFO_NETWORK_METRICS", columns)
+    names = {(row["metricsListId"], row["metricsIdx"]): str(row["name"] or "") for row in metrics}
     keys = list(zip(batch["metricsListId"].tolist(), batch["metricsIdx"].tolist(), strict=True))
     made.rows["name"] = [writer.string(names.get(key) or f"metric {key[1]}") for key in keys]
     made.rows["series"] = [
@@ -248,13 +247,13 @@ def _generic(reading: NsysReading, target: Target, made: Rows) -> None:
     objects = [isinstance(value_of(text), dict) for text in texts]
     made.rows["arguments"] = [writer.string(text if good else "") for text, good in zip(texts, objects, strict=True)]
     wrong = [bool(text) and not good for text, good in zip(texts, objects, strict=True)]
-    made.reject(np.array(wrong, bool), "data is no JSON object")
+    made.reject(np.array(wrong, bool), "data is not a JSON object")
 
 
 _OVERHEADS = Mapping(
     nsys.OVERHEADS,
     _overheads,
-    # Overheads that only nsys knows have names, not kinds.
+    # Overheads of nsys itself have names, not kinds.
     other=_host_slices("PROFILER_OVERHEAD", ("nameId",)),
     apart=lambda batch: batch.known("nameId") & batch.known("overheadType") & (batch["overheadType"] == 0),
 )
@@ -263,7 +262,7 @@ _MAPPINGS = {
     for mapping in (
         Mapping(nsys.API_CALLS, _calls, 0),
         Mapping(nsys.KERNELS, _kernels),
-        # Copies that moved managed memory are no copies of the program.
+        # Copies that moved managed memory are migrations, not copies of the program.
         Mapping(
             nsys.MEMCPYS,
             _copies,
@@ -293,7 +292,7 @@ _MAPPINGS = {
 
 
 def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
-    """What to do with a table, None when it has no place in a capture."""
+    """The mapping of a table, None when it is left out."""
     if name in _MAPPINGS:
         return _MAPPINGS[name]
     if name in TABLES and "globalPid" in columns:
@@ -307,7 +306,7 @@ def mapping(name: str, columns: Sequence[str]) -> Mapping | None:
 
 
 def priority(name: str) -> int:
-    """Tables with a lower one are read earlier: calls say which processes there are."""
+    """The reading order of a table, lower first: calls come first because they name the processes."""
     return _MAPPINGS[name].priority if name in _MAPPINGS else 1
 
 
@@ -319,11 +318,11 @@ def time_column(name: str, columns: Sequence[str]) -> str:
 
 
 def leftover(name: str) -> tuple[str, str]:
-    """What a table that is left out is called, and why it is."""
+    """The name of a table that is left out, and the reason."""
     if name.startswith("ENUM_"):
         return "ENUM_*", "constants of nsys"
     if name.startswith("TARGET_INFO_"):
-        return name, "facts of the machine that a capture has no place for"
+        return name, "properties of the machine that no table holds"
     if name.endswith("_CALLCHAINS"):
         return name, "call stacks"
     return name, ""

@@ -1,4 +1,4 @@
-"""NVTX events of an Nsight Systems export: ranges, marks, and the domains, categories and threads that they name."""
+"""NVTX events of an Nsight Systems export: ranges, marks, and names of domains, categories and threads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _TABLE = nsys.NVTX_RANGES.name
 _COLUMNS = kinds(nsys.NVTX_RANGES)
 
-# The second number of each came from text files.
+# The second number of each is used for events from text files.
 _MARKS, _PUSHES, _STARTS = (nsys.NVTX_MARK, 65), (nsys.NVTX_PUSH_POP, 70), (nsys.NVTX_START_END, 71)
 _NAMES = (nsys.NVTX_CATEGORY, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN)
 
 
 @dataclass
 class _Named:
-    """What a first look at the table finds: names, and how deep each push/pop range is."""
+    """The result of a first pass over the table: names of domains, and the depth of each push/pop range."""
 
     domains: dict[tuple[int, int], str] = field(default_factory=dict)
     depths: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint16))
@@ -40,8 +40,8 @@ class _Named:
 
 def convert_events(reading: NsysReading) -> None:
     """Write the NVTX events of an export."""
-    named = _look(reading)
-    for target, batch, places in reading.batches(_TABLE, _COLUMNS, "globalTid"):
+    named = _first_pass(reading)
+    for target, batch, indices in reading.batches(_TABLE, _COLUMNS, "globalTid"):
         types = batch["eventType"]
         marks, ranges, names = (np.isin(types, some) for some in (_MARKS, _PUSHES + _STARTS, _NAMES))
         if marks.any():
@@ -50,7 +50,7 @@ def convert_events(reading: NsysReading) -> None:
             _describe(target, made, named)
             reading.write(_TABLE, target, made)
         if ranges.any():
-            depths = named.depths[places[ranges]]
+            depths = named.depths[indices[ranges]]
             reading.write(_TABLE, target, _ranges(reading, target, batch.select(ranges), named, depths))
         if names.any():
             _write_names(reading, target, batch.select(names), named)
@@ -60,7 +60,7 @@ def convert_events(reading: NsysReading) -> None:
     reading.leave_columns(_TABLE, {*_COLUMNS, "globalTid"})
 
 
-def _look(reading: NsysReading) -> _Named:
+def _first_pass(reading: NsysReading) -> _Named:
     named = _Named()
     ranges: list[tuple[np.ndarray, ...]] = []
     read = 0
@@ -78,30 +78,30 @@ def _look(reading: NsysReading) -> _Named:
         read += batch.rows
     named.depths = np.zeros(read, np.uint16)
     if ranges:
-        places, starts, ends, threads, domains = (np.concatenate(parts) for parts in zip(*ranges, strict=True))
-        named.depths[places] = depths(starts, ends, threads, domains)
+        indices, starts, ends, threads, domains = (np.concatenate(parts) for parts in zip(*ranges, strict=True))
+        named.depths[indices] = depths(starts, ends, threads, domains)
     return named
 
 
 def depths(starts: np.ndarray, ends: np.ndarray, *groups: np.ndarray) -> np.ndarray:
-    """How many ranges are around each one, of those that have the same values in ``groups`` and are nested."""
+    """The number of ranges around each range, among nested ranges with the same values in ``groups``."""
     order = np.lexsort((-ends, starts, *groups))
     starts, ends = starts[order], ends[order]
     changes = np.zeros(len(order), bool)
     for group in groups:
         changes[1:] |= np.diff(group[order]) != 0
     bounds = [0, *np.flatnonzero(changes).tolist(), len(order)]
-    found = np.zeros(len(order), np.int64)
+    counts = np.zeros(len(order), np.int64)
     for first, last in pairwise(bounds):
         begin, finish = starts[first:last], ends[first:last]
-        # Those that began before, less those that ended: of the latter, empty ranges of this moment come later.
+        # Ranges that began before, less those that ended before; empty ranges at this time end later.
         number = np.arange(last - first)
         over = np.searchsorted(np.sort(finish), begin, "right")
         empty = np.append(0, np.cumsum(finish == begin))
         later = empty[np.searchsorted(begin, begin, "right")] - empty[number]
-        found[first:last] = number - (over - later)
+        counts[first:last] = number - (over - later)
     result = np.zeros(len(order), np.uint16)
-    result[order] = np.clip(found, 0, 0xFFFF)
+    result[order] = np.clip(counts, 0, 0xFFFF)
     return result
 
 
@@ -111,7 +111,7 @@ def _ranges(reading: NsysReading, target: Target, batch: Batch, named: _Named, d
     _describe(target, made, named)
     starts = np.isin(batch["eventType"], _STARTS)
     made.rows["kind"] = starts
-    # Older versions write 0 where there is no other thread.
+    # Older versions write 0 if the range ends in its own thread.
     other = batch.known("endGlobalTid") & (batch["endGlobalTid"] != 0)
     made.rows["end_thread"] = np.where(other, made.rows["end_thread"], made.rows["thread"])
     made.rows["range_id"] = np.where(starts, made.rows["range_id"], 0)
@@ -120,7 +120,7 @@ def _ranges(reading: NsysReading, target: Target, batch: Batch, named: _Named, d
 
 
 def _describe(target: Target, made: Rows, named: _Named) -> None:
-    """Set what marks and ranges share and :mod:`cutrace.nsys` does not declare."""
+    """Set the fields that marks and ranges share and :mod:`cutrace.nsys` does not declare."""
     batch, rows = made.batch, made.rows
     columns = [name for name, _ in nsys.PAYLOADS.values()]
     made.check("text", "textId", *columns)
@@ -129,7 +129,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
     domains, inverse = np.unique(batch["domainId"], return_inverse=True)
     rows["domain"] = np.array([named.domain(target, number) for number in domains.tolist()])[inverse.reshape(-1)]
     known = np.stack([batch.known(name) for name in columns])
-    # A payload is one value. Versions that know no NULL write zeros into the other columns.
+    # Versions without NULL write zeros into the other columns of a payload.
     several = known.sum(axis=0) > 1
     known &= ~several | np.stack([batch[name] != 0 for name in columns])
     for (kind, (name, dtype)), where in zip(nsys.PAYLOADS.items(), known, strict=True):
@@ -140,7 +140,7 @@ def _describe(target: Target, made: Rows, named: _Named) -> None:
 
 
 def _write_names(reading: NsysReading, target: Target, batch: Batch, named: _Named) -> None:
-    """Write the names of categories and threads. Ranges and marks have those of domains themselves."""
+    """Write the names of categories and threads. Ranges and marks hold the names of domains."""
     writer, types = target.writer, batch["eventType"]
     texts = zip(batch["text"].tolist(), batch["textId"].tolist(), strict=True)
     names = np.array([writer.string(str(text) or reading.texts[number]) for text, number in texts])

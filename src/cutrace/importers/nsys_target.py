@@ -1,4 +1,4 @@
-"""What an export of Nsight Systems says of the machine: threads, GPUs, contexts, streams and clocks."""
+"""The machine in an export of Nsight Systems: threads, GPUs, contexts, streams and clocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tables import Kind, Tables, rows
 if TYPE_CHECKING:
     from .nsys import NsysReading
 
-#: The tables that are read here, and those that others look names up in.
+#: The tables that are read here, and those that hold names for others.
 READ = frozenset(
     {
         "StringIds",
@@ -40,7 +40,7 @@ READ = frozenset(
 
 
 def describe(reading: NsysReading) -> None:
-    """Account for the tables that only say what other tables mean."""
+    """Account for the tables that only describe other tables."""
     for name in sorted(READ - {"StringIds"}):
         if name in reading.tables.names:
             count = reading.tables.count(name) or 0
@@ -49,25 +49,25 @@ def describe(reading: NsysReading) -> None:
 
 
 def info(reading: NsysReading) -> dict[str, Any]:
-    """More of a process description."""
-    product = " ".join(filter(None, map(reading.about.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION"))))
+    """Keys of the process description."""
+    product = " ".join(filter(None, map(reading.metadata.get, ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION"))))
     host = named(reading.tables, "TARGET_INFO_SYSTEM_ENV").get("Hostname", "")
     return {"host": host} | ({"producer": product} if product else {})
 
 
 def clock(reading: NsysReading, writer: Writer) -> None:
-    """Write at which wall-clock time the session began, where the file says so."""
+    """Write the wall-clock time of the session's begin, if the file has it."""
     if reading.is_own:
-        return  # it has the clocks themselves
+        return  # the file has a table of clocks
     sessions = rows(reading.tables, "TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": "integer"})
     began = next((row["utcEpochNs"] for row in sessions), None)
     if not isinstance(began, int) or not 0 < began < 2**62:
         return
-    about = reading.about
-    shift = about.get("EXPORT_CONFIG_TIME_SHIFT") or about.get("EXPORT_PARAM_TIME_SHIFT") or "0"
+    metadata = reading.metadata
+    shift = metadata.get("EXPORT_CONFIG_TIME_SHIFT") or metadata.get("EXPORT_PARAM_TIME_SHIFT") or "0"
     begin = int(shift) if re.fullmatch(r"[+-]?\d{1,18}", shift) else 0
-    if about.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
-        begin += began  # times are those of the wall clock
+    if metadata.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
+        begin += began  # times are wall-clock times
     # A second into the session, so that no clock is 0.
     now = max(begin + reading.offset + 10**9, 1)
     clocks = rows_of("clocks", 1, boottime=now, monotonic=now, monotonic_raw=now, realtime=began + 10**9)
@@ -75,7 +75,7 @@ def clock(reading: NsysReading, writer: Writer) -> None:
 
 
 def finish(reading: NsysReading) -> None:
-    """Write what is known of the processes that have events."""
+    """Write threads, devices, contexts and streams of the processes that have events."""
     for thread in _rows(reading, nsys.THREAD_NAMES):
         match thread:
             case {"globalTid": int(key), "nameId": int(name)}:
@@ -92,19 +92,19 @@ def finish(reading: NsysReading) -> None:
 
 
 def device_ordinals(tables: Tables) -> dict[int, int]:
-    """The CUDA ordinal of each GPU that nsys numbers itself."""
-    found: dict[int, int] = {}
+    """The CUDA ordinal of each GPU by nsys's number."""
+    ordinals: dict[int, int] = {}
     for row in rows(tables, nsys.DEVICES.name, {"id": "integer", "cuDevice": "integer"}):
         number, ordinal = row["id"], row["cuDevice"]
         if isinstance(number, int):
-            found[number] = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 0xFFFF else number & 0xFFFF
-    return found
+            ordinals[number] = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 0xFFFF else number & 0xFFFF
+    return ordinals
 
 
 def named(tables: Tables, table: str) -> dict[str, str]:
-    """A table of names and values."""
-    found = ((row["name"], row["value"]) for row in rows(tables, table, {"name": "text", "value": "text"}))
-    return {name: value for name, value in found if isinstance(name, str) and isinstance(value, str)}
+    """A table of names and values as a dict."""
+    pairs = ((row["name"], row["value"]) for row in rows(tables, table, {"name": "text", "value": "text"}))
+    return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
 
 
 def _rows(reading: NsysReading, table: SqlTable) -> Iterator[dict[str, object]]:
@@ -112,7 +112,7 @@ def _rows(reading: NsysReading, table: SqlTable) -> Iterator[dict[str, object]]:
 
 
 def _numbers(table: SqlTable, row: dict[str, object], **defaults: int) -> np.ndarray:
-    """One row of a capture with the numbers of a row of an export. What is missing is 0, or as ``defaults`` has it."""
+    """One row of a capture with the numbers of a row of an export. Missing numbers are 0, or from ``defaults``."""
     made = np.zeros(1, TABLES[table.table].dtype)
     for column in table.columns:
         if column.field and column.conversion in ("number", "thousand"):
@@ -153,25 +153,25 @@ def _devices(reading: NsysReading) -> None:
 
 
 def _visible(reading: NsysReading) -> dict[int, dict[int, int]]:
-    """By process id the GPUs that the process saw, by their numbers, and what CUDA numbered them in it."""
-    found: dict[int, dict[int, int]] = {}
+    """The CUDA ordinals that a process gives to its visible GPUs, by process id and nsys's number."""
+    ordinals: dict[int, dict[int, int]] = {}
     columns: dict[str, Kind] = {"gpuId": "integer", "cudaId": "integer", "pid": "integer"}
     for row in () if reading.is_own else rows(reading.tables, "TARGET_INFO_CUDA_DEVICE", columns):
         match row:
             case {"gpuId": int(gpu), "cudaId": int(ordinal), "pid": int(pid)} if 0 <= ordinal < 0xFFFF:
-                found.setdefault(pid & nsys.THREADS, {})[gpu] = ordinal
-    return found
+                ordinals.setdefault(pid & nsys.THREADS, {})[gpu] = ordinal
+    return ordinals
 
 
 def _owner(reading: NsysReading, row: dict[str, object]) -> Target | None:
-    """The process with events that a row with parts of a serialized id is about."""
+    """The process with events that a row names by the parts of its serialized id, None without one."""
     hardware, machine, pid = (_fitting(row[name], 24) for name in ("hwId", "vmId", "processId"))
     key = hardware << 56 | machine << 48 | pid << nsys.THREAD_BITS
     return reading.targets.get(key if key < 2**63 else key - 2**64)
 
 
 def _fitting(value: object, bits: int) -> int:
-    """A number of so many bits, 0 for what is none."""
+    """The lower ``bits`` bits of a number, 0 for other values."""
     return value & (1 << bits) - 1 if isinstance(value, int) else 0
 
 

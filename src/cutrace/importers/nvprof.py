@@ -1,9 +1,8 @@
 """Databases of nvprof (and the Visual Profiler): CUPTI's activity records, a table for each kind.
 
-Records of the GPU do not say whose they are, only calls do: they belong to the first process that made a call.
-Threads are what pthread_self() said, of which a capture keeps 32 bits.
-:mod:`.nvprof_records` says what becomes of which table; :mod:`.nvprof_markers` reads NVTX, whose ranges are in two
-rows each.
+Only API calls have a process. GPU records belong to the first process that made a call. Thread ids are values of
+pthread_self(); a capture keeps 32 bits of them. :mod:`.nvprof_records` maps the tables; :mod:`.nvprof_markers` reads
+NVTX, where each range has two rows.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ NVPROF = Nvprof()
 
 
 class NvprofReading(Reading):
-    """One database on its way into a capture."""
+    """The import of one database."""
 
     string_table = ("StringTable", ROW)
     redundant = REDUNDANT
@@ -57,7 +56,7 @@ class NvprofReading(Reading):
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
         super().__init__(tables, out, path)
         self._clocked = False
-        # When the kernel of a correlation id began: counters that were read around it have no time of their own.
+        # Correlation ids and starts of kernels: counters read around a kernel have no time and take its start.
         self.kernels: list[tuple[np.ndarray, np.ndarray]] = []
         self.wide_threads: dict[int, set[int]] = {}
 
@@ -77,10 +76,10 @@ class NvprofReading(Reading):
         for name, damage in self.tables.damage.items():
             self.out.damaged(name, damage)
         if not self.rows_kept:
-            raise BadCapture(f"{self.path} has no record that can be used. Look at it with nvprof --import-profile.")
+            raise BadCapture(f"{self.path} has no usable record. Check it with nvprof --import-profile.")
 
     def target(self, pid: int | None = None) -> Target:
-        """A process, or the first one for records that do not say whose they are."""
+        """A process; the first one for records without a process."""
         if pid is None:
             pid = next(iter(self.targets), 0)
         if pid not in self.targets:
@@ -90,7 +89,7 @@ class NvprofReading(Reading):
         return self.targets[pid]
 
     def add(self, target: Target, table: str, made: np.ndarray) -> None:
-        """Write rows that are accounted for."""
+        """Write rows that are already accounted for."""
         super().add(target, table, made)
         start = TABLES[table].start_field
         if len(made) and start and not self._clocked and int(made[start].max()) > _EPOCH:
@@ -100,12 +99,12 @@ class NvprofReading(Reading):
 
     @cached_property
     def counts_kernels(self) -> bool:
-        """Whether there are counters that were read around kernels."""
+        """Whether the file has counters that were read around kernels."""
         kinds = ("EVENT", "EVENT_INSTANCE", "METRIC", "METRIC_INSTANCE")
         return any(self.tables.count(_PREFIX + kind) for kind in kinds if _PREFIX + kind in self.tables.names)
 
     def kernel_starts(self, correlations: np.ndarray) -> np.ndarray:
-        """When the kernels of correlation ids began (ns), 0 for those that there are not."""
+        """The starts (ns) of the kernels with these correlation ids, 0 for unknown ids."""
         if not self.kernels:
             return np.zeros(len(correlations), np.uint64)
         known, starts = (np.concatenate(parts) for parts in zip(*self.kernels, strict=True))
@@ -131,15 +130,15 @@ class NvprofReading(Reading):
 
     @cached_property
     def _named(self) -> list[tuple[int, int, int, str]]:
-        """What NVTX named: kind of object, the first two numbers of its id, name."""
+        """Names of NVTX: kind of object, the first two numbers of its id, name."""
         columns: dict[str, Kind] = {"objectKind": "integer", "objectId": "bytes", "name": "integer"}
-        found = []
+        named = []
         for row in rows(self.tables, f"{_PREFIX}NAME", columns):
             kind, name = row["objectKind"], row["name"]
             if isinstance(kind, int) and isinstance(name, int):
                 numbers = ids(np.array([row["objectId"] or b""], object))[0].tolist()
-                found.append((kind, *numbers, self.texts[name]))
-        return [(kind, a, b if kind != 5 else b << 32 | c, name) for kind, a, b, c, name in found]
+                named.append((kind, *numbers, self.texts[name]))
+        return [(kind, a, b if kind != 5 else b << 32 | c, name) for kind, a, b, c, name in named]
 
     def _names(self) -> None:
         for pid, threads in self.wide_threads.items():
@@ -161,12 +160,12 @@ class NvprofReading(Reading):
                 row = rows_of("resource_names", 1, name=text, kind=6 - kind, object=object_, context=context)
                 target.writer.rows("resource_names", row)
             self.out.kept(what, 1)
-        unread = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
-        self.out.seen(what, max(unread, 0))
-        self.out.lost(what, max(unread, 0), why="no kind or no name")
+        unusable = (self.tables.count(what) or 0) - len(self._named) if what in self.tables.names else 0
+        self.out.seen(what, max(unusable, 0))
+        self.out.lost(what, max(unusable, 0), why="no kind or no name")
 
 
 def _priority(name: str) -> tuple[int, str]:
-    """Calls say which processes there are; what speaks of kernels comes after them."""
+    """The reading order: calls first because they name the processes, counters after their kernels."""
     mapping = MAPPINGS.get(name.removeprefix(_PREFIX))
     return mapping.priority if mapping else 1, name

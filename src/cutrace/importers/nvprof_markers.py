@@ -1,4 +1,4 @@
-"""NVTX in an nvprof database: a mark is one row, a range one where it begins and one where it ends."""
+"""NVTX in an nvprof database: a mark is one row; a range is two rows, its begin and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INSTANT, _BEGIN, _END = 1, 2, 4  # CUpti_ActivityFlag of markers
 _THREAD = 2  # CUpti_ActivityObjectKind
 _COLOR = 2  # CUPTI_ACTIVITY_FLAG_MARKER_COLOR_ARGB
 
-# CUpti_MetricValueKind of a payload and nvtxPayloadType_t of the same.
+# nvtxPayloadType_t by CUpti_MetricValueKind.
 _PAYLOADS = {0: 3, 1: 1, 4: 2}
 _COLUMNS: dict[str, Kind] = {
     "flags": "integer", "timestamp": "integer", "id": "integer", "objectKind": "integer", "objectId": "bytes",
@@ -38,7 +38,7 @@ def convert(reading: NvprofReading, name: str) -> None:
     flags = batch["flags"]
     marks = np.flatnonzero(flags & _INSTANT)
     begins, ends = np.flatnonzero(flags & _BEGIN), np.flatnonzero(flags & _END)
-    # Each begin has the end of the same number.
+    # A begin and its end have the same number.
     at = find(batch["id"][ends], batch["id"][begins])
     matched = at >= 0
     end = ends[at] if len(ends) else np.zeros(len(begins), np.int64)
@@ -80,7 +80,7 @@ def _ranges(
     end_thread = np.where(matched, batch["thread"][end] if batch.rows else 0, whole["thread"])
     absent = Column(finish, ~matched, np.zeros(len(begins), bool))
     whole.columns.update(end=absent, end_thread=Column.of(end_thread))
-    # nvprof does not say how a range was made: one of a thread that ends there is a push and a pop.
+    # The file does not have the kind of a range: a range that ends in its own thread counts as push/pop.
     pushed = (whole["objectKind"] == _THREAD) & (end_thread == whole["thread"])
     ends = np.where(matched, finish, np.iinfo(np.int64).max)
     depth = np.zeros(len(begins), np.int64)
@@ -99,7 +99,7 @@ def _ranges(
         made.rows["range_id"] = np.where(part["pushed"] == 0, part["id"], 0).astype(np.uint64)
         made.rows["flags"] = part.columns["end"].null
         reading.write(name, reading.target(pid), made)
-        # The rows where they ended.
+        # The rows of the ends.
         closed = int(np.count_nonzero(~part.columns["end"].null))
         good = int(np.count_nonzero(~part.columns["end"].null & made.usable))
         reading.out.seen(name, closed)
@@ -108,7 +108,7 @@ def _ranges(
 
 
 def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None:
-    """Set what marks and ranges share."""
+    """Set the fields that marks and ranges share."""
     batch, rows, target = made.batch, made.rows, reading.target(pid)
     made.need("id")
     made.check("name", "domain")
@@ -117,31 +117,31 @@ def _describe(reading: NvprofReading, pid: int, made: Rows, data: Batch) -> None
     if not data.rows:
         return
     at = find(data["id"], batch["id"])
-    found, more = at >= 0, data.select(at)
-    rows["category"] = np.where(found, more["category"], 0).astype(np.uint32)
-    colored = found & (more["flags"] & _COLOR != 0)
+    has_data, more = at >= 0, data.select(at)
+    rows["category"] = np.where(has_data, more["category"], 0).astype(np.uint32)
+    colored = has_data & (more["flags"] & _COLOR != 0)
     rows["color"] = np.where(colored, more["color"], 0).astype(np.uint32)
     bits = more["bits"].view(np.uint64)
     kinds = np.select([more["payloadKind"] == kind for kind in _PAYLOADS], list(_PAYLOADS.values()), 1)
     # Markers without a payload have type 0 and value 0.
-    known = found & ((bits != 0) | (more["payloadKind"] != 0))
+    known = has_data & ((bits != 0) | (more["payloadKind"] != 0))
     rows["payload"], rows["payload_type"] = np.where(known, bits, 0), np.where(known, kinds, 0)
 
 
 def _with_threads(batch: Batch) -> None:
-    """Numbers for the objects that markers are of."""
+    """Replace the object ids of markers with columns of processes and threads."""
     who = ids(batch.columns.pop("objectId").values).astype(np.int64)
     batch.columns["process"], batch.columns["thread"] = Column.of(who[:, 0].copy()), Column.of(who[:, 1].copy())
 
 
 def _with_bits(batch: Batch) -> None:
-    """Numbers for payloads."""
+    """Replace the payloads with a column of their bits."""
     payloads = batch.columns.pop("payload").values.tolist()
     batch.columns["bits"] = Column.of(np.frombuffer(b"".join(p[:8].ljust(8, b"\0") for p in payloads), "<i8"))
 
 
 def _whole(reading: NvprofReading, name: str, columns: dict[str, Kind], shrink: Callable[[Batch], None]) -> Batch:
-    """All rows of a table, as numbers; of one that is not there, none."""
+    """All rows of a table, as numbers; no rows when the file does not have it."""
     parts = [Batch(0, {column: Column.absent(0, kind) for column, kind in columns.items()})]
     shrink(parts[0])
     for part in reading.tables.batches(name, columns) if name in reading.tables.names else ():

@@ -1,7 +1,7 @@
-"""What becomes of which table of an nvprof database.
+"""The mapping of the tables of an nvprof database to tables of a capture.
 
-The tables are CUPTI's activity records as they were: their enumerations are CUPTI's, as those of a capture are.
-Functions are numbers, which :mod:`.callback_names` knows.
+The tables are CUPTI's activity records. Their enumerations are CUPTI's, like those of a capture. Functions are callback
+ids; :mod:`.callback_names` has their names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def ids(blobs: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(blob[:12].ljust(12, b"\0") for blob in blobs.tolist()), "<u4").reshape(-1, 3)
 
 
-# Columns that many tables share, written as :mod:`cutrace.nsys` describes.
+# Columns that many tables share, in the notation of :mod:`cutrace.nsys`.
 _TIMES = "start=start:time! end=end:time! "
 _MOMENT = "timestamp=time:time! "
 _WORK = _TIMES + "correlationId=correlation streamId=stream contextId=context deviceId=device "
@@ -61,7 +61,7 @@ def _kernels(reading: NvprofReading, target: Target, made: Rows) -> None:
     launch.check("name", "cacheConfig")
     asked = batch["isSharedMemoryCarveoutRequested"] != 0
     launch.set("carveout", np.where(asked, batch["sharedMemoryCarveoutRequested"], 255))
-    # A byte: what was asked for below, what was used above.
+    # The low half of a byte is the requested configuration, the high half the one used.
     cache = np.array([blob[0] if blob else 0 for blob in batch["cacheConfig"].tolist()], np.uint8)
     launch.rows["cache_requested"], launch.rows["cache_executed"] = cache & 15, cache >> 4
     if reading.counts_kernels:
@@ -107,14 +107,14 @@ def _overheads(reading: NvprofReading, target: Target, made: Rows) -> None:
 
 
 def _unified_memory(reading: NvprofReading, target: Target, made: Rows) -> None:
-    # Faults of the processor are moments.
+    # CPU page faults are instants.
     made.rows["end"] = np.where((made.rows["end"] == 0), made.rows["start"], made.rows["end"])
 
 
 def _allocations(reading: NvprofReading, target: Target, made: Rows) -> None:
     made.moment("start", until="end")
     made.rows["operation"] = 1
-    # The same row says when it was given back, if it was.
+    # The same row has the time of the release, if there was one.
     freed = (made.batch["end"] > 0) & made.usable
     released = made.rows[freed]
     released["time"], released["operation"] = made.batch["end"][freed], 2
@@ -177,17 +177,17 @@ def _constructs(category: str, kinds: tuple[str, ...]) -> Mapping:
 
 
 def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
-    """Counts and metrics. Those without a time were read around a kernel: they have the time of its begin."""
+    """Counters and metrics. Those without a time were read around a kernel and take its start."""
     metric = noun == "metric"
 
     def fill(reading: NvprofReading, target: Target, made: Rows) -> None:
         batch, writer = made.batch, target.writer
         if not timed:
             made.rows["time"] = reading.kernel_starts(batch["correlationId"])
-            made.reject(made.rows["time"] == 0, "its kernel is not there")
+            made.reject(made.rows["time"] == 0, "its kernel is missing")
             made.rows["device"] = 0xFFFF
         made.rows["value"] = _numbers(batch["value"]) if metric else batch["value"]
-        made.reject(~np.isfinite(made.rows["value"]), "no number")
+        made.reject(~np.isfinite(made.rows["value"]), "not a number")
         made.rows["category"] = writer.string(f"nvprof {noun}s")
         made.rows["name"] = [writer.string(f"{noun} {number}") for number in batch["id"].tolist()]
         if per_instance:
@@ -199,8 +199,8 @@ def _counters(noun: str, *, timed: bool, per_instance: bool) -> Mapping:
 
 
 def _numbers(blobs: np.ndarray) -> np.ndarray:
-    """Values of metrics, which are floating or whole numbers of 64 bits; the file does not say which. A floating number
-    that looks like a whole one is smaller than any that is measured."""
+    """Values of metrics: 64-bit floats or integers. The file does not have their type. Bits below 2^52 are an integer,
+    because as a float they would be smaller than any measured value."""
     data = b"".join(blob[:8].ljust(8, b"\0") for blob in blobs.tolist())
     whole = np.frombuffer(data, "<u8")
     floating = np.frombuffer(data, "<f8")
@@ -213,7 +213,7 @@ def _mapping(table: str, columns: str, fill: Fill | None = None, priority: int =
 
 _KERNELS = _mapping("kernels", _KERNEL, _kernels)
 _ACC = _constructs("OpenACC", _OPENACC)
-#: By kind of record. Those with a lower priority are read earlier.
+#: Mappings by kind of record. Those with a lower priority are read earlier.
 MAPPINGS: dict[str, Mapping] = {
     "RUNTIME": _mapping("api_calls", _CALL, _calls(2, callback_names.RUNTIME), 0),
     "DRIVER": _mapping("api_calls", _CALL, _calls(1, callback_names.DRIVER), 0),
@@ -273,16 +273,16 @@ MAPPINGS: dict[str, Mapping] = {
     "INSTANTANEOUS_METRIC_INSTANCE": _counters("metric", timed=True, per_instance=True),
 }
 
-#: Columns that repeat what others say, or mean nothing outside the file.
+#: Columns that repeat other columns, or mean nothing outside the file.
 REDUNDANT = frozenset({ROW, "version", "processId", "cuProcessId", "cubin", "completed"})
 
-_SOURCE_LEVEL = "counts of source lines, not of time"
-#: Why tables have no place in a capture.
+_SOURCE_LEVEL = "counts by source line, without times"
+#: Why tables are left out.
 WHY = {
     "Version": "the version of the file",
-    "PCIE": "how the machine is wired",
-    "NVLINK": "how the machine is wired",
-    "DEVICE_ATTRIBUTE": "facts of the machine that a capture has no place for",
+    "PCIE": "topology of the machine",
+    "NVLINK": "topology of the machine",
+    "DEVICE_ATTRIBUTE": "properties of the machine that no table holds",
 } | dict.fromkeys(
     (
         "SOURCE_LOCATOR", "GLOBAL_ACCESS", "SHARED_ACCESS", "BRANCH", "INSTRUCTION_EXECUTION",

@@ -1,7 +1,7 @@
-"""Folders of Parquet files that cutrace wrote (docs/parquet.md), read back.
+"""Importer for folders of Parquet files that cutrace wrote (docs/parquet.md).
 
-The files have the ids of a whole trace: one range of launch configurations and functions for all processes, and one
-clock. A capture has them by process.
+The files have ids of launch configurations and functions, and a clock, for the whole trace. A capture has them by
+process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tables_arrow import need_pyarrow
 
 _PROCESSES = "processes.parquet"
 _UNKNOWN = "unknown_times"
-#: What is in the footer of each file, whatever its compression.
+#: Bytes in the footer of each file; the footer is not compressed.
 _MARK = b"cutrace.table"
 _FOOTER = 1 << 16
 _ROWS = 1 << 16
@@ -36,7 +36,7 @@ class Parquet:
     description = "a folder of Parquet files that cutrace wrote"
 
     def recognizes(self, source: Source) -> bool:
-        """Whether it is a folder with a table of processes that is cutrace's. Needs no pyarrow."""
+        """Whether the source is a folder with cutrace's table of processes. Needs no pyarrow."""
         try:
             with (source.path / _PROCESSES).open("rb") as file:
                 size = file.seek(0, 2)
@@ -46,7 +46,7 @@ class Parquet:
             return False
 
     def read(self, source: Source, out: Import) -> None:
-        """Raises :class:`CutraceError` when pyarrow is not installed."""
+        """Write all tables. Raises :class:`CutraceError` when pyarrow is not installed."""
         need_pyarrow(source.path)
         _Folder(source.path, out).read()
 
@@ -55,8 +55,8 @@ PARQUET = Parquet()
 
 
 @dataclass
-class _Piece:
-    """Some rows of a table. Their string fields are indices into the texts of the field."""
+class _RowBatch:
+    """Some rows of a table. Their string fields are indices into ``texts`` of the field."""
 
     rows: np.ndarray
     texts: dict[str, list[str]]
@@ -64,8 +64,8 @@ class _Piece:
 
 @dataclass
 class _Process:
-    """The capture of one process. ``clock_offset`` (ns) was added to its times. ``ids`` are its ids of launch
-    configurations and functions by those of the trace, 0 for what it does not use."""
+    """The capture of one process. ``clock_offset`` (ns) is subtracted from its times. ``ids`` maps ids of the trace to
+    ids of the process, for launch configurations and functions; 0 for unused ones."""
 
     writer: Writer
     clock_offset: int
@@ -83,43 +83,43 @@ class _Folder:
         self._path, self._out = path, out
         self._processes = self._begun()
         #: The tables that others refer to, by id.
-        self._referred: dict[str, _Piece] = {}
+        self._referred: dict[str, _RowBatch] = {}
 
     def read(self) -> None:
         for name in REFERRED.values():
-            pieces = [_Piece(np.zeros(1, TABLES[name].dtype), {"name": [""]})]
-            for piece in self._pieces(name, self._path / f"{name}.parquet", name):
-                self._out.kept(name, len(piece.rows))
-                pieces.append(piece)
-            self._referred[name] = _joined(pieces)
+            batches = [_RowBatch(np.zeros(1, TABLES[name].dtype), {"name": [""]})]
+            for batch in self._batches(name, self._path / f"{name}.parquet", name):
+                self._out.kept(name, len(batch.rows))
+                batches.append(batch)
+            self._referred[name] = _joined(batches)
             for process in self._processes:
                 process.ids[name] = np.zeros(len(self._referred[name].rows), np.uint32)
         for name in TABLES:
             if name in self._referred:
                 continue
             for folder, what in ((self._path, name), (self._path / _UNKNOWN, f"{name} without known times")):
-                for piece in self._pieces(name, folder / f"{name}.parquet", what):
-                    rows = piece.rows
+                for batch in self._batches(name, folder / f"{name}.parquet", what):
+                    rows = batch.rows
                     lost = rows["process"] >= len(self._processes)
                     for index in np.unique(rows["process"][~lost]).tolist():
-                        self._write(name, piece, rows["process"] == index, self._processes[index])
+                        self._write(name, batch, rows["process"] == index, self._processes[index])
                     duration = _duration(rows[~lost]) if folder is self._path else 0
                     self._out.kept(what, int((~lost).sum()), duration)
                     self._out.seen(what, 0, duration)
                     self._out.lost(what, int(lost.sum()), why="of no process")
         for name in REFERRED.values():
-            # What nothing refers to belongs to the trace all the same.
+            # Unreferenced rows belong to the trace too.
             used = np.logical_or.reduce([process.ids[name] > 0 for process in self._processes])
             self._refer(name, np.flatnonzero(~used), self._processes[0])
 
-    def _write(self, name: str, piece: _Piece, chosen: np.ndarray, process: _Process) -> None:
+    def _write(self, name: str, batch: _RowBatch, chosen: np.ndarray, process: _Process) -> None:
         """Write rows to the capture of a process."""
-        rows = piece.rows[chosen]
+        rows = batch.rows[chosen]
         rows["process"] = 0
         for f in TABLES[name].fields:
             values = rows[f.name]
             if f.type == "string":
-                rows[f.name] = process.strings(piece.texts[f.name], values)
+                rows[f.name] = process.strings(batch.texts[f.name], values)
             elif f.type in REFERRED:
                 rows[f.name] = self._refer(REFERRED[f.type], values, process)
             elif f.name in _TIMES and process.clock_offset:
@@ -128,7 +128,7 @@ class _Folder:
         process.writer.rows(name, rows)
 
     def _refer(self, name: str, ids: np.ndarray, process: _Process) -> np.ndarray:
-        """A process's ids of launch configurations or functions. New ones are written."""
+        """The ids of launch configurations or functions in a process. Writes new ones."""
         table, known = self._referred[name], process.ids[name]
         ids = np.where(ids < len(known), ids, 0)
         new = np.unique(ids[(known[ids] == 0) & (ids != 0)])
@@ -138,8 +138,8 @@ class _Folder:
             rows["name"] = process.strings(table.texts["name"], rows["name"])
             known[new] = rows["id"]
             process.writer.rows(name, rows)
-        found: np.ndarray = known[ids]
-        return found
+        mapped: np.ndarray = known[ids]
+        return mapped
 
     def _begun(self) -> list[_Process]:
         from pyarrow import parquet
@@ -149,7 +149,7 @@ class _Folder:
             table = parquet.read_table(path, page_checksum_verification=True)
             version = (table.schema.metadata or {}).get(b"cutrace.schema", b"?").decode("utf-8", "replace")
             columns = table.select(["description", "pid"]).to_pydict()
-            # Files of earlier versions: what was added to the times of each process.
+            # Files of earlier versions have an offset that was added to the times of each process.
             shifted = "clock_offset" in table.column_names
             offsets = table.column("clock_offset").to_pylist() if shifted else [0] * len(table)
         except _damaged() as error:
@@ -159,17 +159,17 @@ class _Folder:
                 f"{self._path} has schema {version} and this cutrace reads schema {_SCHEMA}: "
                 "install the version of cutrace that wrote it, or a newer one."
             )
-        found = []
+        processes = []
         for index, (description, pid, offset) in enumerate(zip(*columns.values(), offsets, strict=True)):
             number = pid if type(pid) is int and 0 <= pid < 1 << 32 else 0
             shift = offset if type(offset) is int and abs(offset) < 1 << 62 else 0
-            found.append(_Process(self._out.restored(index, object_of(description), number), shift))
-        if not found:
+            processes.append(_Process(self._out.restored(index, object_of(description), number), shift))
+        if not processes:
             raise BadCapture(f"{path} has no process: convert the capture again.")
-        return found
+        return processes
 
-    def _pieces(self, name: str, path: Path, what: str) -> Iterator[_Piece]:
-        """The rows of a file in pieces. What cannot be read is counted as lost."""
+    def _batches(self, name: str, path: Path, what: str) -> Iterator[_RowBatch]:
+        """The rows of a file in batches. Unreadable rows are counted as lost."""
         from pyarrow import parquet
 
         if not path.exists():
@@ -185,10 +185,10 @@ class _Folder:
                 try:
                     left = file.metadata.row_group(group).num_rows
                     for batch in file.iter_batches(_ROWS, row_groups=[group]):
-                        piece = _converted(name, batch)
-                        self._out.seen(what, len(piece.rows))
-                        left -= len(piece.rows)
-                        yield piece
+                        converted = _converted(name, batch)
+                        self._out.seen(what, len(converted.rows))
+                        left -= len(converted.rows)
+                        yield converted
                 except _damaged() as error:
                     self._unreadable(what, max(left, 1), f"unreadable: {_sentence(error)}")
 
@@ -197,32 +197,33 @@ class _Folder:
         self._out.lost(what, count, why=why)
 
 
-def _joined(pieces: list[_Piece]) -> _Piece:
-    """Pieces of ``launches`` or ``functions`` as one."""
+def _joined(batches: list[_RowBatch]) -> _RowBatch:
+    """Batches of ``launches`` or ``functions`` as one."""
     texts: list[str] = []
-    for piece in pieces:
-        piece.rows["name"] += len(texts)
-        texts += piece.texts["name"]
-    return _Piece(np.concatenate([piece.rows for piece in pieces]), {"name": texts})
+    for batch in batches:
+        batch.rows["name"] += len(texts)
+        texts += batch.texts["name"]
+    return _RowBatch(np.concatenate([batch.rows for batch in batches]), {"name": texts})
 
 
-def _converted(name: str, batch: Any) -> _Piece:
-    """The rows of a batch. Columns that it lacks are 0. Raises ValueError for a column of another type, or values that
-    do not fit."""
+def _converted(name: str, batch: Any) -> _RowBatch:
+    """The rows of a batch. Missing columns are 0. Raises ValueError for a column of another type, or values that do not
+    fit."""
     batch.validate(full=True)
-    piece = _Piece(np.zeros(batch.num_rows, TABLES[name].dtype), {})
+    converted = _RowBatch(np.zeros(batch.num_rows, TABLES[name].dtype), {})
     for f in TABLES[name].fields:
         at = batch.schema.get_field_index(f.name)
         if f.type == "string":
-            piece.texts[f.name] = [""]
+            converted.texts[f.name] = [""]
         if at >= 0:
             column = batch.column(at)
-            piece.rows[f.name] = _indices(column, piece.texts[f.name]) if f.type == "string" else _numbers(f, column)
-    return piece
+            texts = converted.texts
+            converted.rows[f.name] = _indices(column, texts[f.name]) if f.type == "string" else _numbers(f, column)
+    return converted
 
 
 def _indices(column: Any, texts: list[str]) -> np.ndarray:
-    """The values of a column as indices into the texts, which are added."""
+    """The values of a column as indices into ``texts``, which is extended."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -240,7 +241,7 @@ def _numbers(field: Field, column: Any) -> np.ndarray:
     kind = column.type
     if field.type == "bytes16":
         if not pa.types.is_fixed_size_binary(kind) or kind.byte_width != 16:
-            raise ValueError(f"column {field.name} is no 16 bytes")
+            raise ValueError(f"column {field.name} does not have 16 bytes")
         return np.array([value or bytes(16) for value in column.to_pylist()], "V16")
     if not (pa.types.is_floating(kind) if field.type == "f64" else pa.types.is_integer(kind)):
         raise ValueError(f"column {field.name} is not a number")
@@ -263,7 +264,7 @@ def _duration(rows: np.ndarray) -> int:
 
 
 def _damaged() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for files that are damaged, and this module for columns of another type."""
+    """Exceptions of pyarrow for damaged files, and of this module for columns of another type."""
     from pyarrow import ArrowException
 
     return ArrowException, OSError, ValueError, LookupError, OverflowError

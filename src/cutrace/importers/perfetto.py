@@ -1,6 +1,6 @@
 """Perfetto traces: track events and GPU work become trace events, which :mod:`.chrome` and :mod:`.kineto` read.
 
-A trace that carries its capture is opened as that capture, and does not come here (:mod:`cutrace.embedding`).
+A trace with an embedded capture is opened as that capture instead (:mod:`cutrace.embedding`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CLOCKS, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, THREAD, DEFLATED, GPU
     6, 8, 10, 11, 12, 13, 44, 50, 53, 58, 59, 60,
 )  # fmt: skip
 ATTRIBUTES, GPU_INFO, ZSTD, CUTRACE_TABLE = 126, 128, 133, 50161
-#: Fields of one of the first packets of any trace.
+#: One of the first packets of any trace has one of these fields.
 _SURE = frozenset((SEQUENCE, DEFLATED, ZSTD))
-#: How a packet begins that holds a group of packets.
+#: The first bytes of a packet with a group of packets.
 _GROUPS = (b"\x92\x03", b"\xaa\x08")
-#: Fields of TracePacket that are no data, or only about other packets.
+#: Fields of TracePacket without data of their own.
 _ABOUT = frozenset((3, 36, 41, 42, 43, 44, 58, 79, 87, 89, 98, CLOCKS, DEFAULTS, TRACK, ATTRIBUTES, GPU_INFO))
-#: What other fields of TracePacket hold.
+#: The contents of other fields of TracePacket.
 _HOLDS = {
     1: "ftrace events", 2: "process trees", 5: "events of old Chrome", 7: "system statistics", 9: "process statistics",
     33: "configurations of the tracing service", 34: "ftrace statistics", 35: "statistics of the tracing service",
@@ -53,7 +53,7 @@ _PHASES = {
     "f": "flows", "M": "names of tracks",
 }  # fmt: skip
 _RULES = tuple(rule for rule in kineto.RULES if rule.group in ("kernels", "annotations", "runtime", "driver"))
-#: Arguments of kernels that Kineto calls something else.
+#: Arguments of kernels that have another name in Kineto's traces.
 _KINETO = {"registers_per_thread": "registers per thread", "graph": "graph id", "graph_node": "graph node id"}
 _DERIVED = ("cutrace.derived", "cutrace.missing")
 
@@ -63,7 +63,7 @@ Value = int | bytes
 
 
 class _Malformed(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a valid message."""
 
 
 _DAMAGED: tuple[type[Exception], ...] = (*DAMAGED, _Malformed)
@@ -76,7 +76,8 @@ class PerfettoImporter:
     description = "a Perfetto trace"
 
     def recognizes(self, source: Source) -> bool:
-        """Whether it begins with packets of a trace. Text may begin with an empty line, too."""
+        """Whether the source begins with packets of a trace. Their first byte is also a line break, so one byte is not
+        enough."""
         return _begins(source.head)
 
     def read(self, source: Source, out: Import) -> None:
@@ -88,7 +89,7 @@ class PerfettoImporter:
         if not translation.used:
             holds = ", ".join(translation.unsupported) or "nothing else"
             raise BadCapture(
-                f"{source.path} is a Perfetto trace without track events or GPU work (it holds {holds}): "
+                f"{source.path} is a Perfetto trace without track events and GPU work (it holds {holds}): "
                 "open it in ui.perfetto.dev."
             )
 
@@ -109,7 +110,7 @@ class _AsJson(Source):
 
 
 class _Typed(kineto.Kineto):
-    """Kineto's events, of which each says which process the GPU work is of."""
+    """Kineto's events, where each event names the process of its GPU work."""
 
     def __init__(self, translation: _Translation, timeline: Timeline, generic: Generic) -> None:
         super().__init__(timeline, generic, host=None)
@@ -121,8 +122,8 @@ class _Typed(kineto.Kineto):
 
 @dataclass
 class _Track:
-    """A track: the ids of its events, its name, and what a counter has. Only the values of a counter with a ``total``
-    are differences."""
+    """A track: the ids of its events, its name, and the properties of a counter. A counter with a ``total`` has
+    differences as values."""
 
     pid: int = 0
     tid: int | str | None = None
@@ -132,25 +133,25 @@ class _Track:
     total: float | None = None
     derived: bool = False
     named: bool = False
-    # Begins of slices of a thread that have no end yet.
+    # Begins of slices without an end so far.
     open: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
 @dataclass
 class _Sequence:
-    """What packets of a sequence refer to."""
+    """The state of a sequence: interned data, defaults and clocks."""
 
     texts: dict[tuple[int, int], str] = field(default_factory=dict)
     kernels: dict[int, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     contexts: dict[int, int] = field(default_factory=dict)
     clock: int = BOOTTIME
     track: int = 0
-    # By clock: a moment of BOOTTIME and the clock's, whether packets say differences, and its unit in ns.
+    # By clock: a time of BOOTTIME, the same time of the clock, whether the clock is incremental, and its unit in ns.
     clocks: dict[int, tuple[int, int, bool, int]] = field(default_factory=dict)
 
 
 class _Translation:
-    """The JSON of a trace, made as it is read."""
+    """The JSON of a trace, generated while it is read."""
 
     def __init__(self, source: Source, out: Import) -> None:
         self._source, self._out = source, out
@@ -162,10 +163,10 @@ class _Translation:
         self._devices: list[dict[str, Any]] = []
         self._pieces = self._json()
         self._of_cutrace = False
-        #: How many events were translated, and how many packets of each kind were not.
+        #: The number of translated events, and of unsupported packets of each kind.
         self.used = 0
         self.unsupported: Counter[str] = Counter()
-        #: Processes of GPU work, and the first process.
+        #: The processes of GPU work, and the first process.
         self.gpus: dict[int, kineto.Gpu] = {}
         self.host: int | None = None
 
@@ -187,15 +188,16 @@ class _Translation:
         rest: dict[str, Any] = {"deviceProperties": self._devices} if self._devices else {}
         if REALTIME in self._clocks:
             rest["baseTimeNanoseconds"] = -self._clocks[REALTIME]
-        told = "".join(f',"{key}":{json.dumps(value)}' for key, value in rest.items())
-        yield f"]{told}}}".encode()
+        members = "".join(f',"{key}":{json.dumps(value)}' for key, value in rest.items())
+        yield f"]{members}}}".encode()
         for what, count in self.unsupported.items():
             self._out.seen(what, count)
             self._out.left(what, count)
         if self._of_cutrace:
             self._out.note(
-                "cutrace wrote this trace without the capture inside (compressed, with --no-capture or by an earlier "
-                "version): what viewers show of it was imported. Convert the capture again to have all of it."
+                "cutrace wrote this trace without its capture (compressed, with --no-capture or by an earlier "
+                "version), so only the events that viewers show were imported. Convert the capture again to get all "
+                "rows."
             )
 
     def _events(self) -> Iterator[dict[str, Any]]:
@@ -211,14 +213,14 @@ class _Translation:
     def _of_packets(self, chunks: Iterable[bytes], *, grouped: bool = False) -> Iterator[dict[str, Any]]:
         for packet in _split(chunks):
             try:
-                found = _fields(packet)
-                events = list(self._packet(found))
+                fields = _fields(packet)
+                events = list(self._packet(fields))
             except (_Malformed, RecursionError):
                 self._lose("packets", "damaged")
                 continue
             yield from events
-            for number, value in found:
-                # A group holds no groups.
+            for number, value in fields:
+                # Groups are not nested.
                 if number in (DEFLATED, ZSTD) and isinstance(value, bytes) and not grouped:
                     unpack = _inflated if number == DEFLATED else _unzstd
                     try:
@@ -226,13 +228,13 @@ class _Translation:
                     except (zlib.error, zstandard.ZstdError, _Malformed) as error:
                         self._out.damaged("a group of packets", str(error))
 
-    def _packet(self, found: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
-        values = dict(found)
+    def _packet(self, fields: list[tuple[int, Value]]) -> Iterator[dict[str, Any]]:
+        values = dict(fields)
         sequence = self._sequences.setdefault(_number(values.get(SEQUENCE)), _Sequence())
         if _number(values.get(FLAGS)) & 1:
             sequence.texts.clear()
             sequence.kernels.clear()
-        for number, value in found:
+        for number, value in fields:
             if isinstance(value, int):
                 continue
             if number == INTERNED:
@@ -265,15 +267,15 @@ class _Translation:
         self._out.seen(what, 1)
         self._out.lost(what, 1, why=why)
 
-    # What packets refer to
+    # Interned data, tracks and clocks
 
     def _intern(self, sequence: _Sequence, data: bytes) -> None:
         for number, entry in _fields(data):
-            found = _fields(_bytes(entry))
-            values = dict(found)
+            fields = _fields(_bytes(entry))
+            values = dict(fields)
             iid = _number(values.get(1))
             if number == _KERNEL:
-                sequence.kernels[iid] = _text(values.get(2)), self._arguments(sequence, found, 5)
+                sequence.kernels[iid] = _text(values.get(2)), self._arguments(sequence, fields, 5)
             elif number == _CONTEXT:
                 sequence.contexts[iid] = _number(values.get(2))
             elif isinstance(values.get(2), bytes):
@@ -296,16 +298,16 @@ class _Translation:
             track.pid, track.tid = parent.pid if parent else 0, f"track {uuid}"
         if 8 in values:
             counter = _fields(_bytes(values[8]))
-            told = dict(counter)
-            track.unit = _text(told.get(6)) or _UNITS.get(_number(told.get(3)), "")
-            track.multiplier, track.total = _signed(told.get(4)) or 1, 0 if told.get(5) else None
+            properties = dict(counter)
+            track.unit = _text(properties.get(6)) or _UNITS.get(_number(properties.get(3)), "")
+            track.multiplier, track.total = _signed(properties.get(4)) or 1, 0 if properties.get(5) else None
             track.derived = any(n == 2 and _text(category) in _DERIVED for n, category in counter)
 
     def _snapshot(self, sequence: _Sequence, data: bytes) -> None:
         read = [dict(_fields(_bytes(clock))) for number, clock in _fields(data) if number == 1]
         times = {_number(c.get(1)): _number(c.get(2)) for c in read}
         boot = times.get(BOOTTIME)
-        if boot is None:  # the first clock that is not of the sequence stands for it
+        if boot is None:  # use the first clock that is not of the sequence
             known = (time + self._clocks.get(clock, 0) for clock, time in times.items() if clock < FIRST_OF_SEQUENCE)
             boot = next(known, None)
         if boot is None:
@@ -318,7 +320,7 @@ class _Translation:
                 self._clocks[number] = boot - time
 
     def _time(self, sequence: _Sequence, values: dict[int, Value]) -> int | None:
-        """The time of a packet on BOOTTIME (ns), None if its clock is not known."""
+        """The time of a packet on BOOTTIME (ns), None if its clock is unknown."""
         time = _number(values.get(TIMESTAMP))
         number = _number(values.get(CLOCK)) or sequence.clock
         if number < FIRST_OF_SEQUENCE:
@@ -335,15 +337,15 @@ class _Translation:
     # Events
 
     def _track_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
-        found = _fields(data)
-        values = dict(found)
+        fields = _fields(data)
+        values = dict(fields)
         kind = _number(values.get(9))
         track = self._tracks.setdefault(_number(values.get(11)) or sequence.track, _Track())
         categories = [
-            _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in found if n in (3, 22)
+            _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in fields if n in (3, 22)
         ]
         track.derived = track.derived or not set(_DERIVED).isdisjoint(categories)
-        if track.derived:  # the ends of slices do not say that they are
+        if track.derived:  # remembered, because the ends of slices have no category
             if kind != _END:
                 self.unsupported["events that cutrace computed"] += 1
             return
@@ -354,7 +356,7 @@ class _Translation:
         where: dict[str, Any] = {"pid": track.pid, "name": name, "cat": ",".join(filter(None, categories))}
         if track.tid is not None:
             where["tid"] = track.tid
-        arguments = self._arguments(sequence, found, 4)
+        arguments = self._arguments(sequence, fields, 4)
         if arguments:
             where["args"] = arguments
         if 2 in legacy:
@@ -378,7 +380,7 @@ class _Translation:
             yield {"ph": "C", "ts": time, **where, "name": track.name or name, "args": {"value": value}, OWN: own}
         else:
             self._lose("track events", "of an unknown type")
-        for number, flow in found:
+        for number, flow in fields:
             if number in (36, 42, 47, 48):
                 last, known = number in (42, 48), _number(flow) in self._flows
                 self._flows.add(_number(flow))
@@ -386,7 +388,7 @@ class _Translation:
                 yield step | {"tid": track.tid or 0, "name": "flow", "id": _number(flow), "bp": "e"}
 
     def _legacy(self, time: int, where: dict[str, Any], legacy: dict[int, Value]) -> Iterator[dict[str, Any]]:
-        """An event in the form of Chrome's."""
+        """A legacy event, as a trace event."""
         event: dict[str, Any] = {"ph": chr(_number(legacy.get(2)) & 0x7F), "ts": time, **where}
         if 3 in legacy:
             event["dur"] = 1000 * _signed(legacy[3])
@@ -402,8 +404,8 @@ class _Translation:
         yield event
 
     def _gpu_event(self, sequence: _Sequence, time: int, data: bytes) -> Iterator[dict[str, Any]]:
-        found = _fields(data)
-        values = dict(found)
+        fields = _fields(data)
+        values = dict(fields)
         launch = _fields(_bytes(values.get(21)))
         kernel, constant = sequence.kernels.get(_number(values.get(19)), ("", {}))
         arguments = constant | self._arguments(sequence, launch, 3)
@@ -429,7 +431,7 @@ class _Translation:
         }  # fmt: skip
 
     def _named(self, track: _Track) -> Iterator[dict[str, Any]]:
-        """The name of a track, in front of its first event."""
+        """The names of a track and its process, before the track's first event."""
         self.host = track.pid if self.host is None else self.host
         if track.named:
             return
@@ -440,17 +442,17 @@ class _Translation:
         if process:
             yield {"ph": "M", "name": "process_name", "args": {"name": process}, "pid": track.pid}
 
-    def _arguments(self, sequence: _Sequence, found: list[tuple[int, Value]], of: int) -> dict[str, Any]:
+    def _arguments(self, sequence: _Sequence, fields: list[tuple[int, Value]], of: int) -> dict[str, Any]:
         """Arguments of events (``DebugAnnotation``) or of GPU work (``ExtraComputeArg``)."""
         table = _ARGUMENT if of == 4 else _KERNEL_ARGUMENT
-        return dict(self._argument(sequence, _bytes(value), table) for number, value in found if number == of)
+        return dict(self._argument(sequence, _bytes(value), table) for number, value in fields if number == of)
 
     def _argument(self, sequence: _Sequence, data: bytes, table: int = _ARGUMENT) -> tuple[str, Any]:
-        found = _fields(data)
-        values = dict(found)
+        fields = _fields(data)
+        values = dict(fields)
         name = _text(values.get(10)) or sequence.texts.get((table, _number(values.get(1))), "")
         value: Any = None
-        for number, raw in found:
+        for number, raw in fields:
             if table == _KERNEL_ARGUMENT and number == 7:
                 number = 17
             if number == 2 and table == _ARGUMENT:
@@ -473,7 +475,7 @@ class _Translation:
 
 
 def _as_json(event: dict[str, Any]) -> str:
-    """An event whose times are nanoseconds, as JSON, in which they are microseconds with all decimals."""
+    """An event as JSON. Its times (ns) become microseconds with three decimals."""
     times = [(key, event.pop(key)) for key in ("ts", "dur") if key in event]
     exact = (f'"{key}":{"-" if t < 0 else ""}{abs(t) // 1000}.{abs(t) % 1000:03d},' for key, t in times)
     return "{" + "".join(exact) + json.dumps(event)[1:]
@@ -483,7 +485,7 @@ def _as_json(event: dict[str, Any]) -> str:
 
 
 def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The packets in pieces of a trace. Raises :class:`_Malformed` where something else follows."""
+    """The packets in chunks of a trace. Raises :class:`_Malformed` at bytes that are not a packet."""
     rest = b""
     for chunk in chunks:
         data, at = rest + chunk, 0
@@ -508,7 +510,7 @@ def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _begins(head: bytes) -> bool:
-    """Whether a file that begins like this has packets of a trace."""
+    """Whether a file with this head has packets of a trace."""
     data, at = head, 0
     while at < len(data) and data[at] == 0x0A:
         try:
@@ -523,8 +525,8 @@ def _begins(head: bytes) -> bool:
 
 
 def _fields(data: bytes) -> list[tuple[int, Value]]:
-    """The fields of a message: number, and a number or bytes. Raises :class:`_Malformed`."""
-    found: list[tuple[int, Value]] = []
+    """The fields of a message: field number, and a number or bytes. Raises :class:`_Malformed`."""
+    fields: list[tuple[int, Value]] = []
     at, end = 0, len(data)
     while at < end:
         tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at)
@@ -532,7 +534,7 @@ def _fields(data: bytes) -> list[tuple[int, Value]]:
         if wire == 0 or wire == 2:
             value, at = (data[at], at + 1) if at < end and data[at] < 0x80 else _varint(data, at)
             if wire == 0:
-                found.append((number, value))
+                fields.append((number, value))
                 continue
             size = value
         elif wire in (1, 5):
@@ -542,9 +544,9 @@ def _fields(data: bytes) -> list[tuple[int, Value]]:
         if not 0 < number < 1 << 29 or size > end - at:
             raise _Malformed("damaged")
         body = data[at : at + size]
-        found.append((number, body if wire == 2 else int.from_bytes(body, "little")))
+        fields.append((number, body if wire == 2 else int.from_bytes(body, "little")))
         at += size
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""Files of tables on their way into a capture: what importers of Nsight Systems and of nvprof share.
+"""The parts that importers of tables (Nsight Systems, nvprof) share.
 
-A :class:`Mapping` says what becomes of a table: its columns are declared as :mod:`cutrace.nsys` describes.
+A :class:`Mapping` maps a table to a table of a capture, with columns in the notation of :mod:`cutrace.nsys`.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from ..nsys import NOTHING, SqlColumn, SqlTable
 from ..runbin import Writer
 from ..runbin.layout import REFERRED
 from .base import DAMAGED_FILE, Import
-from .row_builder import Interned, Rows, Strings, Texts, text_ids
+from .row_builder import InternedTable, Rows, Strings, Texts, text_ids
 from .tables import Batch, Kind, Tables
 
-#: Sets the fields that are not declared, when the others are set. Gets the reading, the process and the rows.
+#: Sets the undeclared fields after the declared ones, given the reading, the process and the rows.
 Fill = Callable[[Any, "Target", Rows], None]
 
 _KINDS: dict[str, Kind] = {"text": "text", "uuid": "uuid", "real": "real", "bytes": "bytes"}
 
 
 def kinds(table: SqlTable) -> dict[str, Kind]:
-    """The columns of a table that are read, and what as."""
+    """The columns of a table that are read, and their kinds."""
     return {c.name: _KINDS.get(c.conversion, "integer") for c in table.columns if c.used}
 
 
 @dataclass
 class Target:
-    """A process that is written: its strings, launch configurations and functions."""
+    """A process that is being written: its strings, launch configurations and functions."""
 
     key: int
     writer: Writer
     strings: Strings
     functions: Strings
-    interned: dict[str, Interned] = field(init=False)
+    interned: dict[str, InternedTable] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.interned = {name: Interned(self.writer, table) for name, table in REFERRED.items()}
+        self.interned = {name: InternedTable(self.writer, table) for name, table in REFERRED.items()}
 
 
 class Reading:
-    """One file on its way into a capture."""
+    """The import of one file."""
 
     #: The table of texts and the column of their ids.
     string_table: ClassVar[tuple[str, str]] = ("StringIds", "id")
-    #: Columns that repeat what others say, or mean nothing outside the file.
+    #: Columns that repeat other columns, or mean nothing outside the file.
     redundant: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, tables: Tables, out: Import, path: Path) -> None:
@@ -60,7 +60,7 @@ class Reading:
 
     @cached_property
     def offset(self) -> int:
-        """What is added to all times (ns)."""
+        """The offset (ns) added to all times."""
         return 0
 
     @cached_property
@@ -69,43 +69,43 @@ class Reading:
         return False
 
     def thread_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """The numbers of the threads that ids stand for."""
+        """The thread ids of the file's ids."""
         return ids
 
     @cached_property
     def texts(self) -> Texts:
-        """The texts that all tables refer to by number."""
+        """The texts by their numbers in the file."""
         name, number = self.string_table
-        found = Texts()
+        texts = Texts()
         columns: dict[str, Kind] = {number: "integer", "value": "text"}
         for batch in self.tables.batches(name, columns) if name in self.tables.names else ():
             good = batch.known(number) & batch.known("value")
-            found.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
+            texts.update(zip(batch[number][good].tolist(), batch["value"][good].tolist(), strict=True))
             self.out.seen(name, batch.rows)
             self.out.kept(name, int(np.count_nonzero(good)))
             self.out.lost(name, int(np.count_nonzero(~good)), why="no number or no text")
-        return found
+        return texts
 
     def write(self, what: str, target: Target, made: Rows) -> None:
         """Write rows, and account for them."""
         self.add(target, made.table, made.settle(self.out, what))
 
     def add(self, target: Target, table: str, rows: np.ndarray) -> None:
-        """Write rows that are accounted for."""
+        """Write rows that are already accounted for."""
         self.rows_kept += len(rows)
         if len(rows):
             target.writer.rows(table, rows)
 
     def missing(self, name: str, read: int) -> None:
-        """Count the rows of a table that ended too early."""
+        """Count the missing rows of a damaged table."""
         if name in self.tables.damage:
-            # A table that cannot be counted lacks one row at least.
+            # Count at least one row if the number of rows is unknown.
             missing = max((self.tables.count(name) or 0) - read, 1)
             self.out.seen(name, missing)
             self.out.lost(name, missing, why=DAMAGED_FILE)
 
     def leave_columns(self, name: str, used: set[str]) -> None:
-        """Name the columns of a table that say something and have no place in a capture."""
+        """Account for the columns of a table that have values and are left out."""
         unused = [c for c in self.tables.names[name] if c not in used and c not in self.redundant]
         for column, count in self.tables.filled(name, unused).items():
             if count:
@@ -115,8 +115,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Mapping:
-    """How rows of a table become rows of a capture: the table, and what sets the fields that are not declared. Rows
-    that ``apart`` chooses go the way of ``other``."""
+    """The mapping of a table to a table of a capture: declared columns, and ``fill`` for other fields. Rows that
+    ``apart`` chooses use the mapping ``other``."""
 
     table: SqlTable
     fill: Fill | None = None
@@ -130,7 +130,7 @@ class Mapping:
         return kinds(self.table) | (self.other.columns if self.other else {})
 
     def parts(self, batch: Batch) -> Iterator[tuple[Mapping, Batch]]:
-        """The rows by what becomes of them."""
+        """The rows of a batch by mapping."""
         chosen = self.apart(batch) if self.apart else np.zeros(0, bool)
         if self.other and chosen.any():
             yield self.other, batch.select(chosen)
@@ -139,7 +139,7 @@ class Mapping:
             yield self, batch
 
     def rows(self, reading: Reading, target: Target, batch: Batch) -> Rows:
-        """The rows of a capture for those of a batch."""
+        """The rows of a capture for the rows of a batch."""
         made = Rows(self.table.table, batch, reading.offset)
         convert(reading, target, made, self.table)
         if self.fill:
@@ -151,7 +151,7 @@ class Mapping:
 
 
 def convert(reading: Reading, target: Target, made: Rows, table: SqlTable) -> None:
-    """Set the fields of rows as the columns of a table are declared."""
+    """Set the fields of rows from the declared columns of a table."""
     times = {c.field: c.name for c in table.columns if c.field and c.conversion in ("time", "open")}
     if "end" in times:
         made.span(times["start"], times["end"], open_ended=any(c.conversion == "open" for c in table.columns))

@@ -1,6 +1,6 @@
-"""Rows of a capture made from columns of another tool's tables, with an account of the rows that cannot be.
+"""Building rows of a capture from columns of another tool's tables, with an account of unusable rows.
 
-A value that its field cannot hold makes its row unusable: it is counted, and never cut to size.
+A row with a value that its field cannot hold is unusable: it is counted as lost, and the value is never truncated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LAST = 2**63 - 1
 
 @dataclass
 class Rows:
-    """Rows of the table ``table`` that are made from ``batch``, one of each; ``offset`` is added to times.
+    """Rows of the table ``table`` built from the rows of ``batch``; ``offset`` (ns) is added to times.
 
-    A field is set once. :meth:`reject` says why rows cannot be used; the first reason counts.
+    Set each field once. :meth:`reject` marks rows as unusable; the first reason counts.
     """
 
     table: str
@@ -41,7 +41,7 @@ class Rows:
         self._reason = np.zeros(self.batch.rows, np.uint8)
 
     def of(self, name: str) -> Rows:
-        """The rows that the field ``name`` (a key of :data:`REFERRED`) refers to, one of each; these rows for ""."""
+        """The rows that the field ``name`` (a key of :data:`REFERRED`) refers to; these rows for ""."""
         if not name:
             return self
         if name not in self.referred:
@@ -49,7 +49,7 @@ class Rows:
         return self.referred[name]
 
     def reject(self, which: np.ndarray, why: str) -> None:
-        """These rows cannot be used."""
+        """Mark rows of a mask as unusable."""
         if not which.any():
             return
         if why not in self._reasons:
@@ -57,7 +57,7 @@ class Rows:
         self._reason[which & (self._reason == 0)] = self._reasons.index(why) + 1
 
     def set(self, name: str, values: np.ndarray) -> None:
-        """Set a field to numbers, each of which has to fit."""
+        """Set a field to numbers. Rows whose number does not fit are rejected."""
         target = self.rows.dtype[name]
         if target.kind == "f" or target == values.dtype:
             self.rows[name] = values
@@ -65,29 +65,29 @@ class Rows:
         limits = np.iinfo(target)
         least, most = (0, 0) if not len(values) else (int(values.min()), int(values.max()))
         if target == np.uint64:
-            # SQL has no unsigned numbers: addresses and the like come as negative ones.
+            # SQL has no unsigned numbers: large addresses are negative.
             self.rows[name] = values.astype(np.uint64)
             return
         if least < int(limits.min) or most > int(limits.max):
-            # "None" is written as -1, or as that of 32 bits, in fields of any size.
+            # A missing number is -1 or 0xffffffff, in fields of any size.
             none = (values == -1) | (values == _NONE)
             self.reject(~none & ((values < limits.min) | (values > limits.max)), f"{name} out of range")
         self.rows[name] = values.astype(target)
 
     def check(self, *columns: str) -> None:
-        """Values of these columns have to be of their type."""
+        """Reject rows whose values in these columns have a wrong type."""
         for column in columns:
             self.reject(self.batch.columns[column].wrong, f"{column} of a wrong type")
 
     def need(self, *columns: str) -> None:
-        """Values of these columns have to be there too, if the table has the column."""
+        """:meth:`check`, and reject rows without a value in these columns, if the table has them."""
         self.check(*columns)
         for column in columns:
             if not self.batch.columns[column].missing:
                 self.reject(self.batch.columns[column].null, f"no {column}")
 
     def moment(self, column: str, name: str = "time", until: str = "") -> None:
-        """Set the time of an instant; ``until`` is the end of what began then, for the account alone."""
+        """Set the time of an instant. ``until`` is a column with an end, used only for the account."""
         self.need(column, *([until] if until else []))
         self.rows[name] = self._time(column)
         if until:
@@ -96,7 +96,7 @@ class Rows:
             self._durations[usable] = (ends - starts)[usable]
 
     def span(self, start: str = "start", end: str = "end", *, open_ended: bool = False) -> None:
-        """Set start and end. An end that is 0 is unknown; with ``open_ended`` one that is not there as well."""
+        """Set start and end. An end of 0 is unknown; with ``open_ended`` a missing end is unknown too."""
         self.need(start)
         if open_ended:
             self.check(end)
@@ -109,18 +109,18 @@ class Rows:
         self.reject(~unknown & (ends < starts), "it ends before it starts")
 
     def adopt(self, other: Rows) -> None:
-        """Reject what is unusable of ``other``, which is made from the same rows."""
+        """Reject the rows that ``other``, built from the same batch, has rejected."""
         for i, why in enumerate(other._reasons):
             self.reject(other._reason == i + 1, why)
 
     @property
     def usable(self) -> np.ndarray:
-        """Which rows can be used, as far as is known."""
+        """A mask of the rows that are not rejected so far."""
         good: np.ndarray = self._reason == 0
         return good
 
     def settle(self, out: Import, what: str) -> np.ndarray:
-        """The rows that can be used, and the account of all."""
+        """Account for all rows and return the usable ones."""
         durations = self._durations
         if "end" in TABLES[self.table].offsets:
             starts, ends = self.rows["start"].astype(np.int64), self.rows["end"].astype(np.int64)
@@ -155,8 +155,8 @@ def _sum(values: np.ndarray) -> int:
     return sum(values.tolist())
 
 
-class Interned:
-    """A table of things with ids (``launches``, ``functions``) of one process."""
+class InternedTable:
+    """An interned table (``launches``, ``functions``) of one process."""
 
     def __init__(self, writer: Writer, table: str) -> None:
         self._writer, self._table = writer, table
@@ -166,33 +166,33 @@ class Interned:
         self._keys = Keys(self._words)
 
     def ids(self, rows: np.ndarray) -> np.ndarray:
-        """The id of each row, whose own ``id`` is 0; new ones are written. 0 for a row of zeros, which says nothing,
-        and where there are more than ids."""
+        """The id of each row, whose own ``id`` is 0. Writes new rows. The id is 0 for a row of zeros, and when there
+        are no more ids."""
         words = np.zeros((len(rows), self._words), np.int64)
         words.view(np.uint8)[:, : rows.dtype.itemsize] = (
             np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
         )
-        told = words.any(axis=1)
-        numbers, first = self._keys.ids([np.ascontiguousarray(column) for column in words[told].T])
+        filled = words.any(axis=1)
+        numbers, first = self._keys.ids([np.ascontiguousarray(column) for column in words[filled].T])
         first = first[numbers[first] < self._most]
         if len(first):
-            added = rows[told][first]
+            added = rows[filled][first]
             added["id"] = numbers[first] + 1
             self._writer.rows(self._table, added)
         ids = np.zeros(len(rows), np.int64)
-        ids[told] = np.where(numbers < self._most, numbers + 1, 0)
+        ids[filled] = np.where(numbers < self._most, numbers + 1, 0)
         return ids
 
 
 class Texts(dict[int, str]):
-    """Texts by the ids that a file refers to them with, "" for another id."""
+    """The texts of a file by id, "" for an unknown id."""
 
     def __missing__(self, number: int) -> str:
         return ""
 
 
 def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where in ``numbers`` the first of each wanted one is, -1 for one that is not there."""
+    """The index in ``numbers`` of the first occurrence of each wanted number, -1 for a missing one."""
     if not len(numbers):
         return np.full(len(wanted), -1)
     order = np.argsort(numbers, kind="stable")
@@ -201,7 +201,7 @@ def find(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 class Strings:
-    """String ids of one process for the texts of a file, each written when it is first referred to."""
+    """String ids of one process for the texts of a file. A string is written at its first use."""
 
     def __init__(self, writer: Writer, texts: Texts) -> None:
         self._writer, self._texts = writer, texts
@@ -212,8 +212,8 @@ class Strings:
         for number in which.tolist():
             if number not in self._ids:
                 self._ids[number] = self._writer.string(self._texts[number])
-        found: np.ndarray = np.array([self._ids[number] for number in which.tolist()], np.int64)[inverse]
-        return found
+        string_ids: np.ndarray = np.array([self._ids[number] for number in which.tolist()], np.int64)[inverse]
+        return string_ids
 
 
 def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
@@ -224,13 +224,13 @@ def text_ids(writer: Writer, texts: np.ndarray) -> np.ndarray:
 
 
 def arguments(writer: Writer, values: Mapping[str, Sequence[object]], rows: int) -> np.ndarray:
-    """String ids of JSON objects that have for each row the values that are not None; 0 where there is none."""
+    """String ids of JSON objects with the values of each row that are not None; 0 where all are."""
     known: dict[tuple[object, ...], int] = {}
     ids = np.zeros(rows, np.int64)
     names = list(values)
     for i, row in enumerate(zip(*values.values(), strict=True)):
         if row not in known:
-            found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            known[row] = writer.string(json.dumps(found, ensure_ascii=False)) if found else 0
+            given = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            known[row] = writer.string(json.dumps(given, ensure_ascii=False)) if given else 0
         ids[i] = known[row]
     return ids

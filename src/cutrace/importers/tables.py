@@ -1,7 +1,7 @@
-"""Tables of another tool's file, read in batches of columns, whatever the file is.
+"""Tables of another tool's file, read in batches of columns, for any file format.
 
-A column has a value for each row, and says where there is none or one of a type that the reader did not ask for. An
-importer so deals with arrays alone, and a file that is not what it should be shows where, not by an exception.
+A column has a value for each row, and masks for missing values and values of a wrong type. So an importer works with
+arrays, and unexpected values raise no exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-#: What a column is read as: int64, float64, or objects (str, bytes; a UUID is either).
+#: The kind of a column's values: int64, float64, or objects (str, bytes; a UUID is either).
 Kind = Literal["integer", "real", "text", "bytes", "uuid"]
 
 #: Rows in a batch.
@@ -32,8 +32,8 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (one of another type).
-    ``missing`` says that the table has no such column."""
+    """Values of one column: ``values`` is 0 or empty where ``null`` (no value) or ``wrong`` (a value of another type).
+    ``missing`` when the table has no such column."""
 
     values: np.ndarray
     null: np.ndarray
@@ -42,13 +42,13 @@ class Column:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Column:
-        """A column that has a right value in each row."""
+        """A column with a valid value in each row."""
         nothing = np.zeros(len(values), bool)
         return cls(values, nothing, nothing)
 
     @classmethod
     def absent(cls, rows: int, kind: Kind, *, missing: bool = True) -> Column:
-        """A column without a value anywhere. Unless ``missing`` is false, the table does not have it."""
+        """A column without values."""
         return cls(
             np.full(rows, _EMPTY[kind], _DTYPES.get(kind, object)), np.ones(rows, bool), np.zeros(rows, bool), missing
         )
@@ -60,8 +60,8 @@ class Column:
         array = np.empty(len(values), object)
         array[:] = values
         null = array == None  # noqa: E711 (of each)
-        found = set(map(type, values))
-        right = ~null if found <= {type(None), *types} else np.array([type(v) in types for v in values], bool)
+        present = set(map(type, values))
+        right = ~null if present <= {type(None), *types} else np.array([type(v) in types for v in values], bool)
         array[~right] = _EMPTY[kind]
         array = array.astype(_DTYPES.get(kind, object))
         return cls(array, null, ~(right | null))
@@ -78,7 +78,7 @@ class Column:
 
     @property
     def known(self) -> np.ndarray:
-        """Where there is a value of the right type."""
+        """A mask of the rows with a value of the right type."""
         right: np.ndarray = ~(self.null | self.wrong)
         return right
 
@@ -94,7 +94,7 @@ class Batch:
     columns: dict[str, Column]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The values of a column, 0 or empty where there are none."""
+        """The values of a column, 0 or empty where there is none."""
         return self.columns[name].values
 
     def known(self, name: str) -> np.ndarray:
@@ -113,10 +113,10 @@ class Batch:
 
 
 class Tables(ABC):
-    """A file, or folder, of tables. Used as a context manager; reading raises no error for damage, but says in
-    ``damage`` which tables could not be read to their end."""
+    """A file, or folder, of tables; a context manager. Damage raises no error: ``damage`` has the reason for each table
+    that could not be read to its end."""
 
-    #: What reading a damaged file raises.
+    #: Exceptions of reading a damaged file.
     errors: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self) -> None:
@@ -126,30 +126,30 @@ class Tables(ABC):
 
     @abstractmethod
     def count(self, table: str) -> int | None:
-        """How many rows a table has, None when it is not known."""
+        """The number of rows of a table, None when unknown."""
 
     @abstractmethod
     def least(self, table: str, column: str, floor: int) -> int | None:
-        """The smallest number of a column that is ``floor`` or more, None without any."""
+        """The smallest number of a column that is at least ``floor``, None without one."""
 
     @abstractmethod
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
-        """How many rows have something else than NULL, 0 or an empty text, for each of the columns."""
+        """For each column, the number of rows with a value other than NULL, 0 and the empty text."""
 
     def batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[Batch]:
-        """The rows of a table in the order of the file. A column that it lacks has no values."""
+        """The rows of a table in the order of the file. A column that the table lacks has no values."""
         present = {name: kind for name, kind in columns.items() if name in self.names.get(table, ())}
-        for rows, found in self._batches(table, present):
-            absent = {name: Column.absent(rows, kind) for name, kind in columns.items() if name not in found}
-            yield Batch(rows, found | absent)
+        for rows, read in self._batches(table, present):
+            absent = {name: Column.absent(rows, kind) for name, kind in columns.items() if name not in read}
+            yield Batch(rows, read | absent)
 
     @abstractmethod
     def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
-        """Numbers of rows, and columns that the table has."""
+        """The batches of a table: number of rows, and columns."""
 
     @contextmanager
     def reading(self, table: str) -> Iterator[None]:
-        """Keep an error that damage raises in :attr:`damage`."""
+        """Catch an error of damage and note it in :attr:`damage`."""
         try:
             yield
         except self.errors as error:
@@ -163,7 +163,8 @@ class Tables(ABC):
 
 
 def rows(tables: Tables, table: str, columns: Mapping[str, Kind]) -> Iterator[dict[str, object]]:
-    """The rows of a small table one by one; None where there is no right value. Nothing when there is no such table."""
+    """The rows of a small table one by one, with None for missing and wrong values. No rows when there is no such
+    table."""
     if table not in tables.names:
         return
     for batch in tables.batches(table, columns):

@@ -1,6 +1,6 @@
 """Tables of Arrow and Parquet files: a folder with a file for each table, or one Arrow file with all of them.
 
-Needs pyarrow, which ``pip install cutrace[parquet]`` brings.
+Needs pyarrow (``pip install cutrace[parquet]``).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .tables import BATCH, Column, Kind, Tables
 #: Endings of the files that may be tables.
 SUFFIXES = (".parquet", ".arrow", ".arrows", ".feather")
 
-#: What a table of an Arrow file with many of them has its name under.
+#: The metadata key of a table's name in an Arrow file with many tables.
 _NAME = b"table_name"
 
-#: What an Arrow stream begins with (a message of any size); an Arrow file begins with another word.
+#: The first bytes of an Arrow stream, and of an Arrow file.
 STREAM = b"\xff\xff\xff\xff"
 FILE = b"ARROW1"
 
@@ -45,7 +45,7 @@ class ArrowTables(Tables):
             with self.reading(name):
                 self.names[name] = tuple(map(str, file.schema().names))
         if not self.names:
-            raise BadCapture(f"{path} has no table that can be read. Export it again.")
+            raise BadCapture(f"{path} has no readable table. Export it again.")
 
     def count(self, table: str) -> int | None:
         with self.reading(table):
@@ -53,12 +53,12 @@ class ArrowTables(Tables):
         return None
 
     def least(self, table: str, column: str, floor: int) -> int | None:
-        found: int | None = None
+        least: int | None = None
         for batch in self.batches(table, {column: "integer"}):
             values = batch[column][batch.known(column) & (batch[column] >= floor)]
             if len(values):
-                found = int(values.min()) if found is None else min(found, int(values.min()))
-        return found
+                least = int(values.min()) if least is None else min(least, int(values.min()))
+        return least
 
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
         import pyarrow.compute as compute
@@ -128,10 +128,10 @@ class _File:
 
 
 def _streams(path: Path) -> tuple[dict[str, _File], str]:
-    """The tables of a file with one stream after the other, and what is wrong with its end."""
+    """The tables of a file of consecutive streams, and the error at its end, "" for none."""
     import pyarrow.ipc
 
-    found: dict[str, _File] = {}
+    tables: dict[str, _File] = {}
     size = path.stat().st_size
     with path.open("rb") as file:
         while (at := file.tell()) < size:
@@ -141,10 +141,10 @@ def _streams(path: Path) -> tuple[dict[str, _File], str]:
                 for _ in reader:
                     pass
             except Exception as error:
-                return found, str(error)
+                return tables, str(error)
             if name:
-                found[name] = _File(path, at)
-    return found, ""
+                tables[name] = _File(path, at)
+    return tables, ""
 
 
 def _opened(file: BinaryIO, at: int) -> Any:
@@ -184,7 +184,7 @@ def _numbers(array: Any, target: Any, dtype: type) -> Column:
 
 
 def _whole(column: Column) -> Column:
-    """Whole numbers that somebody wrote as floating ones, as pandas does where some are missing: those are NaN."""
+    """Integers that were written as floats with NaN for missing ones, as pandas does."""
     null = column.null | np.isnan(column.values)
     right = ~null & (np.floor(column.values) == column.values) & (np.abs(column.values) < 2.0**63)
     return Column(np.where(right, column.values, 0).astype(np.int64), null, ~(null | right))

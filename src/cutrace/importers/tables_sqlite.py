@@ -1,4 +1,4 @@
-"""Tables of an SQLite database, read without locks and without a trace of it."""
+"""Tables of an SQLite database, read without locks and without changes to its folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from ..errors import BadCapture
 from .tables import BATCH, Column, Kind, Tables
 
-#: What an SQLite database begins with.
+#: The first bytes of an SQLite database.
 MAGIC = b"SQLite format 3\x00"
 
-# Rows that are fetched at once: more would leave the processor's cache before they are columns.
+# Rows in a fetch: more would not stay in the processor's cache until they are columns.
 _FETCHED = 1 << 11
 
 
 class SqliteTables(Tables):
     """The tables of a database file (see :class:`.tables.Tables`).
 
-    The file is opened as one that nobody changes: nothing is locked or written, nor does anybody's lock matter.
-    Raises :class:`BadCapture` when it is no database.
+    The file is opened as immutable: nothing is locked or written, and locks of other programs are ignored. Raises
+    :class:`BadCapture` when it is not a database.
     """
 
     errors = (sqlite3.Error, OverflowError)
@@ -32,7 +32,7 @@ class SqliteTables(Tables):
         super().__init__()
         try:
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-            # The file cannot be written all the same: this lets files be read of which the end is missing.
+            # Allows reading files whose end is missing. The file stays read-only.
             self._connection.execute("PRAGMA writable_schema = ON")
             self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
             #: The names of the tables, readable or not.
@@ -46,17 +46,17 @@ class SqliteTables(Tables):
                 self.names[name] = tuple(str(column[1]) for column in columns)
 
     def _listed(self) -> list[str]:
-        """The names of the tables, those in front of a damage. Raises :class:`sqlite3.Error` when there are none."""
-        found: list[str] = []
+        """The names of the tables up to a damage. Raises :class:`sqlite3.Error` when there are none."""
+        names: list[str] = []
         cursor = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         try:
             while row := cursor.fetchone():
-                found.append(str(row[0]))
+                names.append(str(row[0]))
         except sqlite3.Error as error:
-            if not found:
+            if not names:
                 raise
             self.damage["the list of tables"] = str(error)
-        return [name for name in found if not name.startswith("sqlite_")]
+        return [name for name in names if not name.startswith("sqlite_")]
 
     def count(self, table: str) -> int | None:
         with self.reading(table):
@@ -66,10 +66,10 @@ class SqliteTables(Tables):
     def least(self, table: str, column: str, floor: int) -> int | None:
         name = _quoted(column)
         with self.reading(table):
-            found = self._connection.execute(
+            least = self._connection.execute(
                 f"SELECT min({name}) FROM {_quoted(table)} WHERE {name} >= ? AND typeof({name}) = 'integer'", (floor,)
             ).fetchone()[0]
-            return None if found is None else int(found)
+            return None if least is None else int(least)
         return None
 
     def filled(self, table: str, columns: Sequence[str]) -> dict[str, int]:
@@ -82,7 +82,7 @@ class SqliteTables(Tables):
         return {}
 
     def _batches(self, table: str, columns: Mapping[str, Kind]) -> Iterator[tuple[int, dict[str, Column]]]:
-        # A table without any of them still has rows, and a query for no column has one all the same.
+        # With no column to read, select NULL, because the number of rows still counts.
         query = f"SELECT {', '.join(map(_quoted, columns)) or 'NULL'} FROM {_quoted(table)}"
         size = 0
         parts: dict[str, list[Column]] = {name: [] for name in columns}
@@ -97,7 +97,7 @@ class SqliteTables(Tables):
             yield size, {name: Column.joined(some) for name, some in parts.items()}
 
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[object, ...]]]:
-        """What a query finds, some rows at a time."""
+        """The results of a query, some rows at a time."""
         read = 0
         with self.reading(table):
             cursor = self._connection.execute(query)
@@ -105,7 +105,7 @@ class SqliteTables(Tables):
                 read += len(rows)
                 yield rows
         if table in self.damage:
-            # Rows that were to be fetched together with the one that could not be.
+            # Read the good rows of the failed fetch one by one.
             rows = []
             with self.reading(table):
                 cursor = self._connection.execute(f"{query} LIMIT -1 OFFSET {read}")
@@ -119,7 +119,7 @@ class SqliteTables(Tables):
 
 
 def tables_of(path: Path) -> set[str]:
-    """The names of the tables of a database; none for what is no database."""
+    """The names of the tables of a database; empty for a file that is not a database."""
     try:
         with SqliteTables(path) as tables:
             return set(tables.listed)
@@ -132,7 +132,7 @@ def _quoted(name: object) -> str:
 
 
 def _fetched(cursor: sqlite3.Cursor) -> list[tuple[object, ...]]:
-    # Millions of tuples come and go here, none of them in a cycle: looking for cycles takes a quarter of the time.
+    # The millions of tuples here form no cycles, and the collector would take a quarter of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:

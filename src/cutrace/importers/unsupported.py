@@ -1,4 +1,4 @@
-"""Files that cannot be read as they are: what each is, and what to do about it."""
+"""Files that no importer reads: their formats, and what to do about them."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from .base import Import, Source
 from .chrome import without_mark
 from .tables_sqlite import MAGIC, SqliteTables
 
-#: What a file is and what to do, by how it begins.
+#: The format of a file and what to do, by its first bytes.
 _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"NVIDIA Tegra Profiler Report", "is a report of Nsight Systems: export it with `nsys export --type sqlite`"),
     (b"NVR\x00", "is a report of Nsight Compute, which has no timeline: record one with `cutrace record`"),
-    (b"<?xml", "is XML. A session of the Visual Profiler only names its data: open the database that nvprof -o wrote"),
-    (b"version https://git-lfs", "only stands for a file that Git LFS has: fetch it with `git lfs pull`"),
+    (b"<?xml", "is XML. A session of the Visual Profiler holds no data: open the database that nvprof -o wrote"),
+    (b"version https://git-lfs", "is a pointer to a file in Git LFS: fetch it with `git lfs pull`"),
     (b"PK\x03\x04", "is a ZIP archive: unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "is a 7-Zip archive: unpack it first"),
     (b"Rar!\x1a\x07", "is a RAR archive: unpack it first"),
     (b"BZh", "is compressed with bzip2: unpack it first"),
     (b"\xfd7zXZ\x00", "is compressed with xz: unpack it first"),
     (b"\x04\x22\x4d\x18", "is compressed with LZ4: unpack it first"),
-    (b"\xff\xfe", "is text in UTF-16: write it as UTF-8"),
-    (b"\xfe\xff", "is text in UTF-16: write it as UTF-8"),
-    (b"<", "is a page of HTML: export the trace as JSON"),
+    (b"\xff\xfe", "is text in UTF-16: convert it to UTF-8"),
+    (b"\xfe\xff", "is text in UTF-16: convert it to UTF-8"),
+    (b"<", "is an HTML page: export the trace as JSON"),
     (
         b"# tracer:",
-        "is a kernel trace (ftrace, systrace), which says nothing of a GPU program: open it in ui.perfetto.dev",
+        "is a kernel trace (ftrace, systrace) without data of CUDA: open it in ui.perfetto.dev",
     ),
-    (b"{", "is JSON, but not of trace events: give it a list of them under the key traceEvents"),
-    (b"[", "is JSON, but not of trace events, which are objects with a phase (ph)"),
+    (b"{", "is JSON without trace events: give it a list of them under the key traceEvents"),
+    (b"[", "is JSON without trace events, which are objects with a phase (ph)"),
 )
-# What is in no text: control characters, and bytes that are in no UTF-8.
+# Bytes that text does not contain: control characters, and bytes that UTF-8 does not use.
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\xc0\xc1\xf5-\xff]")
 
 
 class Unsupported:
-    """Recognizes what no importer reads, and says what it is."""
+    """Recognizes files that no importer reads, and raises an error that names the format."""
 
     name = "unsupported"
-    description = "a file that cannot be read as it is"
+    description = "a file that cutrace cannot read"
 
     def recognizes(self, source: Source) -> bool:
         return source.head.startswith(MAGIC) or bool(_explanation(source))
@@ -52,12 +52,12 @@ class Unsupported:
 def _explanation(source: Source) -> str:
     head = without_mark(source.head)
     if source.packed and not source.head:
-        return f"is compressed with {source.packed}, and empty or damaged: make it again"
+        return f"is compressed with {source.packed}, and empty or damaged: create it again"
     if source.head[257:262] == b"ustar":
-        return "is a TAR archive: unpack it, and name a trace that is in it"
+        return "is a TAR archive: unpack it, and name a trace inside"
     known = next((text for begin, text in _KNOWN if head.startswith(begin)), "")
     if not known and head and not _NO_TEXT.search(head):
-        return "is text and no trace: name a capture, or a trace that docs/importers.md lists"
+        return "is text, not a trace: name a capture, or a trace that docs/importers.md lists"
     return known
 
 
@@ -66,8 +66,8 @@ def _database(source: Source) -> str:
         return "is a compressed database: unpack it first"
     with SqliteTables(source.path) as tables:
         if tables.damage or not tables.names:
-            return "is a database without a table that can be read. Export it again"
-    return "is a database that neither Nsight Systems nor nvprof made"
+            return "is a database without a readable table. Export it again"
+    return "is a database of neither Nsight Systems nor nvprof"
 
 
 UNSUPPORTED = Unsupported()

@@ -1,6 +1,6 @@
-// What NVTX calls in a tool: the callbacks of ranges, domains and registered strings, for any taker of ranges.
+// The callbacks that NVTX calls in a tool, for ranges, domains and registered strings.
 //
-// A taker has these, which NVTX calls on the thread of the program:
+// They pass ranges to a taker. A taker has these members, called on the thread of the program:
 //
 //   bool wants()                             whether it takes events now
 //   int push(Event&), nvtxRangeId_t start(Event&)
