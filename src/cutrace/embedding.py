@@ -63,10 +63,10 @@ class Carrier(Protocol):
 
 def pieces(trace: Trace) -> Iterator[bytes]:
     """Yield the file behind a trace, in pieces. Memory does not grow with the file."""
-    return (make() for make in makers(trace))
+    return (make() for make in piece_makers(trace))
 
 
-def makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
+def piece_makers(trace: Trace) -> Iterator[Callable[[], bytes]]:
     """Yield functions that make the pieces, in order. Several may run at once, in any threads."""
     offset = 0
     for data in trace.contents(PIECE_SIZE):

@@ -36,7 +36,7 @@ _CAPTURE, _ARCHIVE = ".bin", ".tar"
 _MANIFEST = "perfetto_manifest.json"
 #: Environment variables with the rank of a process, set by launchers.
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
-_MOST_NAME = 90
+_MAX_NAME = 90
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _write_archive(
 
 def _members(ranks: Sequence[Rank]) -> list[str]:
     """Return the names of the traces in the archive, unique and without special characters."""
-    plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MOST_NAME] or "trace" for rank in ranks)
+    plain = (re.sub(r"[^A-Za-z0-9._-]+", "_", rank.name).strip("._")[:_MAX_NAME] or "trace" for rank in ranks)
     return [f"{name}.pftrace" for name in _different(plain, "{}-{}")]
 
 

@@ -33,11 +33,11 @@ PLUGINS = ("com.meta.GpuCompute", "dev.perfetto.GpuByProcess")
 _HOST = "127.0.0.1"
 _METHODS = ("GET", "HEAD", "OPTIONS")
 # Browsers send some hundred bytes.
-_MOST_HEADER = 16 << 10
-_MOST_CONNECTIONS = 64
+_MAX_HEADER = 16 << 10
+_MAX_CONNECTIONS = 64
 _CHUNK = 1 << 16
 # A client that reads less than this on the loopback interface counts as stuck.
-_LEAST_RATE = 1 << 20
+_MIN_RATE = 1 << 20
 _REASONS = {200: "OK", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
             405: "Method Not Allowed", 408: "Request Timeout", 431: "Request Header Fields Too Large"}  # fmt: skip
 
@@ -53,7 +53,7 @@ class Server:
         self._patience = patience
         self._fetched = threading.Event()
         self._closed = False
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         try:
             self._file = open_to_read(path)
         except OSError as error:
@@ -62,7 +62,7 @@ class Server:
         # The page shows the last part as the name of the trace.
         self.path = f"/{secrets.token_urlsafe(16)}/{_plain(path.name)}"
         try:
-            self._socket = socket.create_server((_HOST, port), backlog=_MOST_CONNECTIONS)
+            self._socket = socket.create_server((_HOST, port), backlog=_MAX_CONNECTIONS)
         except OSError as error:
             os.close(self._file)
             raise _taken(port, error) from None
@@ -171,7 +171,7 @@ class Server:
         client.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
 
     def _send_file(self, client: socket.socket) -> None:
-        deadline = time.monotonic() + self._patience + self._size / _LEAST_RATE
+        deadline = time.monotonic() + self._patience + self._size / _MIN_RATE
         # A separate descriptor: the server may be closed while a client is still served.
         with os.fdopen(os.dup(self._file), "rb", buffering=0) as file:
             at = 0
@@ -218,7 +218,7 @@ def _request(client: socket.socket, deadline: float) -> _HttpRequest:
     """Read the head of a request. Raises :class:`_Refused` when it is too long, too late, or malformed."""
     head = b""
     while b"\r\n\r\n" not in head:
-        if len(head) > _MOST_HEADER:
+        if len(head) > _MAX_HEADER:
             raise _Refused(431)
         try:
             client.settimeout(_left(deadline))
@@ -230,7 +230,7 @@ def _request(client: socket.socket, deadline: float) -> _HttpRequest:
         head += data
     first, *lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")
     start, fields = _LINE.fullmatch(first), [_FIELD.fullmatch(line) for line in lines]
-    if len(head) > _MOST_HEADER:
+    if len(head) > _MAX_HEADER:
         raise _Refused(431)
     if start is None or None in fields:
         raise _Refused(400)

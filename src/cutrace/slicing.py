@@ -36,7 +36,7 @@ from .units import format_duration, parse_duration
 _CAPTURE = ".bin"
 _ANNOTATION = next(number for number, name in HOST_SLICE_KINDS.items() if name == "annotation")
 _STREAM_NAME = 1
-_MOST_NAMED = 5
+_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
         raise CutraceError("an index and the same thread select among NVTX ranges: name the range")
     devices = _devices(trace, c.gpu) if c.gpu else None
     streams = _streams(trace, c.stream) if c.stream else None
-    sentences += [f"{what} {_listing(words)}" for what, words in (("GPU", c.gpu), ("stream", c.stream)) if words]
+    sentences += [
+        f"{what} {_listing(patterns)}" for what, patterns in (("GPU", c.gpu), ("stream", c.stream)) if patterns
+    ]
     kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
     tables = _tables(c, sentences)
     return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(sentences)
@@ -178,34 +180,34 @@ def _any(patterns: Iterable[str]) -> Callable[[str], bool]:
     return lambda text: any(matches(text) for matches in matchers)
 
 
-def _missing(what: str, words: Sequence[str], known: Iterable[str]) -> NoReturn:
+def _missing(what: str, patterns: Sequence[str], known: Iterable[str]) -> NoReturn:
     """Raise an error for an unknown name, with the names that exist."""
     names = list(dict.fromkeys(name for name in known if name))
-    close = difflib.get_close_matches(words[0], names, 3)
+    close = difflib.get_close_matches(patterns[0], names, 3)
     if close:
         hint = f"did you mean {' or '.join(close)}?"
     elif names:
         hint = f"there is {_listing(names)}."
     else:
         hint = "it has none."
-    raise CutraceError(f"the trace has no {what} {_listing(words)}: {hint}")
+    raise CutraceError(f"the trace has no {what} {_listing(patterns)}: {hint}")
 
 
-def _listing(words: Iterable[str]) -> str:
-    every = list(words)
-    more = f" and {len(every) - _MOST_NAMED} more" if len(every) > _MOST_NAMED else ""
-    return ", ".join(every[:_MOST_NAMED]) + more
+def _listing(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _MAX_LISTED} more" if len(every) > _MAX_LISTED else ""
+    return ", ".join(every[:_MAX_LISTED]) + more
 
 
 # Ranges and tests
 
 
-def _tests(trace: Trace, words: Sequence[str], sentences: list[str]) -> tuple[Stretch, ...]:
+def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple[Stretch, ...]:
     runs = windows(trace)
-    matches = _any(words)
+    matches = _any(patterns)
     chosen = [w for w in runs if matches(w.name)]
     if not chosen:
-        _missing("test", words, (w.name for w in runs))
+        _missing("test", patterns, (w.name for w in runs))
     names = list(dict.fromkeys(w.name for w in chosen))
     sentences.append(f"{'test' if len(names) == 1 else 'tests'} {_listing(names)}")
     owner = owners(trace)
@@ -264,9 +266,9 @@ def _index(text: str) -> slice:
     """Parse an index into the slice of ranges that it selects."""
     if text == "all":
         return slice(None)
-    words = text.split(":", 1)
+    parts = text.split(":", 1)
     try:
-        numbers = [int(word) if word or len(words) == 1 else None for word in words]
+        numbers = [int(part) if part or len(parts) == 1 else None for part in parts]
     except ValueError:
         raise CutraceError(f"{text!r} is not an index: write a number from 0, -1 for the last, 2:5 or all") from None
     first = numbers[0]
@@ -299,72 +301,72 @@ def _both(first: tuple[Stretch, ...] | None, second: tuple[Stretch, ...]) -> tup
 _Id = TypeVar("_Id")
 
 
-def _named(what: str, words: Sequence[str], find: Callable[[str], set[_Id]], known: Iterable[str]) -> frozenset[_Id]:
-    """Return the union of ``find`` over the words; ``known`` are the existing names, for the error."""
+def _named(what: str, patterns: Sequence[str], find: Callable[[str], set[_Id]], known: Iterable[str]) -> frozenset[_Id]:
+    """Return the union of ``find`` over the patterns; ``known`` are the existing names, for the error."""
     chosen: set[_Id] = set()
-    for word in words:
-        ids = find(word)
+    for pattern in patterns:
+        ids = find(pattern)
         if not ids:
-            _missing(what, [word], known)
+            _missing(what, [pattern], known)
         chosen |= ids
     return frozenset(chosen)
 
 
-def _processes(trace: Trace, words: Sequence[str]) -> frozenset[int]:
-    def find(word: str) -> set[int]:
-        matches = matcher(word)
-        numbered = {p.index for p in trace.processes if word == str(p.pid)}
-        numbered = numbered or {p.index for p in trace.processes if word == str(p.index)}
-        return numbered | {p.index for p in trace.processes if matches(p.name)}
+def _processes(trace: Trace, patterns: Sequence[str]) -> frozenset[int]:
+    def find(pattern: str) -> set[int]:
+        matches = matcher(pattern)
+        by_number = {p.index for p in trace.processes if pattern == str(p.pid)}
+        by_number = by_number or {p.index for p in trace.processes if pattern == str(p.index)}
+        return by_number | {p.index for p in trace.processes if matches(p.name)}
 
-    return _named("process", words, find, (text for p in trace.processes for text in (p.name, str(p.pid))))
+    return _named("process", patterns, find, (text for p in trace.processes for text in (p.name, str(p.pid))))
 
 
-def _numbered(trace: Trace, word: str) -> set[tuple[int, int]]:
+def _by_number(trace: Trace, pattern: str) -> set[tuple[int, int]]:
     """Return a number in every process: a trace need not describe its GPUs and streams."""
-    return {(p.index, int(word)) for p in trace.processes} if word.isdigit() else set()
+    return {(p.index, int(pattern)) for p in trace.processes} if pattern.isdigit() else set()
 
 
-def _devices(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
+def _devices(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
     gpus = [
         (int(row["process"]), int(row["device"]), uuid_text(bytes(row["uuid"])), trace.strings[int(row["name"])])
         for row in trace.devices
     ]
 
-    def find(word: str) -> set[tuple[int, int]]:
-        matches = matcher(word)
-        return _numbered(trace, word) or {
+    def find(pattern: str) -> set[tuple[int, int]]:
+        matches = matcher(pattern)
+        return _by_number(trace, pattern) or {
             (process, device)
             for process, device, uuid, name in gpus
-            if matches(name) or matches(uuid) or (len(word) > len("GPU-") and uuid.startswith(word))
+            if matches(name) or matches(uuid) or (len(pattern) > len("GPU-") and uuid.startswith(pattern))
         }
 
-    return _named("GPU", words, find, (text for gpu in gpus for text in gpu[2:]))
+    return _named("GPU", patterns, find, (text for gpu in gpus for text in gpu[2:]))
 
 
-def _streams(trace: Trace, words: Sequence[str]) -> frozenset[tuple[int, int]]:
+def _streams(trace: Trace, patterns: Sequence[str]) -> frozenset[tuple[int, int]]:
     rows = trace.resource_names
     rows = rows[rows["kind"] == _STREAM_NAME]
     named = [(p, s, trace.strings[n]) for p, s, n in rows[["process", "object", "name"]].tolist()]
 
-    def find(word: str) -> set[tuple[int, int]]:
-        matches = matcher(word)
-        return _numbered(trace, word) or {(process, stream) for process, stream, name in named if matches(name)}
+    def find(pattern: str) -> set[tuple[int, int]]:
+        matches = matcher(pattern)
+        return _by_number(trace, pattern) or {(process, stream) for process, stream, name in named if matches(name)}
 
-    return _named("stream", words, find, (name for _, _, name in named))
+    return _named("stream", patterns, find, (name for _, _, name in named))
 
 
-def _kernels(trace: Trace, words: Sequence[str], sentences: list[str]) -> np.ndarray:
+def _kernels(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> np.ndarray:
     """Return for each launch configuration whether its kernel has one of these names."""
-    matches = _any(words)
+    matches = _any(patterns)
     ids = trace.launches["name"]
     mangled = {i: trace.strings[i] for i in np.unique(ids[1:]).tolist()}
     matching = [
         i for i, name in mangled.items() if matches(name) or matches(normalize_kernel(name)) or matches(demangle(name))
     ]
     if not matching:
-        _missing("kernel", words, (normalize_kernel(name) for name in mangled.values()))
-    sentences.append(f"kernels {_listing(words)}")
+        _missing("kernel", patterns, (normalize_kernel(name) for name in mangled.values()))
+    sentences.append(f"kernels {_listing(patterns)}")
     chosen = np.isin(ids, matching)
     chosen[0] = False
     return chosen

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..._native import Blobs, Program, encode
-from ...embedding import compressed, makers
+from ...embedding import compressed, piece_makers
 from ...trace import Trace
 from ..base import Compression
 from . import proto
@@ -116,7 +116,7 @@ class Output:
 
     def capture(self, trace: Trace) -> None:
         """Write the capture behind a trace, in packets that viewers skip. They are compressed as they are."""
-        for make in makers(trace):
+        for make in piece_makers(trace):
             self.file.put_made(partial(_capture_packet, make))
 
     def events(
