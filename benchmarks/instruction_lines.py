@@ -1,11 +1,11 @@
-"""Instructions by line: are they what the program is known to execute, and what does counting them cost?
+"""Check that counts of instructions by line match a known program, and measure what counting them costs.
 
     python benchmarks/instruction_lines.py --out instruction-lines.json [--torch] [--ncu]
 
-``workloads/known_lines.cu`` has lines that are executed a known number of times. It runs alone, under `cutrace profile
---lines`, and under `cutrace profile` with the counters of the GPU that count the same instructions: their sums are
-compared. ``--torch`` does the latter with ``workloads/eight_kernels.py`` as well (PyTorch, CuPy and Triton). ``--ncu``
-adds the counts by line of Nsight Compute. Needs an NVIDIA GPU and nvcc.
+``workloads/known_lines.cu`` has lines with known numbers of executions. It runs alone, under `cutrace profile --lines`,
+and under `cutrace profile` with the GPU's counters of the same instructions; the sums of both are compared. ``--torch``
+also compares the sums for ``workloads/eight_kernels.py`` (PyTorch, CuPy and Triton). ``--ncu`` adds Nsight Compute's
+counts by line. Needs an NVIDIA GPU and nvcc.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SOURCE = Path(__file__).parent / "workloads" / "known_lines.cu"
 EIGHT = [sys.executable, str(Path(__file__).parent / "workloads" / "eight_kernels.py")]
 WARPS, TIMES, LAUNCHES = 64 * 256 // 32, 1000, 3
 INSTRUCTIONS, THREADS = "smsp__sass_inst_executed", "smsp__sass_thread_inst_executed"
-#: The same by the counters of the GPU.
+#: The GPU's counters of the same instructions.
 COUNTERS = {INSTRUCTIONS: "smsp__inst_executed.sum", THREADS: "smsp__thread_inst_executed.sum"}
-#: Of each marked line, the warps that execute it and the threads of each.
+#: By marked line: the warps that execute it, and the executing threads of each warp.
 KNOWN = {"loop": (WARPS, 32), "divergence": (WARPS, 8), "function": (WARPS // 4, 32)}
 
 
 def run(command: list[str], limit: int = 150) -> dict[str, Any]:
-    """What a command printed, its status (None when it was killed), and the seconds that it took."""
+    """Run a command. Returns its output, its status (None when it was killed), and its time in seconds."""
     began = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
@@ -56,16 +56,16 @@ def profiled(capture: Path, program: list[str], *options: str) -> dict[str, Any]
 
 
 def by_line(capture: Path) -> dict[str, dict[tuple[str, int], float]]:
-    """The values of each metric by file and line."""
-    found: dict[str, dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
+    """Return the values of each metric by file and line."""
+    values: dict[str, dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
     with cutrace.load(capture) as trace:
         for row in trace.arrow("instruction_metrics").to_pylist():
-            found[row["name"]][row["file"] or "", row["line"]] += row["value"]
-    return found
+            values[row["name"]][row["file"] or "", row["line"]] += row["value"]
+    return values
 
 
 def totals(lines: Path, counters: Path) -> list[dict[str, Any]]:
-    """The sums over all lines beside the counters of the same launches."""
+    """Return the sums over all lines beside the counters of the same launches."""
     with cutrace.load(lines) as trace:
         mine = trace.arrow("instruction_metrics").to_pylist()
     with cutrace.load(counters) as trace:
@@ -79,11 +79,11 @@ def totals(lines: Path, counters: Path) -> list[dict[str, Any]]:
 
 
 def known(capture: Path) -> list[dict[str, Any]]:
-    """Each marked line: what was counted, and what is known."""
+    """Return the counted and the known value of each marked line."""
     marks = {
-        found[1]: number
+        match[1]: number
         for number, line in enumerate(SOURCE.read_text().splitlines(), 1)
-        if (found := re.search(r"// line (\w+)$", line))
+        if (match := re.search(r"// line (\w+)$", line))
     }
     lines, rows = by_line(capture), []
     for mark, (warps, threads) in KNOWN.items():
@@ -96,13 +96,13 @@ def known(capture: Path) -> list[dict[str, Any]]:
 
 
 def by_ncu(program: list[str], folder: Path) -> dict[str, Any]:
-    """Executed instructions by line as Nsight Compute has them, of the marked program."""
+    """Return Nsight Compute's executed instructions by line, for the marked program."""
     report = folder / "report"
     done = run(["ncu", "--section", "SourceCounters", "-f", "-o", str(report), *program])
     sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
     import ncu_report
 
-    found: dict[str, float] = defaultdict(float)
+    executed: dict[str, float] = defaultdict(float)
     for kernels in ncu_report.load_report(f"{report}.ncu-rep"):
         for kernel in kernels:
             metric = kernel["inst_executed"]
@@ -110,8 +110,8 @@ def by_ncu(program: list[str], folder: Path) -> dict[str, Any]:
             for at in range(metric.num_instances()):
                 info = kernel.source_info(places.as_uint64(at))
                 if info is not None:
-                    found[f"{Path(info.file_name()).name}:{info.line()}"] += metric.as_double(at)
-    return {"status": done["status"], "seconds": done["seconds"], "lines": found}
+                    executed[f"{Path(info.file_name()).name}:{info.line()}"] += metric.as_double(at)
+    return {"status": done["status"], "seconds": done["seconds"], "lines": executed}
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""PC sampling: does it find the line of a known hot loop and why its warps wait there, and what does it cost?
+"""Check that PC sampling finds a known hot loop and its stall reason, and measure its cost.
 
     python benchmarks/pc_sampling.py --out pc_sampling.json [--launches 2000] [--rounds 5] [--periods default,4096,1024]
 
-hot_loops.cu says in comments which line of each of three kernels is hot, and for which reason warps wait there. Each
-program runs in turn under `cutrace record`, and under `cutrace record --sample pc` with each period; of several rounds
-the shortest launch counts. A fourth program launches empty kernels, for the cost of a launch. Needs an NVIDIA GPU whose
-counters may be read, and nvcc.
+Comments in hot_loops.cu give the hot line of each of three kernels and the reason for its waits. Each program runs in
+turn under `cutrace record`, and under `cutrace record --sample pc` with each period; of several rounds the shortest
+launch counts. A fourth program launches empty kernels, for the cost of a launch. Needs an NVIDIA GPU whose counters may
+be read, and nvcc.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SMALL_LAUNCHES = 200_000
 
 
 def expected() -> dict[str, tuple[int, str]]:
-    """The hot line of each program, and the reason to wait there."""
+    """Return the hot line of each program, and its stall reason."""
     marks = ((number, re.search(r"// hot: (\w+) (\w+)", line)) for number, line in enumerate(SOURCE.open(), 1))
     return {mark[1]: (number, mark[2]) for number, mark in marks if mark}
 
 
 def run(program: Path, which: str, launches: int, period: str | None, folder: Path) -> dict[str, Any]:
-    """One run under `cutrace record`: ns a launch, and what was sampled."""
+    """Run a program once under `cutrace record`. Returns ns a launch, and figures of the samples."""
     capture = folder / "run.bin"
     options = [] if period is None else ["--sample", "pc" if period == "default" else f"pc={period}"]
     command = ["cutrace", "record", "-o", str(capture), *options, "--", str(program), which, str(launches)]
@@ -49,12 +49,12 @@ def run(program: Path, which: str, launches: int, period: str | None, folder: Pa
     with cutrace.load(capture) as trace:
         result["kernels"] = len(trace.kernels)
         if period is not None:
-            result |= found(trace)
+            result |= hottest_line(trace)
     return result
 
 
-def found(trace: cutrace.Trace) -> dict[str, Any]:
-    """The hottest line of a capture, the reason that most of its samples have, and how many samples those are."""
+def hottest_line(trace: cutrace.Trace) -> dict[str, Any]:
+    """Return the hottest line of a capture, its most frequent stall reason, and the number of its samples."""
     lines: Counter[tuple[str, int]] = Counter()
     reasons: Counter[tuple[str, int, str]] = Counter()
     rows, strings = trace.pc_samples, trace.strings
