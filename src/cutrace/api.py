@@ -20,6 +20,7 @@ from ._native import demangle as _demangle
 from .analysis import reports
 from .analysis.collectors import collect
 from .analysis.names import normalize_kernel
+from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
@@ -34,8 +35,10 @@ from .golden.captures import (
     parse_tolerances,
     verdict,
 )
-from .loading import StrPath, as_capture, opened
-from .outputs import scratch
+from .loading import StrPath, as_capture, listed, opened
+from .outputs import check_output, replacing, scratch
+from .reports.roofline import html as page
+from .reports.roofline import svg
 from .reports.tables import cell, key, render
 from .serving import PORT, UI, Server
 from .trace import Trace, arrow
@@ -164,6 +167,29 @@ def info(source: Source) -> Summary:
     """Return the figures of a trace: its processes, GPUs, rows by table, and losses."""
     with opened(source) as trace:
         return summarize(trace)
+
+
+def roofline(source: Source, destination: StrPath | None = None) -> list[Roofline]:
+    """The kernels whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``, against the
+    ceilings of their GPU: a :class:`Roofline` for each kind of GPU, with ``points`` and ``ceilings`` in operations and
+    bytes a second, and ``notes``. docs/roofline.md defines each number. They are drawn to ``destination``: a page with
+    tables (``.html``) or a picture (``.svg``).
+
+    Raises :class:`CutraceError` when no kernel can be placed, or the destination cannot be written.
+    """
+    path = None if destination is None else Path(destination)
+    if path is not None:
+        if path.suffix not in (".html", ".svg"):
+            raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html or .svg")
+        check_output(path)
+    with opened(source) as trace:
+        found = rooflines(trace)
+        name = source.path.name if isinstance(source, Trace) else ", ".join(map(str, listed(source)))
+    if path is not None:
+        with replacing(path) as temporary:
+            text = page(found, name) if path.suffix == ".html" else svg(found)
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    return found
 
 
 @dataclass(frozen=True, repr=False)

@@ -180,7 +180,7 @@ def test_metrics_by_kernel_have_launches_mean_and_extremes(tmp_path):
             ("sum", BYTES, 1, 7.0, 7.0, 7.0, "bytes"),
         ]
         assert "kernel_metrics" in [usual.name for usual in tables(trace)]
-        assert {use.kernel for use in metric_uses(trace, lambda name: name)} == {"_Z4axpyIfEvPT_", "_Z3sumPf"}
+        assert {use.name for use in metric_uses(trace, lambda name: name)} == {"_Z4axpyIfEvPT_", "_Z3sumPf"}
 
 
 def test_a_capture_without_metrics_has_no_usual_report_of_them(tmp_path):
@@ -192,4 +192,4 @@ def test_metrics_of_chosen_kernels_stay_in_a_slice(tmp_path):
     path = profiled_capture(tmp_path / "a.bin", ("first", 10, {BYTES: 1.0}), ("second", 10, {BYTES: 2.0}))
     cut(path, tmp_path / "b.bin", Conditions(kernel=("second",)))
     with cutrace.load(tmp_path / "b.bin") as trace:
-        assert [(use.kernel, use.max) for use in metric_uses(trace)] == [("second", 2.0)]
+        assert [(use.name, use.max) for use in metric_uses(trace)] == [("second", 2.0)]

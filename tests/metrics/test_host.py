@@ -199,7 +199,7 @@ def test_a_set_leaves_out_what_the_chip_lacks(cupti, chip):
     ("text", "sentence"),
     [
         ("ocupancy", "ocupancy is neither a set nor the name of a metric: did you mean occupancy"),
-        ("everything", "everything is neither a set nor the name of a metric: the sets are speed-of-light"),
+        ("everything", "everything is neither a set nor the name of a metric: the sets are overview"),
         ("occupancy,sm__nothing.sum", "no metric sm__nothing.sum"),
         ("", "names no metrics"),
         (" , ", "names no metrics"),

@@ -60,7 +60,7 @@ def test_a_metric_is_described(real_cupti):
         (("describe", "dram__bytes_raed.sum"), "did you mean dram__bytes_read.sum"),
         (("describe", "sm__throughput.sum"), "sm__throughput has no .sum"),
         (("describe", "dram__bytes_read", "--chip", "GH1000"), "did you mean GH100?"),
-        (("list", "dram__nothing"), "no metric that 'dram__nothing' is found in"),
+        (("list", "dram__nothing"), "no metric of GH100 matches 'dram__nothing'"),
     ],
 )
 def test_errors_are_sentences(real_cupti, arguments, sentence):

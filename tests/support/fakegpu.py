@@ -195,3 +195,9 @@ def flush_takes(milliseconds: int) -> None:
 def subscribers() -> int:
     """How many tools hold CUPTI: 0 or 1."""
     return int(_cupti().fake_subscribers())
+
+
+def capture(on: bool, stream: int = 7) -> None:
+    """The program begins, or ends, to capture a stream into a graph. CUDA is in use."""
+    driver, begin, end = 1, 539, 497  # CUPTI's numbers of cuStreamBeginCapture_v2 and cuStreamEndCapture
+    _cupti().fake_stream_call(driver, begin if on else end, ctypes.c_void_p(stream), ctypes.c_void_p(1), 0)

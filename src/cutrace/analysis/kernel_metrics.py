@@ -21,12 +21,13 @@ _MOST = 2.0**64
 
 @dataclass(frozen=True)
 class MetricUse:
-    """The values of one metric over the launches of one kernel, in ``unit``."""
+    """The values of one metric over the launches of one kernel, or over the NVTX ranges of one ``name``, in
+    ``unit``."""
 
-    kernel: str
+    name: str
     metric: str
     unit: str
-    launches: int
+    count: int
     mean: float
     min: float
     max: float
@@ -47,23 +48,37 @@ class Profiled:
 def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[MetricUse]:
     """The values of each metric of each kernel, sorted by kernel, then in the order in which metrics were requested.
     Values that are not finite are ignored."""
+    rows = _rows(trace, of_ranges=False)
+    return _uses(trace, rows, _kernels(trace, rows, names))
+
+
+def range_metric_uses(trace: Trace) -> list[MetricUse]:
+    """The same for the NVTX ranges that were counted as a whole, by their name."""
+    rows = _rows(trace, of_ranges=True)
+    return _uses(trace, rows, trace.strings.take(rows["range"]).tolist())
+
+
+def _rows(trace: Trace, of_ranges: bool) -> np.ndarray:
     rows = trace.kernel_metrics
+    return np.asarray(rows[(rows["range"] != 0) == of_ranges])
+
+
+def _uses(trace: Trace, rows: np.ndarray, names: list[str]) -> list[MetricUse]:
     values: dict[tuple[str, int, int], list[float]] = {}
-    columns = zip(_kernels(trace, rows, names), rows[["name", "unit", "value"]].tolist(), strict=True)
-    for kernel, (name, unit, value) in columns:
+    for what, (name, unit, value) in zip(names, rows[["name", "unit", "value"]].tolist(), strict=True):
         if math.isfinite(value):
-            values.setdefault((kernel, name, unit), []).append(value)
+            values.setdefault((what, name, unit), []).append(value)
     text = trace.strings
     uses = [
-        MetricUse(kernel, text[name], text[unit], len(v), sum(v) / len(v), min(v), max(v))
-        for (kernel, name, unit), v in values.items()
+        MetricUse(what, text[name], text[unit], len(v), sum(v) / len(v), min(v), max(v))
+        for (what, name, unit), v in values.items()
     ]
-    return sorted(uses, key=lambda use: use.kernel)
+    return sorted(uses, key=lambda use: use.name)
 
 
 def profiled(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[Profiled]:
     """The launches with metrics, in the order of the capture. Values that no counter can have are omitted."""
-    rows = trace.kernel_metrics
+    rows = _rows(trace, of_ranges=False)
     launches: dict[tuple[int, ...], Profiled] = {}
     columns = rows[["process", "correlation", "start", "end", "device", "name", "value"]].tolist()
     for kernel, (process, correlation, start, end, device, name, value) in zip(

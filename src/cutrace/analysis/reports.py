@@ -18,7 +18,7 @@ from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
 from .instructions import line_uses
-from .kernel_metrics import metric_uses
+from .kernel_metrics import metric_uses, range_metric_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
@@ -420,7 +420,14 @@ REPORTS: dict[str, ReportSpec] = {
             "kernel_metrics", "Hardware metrics of kernels", (),
             lambda view: metric_uses(view.trace, view.stats.options.names),
             (
-                _text("kernel"), _text("metric"), _count("launches"),
+                _text("kernel", "name"), _text("metric"), _count("launches", "count"),
+                *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
+            ),
+        ),
+        ReportSpec(
+            "range_metrics", "Hardware metrics of NVTX ranges", (), lambda view: range_metric_uses(view.trace),
+            (
+                _text("range", "name"), _text("metric"), _count("ranges", "count"),
                 *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
             ),
         ),

@@ -1,4 +1,4 @@
-"""cutrace profile: hardware metrics of chosen kernels."""
+"""cutrace profile: hardware metrics of chosen kernels or NVTX ranges."""
 
 from __future__ import annotations
 
@@ -25,22 +25,28 @@ _SHOWN = 20
 @click.option(
     "--metrics",
     metavar="SET|NAME,...",
-    help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given. With --lines, "
-    "names of `cutrace metrics list --lines`, instructions of warps and of threads unless given.",
+    help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
+    "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
 )
 @click.option("--kernel", metavar="REGEX", help="Kernels whose demangled name this is found in; else all.")
 @click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as `cutrace slice` takes it.")
-@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many launches that match.")
-@click.option("--count", type=click.IntRange(min=1), help="Profile at most so many launches that match.")
+@click.option(
+    "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."
+)
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first so many that match.")
+@click.option("--count", type=click.IntRange(min=1), help="Profile at most so many that match.")
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
-    """Run COMMAND twice: once recorded, once to count hardware metrics of the launches that the filters choose.
+    """Run COMMAND twice: once recorded, once to count hardware metrics of the chosen launches or ranges.
 
     In the second run each chosen launch is replayed as often as the metrics need passes; the memory that it writes is
     restored in between, so COMMAND computes the same. With --lines it runs once, with code that counts its own
     instructions. The times in the capture are those of the first run. --skip and --count are of each process. COMMAND
     has to launch the same in both runs. The exit status is that of COMMAND.
+
+    --ranges counts all that the GPU does in a range, CUDA graphs included, and replays nothing: its metrics have to fit
+    into one pass.
     """
     from ..analysis.reports import tables as by_name
     from ..loading import load

@@ -24,6 +24,8 @@ _UNITS = {"byte": "bytes", "instruction": "instructions", "cycle": "cycles", "na
 _KINDS = ("counter", "ratio", "throughput")
 _ENDINGS = {"counter": ".sum", "ratio": ".ratio", "throughput": ".avg.pct_of_peak_sustained_elapsed"}
 _INVALID_METRIC_NAME = 17
+#: Names that a sentence lists.
+_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -227,3 +229,12 @@ class Config:
     units: tuple[str, ...]
     image: Any
     passes: int
+
+    def must_fit_a_range(self) -> None:
+        """Raise :class:`CutraceError` when the metrics need several passes: what is in a range runs once."""
+        if self.passes != 1:
+            more = f" and {len(self.names) - _LISTED} more" if len(self.names) > _LISTED else ""
+            raise CutraceError(
+                f"{', '.join(self.names[:_LISTED])}{more} need {self.passes} passes, but a range runs once: "
+                "count fewer of them together"
+            )

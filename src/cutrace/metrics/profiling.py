@@ -1,9 +1,10 @@
-"""Hardware metrics of chosen kernels, or of their instructions: a program is recorded without counters, then run again
-with them.
+"""Hardware metrics of chosen kernels, of their instructions or of whole NVTX ranges: a program is recorded without
+counters, then run again with them.
 
 The first run says what each kernel took, and which launches are meant. In the second, libcutrace_profiler.so replays
 those and nothing else, and records nothing. A launch is known by its kernel's name and by its number among the
 launches of that kernel in its process, so the program has to launch the same each time.
+Ranges are chosen likewise and counted as a whole, without a replay.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +25,7 @@ from ..analysis.names import normalize_kernel
 from ..analysis.tables import Cell, Column, Table
 from ..collect.checks import counters_refused
 from ..collect.command import record_command, run_command
-from ..collect.environment import CUDA
+from ..collect.environment import CUDA, NVTX
 from ..collect.library import installed
 from ..collect.options import Options, completed
 from ..errors import CutraceError
@@ -33,13 +36,14 @@ from ..runbin.writer import Writer
 from ..slicing import Conditions, resolve
 from ..trace import Trace
 from ..units import count_of
-from . import instructions
+from . import instructions, nvtx_ranges
 from .cupti import Cupti, advised
-from .host import Chip, Config, first_chip, undisturbed
+from .host import Chip, first_chip, undisturbed
+from .nvtx_ranges import Range
 from .sets import chosen
 
-#: What is counted unless somebody says.
-DEFAULT = "speed-of-light,occupancy"
+#: What is counted of kernels, and of ranges, unless somebody says.
+DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
 #: What the rows of the second run say of their process, as the first run does.
@@ -60,6 +64,15 @@ class Launch:
     shape: tuple[int, ...]
     place: int = 0
 
+    @property
+    def title(self) -> str:
+        """The name of its kernel, for people."""
+        return normalize_kernel(demangle(self.kernel))
+
+    def columns(self, to: Writer) -> dict[str, int]:
+        """What a row of ``kernel_metrics`` says of it."""
+        return {"correlation": int(self.row["correlation"]), "device": int(self.row["device"])}
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -78,34 +91,36 @@ class Instruction:
 
 @dataclass
 class Profile:
-    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch, or the
-    ``instructions`` of all launches, and ``notes`` on what went wrong. ``status`` is the exit status of the command in
-    its last run.
+    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or
+    the ``instructions`` of all launches, and ``notes`` on what went wrong. ``status`` is the exit status of the command
+    in its last run.
     """
 
     names: tuple[str, ...]
     units: tuple[str, ...]
-    values: list[tuple[Launch, tuple[float, ...]]] = field(default_factory=list)
+    values: list[tuple[Launch | Range, tuple[float, ...]]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     status: int = 0
 
     def table(self) -> Table:
-        """The metrics of all launches, a row each. Times are those of the first run (ns)."""
+        """The metrics of all launches or ranges, a row each. Times are those of the first run (ns)."""
+        of_ranges = any(isinstance(counted, Range) for counted, _ in self.values)
+        what, number = ("range", "number") if of_ranges else ("kernel", "launch")
         columns = (
-            Column("kernel", "text"), Column("launch"), Column("time", "ns"), Column("metric", "text"),
+            Column(what, "text"), Column(number), Column("time", "ns"), Column("metric", "text"),
             Column("value", "number"), Column("unit", "text", spare=True),
         )  # fmt: skip
         rows: list[tuple[Cell, ...]] = []
-        for launch, values in self.values:
+        for counted, values in self.values:
             if not values:  # only its instructions were counted
                 continue
-            kernel, took = normalize_kernel(demangle(launch.kernel)), int(launch.row["end"] - launch.row["start"])
+            title, took = counted.title, int(counted.row["end"] - counted.row["start"])
             rows += [
-                (kernel, launch.ordinal, took, name, value, unit)
+                (title, counted.ordinal, took, name, value, unit)
                 for name, value, unit in zip(self.names, values, self.units, strict=True)
             ]
-        return Table("metrics", "Metrics of launches", columns, rows)
+        return Table("metrics", f"Metrics of {'ranges' if of_ranges else 'launches'}", columns, rows)
 
 
 def profile(
@@ -116,23 +131,27 @@ def profile(
     metrics: str | None = None,
     kernel: str | None = None,
     nvtx: str | None = None,
+    ranges: str | None = None,
     skip: int = 0,
     count: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
-    """Run a command twice: once recorded, once to count hardware metrics of chosen launches. The capture of the first
-    run, with the metrics, is written to ``output``.
+    """Run a command twice: once recorded, once to count hardware metrics of chosen launches, or of whole NVTX ranges.
+    The capture of the first run, with the metrics, is written to ``output``.
 
     ``metrics`` are sets and names as ``SET|NAME,...``, :data:`DEFAULT` unless given. With ``lines`` they are counted of
     each instruction, as sums over the launches: names as ``NAME,...``, :data:`.instructions.DEFAULT` unless given.
-    ``kernel`` is a regular expression on demangled names, ``nvtx``
-    the name of ranges around the launch; of what is left in each process, the first ``skip`` launches are left out, and
-    ``count`` taken at most. ``say`` is told what goes on, in sentences. Where the first run fails, nothing is written,
-    and the status is its.
+    ``kernel`` is a regular expression on demangled names, ``nvtx`` the name of ranges around the launch; of what is
+    left in each process, the first ``skip`` launches are left out, and ``count`` taken at most. ``ranges`` is the name
+    of NVTX ranges that are counted in place of launches, each as a whole and in one pass, :data:`DEFAULT_OF_RANGES`
+    unless ``metrics`` are given. ``say`` is told what goes on, in sentences. Where the first run fails, nothing is
+    written, and the status is its.
 
-    Raises :class:`CutraceError` when there is no GPU, its counters may not be read, no launch is meant, a metric is
-    unknown, or the command cannot be run.
+    Raises :class:`CutraceError` when there is no GPU, its counters may not be read, nothing is meant, a metric is
+    unknown, the metrics of ranges need several passes, or the command cannot be run.
     """
+    if ranges is not None and (lines or kernel or nvtx):
+        raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
     output = Path(output)
     check_output(output)
     if not lines and (refused := counters_refused()):
@@ -147,8 +166,11 @@ def profile(
         if lines:
             config = instructions.configure(cupti, name, instructions.DEFAULT if metrics is None else metrics)
         else:
+            default = DEFAULT if ranges is None else DEFAULT_OF_RANGES
             with Chip(cupti, name) as chip:
-                config = chip.configure(chosen(chip, DEFAULT if metrics is None else metrics))
+                config = chip.configure(chosen(chip, default if metrics is None else metrics))
+    if ranges is not None:
+        config.must_fit_a_range()
     with scratch() as folder:
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))
@@ -157,20 +179,27 @@ def profile(
             note = f"nothing was profiled: the command {reason} in its first run"
             return Profile(config.names, config.units, notes=[note], status=recording.status)
         with load(recording.output) as trace:
-            launches, in_graphs = choose(trace, kernel, nvtx, skip, count)
-            of = "the instructions of " if lines else ""
+            done = Profile(config.names, config.units)
+            if ranges is None:
+                launches, omitted = choose(trace, kernel, nvtx, skip, count)
+                second_run = partial(_replay, command, launches, done, "instructions" if lines else "launches")
+                what, number, of = "launch", len(launches), "the instructions of " if lines else ""
+                why = "inside CUDA graphs, which cannot be replayed one by one"
+            else:
+                whole, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
+                second_run = partial(_count, command, whole, done)
+                what, number, of = "range", len(whole), ""
+                why = "that began inside another one: the GPU counts one at a time"
             say(
-                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(len(launches), 'launch')} in "
+                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in "
                 f"{count_of(config.passes, 'pass')} each; the first run took {time.monotonic() - began:.1f} s"
             )
-            if in_graphs:
-                say(
-                    f"left out: {count_of(in_graphs, 'launch')} inside CUDA graphs, which cannot be replayed one by one"
-                )
+            if omitted:
+                say(f"left out: {count_of(omitted, what)} {why}")
             began = time.monotonic()
-            done = _replay(command, launches, config, "instructions" if lines else "launches")
+            second_run()
             _write(trace, done, output)
-    say(f"{count_of(len(done.values), 'launch')} profiled; the second run took {time.monotonic() - began:.1f} s")
+    say(f"{count_of(len(done.values), what)} profiled; the second run took {time.monotonic() - began:.1f} s")
     return done
 
 
@@ -234,28 +263,56 @@ def _launched(trace: Trace) -> Iterator[Launch]:
         yield Launch(process, name, ordinal, row, shape)
 
 
-def _replay(command: Sequence[str], launches: Sequence[Launch], config: Config, counted: str) -> Profile:
-    """Run a command again and count the metrics of these launches, or of their instructions."""
-    done = Profile(config.names, config.units)
-    planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
-    head = [completed(Options()).cupti or "", counted, ",".join(config.names)]
-    lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
+@contextmanager
+def _second_run(command: Sequence[str], done: Profile, plan: str, text: bytes, *variables: str) -> Iterator[list[Path]]:
+    """Run a command again, with the profiler by these environment variables and ``text`` as its file ``plan``. Gives
+    the files with the values of its processes, by process id."""
     with scratch() as folder:
-        (folder / "plan").write_text("\n".join(lines) + "\n", errors="surrogateescape")
-        environment = {**os.environ, CUDA: str(installed(_LIBRARY)), _PLAN: str(folder)}
+        (folder / plan).write_bytes(text)
+        environment = {**os.environ, **dict.fromkeys(variables, str(installed(_LIBRARY))), _PLAN: str(folder)}
         done.status = run_command(command, environment)
-        files = sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
-        _match(done, launches, [path.read_text(errors="surrogateescape").splitlines() for path in files])
+        yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
+
+
+def _words(done: Profile, file: Path) -> list[list[str]]:
+    """The lines of a file with values as words. Errors become notes."""
+    lines = [line.split("\t") for line in file.read_text(errors="surrogateescape").splitlines()]
+    done.notes += [advised(words[-1]) for words in lines if words[0] == "error"]
+    return [words for words in lines if words[0] != "error"]
+
+
+def _replay(command: Sequence[str], launches: Sequence[Launch], done: Profile, counted: str) -> None:
+    """Run a command again and count the metrics of these launches, or of their instructions."""
+    planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
+    head = [completed(Options()).cupti or "", counted, ",".join(done.names)]
+    lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
+    text = ("\n".join(lines) + "\n").encode(errors="surrogateescape")
+    with _second_run(command, done, "plan", text, CUDA) as files:
+        _match(done, launches, [_words(done, path) for path in files])
         processes = {launch.place: launch.process for launch, _ in done.values}
         for place, path in enumerate(files):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
                 lines = counts.read_text(errors="surrogateescape").splitlines()
-                done.instructions += [_instruction(processes[place], line, len(config.names)) for line in lines]
+                done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines]
         if counted == "instructions" and done.values and not done.instructions:
             done.notes.append("the program was killed in its second run, before its counts were written")
             done.values.clear()
-    return done
+
+
+def _count(command: Sequence[str], ranges: Sequence[Range], done: Profile) -> None:
+    """Run a command again and count the metrics of these NVTX ranges."""
+    keys, text = nvtx_ranges.plan(completed(Options()).cupti or "", done.names, ranges)
+    with _second_run(command, done, "ranges", text, CUDA, NVTX) as files:
+        counted = [
+            {keys[int(words[0])]: (int(words[1]), tuple(map(float, words[2:]))) for words in _words(done, path)}
+            for path in files
+        ]
+    for each in ranges:
+        found = counted[each.place].get(each.key) if each.place < len(counted) else None
+        if found is not None:
+            done.values.append((replace(each, device=found[0]), found[1]))
+    _note_missing(done, len(ranges) - len(done.values), "range")
 
 
 def _instruction(process: int, line: str, metrics: int) -> Instruction:
@@ -264,19 +321,11 @@ def _instruction(process: int, line: str, metrics: int) -> Instruction:
     return Instruction(process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics])
 
 
-def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[str]]) -> None:
-    """Give each launch the values that the process in its place counted: each leaves a file, by process id."""
-    counted: list[dict[tuple[str, int], tuple[tuple[int, ...], tuple[float, ...]]]] = []
-    for lines in files:
-        rows = {}
-        for line in lines:
-            words = line.split("\t")
-            if words[0] == "error":
-                done.notes.append(advised(words[-1]))
-                continue
-            shape = tuple(map(int, words[1:7]))
-            rows[words[7], int(words[0])] = (shape, tuple(map(float, words[8:])))
-        counted.append(rows)
+def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[Sequence[str]]]) -> None:
+    """Give each launch the values that the process in its place counted."""
+    counted = [
+        {(w[7], int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines} for lines in files
+    ]
     other = 0
     for launch in launches:
         found = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
@@ -289,9 +338,13 @@ def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[s
             f"{count_of(other, 'launch')} had another grid or block in the second run, and has no metrics: "
             "the program does not launch the same each time"
         )
-    if missing := len(launches) - len(done.values) - other:
+    _note_missing(done, len(launches) - len(done.values) - other, "launch")
+
+
+def _note_missing(done: Profile, missing: int, what: str) -> None:
+    if missing:
         done.notes.append(
-            f"{count_of(missing, 'launch')} of the first run did not come in the second, or could not be counted"
+            f"{count_of(missing, what)} of the first run did not come in the second, or could not be counted"
         )
 
 
@@ -301,9 +354,7 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
         for piece in trace.contents(1 << 20):
             file.write(piece)
         for process in trace.processes:
-            mine = [
-                (launch.row, values) for launch, values in done.values if launch.process == process.index and values
-            ]
+            mine = [(one, values) for one, values in done.values if one.process == process.index and values]
             of_instructions = [one for one in done.instructions if one.process == process.index]
             if not mine and not of_instructions:
                 continue
@@ -319,11 +370,11 @@ def _write(trace: Trace, done: Profile, output: Path) -> None:
                     to.rows("instruction_metrics", _rows_of_instructions(to, done, of_instructions))
 
 
-def _rows(to: Writer, done: Profile, counted: Sequence[tuple[np.void, tuple[float, ...]]]) -> np.ndarray:
+def _rows(to: Writer, done: Profile, counted: Sequence[tuple[Launch | Range, tuple[float, ...]]]) -> np.ndarray:
     rows = np.zeros((len(counted), len(done.names)), TABLES["kernel_metrics"].dtype)
-    for row, (kernel, values) in zip(rows, counted, strict=True):
-        for column in ("start", "end", "correlation", "device"):
-            row[column] = kernel[column]
+    for row, (one, values) in zip(rows, counted, strict=True):
+        for column, value in {"start": one.row["start"], "end": one.row["end"], **one.columns(to)}.items():
+            row[column] = value
         row["value"] = values
     _name(to, done, rows)
     return rows[np.argsort(rows["start"][:, 0], kind="stable")].reshape(-1)

@@ -14,8 +14,6 @@ from .cupti import Cupti, address, texts
 from .host import RANGES, Chip, chip_of
 
 _USER_RANGE, _USER_REPLAY = 2, 3
-#: The maximum of names in a message.
-_LISTED = 3
 
 
 class NoContext(CutraceError):
@@ -78,12 +76,7 @@ class RangeCounters:
         self._chip = Chip(self._cupti, chip_of(self._cupti, self._context.device), RANGES, image.raw)
         try:
             self.config = self._chip.configure(names)
-            if self.config.passes != 1:
-                more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-                raise CutraceError(
-                    f"{', '.join(names[:_LISTED])}{more} need {self.config.passes} passes, but a range runs once: "
-                    "count fewer of them together"
-                )
+            self.config.must_fit_a_range()
             self._profiler = self._cupti.call("RangeProfilerEnable", context=handle).profiler
         except BaseException:
             self._chip.close()

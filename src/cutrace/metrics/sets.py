@@ -31,6 +31,19 @@ SETS = {
     each.name: each
     for each in (
         MetricSet(
+            "overview",
+            "How busy is the GPU, and what does it move? In one pass, so for ranges too.",
+            (
+                "gpu__time_duration.sum",
+                f"sm__cycles_active{_PCT}_elapsed",
+                f"sm__warps_active{_PCT}_active",
+                f"sm__pipe_tensor_cycles_active{_PCT}_elapsed",
+                "sm__inst_executed.sum",
+                "dram__bytes_read.sum",
+                "dram__bytes_write.sum",
+            ),
+        ),
+        MetricSet(
             "speed-of-light",
             "How close does the kernel come to the limits of the GPU?",
             (

@@ -20,6 +20,8 @@ from . import proto
 from .packets import InternedNames, InternedRefs
 from .proto import Columns
 
+#: The field with the arguments that a source gave, a JSON object's text.
+TEXT = "arguments"
 #: Levels of lists and objects beyond which the JSON text itself is shown.
 DEPTH = 16
 #: At most so many different sets of texts are shared in one trace.
@@ -65,6 +67,10 @@ class Annotations:
     def columns(self, texts: np.ndarray) -> Columns:
         """Columns for rows with these texts: ``shared``, and the ``text`` of each among the ``texts``."""
         return {"shared": self.shared_of[texts], "text": self.piece_of[texts], "texts": self.pieces}
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """The number of the shared set of each row."""
+        return np.asarray(self.shared_of[rows[TEXT]])
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
         """The debug annotations of a shared set. ``refs`` gets what they, and the rows' own, refer to."""

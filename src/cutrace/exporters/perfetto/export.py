@@ -25,7 +25,7 @@ from ...trace.rows import never_ended, time_order
 from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
-from .annotations import Annotations
+from .annotations import TEXT, Annotations
 from .derived.counters import MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
@@ -34,7 +34,6 @@ from .descriptors import DERIVED, Descriptors, counter, write_header, write_miss
 from .flows import Flows, needs_slice
 from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, KeyIndex, Lists, StyleIndex
 from .host_tables import (
-    TEXT,
     THREAD,
     HostChunk,
     HostEvents,
@@ -47,7 +46,7 @@ from .host_tables import (
     counter_values,
     end_template,
 )
-from .kernel_metrics import write_kernel_metrics
+from .kernel_metrics import RangeMetrics, write_kernel_metrics
 from .packets import Output, wrapper
 from .pipeline import OrderedThread, PacketFile
 from .proto import Columns
@@ -107,7 +106,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     blocks, descriptors = Blocks(trace, output.file, request.progress), Descriptors(trace)
     uuids = write_header(output, descriptors)
     annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
-    flows = Flows(trace.blocks("flows"))
+    flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
     moved = dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0)
     free_id = 0
     for process, uuid in enumerate(uuids):
@@ -121,7 +120,9 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
             blocks.read_ahead(process, *_GPU_TABLES, sort=True)
             _write_gpu(process, blocks, events, derived)
             blocks.read_ahead(process, *_HOST_TABLES)
-            columns = HostColumns(annotations, flows, submissions, derived.waits.of_calls() if derived else None)
+            columns = HostColumns(
+                annotations, range_metrics, flows, submissions, derived.waits.of_calls() if derived else None
+            )
             host = HostWriter(blocks, columns, tracks, output, derived)
             tables = _HOST_TABLES
             if is_sampled(trace, process):
@@ -284,9 +285,16 @@ class HostColumns:
     """The columns of host tables. Without ``waits``, calls waited for nothing."""
 
     annotations: Annotations
+    range_metrics: RangeMetrics
     flows: Flows
     submissions: Submissions
     waits: CallWaits | None
+
+    def shared(self, table: HostTable) -> Annotations | RangeMetrics | None:
+        """What tells the arguments that rows of a table share, by the column ``shared``."""
+        if table.text:
+            return self.annotations
+        return self.range_metrics if table.counted and self.range_metrics else None
 
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
         """The work that calls launched. It is asked for in the order of the rows: not all is told."""
@@ -378,7 +386,7 @@ class HostWriter:
             self._lanes, self._events = Lanes(), {}
             self._tracks.clear()
             for table in tables:
-                events = HostEvents(table, self._blocks.trace, self._output.names, self._columns.annotations)
+                events = HostEvents(table, self._blocks.trace, self._output.names, self._columns.shared(table))
                 self._events.setdefault(table.name, []).append(events)
             with self._output.file.thread(_WINDOWS_AHEAD) as writing:
                 pending = self._pass(pending, has_steps, writing)

@@ -38,11 +38,9 @@ from ...trace import Trace
 from . import proto
 from .annotations import Annotations
 from .descriptors import CUDA, DERIVED, Descriptors, counter
+from .kernel_metrics import RangeMetrics
 from .packets import Interned, InternedNames, InternedRefs, Output, Sequence
 from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
-
-#: The field with the arguments that a source gave, a JSON object's text.
-TEXT = "arguments"
 
 #: Whole numbers up to here are the same as integers and as floats.
 _EXACT = float(1 << 53)
@@ -88,9 +86,9 @@ class HostTable:
     ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without any, a tuple of
     several. ``style_fields`` are the fields that ``describe`` looks at; counters have no style.
     ``arguments`` are fields that become a debug annotation each, left out where they are 0; with ``text``, those of
-    :data:`TEXT` stand beside them. ``select`` chooses the rows that this description is for. ``value`` gives the value
-    of a counter for each row. Rows of an ``open`` table are slices that never ended. ``layout`` has the fields of
-    derived rows.
+    :data:`TEXT` stand beside them; rows of a ``counted`` table can have hardware metrics beside them. ``select``
+    chooses the rows that this description is for. ``value`` gives the value of a counter for each row. Rows of an
+    ``open`` table are slices that never ended. ``layout`` has the fields of derived rows.
     """
 
     name: str
@@ -104,6 +102,7 @@ class HostTable:
     value: Callable[[np.ndarray], np.ndarray] | None = None
     text: bool = False
     payload: bool = False
+    counted: bool = False
     submits: bool = False
     open: bool = False
     derived: Table | None = None
@@ -276,7 +275,7 @@ THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
 
 # What the descriptions of a table with several have in common.
-_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True)
+_RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True, counted=True)
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
     "host_slices", THREAD, ("thread",), ("name", "category", "kind"),
@@ -414,13 +413,15 @@ class HostEvents:
     (``tracks``, as its key), to the constant part of their event (``pieces``) and to what that refers to (``refs``).
     """
 
-    def __init__(self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations) -> None:
+    def __init__(
+        self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations | RangeMetrics | None
+    ) -> None:
         self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
         self._fields = tuple(dict.fromkeys((*table.track_fields, *table.style_fields)))
-        self._keys = Keys(len(self._fields) + table.text)
+        self._keys = Keys(len(self._fields) + (annotations is not None))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
@@ -437,12 +438,11 @@ class HostEvents:
     def chunk(self, rows: np.ndarray, columns: Future[Columns]) -> HostChunk:
         """Rows, ready to be laid out and encoded. ``columns`` are those of their template, by the time that they are
         encoded."""
-        table = self.table
         keys = [rows[f] for f in self._fields]
-        if table.text:
-            keys.append(self._annotations.shared_of[rows[TEXT]])
+        if self._annotations is not None:
+            keys.append(self._annotations.numbers(rows))
         combinations, new = self._keys.ids(keys)
-        shared = keys[-1][new].tolist() if table.text else [0] * len(new)
+        shared = keys[-1][new].tolist() if self._annotations is not None else [0] * len(new)
         for row, one in zip(rows[new], shared, strict=True):
             self._combine(row, one)
         return HostChunk(self, rows, combinations, columns)
@@ -466,9 +466,11 @@ class HostEvents:
         event = {
             "name_iid": refs.name("event_names", style.name),
             "category_iids": [refs.name("event_categories", category) for category in style.categories],
-            "debug_annotations": [*refs.annotations(style.arguments), *self._annotations.shared(shared, refs)],
+            "debug_annotations": refs.annotations(style.arguments),
             **style.fields,
         }
+        if self._annotations is not None:
+            event["debug_annotations"] += self._annotations.shared(shared, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
     def _describe(self, payload: bool, waits: bool, lanes: bool) -> Template:

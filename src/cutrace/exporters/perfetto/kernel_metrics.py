@@ -1,4 +1,5 @@
 """Hardware metrics of kernels, as Perfetto's GPU Compute tab reads them: counters of the GPU, by name.
+Metrics of NVTX ranges are arguments of their slices.
 
 The tab takes, of each counter of the group COMPUTE, the values between a kernel's begin and its end, and does not
 compare GPUs. So a value stands at the begin of its kernel, and a 0 at the end, but where another kernel begins at that
@@ -17,7 +18,7 @@ import numpy as np
 
 from ...trace import Trace
 from .descriptors import Descriptors
-from .packets import BOOTTIME, NEEDS_STATE, Interned, Output
+from .packets import BOOTTIME, NEEDS_STATE, Interned, InternedRefs, Output
 
 _COMPUTE, _FORWARDS = 6, 2
 _TIME = "gpu__time_duration.sum"
@@ -37,6 +38,7 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
     """Write the metrics of all kernels of a trace."""
     by_gpu: dict[int, list[np.ndarray]] = {}
     for rows in trace.blocks("kernel_metrics"):
+        rows = rows[rows["range"] == 0]
         for process, device in np.unique(rows[["process", "device"]]).tolist():
             mine = rows[(rows["process"] == process) & (rows["device"] == device)]
             by_gpu.setdefault(descriptors.devices.gpu(process, device), []).append(mine)
@@ -56,6 +58,43 @@ def write_kernel_metrics(trace: Trace, output: Output, descriptors: Descriptors)
                 {"timestamp": moment, "timestamp_clock_id": BOOTTIME, "sequence_flags": NEEDS_STATE,
                  "gpu_counter_event": event}
             )  # fmt: skip
+
+
+class RangeMetrics:
+    """The metrics of NVTX ranges, as arguments of their slices."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._processes = [process.identity for process in trace.processes]
+        # By the range, as a number in ``_sets``.
+        self._numbers: dict[tuple[object, int, int], int] = {}
+        self._sets: list[dict[str, float]] = [{}]
+        for rows in trace.blocks("kernel_metrics"):
+            rows = rows[rows["range"] != 0]
+            for process, start, text, name, value in rows[["process", "start", "range", "name", "value"]].tolist():
+                number = self._numbers.setdefault((self._processes[process], start, text), len(self._sets))
+                if number == len(self._sets):
+                    self._sets.append({})
+                self._sets[number][trace.strings[name]] = value
+        self._starts = np.unique(np.array([start for _, start, _ in self._numbers], np.uint64))
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """For rows of ``nvtx_ranges`` the number of their metrics, 0 for none."""
+        numbers = np.zeros(len(rows), np.uint32)
+        for at in np.flatnonzero(np.isin(rows["start"], self._starts)).tolist():
+            row = rows[at]
+            key = self._processes[row["process"]], int(row["start"]), int(row["name"])
+            numbers[at] = self._numbers.get(key, 0)
+        return numbers
+
+    def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
+        """The metrics of a number as debug annotations."""
+        return [
+            {"name_iid": refs.name("debug_annotation_names", name), "double_value": value}
+            for name, value in self._sets[number].items()
+        ]
 
 
 def _first_of(rows: np.ndarray) -> np.ndarray:

@@ -129,15 +129,13 @@ std::string RangeCounting::open(std::size_t range) {
     return "a range began while a CUDA graph was captured, when the GPU cannot be waited for";
   auto& profiler = profilers_[context];
   const std::uint32_t device = current_device();
-  if (profiler == nullptr) {
-    profiler = std::make_unique<RangeProfiler>(cupti_, functions_, RangeProfiler::Of::range);
-    if (!profiler->open(static_cast<CUcontext>(context), device, metrics_)) {
-      const std::string why = profiler->error();
-      profilers_.erase(context);
-      return why;
-    }
+  const bool fresh = profiler == nullptr;
+  if (fresh) profiler = std::make_unique<RangeProfiler>(cupti_, functions_, RangeProfiler::Of::range);
+  if ((fresh && !profiler->open(static_cast<CUcontext>(context), device, metrics_)) || !profiler->begin()) {
+    const std::string why = profiler->error();
+    profilers_.erase(context);  // the next range has a new one, which has not begun
+    return why;
   }
-  if (!profiler->begin()) return profiler->error();
   open_ = {profiler.get(), context, device, range};
   return "";
 }
@@ -147,13 +145,15 @@ void RangeCounting::end() {
   if (!open_) return;
   const Open done = *std::exchange(open_, std::nullopt);
   const PushedContext current(done.context);
-  if (!synchronize_context(done.context, captures_)) {
-    append_line(folder_, "error\ta range ended while a CUDA graph was captured, when the GPU cannot be waited for");
-    profilers_.erase(done.context);
-  } else if (std::vector<double> values; done.profiler->end(values)) {
+  std::vector<double> values;
+  const bool captured = !synchronize_context(done.context, captures_);
+  if (!captured && done.profiler->end(values)) {
     append_line(folder_, std::to_string(done.range) + "\t" + std::to_string(done.device) + words_of(values));
   } else {
-    append_line(folder_, "error\t" + done.profiler->error());
+    const std::string why = captured ? "a range ended while a CUDA graph was captured, when the GPU cannot be waited for"
+                                     : done.profiler->error();
+    append_line(folder_, "error\t" + why);
+    profilers_.erase(done.context);
   }
   finish();
 }

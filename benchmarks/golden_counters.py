@@ -1,0 +1,272 @@
+"""How stable counters of the hardware are: 50 bodies of tests, counted 20 times each.
+
+    python benchmarks/golden_counters.py --out golden-counters.json [--repeat 20] [--only PATTERN]
+
+Counts ``instructions`` and ``dram_bytes`` of each body as a test with ``@pytest.mark.cutrace(counters=[...])`` does,
+after three runs that do not count, and says whether the instructions were equal in all runs and whether the bytes were
+within their declared bound. :data:`REASONS` says why instructions of some bodies can differ. Exit status 1 when those
+of another body do. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy and Triton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import cupy
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional as F
+
+from cutrace.analysis.definitions import METRICS
+from cutrace.metrics.ranges import Context, RangeCounters
+from cutrace.metrics.sets import COUNTERS
+from workloads.machine import facts
+
+NAMES = ("instructions", "dram_bytes")
+WARM_UP = 3
+LARGE, SMALL = 1 << 26, 1 << 12
+
+_SCAN = "blocks wait in a loop for the sums of the blocks before them"
+_TENSOR = "warps of a matrix product wait in a loop for what others load"
+#: Why a body may execute more or fewer instructions each time.
+REASONS = {
+    "torch cumsum large": _SCAN,
+    "torch sort large": _SCAN,
+    "torch unique": _SCAN,
+    "torch masked_select": _SCAN,
+    "torch topk": _SCAN,
+    "cupy sort": _SCAN,
+    "cupy cumsum": _SCAN,
+    "torch matmul bf16": _TENSOR,
+    "torch matmul fp16": _TENSOR,
+    "torch matmul tf32": _TENSOR,
+    "torch bmm bf16": _TENSOR,
+    "torch linear bf16": _TENSOR,
+    "torch conv2d bf16": _TENSOR,
+    "torch attention": _TENSOR,
+    "torch training step": _TENSOR,
+}
+
+
+@triton.jit
+def triton_add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < n
+    tl.store(out + at, tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
+
+
+@triton.jit
+def triton_softmax(x, out, columns, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * columns + tl.arange(0, BLOCK)
+    inside = tl.arange(0, BLOCK) < columns
+    row = tl.load(x + at, mask=inside, other=float("-inf"))
+    powers = tl.exp(row - tl.max(row, axis=0))
+    tl.store(out + at, powers / tl.sum(powers, axis=0), mask=inside)
+
+
+@triton.jit
+def triton_matmul(a, b, c, n, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inner = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, n, BLOCK):
+        left = tl.load(a + rows[:, None] * n + (k + inner)[None, :])
+        right = tl.load(b + (k + inner)[:, None] * n + columns[None, :])
+        total += tl.dot(left, right)
+    tl.store(c + rows[:, None] * n + columns[None, :], total)
+
+
+def bodies() -> dict[str, Callable[[], Any]]:
+    torch.manual_seed(0)
+    x, y, out = (torch.rand(LARGE, device="cuda") for _ in range(3))
+    small, small_out = torch.rand(SMALL, device="cuda"), torch.empty(SMALL, device="cuda")
+    square, rows = x[: 1 << 24].view(4096, 4096), x.view(1 << 13, 1 << 13)
+    a, b = (torch.rand(1024, 1024, device="cuda") for _ in range(2))
+    ah, bh = (torch.rand(2048, 2048, device="cuda").bfloat16() for _ in range(2))
+    batch = torch.rand(64, 256, 256, device="cuda").bfloat16()
+    image = torch.rand(16, 64, 128, 128, device="cuda")
+    weights = torch.rand(64, 64, 3, 3, device="cuda")
+    flat = image.bfloat16().to(memory_format=torch.channels_last)
+    flat_weights = weights.bfloat16().to(memory_format=torch.channels_last)
+    numbers = torch.randint(0, 1000, (1 << 22,), device="cuda")
+    places = torch.randint(0, LARGE, (1 << 24,), device="cuda")
+    wave = torch.rand(1 << 22, device="cuda")
+    heads = torch.rand(8, 8, 1024, 64, device="cuda").bfloat16()
+    layers = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)).cuda()
+    table = torch.rand(50_000, 256, device="cuda")
+    words = torch.randint(0, 50_000, (8192,), device="cuda")
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def matmul_tf32() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.mm(a, b)
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def training_step() -> None:
+        layers.zero_grad()
+        layers(a).square().sum().backward()
+
+    def streams() -> None:
+        for stream, result in ((first, out[: LARGE // 2]), (second, out[LARGE // 2 :])):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                torch.exp(x[: LARGE // 2], out=result)
+                result.mul_(2)
+        torch.cuda.current_stream().wait_stream(first)
+        torch.cuda.current_stream().wait_stream(second)
+
+    torch.add(x, y, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.add(x, y, out=out)
+        out.mul_(2)
+        graph_sum = out.sum()
+    assert graph_sum.numel() == 1
+
+    cx, cy = cupy.from_dlpack(x), cupy.empty(LARGE, cupy.float32)
+    csmall = cupy.from_dlpack(small)
+    ca, cwave, cnumbers = cupy.from_dlpack(a), cupy.from_dlpack(wave), cupy.from_dlpack(numbers)
+    axpy = cupy.ElementwiseKernel("float32 x, float32 a", "float32 y", "y = a * x + y", "axpy")
+    raw = cupy.RawKernel(
+        r"""extern "C" __global__ void tally(const long long* x, int* counts, int n) {
+          for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+            atomicAdd(&counts[x[i]], 1);
+        }""",
+        "tally",
+    )
+    counts = cupy.zeros(1000, cupy.int32)
+    eighth = LARGE // 8
+
+    return {
+        "torch add large": lambda: torch.add(x, y, out=out),
+        "torch add small": lambda: torch.add(small, small, out=small_out),
+        "torch fill": lambda: out.fill_(1),
+        "torch copy": lambda: out.copy_(x),
+        "torch exp": lambda: torch.exp(x, out=out),
+        "torch gelu": lambda: F.gelu(x[:eighth]),
+        "torch where": lambda: torch.where(x > 0.5, x, y),
+        "torch to bfloat16": lambda: x.bfloat16(),
+        "torch transpose": lambda: square.t().contiguous(),
+        "torch cat": lambda: torch.cat((x[:eighth], y[:eighth])),
+        "torch sum large": lambda: x.sum(),
+        "torch sum small": lambda: small.sum(),
+        "torch sum of rows": lambda: rows.sum(1),
+        "torch sum of columns": lambda: rows.sum(0),
+        "torch argmax": lambda: x.argmax(),
+        "torch norm": lambda: torch.linalg.vector_norm(x),
+        "torch softmax": lambda: torch.softmax(square, 1),
+        "torch layer_norm": lambda: F.layer_norm(square, (4096,)),
+        "torch matmul fp32": lambda: torch.mm(a, b),
+        "torch matmul tf32": matmul_tf32,
+        "torch matmul bf16": lambda: torch.mm(ah, bh),
+        "torch matmul fp16": lambda: torch.mm(a[:128, :128].half(), b[:128, :128].half()),
+        "torch bmm bf16": lambda: torch.bmm(batch, batch),
+        "torch linear bf16": lambda: F.linear(ah, bh, ah[0]),
+        "torch matrix times vector": lambda: torch.mv(square, x[:4096]),
+        "torch conv2d fp32": lambda: F.conv2d(image, weights, padding=1),
+        "torch conv2d bf16": lambda: F.conv2d(flat, flat_weights, padding=1),
+        "torch max_pool2d": lambda: F.max_pool2d(image, 2),
+        "torch sort large": lambda: torch.sort(wave),
+        "torch sort small": lambda: torch.sort(small),
+        "torch topk": lambda: torch.topk(square, 10),
+        "torch cumsum large": lambda: torch.cumsum(wave, 0),
+        "torch cumsum small": lambda: torch.cumsum(small, 0),
+        "torch index_select": lambda: torch.index_select(x, 0, places),
+        "torch index_add": lambda: out.index_add_(0, places[: 1 << 20], wave[: 1 << 20]),
+        "torch bincount": lambda: torch.bincount(numbers, minlength=1000),
+        "torch embedding": lambda: F.embedding(words, table),
+        "torch masked_select": lambda: torch.masked_select(wave, wave > 0.5),
+        "torch unique": lambda: torch.unique(numbers),
+        "torch fft": lambda: torch.fft.fft(wave),
+        "torch attention": lambda: F.scaled_dot_product_attention(heads, heads, heads),
+        "torch training step": training_step,
+        "torch two streams": streams,
+        "torch graph": graph.replay,
+        "cupy elementwise": lambda: axpy(cx, 2, cy),
+        "cupy sum": lambda: cx.sum(),
+        "cupy sort": lambda: cupy.sort(cwave),
+        "cupy cumsum": lambda: cupy.cumsum(cwave),
+        "cupy matmul": lambda: ca @ ca,
+        "cupy fft": lambda: cupy.fft.fft(csmall),
+        "cupy atomics": lambda: raw((256,), (256,), (cnumbers, counts, cupy.int32(numbers.numel()))),
+        "triton add": lambda: triton_add[(LARGE // 1024,)](x, y, out, LARGE, BLOCK=1024),
+        "triton softmax": lambda: triton_softmax[(4096,)](square, out, 4096, BLOCK=4096),
+        "triton matmul": lambda: triton_matmul[(16, 16)](ah, bh, out, 2048, BLOCK=128),
+    }
+
+
+def spread(counted: list[float], name: str) -> dict[str, Any]:
+    """The least and the most that was counted, and whether each would pass beside each other in a golden file."""
+    metric, least, most = METRICS[name], min(counted), max(counted)
+    bound = max(metric.tolerance * least, metric.floor)
+    return {"least": least, "most": most, "bound": bound, "within": most - least <= bound}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--only", default="", help="bodies in whose names this regular expression is found")
+    options = parser.parse_args()
+    began = time.monotonic()
+    chosen = {name: body for name, body in bodies().items() if re.search(options.only, name)}
+    context = Context.current()
+    ranges = RangeCounters([COUNTERS[name] for name in NAMES], context=context)
+    found = []
+    for name, body in chosen.items():
+        for _ in range(WARM_UP):
+            body()
+        values: dict[str, list[float]] = {each: [] for each in NAMES}
+        for _ in range(options.repeat):
+            context.synchronize()
+            ranges.start()
+            body()
+            context.synchronize()
+            counted = ranges.stop()
+            for each in NAMES:
+                values[each].append(counted[COUNTERS[each]])
+        instructions, moved = (spread(values[each], each) for each in NAMES)
+        why = "" if instructions["within"] else REASONS.get(name, "UNKNOWN")
+        found.append({"body": name, "instructions": instructions, "dram_bytes": moved, "why": why})
+        print(
+            f"{name:26} {instructions['least']:>14,.0f} {'equal' if instructions['within'] else 'DIFFERS':8}"
+            f"{moved['least'] / 2**20:>10.2f} to {moved['most'] / 2**20:<10.2f} MiB"
+            f"{'' if moved['within'] else ' BEYOND its bound'} {why}",
+            flush=True,
+        )
+    ranges.close()
+    unknown = [each["body"] for each in found if each["why"] == "UNKNOWN"]
+    summary = {
+        "bodies": len(found),
+        "equal_instructions": sum(each["instructions"]["within"] for each in found),
+        "dram_within_bound": sum(each["dram_bytes"]["within"] for each in found),
+        "differ_without_a_reason": unknown,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    print(json.dumps(summary, indent=2))
+    versions = {name: version(name) for name in ("torch", "cupy-cuda13x", "triton") if _installed(name)}
+    head = {"machine": facts(), "versions": versions, "repeat": options.repeat, "summary": summary}
+    options.out.write_text(json.dumps(head | {"results": found}, indent=1) + "\n")
+    return 1 if unknown else 0
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except ImportError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Rooflines of kernels whose operations are known: their points beside the known numbers and Nsight Compute's, and
+measured ceilings beside documented ones.
+
+    python benchmarks/roofline.py --out roofline.json [--no-ncu]
+
+Profiles ``workloads/known_operations.py`` with the metrics of `flops` and the peaks that a roofline reads ceilings
+from, as far as the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read,
+PyTorch, CuPy and, unless told otherwise, ncu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import cutrace
+from cutrace.analysis.roofline import DRAM, KINDS
+from cutrace.metrics.cupti import Cupti
+from cutrace.metrics.host import Chip, first_chip
+from cutrace.metrics.sets import chosen
+from workloads.machine import facts
+
+PROGRAM = [sys.executable, str(Path(__file__).parent / "workloads" / "known_operations.py")]
+PEAK = ".peak_sustained_elapsed.per_second"
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    sys.stderr.write(done.stderr[-2000:])
+    if done.returncode:
+        sys.exit(f"{' '.join(command[:4])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def metrics() -> tuple[list[str], list[str], int]:
+    """The metrics of `flops`, the peaks of this GPU beside them, and the passes of all."""
+    cupti = Cupti.found()
+    with Chip(cupti, first_chip(cupti) or sys.exit("there is no GPU")) as chip:
+        names = chosen(chip, "flops")
+        wanted = ["dram__bytes.sum", *(list(kind)[-1] for kind in KINDS.values())]
+        peaks = [name + PEAK for name in wanted if chip.has(name + PEAK)]
+        return names, peaks, chip.configure([*names, *peaks]).passes
+
+
+def by_ncu(folder: Path, names: list[str]) -> list[tuple[str, dict[str, float]]]:
+    """The last launch of each kernel."""
+    report = folder / "report"
+    run(
+        ["ncu", "--metrics", ",".join(names), "--cache-control", "none", "--clock-control", "none", "-f", "-o",
+         str(report), *PROGRAM]
+    )  # fmt: skip
+    sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
+    import ncu_report
+
+    found: dict[str, dict[str, float]] = {}
+    for kernels in ncu_report.load_report(f"{report}.ncu-rep"):
+        for kernel in kernels:
+            values = {name: kernel[name].as_double() for name in names if name in kernel}
+            found[kernel.name(kernel.NameBase_DEMANGLED)] = values
+    return list(found.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--no-ncu", action="store_true")
+    options = parser.parse_args()
+    names, peaks, passes = metrics()
+    print(f"{len(names)} metrics, {len(peaks)} peaks, {passes} passes")
+    with tempfile.TemporaryDirectory() as folder:
+        capture = Path(folder, "run.bin")
+        output = run(
+            ["cutrace", "profile", "-o", str(capture), "--metrics", ",".join([*names, *peaks]), "--format", "csv",
+             "--", *PROGRAM]
+        )  # fmt: skip
+        (roof,) = cutrace.roofline(capture, options.out.with_suffix(".html"))
+        theirs = [] if options.no_ncu else by_ncu(Path(folder), sorted({name for k in KINDS.values() for name in k}))
+    known = json.loads([line for line in output.splitlines() if line.startswith('{"operations"')][-1])
+    points = [point_of(part, operations, roof.points, theirs) for part, operations in known["operations"].items()]
+    documented = {c.kind: c.rate for c in roof.ceilings if not c.measured}
+    ceilings = [
+        {
+            "kind": each.kind,
+            "measured": each.rate,
+            "documented": documented.get(each.kind),
+            "source": each.source,
+            "unit": "bytes/s" if each.kind == DRAM else "operations/s",
+        }
+        for each in roof.ceilings
+        if each.measured
+    ]
+    for point in points:
+        print(json.dumps(point))
+    for ceiling in ceilings:
+        print(json.dumps(ceiling))
+    result = {
+        "benchmark": "roofline",
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": facts(),
+        "gpu": vars(roof.gpu),
+        "passes": passes,
+        "points": points,
+        "ceilings": ceilings,
+        "notes": roof.notes,
+    }
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def point_of(part: str, operations: int, points: Any, theirs: list[tuple[str, dict[str, float]]]) -> dict[str, Any]:
+    """A known kernel: its operations a launch as they are known, as a roofline has them, and as ncu counts them."""
+    taken = [p for p in points if re.search(part, p.kernel)]
+    # The name of a float32 product has the part that names the bfloat16 one too.
+    if part.startswith("gemm"):
+        taken = [p for p in taken if p.kind.startswith("tensor")]
+    counted = sum(p.operations / p.launches for p in taken)
+    found: dict[str, Any] = {"kernel": part, "known": operations, "cutrace": counted}
+    if taken:
+        first = taken[0]
+        found |= {"kind": first.kind, "rate": first.rate, "bytes": first.bytes / first.launches, "share": first.share,
+                  "of": first.ceiling}  # fmt: skip
+        values = next(
+            (v for name, v in theirs if re.search(part, name) and (not first.kind or value(v, first.kind))), {}
+        )
+        found["ncu"] = value(values, first.kind) if first.kind else 0.0
+    return found
+
+
+def value(values: dict[str, float], kind: str) -> float:
+    return sum(values.get(name, 0.0) * weight for name, weight in KINDS[kind].items())
+
+
+if __name__ == "__main__":
+    main()
