@@ -19,6 +19,7 @@ from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
 from .instructions import line_uses
 from .kernel_metrics import metric_uses, range_metric_uses
+from .pc_samples import sampled_lines, stall_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
 from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
@@ -438,6 +439,21 @@ REPORTS: dict[str, ReportSpec] = {
                 _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
                 _text("line", "place.text"), _text("file", "place.file", spare=True),
                 _text("function", "place.function"), _count("instructions", spare=True), _count("launches", spare=True),
+            ),
+        ),
+        ReportSpec(
+            "pc_stall_sum", "PC samples by function and stall reason", (),
+            lambda view: stall_uses(view.trace, view.stats.options.names),
+            (
+                _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
+                _text("function"),
+            ),
+        ),
+        ReportSpec(
+            "pc_line_sum", "PC samples by line", (), lambda view: sampled_lines(view.trace, view.stats.options.names),
+            (
+                _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
+                _text("line", "place.text"), _text("function", "place.function"),
             ),
         ),
         _summed(

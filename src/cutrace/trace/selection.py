@@ -212,7 +212,9 @@ class SelectedRows:
         """Rows that meet the conditions on GPU work by their own fields."""
         s, fields = self._selection, TABLES[table].offsets
         mask: np.ndarray = np.ones(len(rows), bool)
-        if s.kernels is not None:
+        if s.kernels is not None and table == "pc_samples":
+            mask &= np.isin(rows["function"], self._trace.launches["name"][s.kernels])
+        elif s.kernels is not None:
             mask &= s.kernels[rows["launch"]] if "launch" in fields else False
         if s.devices is not None:
             mask &= self._on_device(table, process, rows)

@@ -48,6 +48,7 @@ from .host_tables import (
 )
 from .kernel_metrics import RangeMetrics, write_kernel_metrics
 from .packets import Output, wrapper
+from .pc_samples import PcSampleWriter
 from .pipeline import OrderedThread, PacketFile
 from .proto import Columns
 from .samples import SampleWriter, is_sampled
@@ -77,6 +78,7 @@ _UNSOUGHT = "synchronizations, too many to look for what they waited for"
 _UNLOOKED = "NVTX ranges on streams, too many to look for the work in them"
 
 _GPU_TABLES = tuple(t.name for t in gpu_events.TABLES)
+_PC_SAMPLES = "pc_samples"
 _HOST_TABLES = tuple(dict.fromkeys(t.name for t in host_tables.TABLES if not t.derived))
 #: Names of annotations that stand beside arguments of the source.
 _RESERVED = frozenset(name for t in host_tables.TABLES if t.text for name in t.arguments)
@@ -130,6 +132,8 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
                 samples.write(map(blocks.read, blocks.of(process, "counters")))
                 tables = tuple(name for name in tables if name != "counters")
             beside.wait()
+            pc_samples = PcSampleWriter(trace, output, descriptors, process)
+            pc_samples.write(map(blocks.read, blocks.of(process, _PC_SAMPLES)))
             pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *tables), *projected.blocks]
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
@@ -165,7 +169,7 @@ class Blocks:
     def __init__(self, trace: Trace, file: PacketFile, progress: Progress | None) -> None:
         self.trace, self._file, self._progress = trace, file, progress
         self.unknown = dict.fromkeys(TABLES, 0)
-        infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES) for info in trace.block_infos(name)]
+        infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES, _PC_SAMPLES) for info in trace.block_infos(name)]
         self._total, self._done = sum(info.rows for info in infos), 0
         self._block: ReadBlock = trace.block
         self._read: set[int] = set()  # offsets of blocks

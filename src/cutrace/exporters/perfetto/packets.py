@@ -31,7 +31,7 @@ INCREMENTAL = 64  # the first of the clock ids that belong to a sequence
 CLEARED, NEEDS_STATE = 1, 2
 
 #: The field that holds the text of an interned entry, where it is not ``name``.
-_TEXT = {"debug_annotation_string_values": "str"}
+_TEXT = {"debug_annotation_string_values": "str", "function_names": "str"}
 
 
 @dataclass(frozen=True)

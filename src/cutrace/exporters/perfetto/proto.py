@@ -35,9 +35,12 @@ MESSAGES: dict[str, str] = {
         50 compressed_packets bytes, 52 gpu_counter_event GpuCounterEvent,
         53 gpu_render_stage_event GpuRenderStageEvent, 58 timestamp_clock_id varint,
         59 trace_packet_defaults TracePacketDefaults, 60 track_descriptor TrackDescriptor, 89 trace_uuid TraceUuid,
+        135 stack_sample StackSample,
         126 trace_attributes TraceAttributes, 128 gpu_info GpuInfo, 133 zstd_compressed_packets bytes,
         50164 cutrace_capture bytes""",
-    "TracePacketDefaults": "11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint",
+    "TracePacketDefaults": """
+        11 track_event_defaults TrackEventDefaults, 58 timestamp_clock_id varint,
+        100 stack_sample_defaults StackSampleDefaults""",
     # The trace as a whole.
     "ClockSnapshot": "1 clocks ClockSnapshot.Clock, 2 primary_trace_clock varint",
     "ClockSnapshot.Clock": "1 clock_id varint, 2 timestamp varint, 3 is_incremental varint",
@@ -87,12 +90,25 @@ MESSAGES: dict[str, str] = {
         1 name_iid varint, 2 bool_value varint, 3 uint_value varint, 4 int_value varint, 5 double_value double,
         6 string_value bytes, 7 pointer_value varint, 10 name bytes, 11 dict_entries DebugAnnotation,
         12 array_values DebugAnnotation, 17 string_value_iid varint""",
+    # Samples of program counters.
+    "StackSample": """
+        2 task_context_iid varint, 6 callstack_iid varint, 11 primary_weight varint""",
+    "StackSampleDefaults": """
+        1 source bytes, 2 primary_descriptor StackSample.CounterDescriptor""",
+    "StackSample.CounterDescriptor": "2 name bytes, 3 unit varint",
+    "StackSample.TaskContext": "1 iid varint, 2 pid varint, 4 async_id varint",
+    "StackSample.AsyncContextDescriptor": "1 iid varint, 2 name bytes, 3 kind bytes",
+    "Callstack": "1 iid varint, 2 frame_ids varint",
+    "Frame": "1 iid varint, 2 function_name_id varint",
     "GpuCorrelation": "1 render_stage_submission_event_ids varint, 2 render_stage_wait_event_ids varint",
     # Interned data.
     "InternedData": """
         1 event_categories EventCategory, 2 event_names EventName, 3 debug_annotation_names DebugAnnotationName,
+        5 function_names InternedString, 6 frames Frame, 7 callstacks Callstack,
         23 graphics_contexts InternedGraphicsContext, 24 gpu_specifications InternedGpuRenderStageSpecification,
         29 debug_annotation_string_values InternedString, 47 gpu_counter_descriptors InternedGpuCounterDescriptor,
+        48 stack_sample_task_contexts StackSample.TaskContext,
+        51 stack_sample_async_context_descriptors StackSample.AsyncContextDescriptor,
         1000 compute_kernels InternedComputeKernel,
         1001 compute_arg_names InternedComputeArgName""",
     "InternedGpuCounterDescriptor": "1 iid varint, 2 counter_descriptor GpuCounterDescriptor, 3 gpu_id varint",

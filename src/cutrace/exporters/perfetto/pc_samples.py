@@ -1,0 +1,103 @@
+"""Samples of program counters as Perfetto's stack samples, of which it makes flame graphs: the function, below it the
+line or the instruction, below it the stall reason.
+
+A row is one stack sample whose weight is the number of samples. It stands in the middle of the row's interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..._native import demangle
+from ...trace import Trace
+from .descriptors import Descriptors
+from .packets import Interned, Output, Sequence
+from .proto import Column, Columns, Delta, SegmentPiece, Template
+
+_SOURCE = "gpu_pc"
+_COUNTER = {"name": "PC samples", "unit": 9}  # UNIT_COUNT
+
+_TEMPLATE = Template(
+    "Trace",
+    {
+        "packet": {
+            "sequence": SegmentPiece("prefixes"),
+            "timestamp": Delta("time", event=True),
+            "stack_sample": {
+                "task_context_iid": Column("task"),
+                "callstack_iid": Column("stack"),
+                "primary_weight": Column("samples"),
+            },
+        }
+    },
+)
+
+
+class PcSampleWriter:
+    """Writes the rows of ``pc_samples`` of one process, ``process`` by its index."""
+
+    def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, process: int) -> None:
+        self._output, self._descriptors, self._process = output, descriptors, process
+        self._text = trace.strings.__getitem__
+        self._sequence: Sequence | None = None
+
+    def write(self, blocks: Iterable[np.ndarray]) -> None:
+        """Write rows, block after block."""
+        for rows in blocks:
+            if not len(rows):
+                continue
+            time = rows["start"] + (rows["end"] - rows["start"]) // np.uint64(2)
+            order = np.argsort(time, kind="stable")
+            rows, time = rows[order], time[order]
+            sequence = self._sequence
+            if sequence is None or int(time[0]) < sequence.time:
+                sequence = self._sequence = self._opened(int(time[0]))
+            columns: Columns = {"time": time, "prefixes": self._output.prefixes}
+            columns |= {"task": self._tasks(sequence, rows), "stack": self._stacks(sequence, rows)}
+            columns |= {"samples": np.ascontiguousarray(rows["samples"])}
+            self._output.events([_TEMPLATE.bind(columns)], [sequence], np.array([0, len(rows)], np.uint32), time)
+
+    def _opened(self, time: int) -> Sequence:
+        defaults = {"source": _SOURCE, "primary_descriptor": _COUNTER}
+        sequence = self._output.sequence({"stack_sample_defaults": defaults})
+        sequence.anchor(time)
+        return sequence
+
+    def _tasks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
+        """The context of each row: the process, on a GPU."""
+        devices, inverse = np.unique(rows["device"], return_inverse=True)
+        ids = []
+        for device in devices.tolist():
+            gpu = self._descriptors.devices.gpu(self._process, device) + 1
+            task = {"pid": self._descriptors.pids[self._process], "async_id": gpu}
+            ids.append(gpu)
+            sequence.intern(
+                [
+                    Interned("stack_sample_async_context_descriptors", gpu, {"name": f"GPU {device}", "kind": "gpu"}),
+                    Interned("stack_sample_task_contexts", gpu, task),
+                ]
+            )
+        return np.array(ids, np.uint64)[inverse]
+
+    def _stacks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
+        """The interned callstack of each row."""
+        fields = ("function", "file", "line", "offset", "stall")
+        keys, inverse = np.unique(np.stack([rows[name] for name in fields]), axis=1, return_inverse=True)
+        names = self._output.names
+        entries: list[Interned] = []
+        ids = []
+        for function, file, line, offset, stall in keys.T.tolist():
+            known = file and line
+            place = f"{self._text(file)}:{line}" if known else f"+{offset:#x}"
+            frames = []
+            for text in (demangle(self._text(function)) or "unknown", place, self._text(stall)):
+                name = names.entry("function_names", text)
+                entries += [name, Interned("frames", name.iid, {"function_name_id": name.iid})]
+                frames.append(name.iid)
+            stack = names.entry("callstacks", " ".join(map(str, frames)))
+            entries.append(Interned("callstacks", stack.iid, {"frame_ids": frames}))
+            ids.append(stack.iid)
+        sequence.intern(entries)
+        return np.array(ids, np.uint64)[inverse.reshape(-1)]
