@@ -1,4 +1,4 @@
-"""cutrace profile: hardware metrics of chosen kernels or NVTX ranges."""
+"""cutrace profile: count hardware metrics of chosen kernels or NVTX ranges."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import click
 from . import options
 from .output import put, say, say_written, terminal_width
 
-#: Lines of source in a table for people.
-_SHOWN = 20
+#: Largest number of lines of source in a table for people.
+_MAX_LINES = 20
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
-@options.output("Capture to write (.bin), with the metrics beside what was recorded.", default="run.bin")
+@options.output("Capture to write (.bin), with the recording and the metrics.", default="run.bin")
 @click.option(
     "--lines",
     is_flag=True,
-    help="Count by line of source, where the program has line information (nvcc -lineinfo), else by instruction.",
+    help="Count by line of source, if the program has line information (nvcc -lineinfo), else by instruction.",
 )
 @click.option(
     "--metrics",
@@ -28,8 +28,8 @@ _SHOWN = 20
     help="What to count: sets and names of `cutrace metrics`, speed-of-light and occupancy unless given, overview with "
     "--ranges. With --lines, names of `cutrace metrics list --lines`, instructions of warps and threads unless given.",
 )
-@click.option("--kernel", metavar="REGEX", help="Kernels whose demangled name this is found in; else all.")
-@click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as `cutrace slice` takes it.")
+@click.option("--kernel", metavar="REGEX", help="Kernels whose demangled name matches; else all.")
+@click.option("--nvtx", metavar="RANGE", help="Only launches in NVTX ranges of this name, as in `cutrace slice`.")
 @click.option(
     "--ranges", metavar="NAME", help="Count whole NVTX ranges of this name, each in one pass, and no kernels."
 )
@@ -38,15 +38,15 @@ _SHOWN = 20
 @options.form(["table", "csv", "json", "markdown"])
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> int:
-    """Run COMMAND twice: once recorded, once to count hardware metrics of the chosen launches or ranges.
+    """Run COMMAND twice: once to record it, once to count hardware metrics of the chosen launches or ranges.
 
-    In the second run each chosen launch is replayed as often as the metrics need passes; the memory that it writes is
-    restored in between, so COMMAND computes the same. With --lines it runs once, with code that counts its own
-    instructions. The times in the capture are those of the first run. --skip and --count are of each process. COMMAND
-    has to launch the same in both runs. The exit status is that of COMMAND.
+    In the second run each chosen launch is replayed once for each pass of the metrics, and its memory is restored in
+    between, so COMMAND computes the same. With --lines it runs once, with code that counts its own instructions. The
+    times in the capture are those of the first run. --skip and --count apply to each process. COMMAND has to launch the
+    same work in both runs. The exit status is that of COMMAND.
 
-    --ranges counts all that the GPU does in a range, CUDA graphs included, and replays nothing: its metrics have to fit
-    into one pass.
+    --ranges counts all GPU work in a range, CUDA graphs included, and replays nothing: its metrics have to fit into one
+    pass.
     """
     from ..analysis.reports import tables as by_name
     from ..loading import load
@@ -64,7 +64,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
         with load(output) as trace:
             tables = by_name(trace, ["instruction_line_sum"])
         if form == "table":
-            tables = [replace(table, rows=list(table.rows)[:_SHOWN]) for table in tables]
-            say(f"the first {_SHOWN} lines; `cutrace stats --report instruction_line_sum {output}` has all")
+            tables = [replace(table, rows=list(table.rows)[:_MAX_LINES]) for table in tables]
+            say(f"the first {_MAX_LINES} lines; `cutrace stats --report instruction_line_sum {output}` has all")
     put(render(tables, form, width=terminal_width()), None)
     return done.status
