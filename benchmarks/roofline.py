@@ -1,11 +1,11 @@
-"""Rooflines of kernels whose operations are known: their points beside the known numbers and Nsight Compute's, and
-measured ceilings beside documented ones.
+"""Check rooflines of kernels with known operations: points beside the known numbers and Nsight Compute's, and measured
+ceilings beside documented ones.
 
     python benchmarks/roofline.py --out roofline.json [--no-ncu]
 
-Profiles ``workloads/known_operations.py`` with the metrics of `flops` and the peaks that a roofline reads ceilings
-from, as far as the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read,
-PyTorch, CuPy and, unless told otherwise, ncu.
+Profiles ``workloads/known_operations.py`` with the metrics of `flops` and the peaks that give a roofline its ceilings,
+as far as the GPU has them. Prints each point and ceiling. Needs an NVIDIA GPU whose counters may be read, PyTorch, CuPy
+and, without ``--no-ncu``, ncu.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(command: list[str]) -> str:
 
 
 def metrics() -> tuple[list[str], list[str], int]:
-    """The metrics of `flops`, the peaks of this GPU beside them, and the passes of all."""
+    """Return the metrics of `flops`, the peaks of this GPU beside them, and the passes of all."""
     cupti = Cupti.found()
     with Chip(cupti, first_chip(cupti) or sys.exit("there is no GPU")) as chip:
         names = chosen(chip, "flops")
@@ -50,7 +50,7 @@ def metrics() -> tuple[list[str], list[str], int]:
 
 
 def by_ncu(folder: Path, names: list[str]) -> list[tuple[str, dict[str, float]]]:
-    """The last launch of each kernel."""
+    """Return the last launch of each kernel."""
     report = folder / "report"
     run(
         ["ncu", "--metrics", ",".join(names), "--cache-control", "none", "--clock-control", "none", "-f", "-o",
@@ -59,12 +59,12 @@ def by_ncu(folder: Path, names: list[str]) -> list[tuple[str, dict[str, float]]]
     sys.path += map(str, Path("/opt/nvidia/nsight-compute").glob("*/extras/python"))
     import ncu_report
 
-    found: dict[str, dict[str, float]] = {}
+    launches: dict[str, dict[str, float]] = {}
     for kernels in ncu_report.load_report(f"{report}.ncu-rep"):
         for kernel in kernels:
             values = {name: kernel[name].as_double() for name in names if name in kernel}
-            found[kernel.name(kernel.NameBase_DEMANGLED)] = values
-    return list(found.items())
+            launches[kernel.name(kernel.NameBase_DEMANGLED)] = values
+    return list(launches.items())
 
 
 def main() -> None:
@@ -114,22 +114,22 @@ def main() -> None:
 
 
 def point_of(part: str, operations: int, points: Any, theirs: list[tuple[str, dict[str, float]]]) -> dict[str, Any]:
-    """A known kernel: its operations a launch as they are known, as a roofline has them, and as ncu counts them."""
+    """Return the operations of a launch of a known kernel: the known number, the roofline's, and ncu's."""
     taken = [p for p in points if re.search(part, p.kernel)]
-    # The name of a float32 product has the part that names the bfloat16 one too.
+    # The name of a float32 product also contains the part that names the bfloat16 one.
     if part.startswith("gemm"):
         taken = [p for p in taken if p.kind.startswith("tensor")]
     counted = sum(p.operations / p.launches for p in taken)
-    found: dict[str, Any] = {"kernel": part, "known": operations, "cutrace": counted}
+    point: dict[str, Any] = {"kernel": part, "known": operations, "cutrace": counted}
     if taken:
         first = taken[0]
-        found |= {"kind": first.kind, "rate": first.rate, "bytes": first.bytes / first.launches, "share": first.share,
+        point |= {"kind": first.kind, "rate": first.rate, "bytes": first.bytes / first.launches, "share": first.share,
                   "of": first.ceiling}  # fmt: skip
         values = next(
             (v for name, v in theirs if re.search(part, name) and (not first.kind or value(v, first.kind))), {}
         )
-        found["ncu"] = value(values, first.kind) if first.kind else 0.0
-    return found
+        point["ncu"] = value(values, first.kind) if first.kind else 0.0
+    return point
 
 
 def value(values: dict[str, float], kind: str) -> float:

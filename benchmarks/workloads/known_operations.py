@@ -1,5 +1,5 @@
-"""Kernels whose operations are known, each launched twice. Prints what they are on stdout as JSON: the operations of a
-launch by a part of the kernel's name.
+"""Kernels with known operations, each launched twice. Prints the operations of a launch on stdout as JSON, by a part of
+the kernel's name.
 
 A copy, chains of multiply-adds on float32 and on pairs of float16, and matrix products in float32 and bfloat16.
 """

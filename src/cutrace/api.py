@@ -170,12 +170,12 @@ def info(source: Source) -> Summary:
 
 
 def roofline(source: Source, destination: StrPath | None = None) -> list[Roofline]:
-    """The kernels whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``, against the
-    ceilings of their GPU: a :class:`Roofline` for each kind of GPU, with ``points`` and ``ceilings`` in operations and
-    bytes a second, and ``notes``. docs/roofline.md defines each number. They are drawn to ``destination``: a page with
-    tables (``.html``) or a picture (``.svg``).
+    """Return a :class:`Roofline` for each kind of GPU, and draw them to ``destination``: a page with tables (``.html``)
+    or a picture (``.svg``).
 
-    Raises :class:`CutraceError` when no kernel can be placed, or the destination cannot be written.
+    A roofline has ``points`` and ``ceilings`` in operations and bytes a second, and ``notes``. Its kernels are those
+    whose operations and bytes :func:`cutrace.profile` counted with ``metrics="flops"``. docs/roofline.md defines each
+    number. Raises :class:`CutraceError` when there is no point, or the destination cannot be written.
     """
     path = None if destination is None else Path(destination)
     if path is not None:
@@ -183,13 +183,13 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
             raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html or .svg")
         check_output(path)
     with opened(source) as trace:
-        found = rooflines(trace)
+        roofs = rooflines(trace)
         name = source.path.name if isinstance(source, Trace) else ", ".join(map(str, listed(source)))
     if path is not None:
         with replacing(path) as temporary:
-            text = page(found, name) if path.suffix == ".html" else svg(found)
+            text = page(roofs, name) if path.suffix == ".html" else svg(roofs)
             temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-    return found
+    return roofs
 
 
 @dataclass(frozen=True, repr=False)
