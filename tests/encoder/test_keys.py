@@ -61,5 +61,5 @@ def test_a_call_may_launch_any_number_of_nodes() -> None:
 def test_columns_of_a_key_keep_their_types() -> None:
     keys = Keys(1)
     keys.ids([np.zeros(1, np.uint8)])
-    with pytest.raises(ValueError, match="keep their types"):
+    with pytest.raises(ValueError, match="types of the first call"):
         keys.ids([np.zeros(1, np.uint32)])

@@ -1,4 +1,4 @@
-"""Fuzzing: see docs/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the targets that are written in Python."""
+"""Fuzzing: see docs/fuzzing.md. ``python -m fuzz`` (from ``tests``) runs the Python targets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run the fuzz targets that are written in Python: ``cd tests && python -m fuzz --seconds 60``.
+"""Run the Python fuzz targets: ``cd tests && python -m fuzz --seconds 60``.
 
-An input that fails is kept under ``--artifacts``; what it did is printed, and the exit status is 1. Native crashes and
-hangs end the process: the input is then in ``current`` there.
+Failing inputs are kept under ``--artifacts``, their tracebacks are printed, and the exit status is 1. After a native
+crash or a hang, the input is in ``current`` there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from . import TARGETS
 from .targets import Target
 
-#: A hang ends the process after so many seconds, with the stacks of all threads.
+#: Seconds after which a hanging process ends, with the stacks of all threads.
 PATIENCE = 60
-#: Memory that the process may have: what is not in proportion to an input runs into it.
+#: The memory limit of the process (bytes). Memory use out of proportion to an input exceeds it.
 ADDRESS_SPACE = 6 << 30
 
 
 def fuzz(target: Target, seconds: float, seed: int, artifacts: Path) -> tuple[int, int]:
-    """Run a target for some time. Returns how many inputs it had and how many failed."""
+    """Run a target for some time. Returns the numbers of inputs and of failures."""
     done = failures = 0
     seen: set[str] = set()
     until = time.monotonic() + seconds
@@ -55,12 +55,10 @@ def fuzz(target: Target, seconds: float, seed: int, artifacts: Path) -> tuple[in
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(TARGETS)}")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for all targets together")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of the random inputs; another one each time if not given"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for all targets together")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the random inputs; random by default")
     parser.add_argument("--artifacts", type=Path, default=Path("fuzz-artifacts"))
-    parser.add_argument("--input", type=Path, help="run this one input, once")
+    parser.add_argument("--input", type=Path, help="run only this input, once")
     arguments = parser.parse_args()
     chosen = [TARGETS[name] for name in arguments.targets or TARGETS]
     if arguments.input:

@@ -1,5 +1,5 @@
-"""Files of other tools, made wrong: whatever is in them, an import ends with a trace whose rows refer to what is there
-and whose account adds up, or with :class:`CutraceError`."""
+"""Broken files of other tools. Every import ends with a trace of valid references and a balanced account, or with
+:class:`CutraceError`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cutrace.runbin import TABLES, Writer
 
 from .targets import DATA, Target, in_range
 
-#: Numbers and texts that a file has no business to hold.
+#: Unusual numbers and texts.
 _VALUES = (
     None, 0, -1, 1, 2**31, 2**32, 2**53, 2**63 - 1, -(2**63), 0.5, -1e300, 1e300, float("inf"), "", "text", "12", "-1",
     "\0", "\ud7ff", "x" * 3000, b"", b"\xff\xfe", b"\0" * 16, '{"a": 1}', "[" * 500,
 )  # fmt: skip
-# Pieces of JSON that change what comes after them.
+# Pieces of JSON that change the meaning of what follows.
 _PIECES = (
     b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\\u", b"\\ud800", b"\\u0000", b"null", b"true", b"NaN", b"-",
     b"1e999", b"-1e-999", b"9" * 40, b"0.0000000001", b"1.5E+3", b"-0", b"\xff", b"\xc3", b"\0", b"\xef\xbb\xbf",
@@ -37,7 +37,7 @@ _PIECES = (
 
 
 class Imports(Target):
-    """Files of one kind: ``seeds`` are good ones."""
+    """Files of one kind. ``seeds`` are valid files."""
 
     suffix: ClassVar[str] = ""
 
@@ -66,7 +66,7 @@ class Imports(Target):
 
 
 def _scrambled(rng: random.Random, data: bytes, pieces: tuple[bytes, ...]) -> bytes:
-    """Bytes with pieces put in, parts doubled, left out, swapped or flipped."""
+    """Bytes with pieces inserted, and parts repeated, removed, swapped or flipped."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 12))):
         at, length = rng.randrange(len(out) + 1), rng.choice((0, 1, 1, 4, 30, 400))
@@ -95,7 +95,7 @@ class Json(Imports):
         for path in sorted(DATA.glob("kineto-*.json.gz")):
             text = gzip.decompress(path.read_bytes())
             events = text.index(b'"traceEvents"')
-            # Its facts, and events out of its beginning, middle and end.
+            # Its metadata, and events from its beginning, middle and end.
             for part in range(4):
                 at = text.find(b'{\n    "ph"', events + part * (len(text) - events) // 5)
                 to = text.rfind(b"},", at, at + 9000)
@@ -120,7 +120,7 @@ class Json(Imports):
 
 
 class Databases(Imports):
-    """Databases of nsys, nvprof and cutrace's own: cells with other values, columns and tables gone, damaged pages."""
+    """Databases of nsys, nvprof and cutrace, with changed cells, missing columns and tables, and damaged pages."""
 
     name = "database"
     suffix = ".sqlite"
@@ -151,8 +151,8 @@ class Databases(Imports):
         path.write_bytes(data)
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA synchronous = OFF")
-            found = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-            tables = [name for (name,) in database.execute(found)]
+            query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            tables = [name for (name,) in database.execute(query)]
             filled = [t for t in tables if database.execute(f'SELECT 1 FROM "{t}" LIMIT 1').fetchone()]
             for _ in range(rng.choice((1, 2, 3, 8))):
                 with contextlib.suppress(sqlite3.Error):
@@ -179,7 +179,7 @@ def _edit(rng: random.Random, database: sqlite3.Connection, table: str) -> None:
 
 
 class Traces(Imports):
-    """Perfetto traces that cutrace wrote: with the capture inside, without it, and in compressed groups."""
+    """Perfetto traces that cutrace wrote: with their capture, without it, and in compressed groups."""
 
     name = "pftrace"
     suffix = ".pftrace"
@@ -191,7 +191,7 @@ class Traces(Imports):
             writer.string("a")
         path = self.folder / "seed.pftrace"
         foreign = []
-        # With slices, counters and arguments, which captures do not have.
+        # Also with slices, counters and arguments, which recordings do not have.
         for i, data in enumerate(Json(self.folder).seeds()):
             foreign.append(self.folder / f"seed{i}.json")
             foreign[-1].write_bytes(data)
@@ -208,7 +208,7 @@ class Traces(Imports):
 
 
 def _parquet() -> Callable[..., None] | None:
-    """pyarrow's writer where there is one: folders of Parquet are damaged file by file."""
+    """pyarrow's Parquet writer, None when it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -217,7 +217,7 @@ def _parquet() -> Callable[..., None] | None:
 
 
 class Folders(Imports):
-    """Folders of Parquet files, one of which is damaged. An input is the number of the file and its bytes."""
+    """Folders of Parquet files with one damaged file. An input is the number of the file and its bytes."""
 
     name = "parquet"
 

@@ -1,5 +1,4 @@
-"""Captures made wrong, in ways that reach deep: checksums are made right again behind most mutations, so that what
-reads a block meets the lie and not the checksum."""
+"""Mutations of captures. Most mutations update the checksums, so that readers see wrong data, not a wrong checksum."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a capture, as the header's fields and the payload."""
+    """A block of a capture: the fields of its header, and the payload."""
 
     kind: int
     row_size: int
@@ -53,7 +52,7 @@ class Block:
 
 
 def blocks_of(data: bytes) -> list[Block]:
-    """The blocks of a whole capture."""
+    """The blocks of a complete capture."""
     out, at = [], 0
     while at < len(data):
         h = np.frombuffer(data, HEADER, 1, at)[0]
@@ -65,7 +64,7 @@ def blocks_of(data: bytes) -> list[Block]:
 
 
 def number(rng: random.Random, size: int) -> int:
-    """A number of so many bytes, most likely one at which something changes."""
+    """A number of ``size`` bytes, usually a boundary value."""
     kind = rng.random()
     if kind < 0.6:
         value = rng.choice(_NUMBERS) + rng.choice((0, 0, 0, -1, 1))
@@ -77,14 +76,14 @@ def number(rng: random.Random, size: int) -> int:
 
 
 def _table(block: Block) -> Table | None:
-    """The table whose rows a block holds, None when it holds none."""
+    """The table of a block, None for other blocks."""
     table = BY_NUMBER.get(block.kind)
     whole = table is not None and block.rows > 0 and len(block.payload) == table.row_size * block.rows
     return table if whole else None
 
 
 def _rows(rng: random.Random, block: Block) -> Block:
-    """Fields of rows, one or all, get another value."""
+    """Set a field of one row or all rows to another value."""
     table = _table(block)
     if table is None:
         return _bytes(rng, block)
@@ -105,7 +104,7 @@ def _rows(rng: random.Random, block: Block) -> Block:
 
 
 def _more_rows(rng: random.Random, block: Block) -> Block:
-    """A block many times as large, of rows that differ in one field."""
+    """Repeat the rows of a block many times, different in one field."""
     table = _table(block)
     if table is None:
         return block
@@ -124,7 +123,7 @@ def _bytes(rng: random.Random, block: Block) -> Block:
 
 
 def _resized(rng: random.Random, block: Block) -> Block:
-    """More or fewer bytes than the header says, or the other way round."""
+    """Make the payload longer or shorter than the header says, or change the header instead."""
     data = block.payload
     data = data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data + rng.randbytes(rng.randrange(64))
     fields: dict[str, Any] = {"payload": data}
@@ -162,7 +161,7 @@ def _value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def _description(rng: random.Random, block: Block) -> Block:
-    """Another process description: keys with other values, layouts that do not fit."""
+    """Change the process description: other values of keys, invalid layouts."""
     try:
         info = json.loads(block.payload)
     except (ValueError, RecursionError):
@@ -191,12 +190,12 @@ def _description(rng: random.Random, block: Block) -> Block:
                 "notes", "nvtx", "format", "tables", "driver_version", "cupti_path", "producer",
             )  # fmt: skip
             info[rng.choice(keys)] = _value(rng)
-    # A lone surrogate is legal in JSON, written out.
+    # An escaped lone surrogate is valid JSON.
     return replace(block, payload=json.dumps(info).encode())
 
 
 def _strings(rng: random.Random, block: Block) -> Block:
-    """Other ids, lengths that do not add up, other texts."""
+    """Change ids, lengths and texts of a strings block."""
     if len(block.payload) < 8 * block.rows or not block.rows:
         return _bytes(rng, block)
     pairs = np.frombuffer(block.payload, "<u4", 2 * block.rows).reshape(-1, 2).copy()
@@ -214,7 +213,7 @@ _OF_KIND: dict[int, Callable[[random.Random, Block], Block]] = {PROCESS_BLOCK: _
 
 
 def capture(rng: random.Random, seeds: list[list[Block]]) -> bytes:
-    """A capture made of a seed by some mutations."""
+    """A seed with some mutations, as a capture."""
     blocks = list(rng.choice(seeds))
     if len(blocks) > 12 and rng.random() < 0.7:  # smaller ones are read faster
         kept = sorted(rng.sample(range(2, len(blocks)), 10))
@@ -250,7 +249,7 @@ def capture(rng: random.Random, seeds: list[list[Block]]) -> bytes:
 
 
 def _torn(rng: random.Random, data: bytes) -> bytes:
-    """Bytes changed, cut or put between, with a header's checksum made right or not."""
+    """Change, remove or insert bytes, with or without a correct header checksum."""
     kind = rng.randrange(5)
     at = rng.randrange(len(data)) if data else 0
     if kind == 0:

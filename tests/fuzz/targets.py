@@ -41,7 +41,7 @@ from cutrace.trace.strings import StringTable
 from . import mutate
 
 DATA = Path(__file__).parents[1] / "data"
-#: What an input may cost: so many seconds and bytes, and so many more for each byte of it.
+#: The limits of an input: seconds and bytes, and additional ones for each byte of it.
 SECONDS, SECONDS_A_BYTE = 3.0, 100e-6
 BYTES, BYTES_A_BYTE = 96 << 20, 400
 
@@ -49,7 +49,7 @@ _SMALL = 64 << 10
 
 
 class Target(ABC):
-    """One way into cutrace. ``check`` raises whatever does not hold; CutraceError is its answer to a bad input."""
+    """One entry point of cutrace. ``check`` raises an exception for a bug, and CutraceError for a bad input."""
 
     name: ClassVar[str]
 
@@ -64,7 +64,7 @@ class Target(ABC):
     def check(self, data: bytes) -> None: ...
 
     def run(self, data: bytes, *, memory: bool = False) -> None:
-        """One execution, held to its limits. ``memory`` is measured on request, since that is slow."""
+        """Run one input within its limits. With ``memory``, measure memory too, which is slow."""
         if memory:
             tracemalloc.start()
         started = time.process_time()
@@ -80,7 +80,7 @@ class Target(ABC):
 
 
 def in_range(trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
-    """What rows refer to is there."""
+    """Check that the references of rows are valid."""
     if not len(rows):
         return
     sizes = {"string": len(trace.strings), "launch": len(trace.launches), "function": len(trace.functions)}
@@ -93,7 +93,7 @@ def in_range(trace: cutrace.Trace, table: Table, rows: np.ndarray) -> None:
 
 class Captures(Target):
     """Any bytes as a capture: every table, the quality, the figures, the windows and their metrics, the conversion, and
-    the commands that print them."""
+    the printing commands."""
 
     name = "capture"
 
@@ -102,7 +102,7 @@ class Captures(Target):
         made = self.folder / "seed.bin"
         seeds = [path.read_bytes() for path in sorted(DATA.glob("*.bin"))]
         seeds += [training_steps(made, steps=1, layers=1).read_bytes()]
-        seeds += [awkward(made).read_bytes() for _ in range(6)]  # small, and everything is in it
+        seeds += [awkward(made).read_bytes() for _ in range(6)]  # small captures with every table
         self._seeds = [mutate.blocks_of(seed) for seed in seeds]
 
     def make(self, rng: random.Random) -> bytes:
@@ -143,13 +143,13 @@ class Captures(Target):
 
 
 class Reading(Captures):
-    """Any bytes as a capture, and no more than opening it and reading its tables: many times as often."""
+    """Any bytes as a capture: opening it and reading its tables only, which runs many more inputs."""
 
     name = "reader"
 
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__(folder)
-        # Small ones: what is checked is how blocks are told apart and taken apart, not how much is in them.
+        # Small captures: this target checks the parsing of blocks.
         self._seeds = [seed for seed in self._seeds if sum(len(block.payload) for block in seed) < _SMALL]
 
     def check(self, data: bytes) -> None:
@@ -161,7 +161,7 @@ class Reading(Captures):
                     table = BY_NUMBER[kind]
                     rows, unknown = trace.table(table.name), trace.unknown(table.name)
                     assert rows.dtype == unknown.dtype == table.dtype
-                    # Of launches and functions equal ones are there once, and row 0 stands for none.
+                    # Equal launches and functions are merged, and row 0 means none.
                     assert len(rows) + len(unknown) <= trace.count(table.name) + ("id" in table.offsets)
                     in_range(trace, table, rows)
             assert trace.start <= trace.end
@@ -176,7 +176,7 @@ def _status(arguments: list[str]) -> object:
 
 
 class GoldenFiles(Target):
-    """Any text as a golden file: refused with file and line, or the same again when it was written and read."""
+    """Any text as a golden file: refused with file and line, or unchanged after writing and reading it."""
 
     name = "golden"
 
@@ -244,7 +244,7 @@ sync_calls = [1, 2]
 
 @dataclass
 class _Marked:
-    """As much of a trace as windows are made of."""
+    """The part of a trace that windows need."""
 
     nvtx_marks: np.ndarray
     strings: StringTable
@@ -254,8 +254,8 @@ class _Marked:
 
 
 class Marks(Target):
-    """Marks in any order, of any processes and threads, with any texts: windows that lie within the capture, of which
-    each has what lies within it."""
+    """Marks in any order, of any processes and threads, with any texts. The windows must lie inside the capture and
+    hold exactly the marks inside them."""
 
     name = "marks"
 

@@ -1,4 +1,4 @@
-"""Captures made to be expensive: time and memory grow with the size of a capture, not with its square."""
+"""Captures crafted to be expensive: time and memory must grow linearly with their size."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cutrace.runbin.blocks import MAGIC, pack_header
 
 from .mutate import Block
 
-#: How much more time four times the input may take. A square is 16.
+#: The limit on the time of four times the input. Quadratic growth is 16.
 TIMES = 9.0
 
 
 def grows_with(size: int, work: Callable[[int], Callable[[], object]]) -> None:
-    """Check that what ``work`` returns for four times the size takes about four times as long, best of three."""
+    """Check that the function from ``work`` takes about four times as long for four times the size, best of three."""
 
     def seconds(n: int) -> float:
         run = work(n)

@@ -1,5 +1,5 @@
-"""A short run of each fuzz target that is written in Python, and all inputs that ever failed. docs/fuzzing.md tells of
-the long runs, and of the native targets."""
+"""A short run of each Python fuzz target, and all inputs that failed once. docs/fuzzing.md describes the long runs and
+the native targets."""
 
 from __future__ import annotations
 

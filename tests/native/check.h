@@ -1,4 +1,4 @@
-// A test is a function; a program of tests runs the one that its first argument names, in a process of its own.
+// A test is a function. A test program runs the test that its first argument names.
 #pragma once
 
 #include <cstdio>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-// The C library frees the thread-local memory of a library that was loaded late when it gives the stack to a new thread.
-// ThreadSanitizer sees nothing that orders this behind the thread before.
+// The C library frees thread-local memory of a late-loaded library when it reuses the stack for a new thread.
+// ThreadSanitizer sees no synchronization with the earlier thread.
 extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() { return "race:_dl_deallocate_tls\n"; }
 
 namespace check {
@@ -26,7 +26,7 @@ struct Register {
   Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
 };
 
-// What a failure is to say besides what failed: the seed of a random test, what it was doing.
+// Printed with a failure: the seed and the actions of a random test.
 inline std::string (*about)() = nullptr;
 
 [[noreturn]] inline void failed(const char* file, int line, const std::string& what) {
@@ -35,7 +35,7 @@ inline std::string (*about)() = nullptr;
   std::_Exit(1);
 }
 
-template <typename A, typename B>  // by value: fields of packed rows take no references
+template <typename A, typename B>  // by value: a packed field cannot bind to a reference
 void equal(A a, B b, const char* text, const char* file, int line) {
   if (a == b) return;
   if constexpr (requires { std::cerr << a << b; }) std::cerr << "left: " << a << "\nright: " << b << "\n";

@@ -13,7 +13,7 @@
 #include "collector_under_test.h"
 #include "fake_cupti.h"
 
-// Children of a fork lack the threads that hold some of their memory, which LeakSanitizer takes for leaks.
+// LeakSanitizer reports memory of forked children that only the parent's threads refer to.
 extern "C" int __lsan_is_turned_off() { return 1; }
 
 namespace {
@@ -49,7 +49,7 @@ struct LaunchesLate {
   explicit LaunchesLate(const char* kernel) : name(kernel) {}
   ~LaunchesLate() { launch(10, name); }
   const char* name;
-} late("after the collector");  // made before the collector, and so destroyed after it
+} late("after the collector");  // constructed before the collector, so destroyed after it
 
 }  // namespace
 
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     std::abort();
   }
   if (how == "exit_while_launching") {
-    std::vector<std::thread>* threads = new std::vector<std::thread>;  // never joined, as daemon threads are not
+    std::vector<std::thread>* threads = new std::vector<std::thread>;  // never joined, like daemon threads
     for (int t = 0; t < 4; ++t) threads->emplace_back(launch_until_done);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::exit(0);
@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     fake_set_flush_delay(3'600'000);
     std::exit(0);
   }
-  if (how == "fork") {  // the child goes on as if nothing were, and ends by itself
+  if (how == "fork") {  // the child goes on normally and ends by itself
     const pid_t child = fork();
     launch(child == 0 ? 500 : 1000);
     nvtxRangePushA(child == 0 ? "child" : "parent");

@@ -1,4 +1,4 @@
-// Newer headers declare these with types that older ones lack: below they are defined with those of cupti_library.h.
+// Newer headers declare these with types that older ones lack. They are defined below with the types of cupti_library.h.
 #define cuptiSubscribe_v2 declared_Subscribe_v2
 #define cuptiActivityRegisterCallbacks_v2 declared_ActivityRegisterCallbacks_v2
 #define cuptiActivityEnable_v2 declared_ActivityEnable_v2
@@ -111,14 +111,14 @@ Producer& this_producer() {
   if (producer == nullptr) {
     const std::lock_guard lock(fake().mutex);
     auto& all = fake().producers;
-    // Those of threads that are gone are used again. None is freed: destructors of statics launch after those of the thread.
+    // Buffers of ended threads are reused. None is freed, because destructors of statics launch after those of the thread.
     const auto unused = std::find_if(all.begin(), all.end(), [](const auto& one) { return one.use_count() == 1; });
     producer = unused != all.end() ? *unused : all.emplace_back(std::make_shared<Producer>());
   }
   return *producer;
 }
 
-// Sizes as the releases have them: 12.0, 12.2, 12.8, 13.0, and what 13.1 to 13.5 have added to that.
+// Record sizes of the releases: 12.0, 12.2, 12.8, 13.0, and the additions of 13.1 to 13.5.
 std::size_t size_of(int kind) {
   const std::uint32_t version = fake().version;
   const bool first = version < 20, old = version < 26;
@@ -215,7 +215,7 @@ void deliver(const Full& full) {
   if (another != nullptr) complete(nullptr, 0, another, size, 0);
 }
 
-// A kernel's name, copied for as long as its buffer lives.
+// A kernel's name, copied for the lifetime of its buffer.
 void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
   CUpti_ActivityKernel9 kernel;
   std::memcpy(&kernel, record, sizeof kernel);
@@ -227,7 +227,7 @@ void let_name_expire(std::uint8_t* record, const std::uint8_t* buffer) {
   fake().names.emplace(buffer, std::move(name));
 }
 
-// Written over before it is freed, so that those who still look see something else without a sanitizer too.
+// Overwritten before it is freed, so that a late access is visible without a sanitizer.
 void expire_names(const std::uint8_t* buffer) {
   const std::lock_guard lock(fake().mutex);
   const auto [first, last] = fake().names.equal_range(buffer);
@@ -235,7 +235,7 @@ void expire_names(const std::uint8_t* buffer) {
   fake().names.erase(first, last);
 }
 
-// What `fake_fail` said about a function, CUPTI_SUCCESS otherwise.
+// The result that `fake_fail` set for a function, else CUPTI_SUCCESS.
 CUptiResult failure(std::string_view function) {
   if (!fake().fails.load(std::memory_order_relaxed)) return CUPTI_SUCCESS;
   const std::lock_guard lock(fake().mutex);
@@ -255,7 +255,7 @@ bool serves(CUpti_SubscriberHandle subscriber) {
   return known;
 }
 
-// Calls the subscriber back, if it wants that.
+// Calls the subscriber back if it has enabled the callback.
 void tell(CUpti_CallbackDomain domain, std::uint32_t id, const void* data = nullptr) {
   auto* callback = fake().callback.load();
   if (callback == nullptr || !fake().callbacks[static_cast<std::size_t>(domain)][id]) return;
@@ -438,7 +438,7 @@ EXPORT bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stre
 #define FAIL_IF_TOLD(function) \
   if (const CUptiResult failed = failure(#function); failed != CUPTI_SUCCESS) return failed
 
-// Functions of old are not for a CUPTI that several tools share.
+// The old functions fail while several tools share CUPTI.
 #define REFUSE_IF_SHARED() \
   if (fake().sharing.load() && !in_a_name) return CUPTI_ERROR_NOT_SUPPORTED
 
@@ -459,8 +459,8 @@ EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_Callback
   *handle = reinterpret_cast<CUpti_SubscriberHandle>(&fake());
   return CUPTI_SUCCESS;
 }
-// Several subscribers, as of 13.2: the first decides whether there can be more, and everything is then asked for in the name
-// of one of them. The others are whoever called this in a test; only the last one is called back.
+// Several subscribers, since 13.2: the first one decides whether there can be more, and each call names one of them. Tests
+// are the other subscribers; only the last one is called back.
 EXPORT CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, void* user_data,
                                      cutrace::shared::SubscriberParams* params) {
   FAIL_IF_TOLD(Subscribe_v2);
@@ -625,7 +625,7 @@ EXPORT CUptiResult cuptiGetContextId(CUcontext context, std::uint32_t* id) {
   return CUPTI_SUCCESS;
 }
 
-// The same in the name of a subscriber, which has to be there.
+// The same for a subscriber, which must exist.
 #define IN_THE_NAME_OF(subscriber, call)                                                                     \
   if (!serves(subscriber)) return CUPTI_ERROR_INVALID_PARAMETER;                                             \
   in_a_name = true;                                                                                          \
@@ -671,7 +671,7 @@ EXPORT CUptiResult cuptiActivitySetAttribute_v2(CUpti_SubscriberHandle us, CUpti
   if (attribute == cutrace::shared::kTimestampCallback) {
     CUpti_TimestampCallbackFunc clock = nullptr;
     if (*size != sizeof clock) return CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT;
-    const auto& kinds = fake().kinds;  // enabled by whomever, as in 13.5
+    const auto& kinds = fake().kinds;  // enabled by any subscriber, as in 13.5
     if (std::any_of(kinds.begin(), kinds.end(), [](const auto& on) { return on.load(); })) return CUPTI_ERROR_NOT_COMPATIBLE;
     std::memcpy(&clock, value, sizeof clock);
     IN_THE_NAME_OF(us, cuptiActivityRegisterTimestampCallback(clock));

@@ -1,4 +1,4 @@
-// A CUPTI for tests: the functions that the collector uses, with records and errors that a test dictates.
+// A fake CUPTI: the functions that the collector uses, with records and errors chosen by a test.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 extern "C" {
 // Before the collector attaches.
-void fake_set_version(std::uint32_t version);     // decides the sizes of records too
+void fake_set_version(std::uint32_t version);     // also determines the sizes of records
 void fake_fail_subscribe(int result);             // what cuptiSubscribe returns
 void fake_can_share(bool on);                     // whether cuptiSubscribe_v2 can serve several tools
 void fake_refuse_kind(int kind, int result);      // what cuptiActivityEnable returns for this kind
@@ -16,21 +16,21 @@ void fake_set_flush_delay(unsigned milliseconds);  // how long cuptiActivityFlus
 void fake_delay_enabling(unsigned milliseconds);     // how long the kind of kernels takes to be enabled
 void fake_delay_subscribing(unsigned milliseconds);  // how long cuptiSubscribe takes
 void fake_deliver_late_and_reversed(bool on);     // full buffers wait for a flush, the newest comes first
-void fake_fail(const char* function, int result);  // what this function returns from now on, without doing anything
-int fake_failure(const char* function);  // what it returns now: fake_fail()'s or FAKE_CUPTI_FAILURES=Function:result,...
+void fake_fail(const char* function, int result);  // this function now only returns this result
+int fake_failure(const char* function);  // its current result: from fake_fail() or FAKE_CUPTI_FAILURES=Function:result,...
 std::uint32_t fake_version();
 // The fake GPU is given work, for hardware metrics (fake_profiler.cpp). False when a range replays it: no record is delivered.
 bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy);
 void fake_executed(const char* function, std::uint64_t warps);   // the same, for metrics of instructions
 void fake_module(const char* function, const char* cubin);       // the module that the function runs from
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
-void fake_reenter(bool on);         // a completed buffer makes CUPTI ask for another, which it gives back unused
-void fake_names_expire(bool on);    // names of kernels are gone when their buffer has been read
+void fake_reenter(bool on);         // on a completed buffer CUPTI requests another, which it returns unused
+void fake_names_expire(bool on);    // names of kernels are freed when their buffer has been read
 
 // Appends a record to the calling thread's buffer, if its kind (for an API call: its callback id) is enabled. Only the
 // first bytes need to be given: the rest of the version's struct is zero. True when it went into a buffer.
 bool fake_record(const void* record, std::size_t size);
-std::uint64_t fake_now();  // by the clock that the collector registered
+std::uint64_t fake_now();  // on the clock that the collector registered
 std::uint32_t fake_next_correlation();
 // cudaLaunchKernel and its kernel. `unknown_end` makes the kernel's end 0.
 bool fake_launch(const char* name, std::uint32_t grid, std::uint32_t stream, bool unknown_end);
@@ -47,7 +47,7 @@ void fake_overflow(std::uint64_t lost);      // the next fetch finds a full buff
 unsigned fake_sampled_contexts();
 std::uint32_t fake_sampling_period();        // as it was last configured
 void fake_load_cubin(const char* cubin);       // the same of this one: see fake_profiler.cpp
-void fake_have_context(std::uint32_t id);  // one that was created before CUPTI was attached
+void fake_have_context(std::uint32_t id);  // a context from before CUPTI was attached
 void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's beginning or end
 // A call about a stream from beginning to end, as the subscriber hears of it.
 void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
@@ -61,11 +61,11 @@ void fake_drop_at_unsubscribe(std::size_t records);
 bool fake_is_enabled(int kind);
 bool fake_call_is_enabled(int domain, std::uint32_t callback);
 unsigned fake_subscribers();
-unsigned fake_stale_calls();                      // in the name of a subscriber that is gone
+unsigned fake_stale_calls();                      // calls for a subscriber that has unsubscribed
 unsigned fake_subscriptions();                    // how many there have been so far
 void fake_on_flush(void (*hook)(bool forced));    // called at the beginning of each cuptiActivityFlushAll
 unsigned fake_flushes();  // calls of cuptiActivityFlushAll
-std::uint64_t fake_refused_requests();  // buffers asked for in vain
+std::uint64_t fake_refused_requests();  // requests for buffers that were refused
 const char* fake_path();
 }
 

@@ -1,8 +1,8 @@
-// A libcuda for tests: the entry points that cutrace calls, and a GPU whose work a test dictates (fake_gpu_*).
+// A fake libcuda: the entry points that cutrace calls, and a GPU whose work a test chooses (fake_gpu_*).
 //
-// It does what the driver does: cuInit() loads the library that CUDA_INJECTION64_PATH names, contexts are announced to
-// CUPTI, calls and work are reported through it, each piece of work when it is over. CUPTI is the fake one
-// (fake_cupti.cpp), when the process has loaded it; without it the same calls do the same and nobody hears of it.
+// Like the driver, it loads the library of CUDA_INJECTION64_PATH in cuInit(), announces contexts to CUPTI, and reports calls
+// and finished work through CUPTI. CUPTI is the fake one (fake_cupti.cpp) if the process has loaded it; otherwise nothing is
+// reported.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -70,7 +70,7 @@ bool find(void* library, Function& function, const char* name) {
   return function != nullptr;
 }
 
-// Work that the GPU has been given: its record is handed to CUPTI when it is over.
+// Submitted GPU work. CUPTI gets its record when it is finished.
 struct Work {
   std::vector<std::uint8_t> record;
   std::uint64_t start = 0, end = 0;
@@ -88,9 +88,9 @@ struct Gpu {
   int primary = 0;        // references to the primary context of device 0
   bool context_made = false;
   const Cupti* cupti = nullptr;
-  unsigned announced = 0;  // subscription that has been told about device, context and streams
+  unsigned announced = 0;  // the subscription that has received device, context and streams
   std::set<std::uint32_t> streams;
-  std::set<std::string> names;  // for good: CUPTI hands out pointers
+  std::set<std::string> names;  // never removed, because CUPTI returns pointers
   std::map<std::string, std::string> modules;  // by kernel
   std::map<std::string, CUpti_CallbackId> callback_ids;  // by the name of a call
   std::vector<Work> pending;
@@ -166,7 +166,7 @@ void announce_stream(std::uint32_t id) {
   write(stream);
 }
 
-// Finds CUPTI when the process has loaded it since, and tells a new subscriber what there is.
+// Finds CUPTI if the process has loaded it since, and reports existing objects to a new subscriber.
 void look_for_cupti() {
   Gpu& g = gpu();
   if (g.cupti == nullptr) {
@@ -196,7 +196,7 @@ void use_stream(std::uint32_t stream) {
   if (stream != kFakeAllStreams && gpu().streams.insert(stream).second) announce_stream(stream);
 }
 
-// Hands over what is over; at a forced flush also what runs, without an end, as CUPTI does.
+// Delivers finished work; at a forced flush also running work, without an end, like CUPTI.
 void collect(bool forced = false) {
   const std::uint64_t time = now();
   auto& pending = gpu().pending;
@@ -227,7 +227,7 @@ void wait_for(std::uint32_t stream) {
   std::uint64_t end = 0;
   for (const Work& w : g.pending)
     if (!w.detached && (stream == kFakeAllStreams || w.stream == stream)) end = std::max(end, w.end);
-  for (const auto& [id, time] : g.free_at)  // also work that nobody records
+  for (const auto& [id, time] : g.free_at)  // also work that is not recorded
     if (stream == kFakeAllStreams || id == stream) end = std::max(end, time);
   lock.unlock();
   if (end > now()) sleep_until(end);
@@ -249,7 +249,7 @@ CUpti_CallbackId callback_id(CUpti_CallbackDomain domain, std::string_view call)
   return 0;
 }
 
-// An API call of the program: what `body(correlation)` does, and the record about it. `body` returns the call's status.
+// An API call of the program: runs `body(correlation)`, which returns the call's status, and records the call.
 template <typename Body>
 int api_call(const char* call, Body&& body) {
   Gpu& g = gpu();
@@ -321,7 +321,7 @@ class Launch {
   const void* parameters_ = nullptr;
 };
 
-// When work of a stream starts: after what the stream has been given before.
+// When work of a stream starts: after the earlier work of the stream.
 std::uint64_t reserve(std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, bool detached) {
   std::uint64_t& free_at = gpu().free_at[stream];
   const std::uint64_t earliest = now() + kLaunchLatency + delay;
@@ -339,7 +339,7 @@ bool count(unsigned kernels, std::uint64_t bytes_read, std::uint64_t bytes_writt
 template <typename Record>
 void submit(const Record& record, std::uint64_t start, std::uint64_t end, std::uint32_t stream, bool detached = false) {
   Gpu& g = gpu();
-  // CUPTI reports work that was given to the GPU while its kind was enabled.
+  // CUPTI reports work that was submitted while its kind was enabled.
   if (g.cupti == nullptr || !g.cupti->is_enabled(record.kind)) return;
   Work work;
   work.record.resize(sizeof record);
@@ -363,7 +363,7 @@ CUpti_ActivityKernel9 kernel_record(const char* name, std::uint32_t stream, std:
   return kernel;
 }
 
-// What the runtime does at a program's first call.
+// The actions of the runtime at a program's first call.
 int runtime_init() {
   if (const CUresult result = cuInit(0)) return result;
   Gpu& g = gpu();
@@ -713,7 +713,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     look_for_cupti();
     if (!g.context_made) cupti = g.cupti;
   }
-  // CUPTI calls its subscriber back, who may enable further kinds, before anything can run in the context.
+  // CUPTI calls its subscriber back before anything runs in the context; the subscriber may enable further kinds.
   if (cupti != nullptr) cupti->create_context();
   const Lock lock(g.mutex);
   g.context_made = true;

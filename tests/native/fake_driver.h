@@ -1,6 +1,5 @@
-// What a test tells the fake GPU to do. Each function is an API call, recorded under the name `call`, which may lack the
-// version at its end; it returns a CUresult. The first one initialises CUDA, as the CUDA runtime does. Times are
-// nanoseconds, sizes bytes.
+// Work for the fake GPU. Each function is an API call, recorded with the name `call` (the version suffix is optional), and
+// returns a CUresult. The first one initialises CUDA, like the CUDA runtime. Times are nanoseconds, sizes bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +10,16 @@ inline constexpr std::uint32_t kFakeDetached = 2;  // no synchronising call wait
 inline constexpr std::uint32_t kFakeFails = 4;     // the launch fails: nothing runs
 
 extern "C" {
-// Before anything else: what the GPUs are.
+// The GPUs. Call these functions first.
 void fake_gpu_describe(const char* name, int major, int minor, int devices);
 int fake_gpu_init();
 unsigned fake_gpu_context_waits();  // calls of cuCtxSynchronize()
-// What the driver says of a stream from now on: its context, and whether the program captures it. One that waits for the
-// default stream, as streams do unless they are made otherwise.
+// Sets the context of a stream, and whether the program captures it. The stream is a blocking one: it waits for the default
+// stream.
 void fake_gpu_stream(void* stream, void* context, bool capturing);
 
 int fake_gpu_call(const char* call, std::uint64_t duration);
-// `grid` and `block` have three numbers. The kernel starts `delay` later than it could.
+// `grid` and `block` have three numbers. The kernel starts `delay` later than possible.
 int fake_gpu_launch(const char* call, const char* name, const std::uint32_t* grid, const std::uint32_t* block,
                     std::uint32_t stream, std::uint64_t duration, std::uint64_t delay, std::uint32_t flags);
 // The executable graph `graph`: kernels that run one after the other, each for `duration`.
@@ -32,7 +31,7 @@ int fake_gpu_copy(const char* call, std::uint32_t kind, std::uint64_t bytes, std
 int fake_gpu_fill(const char* call, std::uint64_t bytes, std::uint32_t value, std::uint32_t stream,
                   std::uint64_t duration);
 int fake_gpu_wait(const char* call, std::uint32_t stream);
-// `*address` is what release takes. Calls named Async use the device's memory pool.
+// `*address` is the argument of release. Calls named Async use the device's memory pool.
 int fake_gpu_allocate(const char* call, std::uint64_t bytes, std::uint64_t* address);
 int fake_gpu_release(const char* call, std::uint64_t address);
 }

@@ -1,5 +1,5 @@
-// Memory that runs out: allocations of the collector fail when a test asks for it. For programs that define these functions
-// themselves, because the collector's library calls the program's: with sanitizers operator new, without them malloc().
+// Failing allocations: allocations of the collector fail on request of a test. The program defines the allocation functions,
+// because the collector's library calls the program's: operator new with sanitizers, malloc() without.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/prctl.h>
@@ -70,7 +70,7 @@ void* allocate(std::size_t size, const void* caller) {
 
 }  // namespace
 
-// All of them: a sanitizer's own would take exception to memory from here.
+// All variants, because a sanitizer's own would reject memory from here.
 void* operator new(std::size_t size) { return allocate(size, __builtin_return_address(0)); }
 void* operator new[](std::size_t size) { return allocate(size, __builtin_return_address(0)); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {

@@ -1,9 +1,9 @@
-// The hardware metrics of the fake CUPTI: a host interface that knows two chips, ranges that count what the fake GPU is given
-// between a begin and an end, samples over time, and metrics of instructions.
+// The hardware metrics of the fake CUPTI: a host interface with two chips, ranges that count the work of the fake GPU between
+// a begin and an end, samples over time, and metrics of instructions.
 //
-// Structs are spelled out, since headers older than 12.6 lack them: with the fields of 13.0, and the sizes of 13.5 where
-// the test sets that version. Values are simple (see `value()`), and so are passes: each throughput takes one of its own,
-// all other metrics of a configuration share one for each 32 of them. The fake driver counts its copies as read and written.
+// Structs are declared here, because headers older than 12.6 lack them: with the fields of 13.0, and the sizes of 13.5 if the
+// test sets that version. Values are simple (see `value()`). Each throughput takes one pass; each 32 other metrics of a
+// configuration share one. The fake driver counts its copies as bytes read and written.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 extern "C" {
-int fake_failure(const char* function);  // what a test says that a function returns, in fake_cupti.cpp
+int fake_failure(const char* function);  // the result that a test sets for a function, in fake_cupti.cpp
 std::uint32_t fake_version();
 }
 
@@ -104,7 +104,7 @@ bool has(std::string_view chip, Use use, std::string_view name) {
   return chip == "GH100" || (name.find("tensor") == name.npos && name.find("branch") == name.npos);
 }
 
-// A metric of a chip by its name, which may have an ending. `whole` asks for one that can be counted.
+// A metric of a chip by its name, which may have a suffix. `whole` requires one that can be counted.
 const Metric* find(std::string_view chip, Use use, std::string_view name, bool whole = false) {
   const std::size_t dot = std::min(name.find('.'), name.size());
   const auto it = metrics().find(name.substr(0, dot));
@@ -114,7 +114,7 @@ const Metric* find(std::string_view chip, Use use, std::string_view name, bool w
   return known ? &it->second : nullptr;
 }
 
-// What a range or a sample counted: an entry of a counter data image.
+// The counts of a range or a sample: an entry of a counter data image.
 struct Counts {
   std::uint64_t start, end, kernels, read, written, busy;  // ns, bytes
   char name[64];
@@ -167,7 +167,7 @@ struct Host {
   std::string chip;
   Use use;
   std::vector<std::string> wanted;
-  std::deque<std::vector<const char*>> handed;  // arrays that the caller was given
+  std::deque<std::vector<const char*>> handed;  // arrays that were returned to the caller
 };
 
 const char** hand(Host& host, std::vector<const char*> names) { return host.handed.emplace_back(std::move(names)).data(); }
@@ -240,7 +240,7 @@ std::uint64_t counted(std::uint64_t metric, std::uint32_t instruction, std::uint
   return metric == 1 ? times : metric == 2 ? times * 32 : instruction == 4 ? times * 4 : 0;
 }
 
-// Copies an image to the caller, who asks for its size first.
+// Copies an image to the caller, which requests its size first.
 int give(std::string_view image, std::size_t& size, std::uint8_t* to) {
   if (to != nullptr && size < image.size()) return kInvalidParameter;
   if (to != nullptr) std::memcpy(to, image.data(), image.size());
@@ -248,7 +248,7 @@ int give(std::string_view image, std::size_t& size, std::uint8_t* to) {
   return kSuccess;
 }
 
-// What each function begins with. `size135` is the size of its struct in 13.5, where that has grown.
+// The checks at the start of each function. `size135` is the size of its struct in 13.5, if that has grown.
 int begin(const char* function, std::size_t given, std::size_t size130, std::size_t size135 = 0) {
   if (const int failed = fake_failure(function)) return failed;
   return given == size130 || (given == size135 && fake_version() >= 130500) ? kSuccess : kInvalidParameter;
@@ -538,13 +538,13 @@ FUNCTION(PmSamplingStop, sampling, 0, Samples* sampling;) {
   return kSuccess;
 }
 
-// Each sample counts a kernel that reads 4096 bytes and writes 2048. FAKE_CUPTI_FAILURES=overflow:1 loses what came meanwhile.
+// Each sample counts a kernel that reads 4096 bytes and writes 2048. FAKE_CUPTI_FAILURES=overflow:1 loses later samples.
 FUNCTION(PmSamplingDecodeData, overflow, 0, Samples* sampling; Image* image; std::size_t size; int reason; std::uint8_t overflow;) {
   const std::lock_guard lock(mutex);
   if (!samples.enabled || !samples.configured) return kInvalidOperation;
   const std::uint64_t end = samples.started ? now() : samples.stopped, step = samples.interval;
   p->overflow = fake_failure("overflow") != 0;
-  p->reason = 2;  // all was decoded
+  p->reason = 2;  // everything is decoded
   for (; samples.next + step <= end; samples.next += step) {
     if (p->overflow) continue;
     if (p->image->add({samples.next, samples.next + step, 1, 4096, 2048, step, {}})) continue;

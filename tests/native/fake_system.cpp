@@ -1,8 +1,7 @@
-// The system calls of a recording, with the faults that a test asks for: preloaded (LD_PRELOAD) into the measured program, or
-// linked into a test.
+// System calls with faults chosen by a test: preloaded (LD_PRELOAD) into the measured program, or linked into a test.
 //
-// Writes, truncations and closes of captures (files called *.bin) are affected, nothing else; and the REALTIME
-// clock of the whole program.
+// Only writes, truncations and closes of captures (files named *.bin) are affected, and the REALTIME clock of the whole
+// program.
 #include <dlfcn.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -63,7 +62,7 @@ bool take(std::atomic<std::int64_t>& count) {
   return false;
 }
 
-// The function of this name that comes after this one: the system's, or a sanitizer's, which has to see the call.
+// The next function of this name: the system's, or a sanitizer's, which must see the call.
 #define NEXT(function)                                                                                  \
   ([] {                                                                                                 \
     static const auto next = reinterpret_cast<decltype(&::function)>(dlsym(RTLD_NEXT, #function)); \
@@ -82,14 +81,14 @@ EXPORT void fault_writes(int error, std::int64_t before, std::int64_t count) {
   faults().writes_before = before;
   faults().writes_failing = count;
 }
-// Each write takes `bytes` at most; 0: all.
+// Each write takes at most `bytes`; 0: no limit.
 EXPORT void fault_short_writes(std::uint64_t bytes) { faults().most_bytes = bytes; }
 EXPORT void fault_interrupted_writes(std::int64_t count) { faults().writes_interrupted = count; }
 EXPORT void fault_slow_writes(std::uint64_t bytes_per_second) { faults().bytes_per_second = bytes_per_second; }
 EXPORT void fault_truncates(int error) { faults().truncate_error = error; }
 EXPORT void fault_closes(int error) { faults().close_error = error; }
 EXPORT void fault_realtime(std::int64_t nanoseconds) { faults().realtime_step = nanoseconds; }
-// How many calls have failed or were cut short.
+// The number of calls that failed or were shortened.
 EXPORT std::uint64_t fault_count() { return faults().faults.load(); }
 
 EXPORT ssize_t writev(int fd, const iovec* parts, int count) {

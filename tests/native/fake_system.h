@@ -1,5 +1,5 @@
-// What a test asks of the fake system (fake_system.cpp) and of its memory (fake_memory.cpp): programs that are linked with
-// them. Programs that are not take libfaults.so by LD_PRELOAD.
+// Controls of the fake system (fake_system.cpp) and its memory (fake_memory.cpp), for programs that are linked with them.
+// Other programs preload libfaults.so (LD_PRELOAD).
 #pragma once
 
 #include <cstdint>

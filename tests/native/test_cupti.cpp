@@ -1,4 +1,4 @@
-// The collector on a scripted CUPTI: what arrives in the capture, and what is counted as missing.
+// The collector on the fake CUPTI: the rows of the capture, and the counts of losses.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -18,7 +18,7 @@ using namespace cutrace;
 
 namespace {
 
-// As another tool does it: in its own name, asking for company or not.
+// Subscribes like another tool, with or without sharing.
 CUptiResult other_tool(CUpti_SubscriberHandle& handle, bool shares) {
   shared::SubscriberParams params;
   params.allow_others = shares;
@@ -47,7 +47,7 @@ TEST(launches_from_many_threads_all_arrive) {
   const CaptureReader capture(folder.only());
   const auto kernels = capture.rows<rows::Kernels>();
   const auto calls = capture.rows<rows::ApiCalls>();
-  // A machine with few cores may not keep up with this; what it missed must then be counted.
+  // A machine with few cores may not keep up; losses must then be counted.
   CHECK_EQUAL(kernels.size() + calls.size() + capture.lost(rows::Loss::memory_limit), std::size_t{2 * kThreads * kEach});
   std::set<std::uint32_t> seen;
   for (const rows::Kernels& k : kernels) CHECK(seen.insert(std::uint32_t{k.correlation}).second);
@@ -213,11 +213,11 @@ TEST(a_queue_that_stays_full_is_one_row_a_thread) {
     overhead.end = start + 2000;
     put(overhead);
   };
-  for (std::uint32_t i = 0; i < 1000; ++i) {  // a wait every 10 us, of two threads in turn
+  for (std::uint32_t i = 0; i < 1000; ++i) {  // a wait every 10 us, alternating between two threads
     wait(5, kMillisecond + i * 10'000u, 1 + i);
     wait(6, kMillisecond + i * 10'000u + 5000, 5000 + i);
   }
-  wait(5, 20 * kMillisecond, 3000);  // after a rest, and once more
+  wait(5, 20 * kMillisecond, 3000);  // after a pause, and again
   CHECK_EQUAL(collector.stop(), 0);
 
   auto spells = CaptureReader(folder.only()).rows<rows::Overheads>();
@@ -281,7 +281,7 @@ TEST(losses_are_counted_by_their_cause) {
   CHECK_EQUAL(c.lost(rows::Loss::cupti_dropped), std::uint64_t{5});
   CHECK_EQUAL(c.lost(rows::Loss::kind_refused), std::uint64_t{1});
   CHECK(c.says("memset (CUPTI_ERROR_NOT_SUPPORTED)"));
-  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});  // written all the same
+  CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});  // still written
   CHECK_EQUAL(collector.statistics().records_dropped, std::uint64_t{5});
 }
 
@@ -306,7 +306,7 @@ TEST(graph_kernels_without_times_are_explained) {
 TEST(at_the_memory_limit_records_are_refused_and_counted) {
   Collector collector;
   Folder folder;
-  fake_deliver_late_and_reversed(true);  // nothing comes back before a flush
+  fake_deliver_late_and_reversed(true);  // no buffer is completed before a flush
   collector.begin(folder.options("max_memory=1048576;buffer_size=65536;flush_ms=60000"));
   std::size_t kept = 0, refused = 0;
   for (int i = 0; i < 10'000; ++i) fake_launch("k", 1, 1, false) ? ++kept : ++refused;
@@ -515,7 +515,7 @@ TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {
   fake_load_module();
   CHECK(records_kernels() && fake_is_enabled(CUPTI_ACTIVITY_KIND_MEMCPY));
   const unsigned callbacks = fake_callbacks();
-  fake_create_context();  // nothing is waited for any more
+  fake_create_context();  // no kind waits any more
   fake_load_module();
   CHECK_EQUAL(fake_callbacks(), callbacks);
   CHECK(fake_launch("first", 1, 1, false));
@@ -663,7 +663,7 @@ TEST(an_unwritable_place_is_refused_with_a_reason) {
 }
 
 #define SAME_PLACE(Old, New, field) static_assert(offsetof(Old, field) == offsetof(New, field))
-// What activity.cpp relies on, checked against the newest structs of the headers at hand.
+// The assumptions of activity.cpp, checked against the newest structs of the available headers.
 #if CUPTI_API_VERSION >= 130000
 SAME_PLACE(CUpti_ActivityKernel9, CUpti_ActivityKernel10, maxActiveClusters);
 #endif

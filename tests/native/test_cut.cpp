@@ -1,4 +1,4 @@
-// A recording that is cut into files: each is a capture by itself, and together they are the whole.
+// A recording that is cut into files: each is a complete capture, and together they hold all rows.
 #include <nvtx3/nvToolsExt.h>
 #include <sys/wait.h>
 
@@ -24,8 +24,8 @@ void launch(const char* name, std::uint64_t duration = 1000, std::uint64_t delay
   CHECK_EQUAL(fake_gpu_launch("cudaLaunchKernel", name, kOne, kOne, 7, duration, delay, flags), 0);
 }
 
-// A program on the fake GPU that is recorded, and uses NVTX: NVTX looks for its tool at the first call of the process,
-// which is made here, before there are threads.
+// A recorded program on the fake GPU that uses NVTX. NVTX looks for its tool at the first call of the process, which is made
+// here, before there are threads.
 struct Program {
   Program() {
     setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
@@ -37,7 +37,7 @@ struct Program {
     CHECK_EQUAL(collector.statistics().cupti_active, 1u);
   }
   std::string place(int number) const { return folder.path + "/cut" + std::to_string(number); }
-  // What has been done so far, as a capture.
+  // Cuts the recording and reads the capture.
   CaptureReader cut(int number) {
     CHECK_EQUAL(collector.synchronize(), 0);
     if (const int status = collector.cut(place(number).c_str())) {
@@ -104,7 +104,7 @@ TEST(each_cut_is_a_capture_by_itself) {
   CHECK(kernel_names(c) == std::set<std::string>{"last"});
   CHECK_EQUAL(c.first_block, next);
   CHECK(c.says("\"ended\""));
-  CHECK_EQUAL(program.folder.captures().size(), std::size_t{4});  // nothing else is left behind
+  CHECK_EQUAL(program.folder.captures().size(), std::size_t{4});  // no other file is left
 }
 
 TEST(functions_keep_their_ids) {
@@ -130,7 +130,7 @@ TEST(without_anything_new_there_is_no_file) {
   CHECK_EQUAL(program.collector.synchronize(), 0);
   CHECK_EQUAL(program.collector.cut(path.c_str()), 0);
   CHECK_EQUAL(program.collector.mark("a mark is no work"), 0);
-  CHECK_EQUAL(program.collector.synchronize(), 0);  // nor is the collector's own waiting
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // nor does the collector's own wait count
   CHECK_EQUAL(program.collector.cut(program.place(1).c_str()), 1);
   CHECK(!std::filesystem::exists(program.place(1)));
   CHECK_EQUAL(program.collector.statistics().cupti_active, 1u);
@@ -154,7 +154,7 @@ TEST(synchronize_waits_and_does_not_show) {
   CHECK_EQUAL(c.rows<rows::Kernels>().size(), std::size_t{1});
   CHECK(call_names(c) == std::set<std::string>{"cudaLaunchKernel"});
   CHECK_EQUAL(program.collector.stop(), 0);
-  CHECK_EQUAL(program.collector.synchronize(), 0);  // nothing is recorded, so nothing is to be waited for
+  CHECK_EQUAL(program.collector.synchronize(), 0);  // nothing is recorded, so there is no wait
 }
 
 TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
@@ -203,7 +203,7 @@ TEST(a_context_with_a_stream_in_capture_is_not_waited_for) {
 
 namespace {
 
-// Whether the program's context is waited for.
+// Whether the collector waits for the program's context.
 bool waits(Program& program) {
   const unsigned before = fake_gpu_context_waits();
   CHECK_EQUAL(program.collector.synchronize(), 0);
@@ -322,7 +322,7 @@ TEST(ranges_open_across_cuts_are_whole_where_they_end) {
   }
   CHECK(names == (std::set<std::string>{":a name that is too long for a small string", ":started",
                                         "library:a registered name"}));
-  // A name once registered is known in later files too.
+  // A registered name is known in later files too.
   nvtxDomainMarkEx(domain, &attributes);
   c = program.cut(3);
   const auto marks = c.rows<rows::NvtxMarks>();

@@ -1,4 +1,4 @@
-// Every way a program can end, and what it leaves.
+// The ways in which a program can end, and the files that it leaves.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>

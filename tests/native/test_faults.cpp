@@ -1,6 +1,5 @@
-// CUPTI when it does not behave: errors from each of its calls, releases with structs of other sizes, callbacks that take
-// long or come inside each other, names that do not last, tools that want the same. Nothing may crash, hang or be lost in
-// silence.
+// A misbehaving CUPTI: errors from each of its calls, releases with structs of other sizes, slow or nested callbacks,
+// short-lived names, competing tools. Nothing may crash, hang or be lost without a count.
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLaunches = 500;
 
-// Records with a CUPTI whose `function` fails with the first call. What the capture then lacks, it says, in these words.
+// Records with a CUPTI whose `function` always fails. A note of the capture must contain `words`.
 void record_without(const char* function, const std::string& words, bool kernels = true, bool calls = true,
                     int error = CUPTI_ERROR_UNKNOWN) {
   Collector collector;
@@ -88,7 +87,7 @@ TEST(failing_ids_leave_names_of_streams_out) {
 
 namespace {
 
-// Records of all sizes, one after the other: a struct read with the size of another release shows in the next record.
+// Records of all sizes in sequence: reading a struct with the size of another release breaks the next record.
 void read_records_of(std::uint32_t version) {
   Collector collector;
   Folder folder;
@@ -284,7 +283,7 @@ TEST(a_tool_that_comes_during_the_recording_is_refused_and_one_before_it_is_foun
   CHECK_EQUAL(collector.stop(), 0);
   CHECK_EQUAL(CaptureReader(folder.only()).rows<rows::Kernels>().size(), std::size_t{1});
 
-  CHECK(cuptiSubscribe(&other, nullptr, nullptr) == CUPTI_SUCCESS);  // now the other tool holds it
+  CHECK(cuptiSubscribe(&other, nullptr, nullptr) == CUPTI_SUCCESS);  // now the other tool holds CUPTI
   Folder second;
   collector.begin(second.options());
   CHECK_EQUAL(collector.stop(), 0);

@@ -1,5 +1,5 @@
-// Races, stuck parts and forks that once lost data or ended in the wrong file. What is lost has to be counted or said, and
-// each call has to return in time.
+// Races, stuck parts and forks that once lost data or wrote to the wrong file. Losses must be counted or noted, and each call
+// must return in time.
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
@@ -27,8 +27,8 @@
 #include "fake_cupti.h"
 #include "fake_system.h"
 
-// Children of a fork lack the threads that hold some of their memory, which LeakSanitizer takes for leaks; and the recording
-// of a child needs threads, which ThreadSanitizer allows when it is asked.
+// LeakSanitizer reports memory of forked children that only the parent's threads refer to. The recording of a child needs
+// threads, which ThreadSanitizer allows by an option.
 extern "C" int __lsan_is_turned_off() { return 1; }
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0:atexit_sleep_ms=50"; }
 
@@ -63,7 +63,7 @@ void launch(int count) {
 
 std::size_t kernels(const CaptureReader& c) { return c.rows<rows::Kernels>().size(); }
 
-// Rows that were counted as lost, for whatever reason.
+// Rows that were counted as lost, for any reason.
 std::uint64_t all_lost(const CaptureReader& c) {
   std::uint64_t count = 0;
   for (const auto& row : c.rows<rows::Losses>()) count += row.count;
@@ -76,8 +76,8 @@ std::multiset<std::string> marks(const CaptureReader& c) {
   return names;
 }
 
-// Files of the program itself, at the lowest free descriptors. ThreadSanitizer does not hear of closefrom(), so it must not
-// hear of descriptors that are taken again.
+// Files of the program itself, at the lowest free descriptors. ThreadSanitizer does not see closefrom(), so it must not see
+// reused descriptors either.
 class OwnFiles {
  public:
   void open(const Folder& folder) {
@@ -88,7 +88,7 @@ class OwnFiles {
   void are_untouched() const {
     for (const int fd : files_) {
       struct stat status {};
-      CHECK(fstat(fd, &status) == 0);  // nobody has closed it
+      CHECK(fstat(fd, &status) == 0);  // it is still open
       CHECK_EQUAL(status.st_size, 0);
     }
   }
@@ -97,7 +97,7 @@ class OwnFiles {
   std::array<int, 8> files_{};
 };
 
-// A capture that is a pipe: whoever writes it waits until somebody reads.
+// A capture that is a pipe: a writer blocks until there is a reader.
 class Pipe {
  public:
   explicit Pipe(const Folder& folder) : path(folder.path + "/pipe") { CHECK_EQUAL(mkfifo(path.c_str(), 0600), 0); }
@@ -123,7 +123,7 @@ class Pipe {
       }
     });
   }
-  // All that has been written is in the copy then.
+  // The copy then has everything that was written.
   void finish() {
     over_ = true;
     thread_.join();
@@ -136,7 +136,7 @@ class Pipe {
   std::thread thread_;
 };
 
-// A child that does not end by itself is killed, and its status tells.
+// A child that does not end by itself is killed, which its status shows.
 template <typename Body>
 pid_t fork_child(Body&& body) {
   const pid_t child = fork();
@@ -161,7 +161,7 @@ void ends_well(pid_t child) {
 
 namespace {
 
-// Kernels and losses of a recording whose writer found no memory. It has either counted what it lost, or failed.
+// The kernels and losses of a recording whose writer got no memory. It has either counted its losses or failed.
 void end_without_memory(Collector& collector, const Folder& folder, std::size_t launched, int patience, bool stuck) {
   int stopped = -1;
   const long time = time_of([&] { stopped = collector.stop(); });
@@ -176,7 +176,7 @@ void end_without_memory(Collector& collector, const Folder& folder, std::size_t 
   if (stopped != 0) CHECK(std::string(collector.last_error()) != "");
   CHECK(stopped != 0 || !stuck);
   CHECK(becomes_true(8000, [] { return fake_subscribers() == 0; }));
-  // And the next one is whole, or is refused with a reason.
+  // The next recording is complete, or is refused with a reason.
   Folder next;
   if (collector.start(next.options("flush_ms=5;cupti=" + std::string(fake_path())).c_str()) != 0) {
     CHECK(std::string(collector.last_error()) != "");
@@ -338,8 +338,8 @@ TEST(a_cut_without_memory_leaves_no_reference_without_its_target) {
 
 namespace {
 
-// The marks of a recording that begins while the writer of the one before is stuck in its disk, and of which `before` were
-// made. Each is in the capture once, or counted as lost; or the recording is refused until the one before has ended.
+// The marks of a recording that begins while the writer of the previous one is blocked by its disk; `before` marks were made
+// earlier. Each mark is in the capture once or counted as lost, or the recording is refused until the previous one has ended.
 void record_behind_a_stuck_writer(const std::string& options, int before, int pause_every) {
   Collector collector;
   Folder folder, second;
@@ -448,7 +448,7 @@ TEST(refusals_are_of_their_recording) {
   CHECK(!c.says("refused"));
 }
 
-TEST(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not read what is being written
+TEST(cuts_while_cupti_is_attached_count_a_refusal_once_a_file) {  // and do not race with its writer
   setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
   nvtxInitialize(nullptr);
   fake_refuse_kind(CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ERROR_NOT_SUPPORTED);
@@ -629,7 +629,7 @@ TEST(a_thread_of_five_milliseconds_has_its_name) {
   Collector collector;
   Folder folder;
   CHECK_EQUAL(collector.start(folder.options("kinds=nvtx;flush_ms=50").c_str()), 0);
-  sleep_ms(100);  // names of all threads are read at the beginning
+  sleep_ms(100);  // names of all threads are read at the start
   std::map<std::uint32_t, std::string> expected;
   for (int i = 0; i < 3; ++i)
     std::thread([&] {
@@ -679,13 +679,13 @@ TEST(a_start_that_waits_for_its_disk_holds_up_no_fork_and_no_stop) {
   Collector collector;
   Folder folder;
   {
-    Folder other;  // the fork handlers are there from the first recording on
+    Folder other;  // the first recording installs the fork handlers
     CHECK_EQUAL(collector.start(other.options("kinds=nvtx").c_str()), 0);
     CHECK_EQUAL(collector.stop(), 0);
   }
   Pipe pipe(folder);
   std::thread starter([&] { collector.start(("output=" + pipe.path + ";kinds=nvtx;patience_ms=500").c_str()); });
-  sleep_ms(100);  // it waits for a reader now
+  sleep_ms(100);  // now it waits for a reader
   std::atomic<int> ended{0};
   std::thread forker([&] {
     ends_well(fork_child([] {}));
@@ -735,18 +735,18 @@ TEST(a_fork_during_a_cut_leaves_the_child_no_file) {
 
 namespace {
 
-// A program whose first NVTX call starts a recording, as `cutrace run` has it; the call is made here.
+// A program whose first NVTX call starts a recording, as under `cutrace record`; the call is made here.
 struct Recorded {
   explicit Recorded(int flush_ms = 60'000) {
     setenv("CUTRACE_OPTIONS", folder.options("flush_ms=" + std::to_string(flush_ms) + ";cupti=" + std::string(fake_path())).c_str(), 1);
     setenv("NVTX_INJECTION64_PATH", COLLECTOR_PATH, 1);
     nvtxMarkA("first");
     CHECK_EQUAL(collector.running(), 1);
-    // The collector's threads sleep when the program forks: AddressSanitizer of GCC 12 leaves locks of its allocator to the
-    // child as they are.
+    // The collector's threads must sleep when the program forks: AddressSanitizer of GCC 12 copies held locks of its
+    // allocator to the child.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  // Marks by process, each of them with a file of its own.
+  // Marks by process. Each process has its own file.
   std::map<pid_t, std::multiset<std::string>> by_process(bool torn = false) const {
     std::map<pid_t, std::multiset<std::string>> found;
     for (const std::string& path : folder.captures()) {

@@ -1,4 +1,4 @@
-// Recordings that keep only their newest rows: nothing is uncounted, whoever dumps them and whenever.
+// Recordings that keep only their newest rows: all rows are written or counted, for dumps by any thread at any time.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -39,7 +39,7 @@ struct Program {
     for (int i = 0; i < 1000 && !std::filesystem::exists(path); ++i) sleep_ms(10);
     CHECK(std::filesystem::exists(path));
   }
-  // Kernels in the files that are left, and those that were let go.
+  // The kernels in the remaining files, and the number of dropped kernels.
   std::pair<std::size_t, std::uint64_t> left() const {
     std::size_t kernels = 0;
     std::uint64_t gone = 0;
@@ -58,7 +58,7 @@ struct Program {
 
 }  // namespace
 
-TEST(what_is_let_go_is_counted) {
+TEST(dropped_rows_are_counted) {
   Program program;
   program.begin("last_ms=80");
   std::size_t launched = 0;

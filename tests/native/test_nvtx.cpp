@@ -12,7 +12,7 @@
 #include "capture_reader.h"
 #include "collector_under_test.h"
 
-// What nvToolsExtCudaRt.h needs of the CUDA runtime's headers.
+// The declarations of the CUDA runtime that nvToolsExtCudaRt.h needs.
 using cudaStream_t = CUstream;
 using cudaEvent_t = CUevent;
 #include <nvtx3/nvToolsExtCudaRt.h>
@@ -157,7 +157,7 @@ TEST(start_and_end_may_be_on_different_threads) {
     for (const nvtxRangeId_t id : ids) nvtxRangeEnd(id);
   });
   other.join();
-  nvtxRangeEnd(123456789);  // nobody's
+  nvtxRangeEnd(123456789);  // an unknown range
   const auto c = program.end();
   const auto ranges = c.rows<rows::NvtxRanges>();
   CHECK_EQUAL(ranges.size(), std::size_t{1000});
@@ -240,7 +240,7 @@ TEST(nothing_is_recorded_before_start_and_after_stop) {
   CHECK_EQUAL(first.rows<rows::NvtxRanges>().size(), std::size_t{1});
   std::filesystem::remove(program.folder.only());
   program.begin();
-  CHECK_EQUAL(nvtxRangePushA("again"), 0);  // depths of the first recording are forgotten
+  CHECK_EQUAL(nvtxRangePushA("again"), 0);  // depths start again at 0
   CHECK_EQUAL(nvtxRangePop(), 0);
   const auto second = program.end();
   CHECK_EQUAL(second.text(second.rows<rows::NvtxRanges>().at(0).name), std::string("again"));
@@ -264,7 +264,7 @@ TEST(a_long_or_missing_message_is_no_danger) {
   nvtxMarkEx(nullptr);
   nvtxMarkW(nullptr);
   auto a = attributes();
-  a.size = 4;  // a struct of a version that ends early
+  a.size = 4;  // a struct of an older, shorter version
   nvtxMarkEx(&a);
   const auto c = program.end();
   const auto marks = c.rows<rows::NvtxMarks>();

@@ -1,9 +1,9 @@
-// The collector driven at random: recordings with any options, and during each of them threads that launch, mark, cut, dump,
-// flush, fork and stop, a disk, a memory or a driver that fails. What was done during a recording is in its files once, or
-// counted as lost, or the recording has said that it failed; and no call takes much longer than the recording's patience.
+// Random use of the collector: recordings with any options, with threads that launch, mark, cut, dump, flush, fork and stop,
+// and with failures of disk, memory or driver. Each event of a recording is in its files once or counted as lost, or the
+// recording has failed with a note; and no call takes much longer than the recording's patience.
 //
-// `test_random --seconds 10 --seed 1`. The seed decides what each thread does, the system when it does it. `--faults` names
-// what may fail, as kFaults has it; `--faults none` nothing.
+// `test_random --seconds 10 --seed 1`. The seed determines the actions of each thread, not their timing. `--faults` names the
+// possible faults (see kFaults); `--faults none` disables them.
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
 #include <signal.h>
@@ -78,7 +78,7 @@ std::string name(char prefix, std::uint64_t serial) { return std::string(1, pref
 
 void sleep_us(std::uint64_t time) { std::this_thread::sleep_for(std::chrono::microseconds(time)); }
 
-// ---- what has been done so far ----
+// ---- the log of actions ----
 
 class Counts {
  public:
@@ -103,7 +103,7 @@ Counts& counts() {
   return *c;
 }
 
-// Calls that are under way: one that takes too long ends the test, even if it never returns.
+// Running calls: a call that takes too long ends the test, even if it never returns.
 class Watch {
  public:
   explicit Watch(const char* name) {
@@ -146,11 +146,11 @@ class Watch {
   std::list<Call>::iterator at_;
 };
 
-// ---- what the program does, and what each recording was asked for ----
+// ---- the events of the program, and the recordings ----
 
 enum class Kind { kernel, mark, range };
 
-// A kernel, a mark or a range, and when the calls for it began and ended. Its serial number is in the row about it.
+// A kernel, a mark or a range, and when its calls began and ended. Its row holds its serial number.
 struct Item {
   Kind kind;
   std::uint64_t serial = 0;
@@ -163,9 +163,9 @@ struct Recording {
   std::string options;
   bool nvtx = true, kernels = true, newest = false, armed = false;
   std::uint64_t start_called = 0, started = kNever;
-  std::atomic<std::uint64_t> attached{kNever};  // all that is launched from then on is recorded
+  std::atomic<std::uint64_t> attached{kNever};  // later launches are recorded
   std::atomic<std::uint64_t> stop_called{kNever}, stop_returned{kNever};
-  std::atomic<int> stopped{-1};  // what stop() returned
+  std::atomic<int> stopped{-1};  // the result of stop()
   std::atomic<int> cuts{0};
   std::string stop_error, notes;
   std::string faults;
@@ -176,18 +176,18 @@ struct Program {
 
   Collector collector;
   const std::uint64_t seed;
-  std::string faults;  // those that are asked for, separated by commas; empty: all
+  std::string faults;  // the allowed faults, separated by commas; empty: all
   std::atomic<std::uint32_t> serial{1};
   nvtxDomainHandle_t domain = nullptr;
   bool driver = false;
   int (*launch_long)(const char*, const char*, const std::uint32_t*, const std::uint32_t*, std::uint32_t, std::uint64_t,
                      std::uint64_t, std::uint32_t) = nullptr;
 
-  // A recording is neither begun nor left while `gate` is shared.
+  // No recording starts or ends while `gate` is shared.
   std::shared_mutex gate;
   std::atomic<bool> gate_wanted{false};
   std::shared_ptr<Recording> current;  // under gate
-  std::mutex signal;                   // nobody stops while it is held
+  std::mutex signal;                   // no thread stops while it is held
 
   std::mutex mutex;
   std::vector<Item> items;  // under mutex
@@ -326,7 +326,7 @@ class Producer {
   std::string text_;
 };
 
-// Threads one after the other.
+// Starts and joins threads one after the other.
 void produce(std::uint64_t seed) {
   Random random(seed);
   while (!program->over) std::thread([&] { Producer(random()).run(); }).join();
@@ -341,7 +341,7 @@ void stop_recording(const std::shared_ptr<Recording>& recording) {
   }
   const int status = TIMED("stop", program->collector.stop());
   const std::string error = status != 0 ? program->collector.last_error() : "";
-  if (error.find("no recording") != std::string::npos) return;  // another thread has stopped it or does so
+  if (error.find("no recording") != std::string::npos) return;  // another thread has stopped it or is stopping it
   CHECK(status == 0 || !error.empty());
   std::string before;
   {
@@ -359,7 +359,7 @@ void run_child(Random random) {
   alarm(30);
   Collector& collector = program->collector;
   const auto how = random.below(4);
-  // Sanitizers do not know of threads and memory in the child of a process with threads, and glibc hardly does.
+  // Sanitizers do not support threads and memory in a forked child of a process with threads, and glibc hardly does.
   if (kSanitized || how == 0) _exit(0);
   for (int i = 0; i < 20; ++i) {
     nvtxMarkA(name('c', static_cast<std::uint64_t>(i)).c_str());
@@ -383,7 +383,7 @@ void fork_child(Random& random) {
   const Random of_child(random());
   auto watch = std::make_optional<Watch>("fork");
   const pid_t child = fork();
-  if (child == 0) run_child(of_child);  // without the locks of this program: who held them is not here
+  if (child == 0) run_child(of_child);  // without the locks of this program: their owners do not exist in the child
   watch.reset();
   CHECK(child > 0);
   int status = 0;
@@ -393,7 +393,7 @@ void fork_child(Random& random) {
   CHECK_EQUAL(WEXITSTATUS(status), 0);
 }
 
-// The calls that may come at any time, and those about the files of the current recording.
+// Calls that are allowed at any time, and calls about the files of the current recording.
 void call_something(Random& random) {
   Program& p = *program;
   Collector& collector = p.collector;
@@ -527,7 +527,7 @@ constexpr Fault kFaults[] = {
      }},
 };
 
-// Something that fails or takes long from now on.
+// Starts a fault: something fails or takes long from now on.
 std::string begin_fault(Random& random) {
   std::vector<Fault> allowed;
   for (const Fault& fault : kFaults)
@@ -548,7 +548,7 @@ void attach(const std::shared_ptr<Recording>& recording) {
   if (program->collector.statistics().cupti_active != 0) recording->attached = program->now();
 }
 
-// False when it was refused.
+// False when the start was refused.
 bool record(Random& random, bool after_trouble, std::vector<std::shared_ptr<Recording>>& recordings) {
   Program& p = *program;
   auto recording = std::make_shared<Recording>();
@@ -588,14 +588,14 @@ bool record(Random& random, bool after_trouble, std::vector<std::shared_ptr<Reco
     if (!fault.empty()) p.tell("fault: " + fault);
   }
   sleep_us(random.below(200'000));
-  const bool in_trouble = !random.one_in(3);  // the fault lasts over the end
+  const bool in_trouble = !random.one_in(3);  // the fault lasts beyond the end
   if (!in_trouble) end_faults();
   if (random.one_in(3)) std::thread([&] { stop_recording(recording); }).join();
   else stop_recording(recording);
   if (injector.joinable()) injector.join();
   {
     p.gate_wanted = true;
-    const std::unique_lock gate(p.gate);  // whoever else stops it has returned
+    const std::unique_lock gate(p.gate);  // other stopping threads have returned
     p.gate_wanted = false;
     p.current = nullptr;
   }
@@ -606,7 +606,7 @@ bool record(Random& random, bool after_trouble, std::vector<std::shared_ptr<Reco
   return true;
 }
 
-// ---- what the files say ----
+// ---- the contents of the files ----
 
 struct Found {
   std::unordered_set<std::uint64_t> kernels, marks, ranges;
@@ -618,7 +618,7 @@ struct Found {
     for (const auto& [key, n] : losses) count += key.first == reason ? n : 0;
     return count;
   }
-  // Rows that were complete and are not in the files, by table.
+  // Complete rows that are not in the files, by table.
   std::uint64_t lost_rows(const std::string& table) const {
     std::uint64_t count = 0;
     for (const rows::Loss reason : {rows::Loss::size_limit, rows::Loss::write_error, rows::Loss::let_go})
@@ -635,7 +635,7 @@ std::uint64_t serial_of(const std::string& name, const std::string& prefixes) {
   return std::stoull(name.substr(1));
 }
 
-// Adds what a file of this recording says. Nothing is in it twice, and nothing that was not done in its time.
+// Adds the contents of a file of this recording. No event is in it twice or from outside its time.
 void read(const CaptureReader& c, const Recording& r, const Items& items, Found& found) {
   const auto note = [&](std::unordered_set<std::uint64_t>& seen, Kind kind, std::uint64_t serial) -> const Item& {
     const auto it = items.find(serial);
@@ -649,7 +649,7 @@ void read(const CaptureReader& c, const Recording& r, const Items& items, Found&
     const Item& item = it->second;
     if (item.kind != kind) fail("is something else");
     if (!seen.insert(serial).second) fail("is there twice");
-    // A stop that gave up leaves CUPTI to a part that is stuck: what the program does until that part ends may be there.
+    // After a stop that gave up, a stuck part still uses CUPTI: later events of the program may be in the file.
     if ((item.began > r.stop_returned && r.stopped == 0) || item.ended < r.start_called)
       fail("was not done during the recording");
     return item;
@@ -708,7 +708,7 @@ void judge(const Recording& r, const Items& items) {
     if (entry.is_directory()) continue;
     if (orderly) CHECK(!path.ends_with(".next"));
     if (std::filesystem::file_size(path) == 0 && (!orderly || !r.faults.empty())) {
-      empty = true;  // a disk that took nothing after a cut
+      empty = true;  // the disk took nothing after a cut
       continue;
     }
     if (is_child(path)) {
@@ -729,7 +729,7 @@ void judge(const Recording& r, const Items& items) {
   if (dropped == 0 && orderly && found.ended)
     for (const CaptureReader& c : files) check_ends(c, items);
 
-  // What was surely done during the recording, and what may have been.
+  // Events that were certainly during the recording, and events that may have been.
   std::uint64_t kernels = 0, marks = 0, ranges = 0, maybe_kernels = 0, maybe_nvtx = 0;
   std::uint64_t missing_kernels = 0, missing_marks = 0, missing_ranges = 0;
   for (const auto& [serial, item] : items) {
@@ -768,7 +768,7 @@ void judge(const Recording& r, const Items& items) {
     losses += "\n  loss " + std::to_string(static_cast<int>(key.first)) + " '" + key.second + "' " + std::to_string(count);
   program->tell("judged: " + r.options + "\n  faults:" + r.faults + "\n  " + numbers + losses);
   if (!r.nvtx) CHECK(found.marks.empty() && found.ranges.empty());
-  if (!orderly || !found.ended) {  // it has said so
+  if (!orderly || !found.ended) {  // the recording has noted it
     counts().add("rows: missing where that was said", missing_kernels + missing_marks + missing_ranges);
     if (orderly) CHECK(!r.faults.empty());
     return;
@@ -778,12 +778,12 @@ void judge(const Recording& r, const Items& items) {
   CHECK(missing_marks <= dropped + lost_marks);
   CHECK(missing_ranges <= dropped + lost_ranges);
   CHECK(missing_marks + missing_ranges <= dropped + lost_marks + lost_ranges);
-  // Nor is more counted than there was. A lost range is two events, and a range that is open has lost one.
+  // The count does not exceed the number of events. A lost range is two events, an open range has lost one.
   CHECK(dropped <= missing_marks + 2 * missing_ranges + found.open_ranges + 2 * maybe_nvtx);
   if (!r.kernels) CHECK_EQUAL(not_read, std::uint64_t{0});
 }
 
-// A few recordings, one after the other, of a program that goes on working.
+// A few consecutive recordings of a running program.
 void run_round(std::uint64_t seed, bool& after_trouble) {
   Random random(seed);
   Program& p = *program;

@@ -1,4 +1,4 @@
-// The collector's parts, each by itself.
+// Unit tests of the collector's parts.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -100,7 +100,7 @@ TEST(pool_refuses_at_its_limit_and_reuses_what_comes_back) {
     ++seen;
     CHECK(buffer == held[2] && valid == 1 && buffer[0] == 7);
   }), std::size_t{2});
-  CHECK_EQUAL(seen, std::size_t{1});  // an empty buffer has nothing to show
+  CHECK_EQUAL(seen, std::size_t{1});  // an empty buffer is not visited
   CHECK(pool.request() != nullptr);
   CHECK_EQUAL(pool.memory(), std::size_t{4 * 4096});
 }
@@ -160,12 +160,12 @@ TEST(launches_trust_no_name_pointer) {
   char name[] = "first";
   const std::uint32_t first = launches.intern(row, name, strings, add);
   CHECK_EQUAL(launches.intern(row, name, strings, add), first);
-  std::memcpy(name, "other", 5);  // another module's name moved in
+  std::memcpy(name, "other", 5);  // another module's name is at the same address
   const std::uint32_t other = launches.intern(row, name, strings, add);
   CHECK(other != first);
   std::memcpy(name, "first", 5);
   CHECK_EQUAL(launches.intern(row, name, strings, add), first);
-  char copy[] = "first";  // the same name elsewhere is the same configuration
+  char copy[] = "first";  // the same name at another address is the same configuration
   CHECK_EQUAL(launches.intern(row, copy, strings, add), first);
   row.grid_x = 5;
   CHECK(launches.intern(row, name, strings, add) != first);
@@ -348,7 +348,7 @@ TEST(characters_become_utf8_and_are_recognised) {
 }
 
 TEST(keys_that_were_chosen_to_collide_do_not) {
-  // They make a factor zero where the hash has constants for seeds: all keys had one hash.
+  // With constant seeds they make a factor zero, so that all keys have one hash.
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u, kBefore = 0x67654E533D6AF10u;
   std::set<std::uint64_t> mixed, texts;
   for (std::uint64_t i = 0; i < 1000; ++i) {
@@ -363,7 +363,7 @@ TEST(keys_that_were_chosen_to_collide_do_not) {
 
 namespace {
 
-// A CUPTI that takes its time to enable kinds, calls back in the midst of it, and counts who asks for names.
+// A CUPTI that enables kinds slowly, calls back meanwhile, and counts requests for names.
 struct SlowCupti : CuptiLibrary {
   static inline std::atomic<unsigned> asked{0};
   static inline std::atomic<bool> enabling{false}, enabled{false}, watched{false};
@@ -415,7 +415,7 @@ TEST(threads_with_work_wait_for_the_one_that_enables_kinds) {
   CHECK(!SlowCupti::watched);
   CHECK_EQUAL(enabler.refused().size(), std::size_t{1});
   first.join();
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // the callback amid it waited for nobody
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(4));  // the nested callback did not wait
   enabler.disable();
   enabler.enable(cupti, nullptr, bit(Kind::kernel), ApiFilter::none, true, false);
   CHECK(enabler.refused().empty());
@@ -495,11 +495,11 @@ TEST(a_ring_gives_back_what_went_in_and_says_when_it_is_full) {
   CHECK(refused > 0);
 }
 
-// ---- tables under keys that were made to collide ----
+// ---- tables with crafted colliding keys ----
 
 namespace {
 
-// How a fast hash of words mixes two of them, without a seed: a key that makes one factor 0 has the same hash as all such keys.
+// An unseeded fast hash of two words: all keys that make one factor 0 have the same hash.
 constexpr std::uint64_t kFirst = 0x9E3779B97F4A7C15u, kSecond = 0xD1B54A32D192ED03u;
 std::uint64_t unseeded_mix(std::uint64_t a, std::uint64_t b) {
   __extension__ using Wide = unsigned __int128;
@@ -513,7 +513,7 @@ double seconds_since(std::chrono::steady_clock::time_point before) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
 }
 
-// Seconds that keys 0, 1, ... take in a table of their own; as many of them as `most` seconds allow.
+// The time (s) of adding keys 0, 1, ... to a new table, as many as `most` seconds allow.
 template <typename Table, typename Use>
 double time_of_keys(Use&& use, std::uint64_t keys, double most = std::numeric_limits<double>::max()) {
   Table table;
@@ -525,7 +525,7 @@ double time_of_keys(Use&& use, std::uint64_t keys, double most = std::numeric_li
   return seconds_since(before);
 }
 
-// Crafted keys take at most five times what random ones do.
+// Crafted keys take at most five times as long as random keys.
 template <typename Table, typename Random, typename Crafted>
 void withstands(Random&& random, Crafted&& crafted, std::uint64_t keys = kKeys) {
   double usual = std::numeric_limits<double>::max(), worst = usual;
@@ -602,7 +602,7 @@ TEST(facts_that_were_made_to_collide_are_as_fast_as_others) {
   withstands<Resources>(random, [](Resources& r, std::uint64_t i) { r.keep(i * 5'087 * 10'273); });
 }
 
-// Ends of ranges by any number: a program can make them up. 5,087 and 10,273 are sizes that std::unordered_map takes.
+// Ends of ranges with any number: a program can invent them. 5,087 and 10,273 are sizes of std::unordered_map.
 TEST(range_ids_that_were_made_to_collide_are_as_fast_as_others) {
   constexpr std::uint64_t kEnds = 10'000;
   nvtx::arm(std::size_t{1} << 30);

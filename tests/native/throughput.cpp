@@ -1,6 +1,6 @@
-// How fast the writer is: THREADS threads fill a scripted CUPTI's buffers; prints records a second as JSON.
+// Measures the writer's speed: THREADS threads fill the fake CUPTI's buffers; prints records a second as JSON.
 //   throughput LAUNCHES THREADS
-// A launch is two records. The producers go at full speed, so what the writer cannot take is dropped and shown.
+// A launch is two records. The producers run at full speed; records that the writer cannot take are dropped and reported.
 #include <sys/resource.h>
 
 #include <ctime>

@@ -1,4 +1,4 @@
-// cutrace._native: what Python needs at the speed of C++. Each folder beside this file binds its own part.
+// cutrace._native: the parts that are too slow in Python. Each folder here binds its own part.
 #include <nanobind/nanobind.h>
 
 #ifndef CUTRACE_VERSION
@@ -18,7 +18,7 @@ void bind_tally(nb::module_&), bind_spreads(nb::module_&), bind_calls(nb::module
 NB_MODULE(_native, m) {
   m.doc() = "Native helpers of cutrace: checksums, demangling, protobuf encoding from columns, columns from JSON.";
   m.attr("VERSION") = CUTRACE_VERSION;
-  // Programs stay in caches until the interpreter ends, which nanobind would report as leaks.
+  // Cached programs live until the interpreter ends; nanobind would report them as leaks.
   nb::set_leak_warnings(false);
   for (const auto bind : {cutrace::bind_common, cutrace::bind_keys, cutrace::bind_encoder,
                           cutrace::bind_lanes, cutrace::bind_submissions, cutrace::bind_events,

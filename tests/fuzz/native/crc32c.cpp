@@ -1,4 +1,4 @@
-// Checksums: the processor's instruction and the tables agree, whatever the bytes, their number and their place.
+// Checksums: the processor's instruction and the tables agree for any bytes, size and alignment.
 #include "common/crc32c.h"
 
 #include <memory>
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input(data, size);
   const std::size_t shift = input.below(16), times = 1 + input.below(64);
   const std::string piece = input.text(SIZE_MAX);
-  // Of the exact size, so that a read beyond the end is seen.
+  // Memory of the exact size, so that a read beyond the end is detected.
   const std::size_t bytes = piece.size() * times;
   const std::unique_ptr<unsigned char[]> memory(new unsigned char[shift + bytes]);
   for (std::size_t i = 0; i < times; ++i) std::memcpy(memory.get() + shift + i * piece.size(), piece.data(), piece.size());

@@ -1,4 +1,4 @@
-// Names: whatever a capture calls a mangled name, its plain form is in proportion to it.
+// Demangling: the plain form of any name is in proportion to its size.
 #include "common/demangle.h"
 
 #include "input.h"

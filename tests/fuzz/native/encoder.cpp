@@ -1,5 +1,5 @@
-// The encoder: programs of any operations on columns of any types and sizes. It refuses, or it writes what was asked for
-// into the memory it was given.
+// The encoder: programs of any operations on columns of any types and sizes. It refuses a program, or writes correct output
+// inside its memory.
 #include "python.h"
 
 namespace nb = nanobind;
@@ -23,7 +23,7 @@ nb::tuple operation(unsigned kind, nb::object tag, std::size_t column, std::size
   return nb::make_tuple(kind, tag, column, column2, optional, per_event, sentinel, skip, raw);
 }
 
-// Mostly a program that holds together: open messages are closed, columns are there.
+// Usually a consistent program: open messages are closed, columns exist.
 nb::list program(Input& input, std::size_t columns, std::size_t blobs) {
   nb::list ops;
   std::size_t depth = 0;
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t count = 1 + input.below(4);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t length = input.below(8) ? rows + 1 : input.below(50);
-      if (input.flip()) {  // rising numbers: ids, offsets and times are such
+      if (input.flip()) {  // ascending numbers, like ids, offsets and times
         std::vector<std::uint64_t> wide(length);
         std::vector<std::uint32_t> narrow(length);
         std::uint64_t at = 0;

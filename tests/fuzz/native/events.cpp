@@ -1,5 +1,5 @@
-// The scanner of trace events: the same bytes in pieces of any sizes give the same events, what is kept is sound, and every
-// event that could not be read was counted. Memory is of the exact size, so that nothing is read beyond it.
+// The scanner of trace events: the same bytes in pieces of any sizes give the same events, output is valid, and every
+// unreadable event is counted. Memory has the exact size, so that a read beyond it is detected.
 #include "import/events.h"
 
 #include <string>
@@ -15,7 +15,7 @@ using fuzz::require;
 
 namespace {
 
-// A small value, so that limits are met.
+// A small value, so that inputs reach the limits.
 constexpr std::size_t kLargest = 600;
 
 std::vector<Rule> rules() {
@@ -29,7 +29,7 @@ EventScanner scanner() {
   return EventScanner(rules(), {{"id", Wanted::kInteger}, {"id", Wanted::kJson}, {"s", Wanted::kText}}, "beside", kLargest);
 }
 
-// What holds of a group by itself: columns of one length, rows in order, ids that exist.
+// Invariants of a group: columns of equal length, rows in order, valid ids.
 void hold(const EventScanner& from, const Group& group) {
   const std::size_t rows = group.size();
   const std::size_t texts = from.texts().size();
@@ -40,7 +40,7 @@ void hold(const EventScanner& from, const Group& group) {
     require(group.threads[i] < from.threads().size(), "a thread is known");
     require(group.names[i] < texts && group.categories[i] < texts && group.arguments[i] < texts, "a text is known");
     if (group.arguments[i] != 0) {
-      // What is kept of arguments is JSON, whatever they were.
+      // The arguments are always valid JSON.
       std::string text(from.texts()[group.arguments[i]]);
       require(text.front() == '{' && text.back() == '}', "arguments are an object");
       const std::size_t size = text.size();
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Group& group : a) hold(whole, group);
   for (const Group& group : b) hold(pieces, group);
   require(whole.bytes() == text.size() && whole.understood() <= text.size(), "bytes are counted");
-  // Only what is too large for the limit depends on the pieces that it comes in.
+  // Only values beyond the limit depend on the pieces.
   const auto large = static_cast<std::size_t>(EventScanner::Problem::kLarge);
   if (text.size() <= kLargest) {
     require(whole.problems() == pieces.problems() && whole.ended() == pieces.ended(), "pieces do not matter");

@@ -1,4 +1,4 @@
-// The bytes of one execution, taken apart: numbers from the front until there are none left, and zeros from then on.
+// The bytes of one execution as a sequence of numbers, followed by zeros.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class Input {
   const std::uint8_t* end_;
 };
 
-// What holds whatever the input is; the sanitizers see to the rest.
+// Checks an invariant; the sanitizers find memory errors.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

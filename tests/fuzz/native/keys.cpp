@@ -1,4 +1,4 @@
-// Keys and Submissions against the plainest ways to the same answers.
+// Keys and Submissions, compared with simple implementations.
 #include <algorithm>
 #include <map>
 #include <string>

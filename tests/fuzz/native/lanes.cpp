@@ -1,4 +1,4 @@
-// Lanes: each slice comes out once, begins before it ends, and nests on its lane, whatever the windows.
+// Lanes: for any windows, each slice is emitted once, begins before it ends, and nests on its lane.
 #include <map>
 #include <tuple>
 
@@ -28,7 +28,7 @@ Rows rows(Input& input) {
     const auto bits = input.number<std::uint16_t>();
     time = staircase ? time + bits % 3 : std::uint64_t{bits} % 97;
     if (bits == 0xFFFF) time = input.number<std::uint64_t>();
-    time = std::min(time, kNever - 1);  // no window reaches behind it
+    time = std::min(time, kNever - 1);  // no window reaches beyond it
     out.group.push_back(static_cast<std::uint32_t>(bits % groups));
     out.start.push_back(time);
     out.end.push_back(time + (staircase ? 1000 + bits % 7 : bits >> 9));
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   nb::object table = input.flip() ? memory.column(input, 'I', 1 + input.below(4)) : nb::object(nb::none());
   const auto group_of = table.is_none() ? std::vector<std::uint32_t>{} : numbers<std::uint32_t>(table);
   for (std::uint32_t g : group_of)
-    if (g > 1000 && g <= 1u << 24) return 0;  // so many tracks only cost memory
+    if (g > 1000 && g <= 1u << 24) return 0;  // this many tracks would only cost memory
 
   std::map<std::tuple<std::uint32_t, std::uint32_t>, std::vector<std::uint64_t>> open;
   std::map<std::uint32_t, std::uint64_t> last;

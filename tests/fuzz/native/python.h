@@ -1,5 +1,5 @@
-// Python inside of a fuzzed program, with cutrace._native built into it: the native functions are called as Python calls
-// them, with columns over memory of their exact sizes, so that AddressSanitizer sees each byte read beyond one.
+// An embedded Python with cutrace._native built in. The native functions are called as Python calls them, with columns in
+// memory of their exact sizes, so that AddressSanitizer detects each read beyond one.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,18 +19,18 @@ extern "C" PyObject* PyInit__native();
 namespace fuzz {
 namespace nb = nanobind;
 
-// Starts the interpreter at first use. The module stays for the life of the program.
+// Starts the interpreter at first use. The module lives as long as the program.
 inline nb::object& native() {
   static nb::object* module = [] {
     PyImport_AppendInittab("_native", &PyInit__native);
     PyPreConfig before;
     PyPreConfig_InitPythonConfig(&before);
-    before.allocator = PYMEM_ALLOCATOR_MALLOC;  // for the sanitizer to see each object by itself
+    before.allocator = PYMEM_ALLOCATOR_MALLOC;  // so that the sanitizer sees each object separately
     Py_PreInitialize(&before);
     PyConfig config;
     PyConfig_InitPythonConfig(&config);
     config.install_signal_handlers = 0;
-    PyConfig_SetBytesString(&config, &config.program_name, PYTHON_PATH);  // for numpy, beside that interpreter
+    PyConfig_SetBytesString(&config, &config.program_name, PYTHON_PATH);  // so that numpy of that interpreter is found
     const PyStatus status = Py_InitializeFromConfig(&config);
     PyConfig_Clear(&config);
     if (PyStatus_Exception(status)) Py_ExitStatusException(status);
@@ -39,7 +39,7 @@ inline nb::object& native() {
   return *module;
 }
 
-// Runs a call that may be refused: an exception of Python is an answer, anything else is not.
+// Runs a call that may raise a Python exception. Any other failure is a bug.
 template <typename Call>
 bool accepted(const Call& call) {
   try {
@@ -53,7 +53,7 @@ bool accepted(const Call& call) {
 // Memory for the columns of one execution.
 class Columns {
  public:
-  // A column of `rows` numbers of a struct code, with a stride of as many numbers; filled from the input.
+  // A column of `rows` numbers of a struct code, with a stride in numbers, filled from the input.
   nb::object column(Input& input, char code, std::size_t rows, std::size_t stride = 1, bool writable = false) {
     const std::size_t size = std::strchr("Bb", code)    ? 1
                              : std::strchr("Hh", code)  ? 2
@@ -87,7 +87,7 @@ class Columns {
   std::vector<std::unique_ptr<char[]>> memory_;
 };
 
-// The numbers of an array that a native function returned.
+// The numbers of an array from a native function.
 template <typename T>
 std::vector<T> numbers(nb::handle array) {
   Py_buffer buffer;

@@ -1,4 +1,4 @@
-// Results for Python: vectors, and arrays without initial values, that become NumPy arrays without a copy.
+// Results for Python: vectors and uninitialized arrays that become NumPy arrays without a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ nanobind::object to_array(std::vector<T>&& values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 
-// Memory for results whose size is known before: to be filled, so it is not filled with zeros first.
+// An uninitialized array for results of a known size.
 template <typename T>
 class Array {
  public:

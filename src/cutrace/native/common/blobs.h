@@ -1,4 +1,4 @@
-// Encoded pieces by id, for programs that copy a piece into a row.
+// Encoded pieces by id, for programs that copy pieces into rows.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace cutrace {
 
-// Grows only; ids count from 0. Pieces and their entries never move, so that a thread reads those that it knows while
-// another one adds more.
+// Append-only; ids count from 0. Pieces and their entries never move, so that a thread can read known pieces while another
+// adds new ones.
 class Blobs {
  public:
-  static constexpr std::size_t kRoom = 32;  // bytes behind a piece that may be read
+  static constexpr std::size_t kRoom = 32;  // readable bytes after a piece
 
   std::uint32_t add(const void* piece, std::size_t size) {
     if (size + kRoom > free_) {
@@ -25,7 +25,7 @@ class Blobs {
       next_ = chunks_.back().get();
     }
     std::memcpy(next_, piece, size);
-    const Place at = place(size_);
+    const Position at = position(size_);
     if (entries_[at.part] == nullptr) entries_[at.part] = std::make_unique<Piece[]>(kFirst << at.part);
     entries_[at.part][at.index] = {next_, size};
     next_ += size + kRoom;
@@ -45,16 +45,16 @@ class Blobs {
     const std::uint8_t* begin = nullptr;
     std::size_t size = 0;
   };
-  // Entries lie in parts, each twice as long as the one before.
-  struct Place {
+  // Entries are in parts, each twice as long as the one before.
+  struct Position {
     std::size_t part, index;
   };
-  static Place place(std::size_t id) {
+  static Position position(std::size_t id) {
     const std::size_t part = static_cast<std::size_t>(std::bit_width(id / kFirst + 1)) - 1;
     return {part, id - kFirst * ((std::size_t{1} << part) - 1)};
   }
   const Piece& piece(std::size_t id) const {
-    const Place at = place(id);
+    const Position at = position(id);
     return entries_[at.part][at.index];
   }
 

@@ -23,6 +23,6 @@ struct BlockHeader {
   std::uint32_t reserved;
   std::uint32_t header_crc;
 };
-static_assert(sizeof(BlockHeader) == 64);  // the sizes of the fields add up to it: there are no gaps
+static_assert(sizeof(BlockHeader) == 64);  // the sum of the field sizes: there is no padding
 
 }  // namespace cutrace

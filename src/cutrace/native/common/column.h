@@ -1,6 +1,6 @@
-// Arguments of Python's functions: columns of numbers (NumPy arrays, and fields of packed structured arrays, without
-// copies; rows may lie at any stride and need not be aligned) and bytes. They are valid while the call lasts, since the
-// caller holds the arguments.
+// Arguments of functions for Python: columns of numbers, and bytes. A column is a NumPy array or a field of a packed
+// structured array, used without a copy, with any stride and alignment. Arguments are valid during the call, because the
+// caller holds them.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,8 +16,8 @@ namespace cutrace {
 
 enum class Type : std::uint8_t { kU8, kU16, kU32, kU64, kI8, kI16, kI32, kI64, kF32, kF64, kNone };
 
-// Numbers of one type. A column of unsigned numbers may be given signed ones of the same size: none are negative, or sums
-// wrap around.
+// Numbers of one type. A column of unsigned numbers also accepts signed numbers of the same size, where none is negative or
+// sums wrap around.
 template <typename T>
 struct Column {
   const std::uint8_t* data = nullptr;
@@ -31,7 +31,7 @@ struct Column {
   }
 };
 
-// A column that a function changes.
+// A column that a function modifies.
 template <typename T>
 struct Writable : Column<T> {
   void set(std::size_t row, T value) const {
@@ -39,11 +39,11 @@ struct Writable : Column<T> {
   }
 };
 
-// Numbers of any type, or a table of pieces in their place.
+// Numbers of any type, or a table of pieces.
 struct AnyColumn : Column<std::uint8_t> {
   Type type = Type::kU64;
   const Blobs* blobs = nullptr;
-  nanobind::object owner;  // a sequence may have made it for the call
+  nanobind::object owner;  // keeps an array alive that a sequence created for the call
 
   std::ptrdiff_t item_size() const {
     constexpr std::ptrdiff_t kSizes[] = {1, 2, 4, 8, 1, 2, 4, 8, 4, 8};
@@ -55,7 +55,7 @@ struct AnyColumn : Column<std::uint8_t> {
     return {data, stride, size};
   }
 
-  // The bits of a row as 64-bit value; signed numbers keep their sign, floats their bits.
+  // The value of a row as 64 bits: signed numbers are sign-extended, floats keep their bits.
   std::uint64_t operator[](std::size_t row) const {
     switch (type) {
       case Type::kU8: return data[static_cast<std::ptrdiff_t>(row) * stride];
@@ -74,15 +74,15 @@ struct Bytes {
   std::size_t size = 0;
 };
 
-// Refuses columns of other lengths.
+// Throws unless all columns have this length.
 template <typename... Columns>
 void need_rows(std::size_t rows, const Columns&... columns) {
-  if (((columns.size != rows) || ...)) throw std::invalid_argument("columns of equal lengths are needed");
+  if (((columns.size != rows) || ...)) throw std::invalid_argument("the columns need equal lengths");
 }
 
 namespace column_detail {
 
-// What the struct module's code of a format, behind an optional mark of byte order, stands for.
+// The type of a format of Python's struct module, with an optional byte order.
 inline Type type_of(const char* format, Py_ssize_t size) {
   if (format == nullptr) format = "B";
   if (std::strchr("@=<", *format) != nullptr) ++format;
@@ -100,7 +100,7 @@ bool fits(Type type) {
   return given == 4 + kWidth || (std::is_unsigned_v<T> && given == kWidth);
 }
 
-// Fills in a column; rows without a value get kNone.
+// Reads the buffer of an object into a column. Returns kNone for an unsupported object.
 template <typename C>
 Type read(nanobind::handle object, int flags, C& column) {
   Py_buffer buffer;

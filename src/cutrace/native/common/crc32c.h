@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli), the checksum of run.bin's blocks: with the processor's instruction where it has one.
+// CRC-32C (Castagnoli), the checksum of run.bin's blocks. Uses the processor's instruction if it has one.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace cutrace {
 namespace crc_detail {
 
-// Eight tables, one for each byte of a word, so that the portable version takes a word a step.
+// Eight tables, one for each byte of a word, so that the portable version processes a word at a time.
 consteval std::array<std::array<std::uint32_t, 256>, 8> make_tables() {
   std::array<std::array<std::uint32_t, 256>, 8> t{};
   for (std::uint32_t i = 0; i < 256; ++i) {
@@ -59,10 +59,10 @@ inline bool has_hardware() { return (getauxval(AT_HWCAP) & (1UL << 7)) != 0; }  
 #endif
 
 #if defined(CUTRACE_CRC_TARGET)
-// The instruction takes three cycles and can begin one each cycle: three parts of the data go through it at once.
+// The instruction has a latency of three cycles and a throughput of one, so three parts of the data are processed at once.
 inline constexpr std::size_t kPart = 2048;
 
-// What kPart zero bytes make of a checksum. That is linear, so four tables are enough, one for each of its bytes.
+// Tables that append kPart zero bytes to a checksum. The operation is linear, so one table for each of its bytes is enough.
 consteval std::array<std::array<std::uint32_t, 256>, 4> make_shift() {
   const auto step = make_tables()[0];
   std::array<std::array<std::uint32_t, 256>, 4> t{};
@@ -106,7 +106,7 @@ inline const bool fast = has_hardware();
 
 }  // namespace crc_detail
 
-// `before`: of the bytes in front of these.
+// `before`: the checksum of the preceding bytes.
 inline std::uint32_t crc32c(const void* data, std::size_t size, std::uint32_t before = 0) {
   const auto* p = static_cast<const unsigned char*>(data);
 #if defined(CUTRACE_CRC_HARDWARE)

@@ -1,5 +1,5 @@
-// Names are parsed by LLVM's demangler and printed as GNU's c++filt prints them: golden files and users' patterns hold
-// names as c++filt writes them.
+// LLVM's demangler parses the names. They are printed as GNU's c++filt prints them, because golden files and users' patterns
+// contain such names.
 #include "common/demangle.h"
 
 #include <algorithm>
@@ -36,8 +36,8 @@ namespace {
 using namespace llvm::itanium_demangle;
 
 constexpr std::size_t kMostName = 16 << 10;
-// Parts of a name may stand for parts before them, so the text may be exponentially larger than the name. Names of
-// real libraries unfold to ten times their size.
+// Parts of a name may refer to earlier parts, so the text may be exponentially larger than the name. Names of real
+// libraries expand to ten times their size.
 constexpr std::size_t kLeastText = 4096, kTimes = 64;
 constexpr std::size_t kMostMemory = 16 << 20;
 constexpr std::size_t kMostDepth = 2048;
@@ -60,7 +60,7 @@ class Arena {
   std::size_t used_ = 0;
 };
 
-// Returns 1 for "", 2 for "0", 3 for "1": the ABI leaves out the first number.
+// Returns 1 for "", 2 for "0", 3 for "1": the ABI omits the first number.
 std::size_t ordinal(std::string_view number) {
   std::size_t n = 0;
   if (number.empty()) return 1;
@@ -68,8 +68,8 @@ std::size_t ordinal(std::string_view number) {
   return n + 2;
 }
 
-// A parameter of a template. g++ shares parameters between functions by substitution, so only the function that is
-// being printed tells what a parameter stands for.
+// A parameter of a template. g++ shares parameters between functions by substitution, so the value of a parameter depends
+// on the function that is being printed.
 struct TemplateParam final : Node {
   std::size_t index;
 
@@ -115,7 +115,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     if (ParsingLambdaParamsAtLevel != static_cast<std::size_t>(-1)) {
       ScopedOverride<bool> known(PermitForwardTemplateReferences, false);
       Node* param = Base::parseTemplateParam();
-      // A lambda's declared parameters have names of their own.
+      // A lambda's declared parameters have their own names.
       if (param != nullptr && param->getKind() == Node::KSyntheticTemplateParamName) return param;
     }
     First = begin + 1;
@@ -154,7 +154,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     if (consumeIf('s')) {
       entity = make<NameType>("string literal");
     } else {
-      // A local type has template parameters of its own. Those of a local function go on to its parameters.
+      // A local type has its own template parameters. A local function's also apply to its parameters.
       std::optional<SaveTemplateParams> outer;
       if (state == nullptr) outer.emplace(this);
       if (consumeIf('d')) {
@@ -169,7 +169,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return make<LocalName>(function, entity);
   }
 
-  // GNU names a constructor like the last name before it.
+  // GNU gives a constructor the last name before it.
   Node* parseCtorDtorName(Node*& scope, NameState* state) {
     Node* last = last_;
     return Base::parseCtorDtorName(last == nullptr || as<SpecialSubstitution>(scope) ? scope : last, state);
@@ -184,7 +184,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
 
   Node* parseTemplateArgs(bool tag = false) {
     ScopedOverride<Node*> last(last_);
-    // LLVM keeps this off in the arguments of a conversion operator's type.
+    // LLVM disables this in the arguments of a conversion operator's type.
     ScopedOverride<bool> nested(TryToParseTemplateArgs, true);
     return Base::parseTemplateArgs(tag);
   }
@@ -200,7 +200,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return type != nullptr && !value.empty() && consumeIf('E') ? make<EnumLiteral>(type, value) : nullptr;
   }
 
-  // For GNU, an unnamed type is a candidate for substitution without its scope, too.
+  // For GNU, an unnamed type without its scope is a candidate for substitution too.
   Node* parseUnnamedTypeName(NameState* state) {
     Node* type = Base::parseUnnamedTypeName(state);
     if (type != nullptr && as<UnnamedTypeName>(type)) Subs.push_back(type);
@@ -226,7 +226,7 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
     return parse();
   }
 
-  // Older compilers begin a pack with "I".
+  // Older compilers start a pack with "I".
   Node* parsePack() {
     if (!consumeIf('I')) return Base::parseTemplateArg();
     const std::size_t begin = Names.size();
@@ -248,13 +248,13 @@ struct Parser : AbstractManglingParser<Parser, Arena> {
   std::size_t depth_ = 0;
 };
 
-// Prints nodes. LLVM's own printing is kept wherever it agrees with GNU's.
+// Prints nodes. LLVM's own printing is used where it agrees with GNU's.
 class Printer final : public OutputBuffer {
  public:
   explicit Printer(std::size_t most) : most_(most) { put(" "); }  // back() always has a character to read
   ~Printer() override { std::free(getBuffer()); }
 
-  // Returns what was printed, or nothing where a bound was reached.
+  // Returns the printed text, or nothing when a limit was reached.
   std::optional<std::string> text() const {
     if (failed_ || getCurrentPosition() > most_) return std::nullopt;
     return std::string(std::string_view(*this).substr(1));
@@ -267,7 +267,7 @@ class Printer final : public OutputBuffer {
     bounded([&] { as<TemplateParam>(&node) ? OutputBuffer::printRight(node) : node.visit([&](auto* it) { rightOf(*it); }); });
   }
 
-  // Calls use with what a parameter stands for, or with null.
+  // Calls use() with the argument of a parameter, or with null.
   template <typename Use>
   auto resolve(const TemplateParam& param, Use use) {
     if (lambda_ || scope_ == nullptr || param.index >= scope_->args.size()) return use(nullptr);
@@ -317,7 +317,7 @@ class Printer final : public OutputBuffer {
       if (i == 0 || getCurrentPosition() > begin) end = getCurrentPosition();
     }
     if (end == getCurrentPosition()) return;
-    // Empty packs at the end are dropped with their commas. GNU still takes the comma for the last character.
+    // Empty packs at the end are dropped with their commas. GNU still treats the comma as the last character.
     setCurrentPosition(end);
     erased_ = end;
   }
@@ -336,7 +336,7 @@ class Printer final : public OutputBuffer {
     return as<FunctionParam>(node) || as<NestedName>(node) || as<InitListExpr>(node);
   }
 
-  // The overloads of left() and right() take what a node was made of. LLVM prints the nodes that have none.
+  // The overloads of left() and right() take the parts of a node. LLVM prints nodes without an overload.
   template <typename N>
   void leftOf(const N& node) {
     node.match([&](const auto&... parts) {
@@ -391,7 +391,7 @@ class Printer final : public OutputBuffer {
     if (back() == ' ') setCurrentPosition(getCurrentPosition() - 1);
     put("... ");
   }
-  // Compilers add suffixes to the names of copies of a function: ".constprop.0.cold".
+  // Compilers add suffixes to the names of function clones: ".constprop.0.cold".
   void left(const DotSuffix&, const Node* name, std::string_view suffix) {
     if (!as<FunctionEncoding>(name) && !as<SpecialName>(name) && !as<CtorVtableSpecialName>(name)) failed_ = true;
     put(name);
@@ -445,7 +445,7 @@ class Printer final : public OutputBuffer {
     if (!type.hasRHSComponent(*this)) put(" ");
   }
 
-  // Calls use with what a reference of references refers to at last, and with its kind.
+  // Collapses references to references: calls use() with the final type and kind.
   template <typename Use>
   void collapse(const Node* to, ReferenceKind kind, Use use) {
     const auto* param = as<TemplateParam>(to);
@@ -458,13 +458,13 @@ class Printer final : public OutputBuffer {
   template <typename Use>
   void collapsed(const ReferenceType& node, Use use) {
     node.match([&](const Node* to, ReferenceKind kind) {
-      // A reference to a parameter keeps the arguments that it was first printed with.
+      // A reference to a parameter keeps the arguments of its first printing.
       ScopedOverride<const Scope*> first(scope_);
       if (!lambda_ && as<TemplateParam>(to)) scope_ = first_scopes_.try_emplace(to, scope_).first->second;
       collapse(to, kind, use);
     });
   }
-  // The part of a pointer or reference that is left of its name.
+  // The part of a pointer or reference to the left of its name.
   void declarator(const Node* to, std::string_view symbol) {
     printLeft(*to);
     if (to->hasArray(*this)) {
@@ -627,7 +627,7 @@ class Printer final : public OutputBuffer {
   void left(const DoubleLiteral&, std::string_view hex) { print("(double)[", hex, "]"); }
   void left(const LongDoubleLiteral&, std::string_view hex) { print("(long double)[", hex, "]"); }
 
-  // Returns the arguments of the template that a name ends with, or null.
+  // Returns the template arguments at the end of a name, or null.
   static const TemplateArgs* arguments(const Node* name) {
     if (const auto* local = as<LocalName>(name)) return arguments(local->Entity);
     const auto* instance = as<NameWithTemplateArgs>(name);
@@ -643,7 +643,7 @@ class Printer final : public OutputBuffer {
 
   const std::size_t most_;
   std::size_t depth_ = 0, steps_ = 0;
-  std::size_t erased_ = 0;  // where text was erased last
+  std::size_t erased_ = 0;  // the position of the last erased text
   bool failed_ = false;
   bool lambda_ = false;  // within the parameters of a lambda
   const Scope* scope_ = nullptr;

@@ -1,14 +1,13 @@
-// Names of C++ symbols, as their source had them.
+// Demangling of C++ names.
 #pragma once
 
 #include <string>
 
 namespace cutrace {
 
-// Returns the plain form of a name that is mangled as the Itanium ABI says, written as GNU's c++filt writes it. Returns
-// any other name as it is, and also a name of more than 16 KiB, a name that nests 2,048 parts, and a name whose plain
-// form is larger than 4 KiB and 64 times its own size: parts of a name may stand for parts before them, so a few hundred
-// bytes can unfold into more than fits in memory.
+// Returns the plain form of an Itanium-ABI mangled name, as GNU's c++filt prints it. Returns other names unchanged, and also
+// names over 16 KiB, names that nest 2,048 parts, and names whose plain form is larger than 4 KiB and 64 times their size:
+// parts of a name may refer to earlier parts, so a few hundred bytes can expand to more than fits in memory.
 std::string demangle(const std::string& name);
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-// Dense numbers for tuples of columns that repeat.
+// Dense numbers for tuples of column values.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
@@ -20,8 +20,8 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-// Numbers tuples of `width` values from 0 in the order of their first appearance. A key is the bytes of its values, one
-// behind the other, filled up to whole words.
+// Numbers tuples of `width` values from 0 in the order of their first appearance. A key is the concatenated bytes of its
+// values, padded to whole words.
 class Keys {
  public:
   explicit Keys(std::size_t width) : width_(width) {
@@ -29,10 +29,10 @@ class Keys {
   }
 
   nb::tuple ids(const std::vector<AnyColumn>& columns) {
-    if (columns.size() != width_) throw std::invalid_argument("a key of another width");
+    if (columns.size() != width_) throw std::invalid_argument("the number of columns must be the width");
     const std::size_t rows = columns[0].size;
     for (const AnyColumn& column : columns) need_rows(rows, column);
-    settle(columns);
+    check_types(columns);
     Array<std::uint32_t> out(rows);
     std::vector<std::uint32_t> first;
     {
@@ -60,17 +60,17 @@ class Keys {
   std::size_t size() const { return numbers_.size(); }
 
  private:
-  static constexpr std::size_t kBatch = 256;  // rows whose keys are put together at a time
+  static constexpr std::size_t kBatch = 256;  // rows whose keys are built at a time
 
-  // The first columns say how wide a key is; those of later calls have to be like them.
-  void settle(const std::vector<AnyColumn>& columns) {
+  // The first call determines the size of a key. Later calls need columns of the same sizes.
+  void check_types(const std::vector<AnyColumn>& columns) {
     std::vector<std::ptrdiff_t> sizes;
     for (const AnyColumn& column : columns) sizes.push_back(column.item_size());
     if (words_ == 0) {
       sizes_ = sizes;
       words_ = (static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::ptrdiff_t{0})) + 7) / 8;
     }
-    if (sizes != sizes_) throw std::invalid_argument("columns of a key keep their types");
+    if (sizes != sizes_) throw std::invalid_argument("the columns need the types of the first call");
   }
 
   template <typename T>
@@ -90,8 +90,7 @@ class Keys {
     }
   }
 
-  // Calls a function with the number of words of a key: as a constant for the usual ones, so that loops over them are
-  // none.
+  // Calls a function with the number of words of a key, as a constant for small keys, so that the compiler unrolls loops.
   template <typename Function>
   void for_width(const Function& function) {
     switch (words_) {
@@ -102,7 +101,7 @@ class Keys {
     }
   }
 
-  // A key is a few words: a loop over them beats a call of memcmp.
+  // For a few words, a loop is faster than memcmp.
   template <typename Words>
   static bool equal(const std::uint64_t* a, const std::uint64_t* b, Words words) {
     std::uint64_t difference = 0;
@@ -130,7 +129,7 @@ void bind_keys(nb::module_& m) {
   nb::class_<Keys>(m, "Keys", "Numbers tuples of column values from 0 in the order of their first appearance.")
       .def(nb::init<std::size_t>(), nb::arg("width"))
       .def("ids", &Keys::ids, nb::arg("columns"),
-           "(number of each row's tuple as uint32, rows at which new numbers began in rising order)")
+           "(number of each row's tuple as uint32, rows with new tuples in ascending order)")
       .def("__len__", &Keys::size);
 }
 

@@ -15,12 +15,12 @@ void bind_common(nb::module_& m) {
   m.def("crc32c", [](Bytes bytes) { return crc32c(bytes.data, bytes.size); }, nb::arg("data"),
         nb::call_guard<nb::gil_scoped_release>(), "CRC-32C (Castagnoli) of a contiguous bytes-like object.");
   m.def("demangle", &demangle, nb::arg("name"),
-        "The C++ name behind an Itanium-ABI mangled one. Any other name comes back as it is, and one whose plain form would\n"
-        "be out of proportion.");
-  nb::class_<Blobs>(m, "Blobs", "Encoded pieces by id, for the operation that copies a piece into a row.")
+        "The C++ name of an Itanium-ABI mangled name. Returns any other name unchanged, and a name whose plain form would be\n"
+        "too large.");
+  nb::class_<Blobs>(m, "Blobs", "Encoded pieces by id, for the operation that copies pieces into rows.")
       .def(nb::init<>())
       .def("add", [](Blobs& self, nb::bytes piece) { return self.add(piece.c_str(), piece.size()); }, nb::arg("piece"),
-           "Append a piece; its id.")
+           "Append a piece and return its id.")
       .def("__len__", &Blobs::size);
 }
 

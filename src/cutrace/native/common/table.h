@@ -1,5 +1,5 @@
-// The hash table of this module. Its keys come from files that may be made to be expensive, so hashes depend on a secret
-// of the process: nobody can choose keys that fall on one slot.
+// The hash table of this module. Hashes depend on a random secret of the process, because keys come from files, and a
+// hostile file could choose keys that collide.
 #pragma once
 
 #include <chrono>
@@ -17,18 +17,18 @@ namespace cutrace {
 
 namespace hash_detail {
 
-inline std::uint64_t drawn() {
+inline std::uint64_t random_word() {
   try {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
-  } catch (const std::exception&) {  // a system without a source: what differs from process to process
+  } catch (const std::exception&) {  // no random source: use the time and an address
     const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     return now * 0x9E3779B97F4A7C15u ^ reinterpret_cast<std::uintptr_t>(&now);
   }
 }
 
-// The second is a factor, so it is odd.
-inline const std::uint64_t kSecret = drawn(), kSecretFactor = drawn() | 1;
+// A factor has to be odd.
+inline const std::uint64_t kSecret = random_word(), kSecretFactor = random_word() | 1;
 
 inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
@@ -37,7 +37,7 @@ inline std::uint64_t fold(std::uint64_t a, std::uint64_t b) {
 
 inline std::uint64_t add(std::uint64_t hash, std::uint64_t word) { return fold(hash ^ word, kSecretFactor); }
 
-// One product alone keeps an arithmetic progression of keys one, which for some secrets falls on few slots.
+// A single product maps an arithmetic progression of keys to another one, which uses few slots for some secrets.
 inline std::uint64_t finish(std::uint64_t hash) { return fold(hash, 0x9E3779B97F4A7C15u); }
 
 template <typename T>
@@ -49,7 +49,7 @@ std::uint64_t load(const char* p) {
 
 }  // namespace hash_detail
 
-// Words may be a std::integral_constant: the compiler then unrolls the loop.
+// With a std::integral_constant as `words`, the compiler unrolls the loop.
 template <typename Words>
 std::uint64_t hash_of(const std::uint64_t* key, Words words) {
   std::uint64_t hash = hash_detail::kSecret;
@@ -75,8 +75,8 @@ inline std::uint64_t hash_of(std::string_view text) {
   return finish(add(hash, last));
 }
 
-// Numbers keys from 0 in the order of their first appearance. The caller keeps the keys: same(number) says whether the
-// key that is looked for is the one with this number.
+// Numbers keys from 0 in the order of their first appearance. The caller stores the keys: same(number) compares the
+// searched key with the key of this number.
 class Table {
  public:
   static constexpr std::uint32_t kNone = UINT32_MAX;
@@ -91,7 +91,7 @@ class Table {
     }
   }
 
-  // The number of a key; calls keep() where it is a new one.
+  // The number of a key; calls keep() for a new key.
   template <typename Same, typename Keep>
   std::uint32_t add(std::uint64_t hash, const Same& same, const Keep& keep) {
     const std::uint32_t number = find(hash, same);
@@ -130,18 +130,18 @@ class Table {
   std::uint32_t size_ = 0;
 };
 
-// Values by number, each made when its key is first asked for; they move when others are made. In the order of their
-// making, so that what comes out of it does not depend on the secret.
+// Values by key, created at the first access. Entries are in the order of their creation, so that results do not depend on
+// the secret. Creating an entry may move the others.
 template <typename Value>
 class Map {
  public:
-  // The place of a key's value, which stays the same.
-  std::size_t place(std::uint64_t key) {
+  // The index of a key's value, which never changes.
+  std::size_t index(std::uint64_t key) {
     return numbers_.add(hash_of(key), same(key), [&] { entries_.emplace_back(key, Value{}); });
   }
-  Value& operator[](std::uint64_t key) { return entries_[place(key)].second; }
-  Value& at(std::size_t place) { return entries_[place].second; }
-  // Null for a key that was not asked for yet.
+  Value& operator[](std::uint64_t key) { return entries_[index(key)].second; }
+  Value& at(std::size_t index) { return entries_[index].second; }
+  // Null for a key without a value.
   const Value* find(std::uint64_t key) const {
     const std::uint32_t number = numbers_.find(hash_of(key), same(key));
     return number == Table::kNone ? nullptr : &entries_[number].second;

@@ -9,7 +9,7 @@
 
 namespace cutrace {
 
-// What comes before the first of `separators`, which are taken out of `text` with it.
+// Removes and returns the text before the first of `separators`; the separator is removed too.
 inline std::string_view next_word(std::string_view& text, std::string_view separators) {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view word = text.substr(0, end);
@@ -17,7 +17,7 @@ inline std::string_view next_word(std::string_view& text, std::string_view separ
   return word;
 }
 
-// Bytes of the UTF-8 sequence that `text` starts with, 0 when it starts with none. `text` is not empty.
+// The length of the UTF-8 sequence at the start of `text`, 0 for an invalid one. `text` is not empty.
 inline std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
@@ -27,13 +27,13 @@ inline std::size_t utf8_length(std::string_view text) {
   if (text.size() < size) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates, and what lies beyond Unicode.
+  // Reject overlong forms, surrogates, and code points beyond Unicode.
   const unsigned lowest = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned highest = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   return byte(1) >= lowest && byte(1) <= highest ? size : 0;
 }
 
-// Writes a character as UTF-8, at most 4 bytes, and returns their number. U+FFFD stands for what is no character.
+// Writes a character as UTF-8, at most 4 bytes, and returns their number. Writes U+FFFD for an invalid code point.
 inline std::size_t put_utf8(std::uint32_t code, char* out) {
   if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) code = 0xFFFD;
   const std::size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -43,7 +43,7 @@ inline std::size_t put_utf8(std::uint32_t code, char* out) {
   return size;
 }
 
-// A JSON string. U+FFFD stands for each byte that is no UTF-8.
+// A JSON string, with U+FFFD for each invalid byte.
 inline std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kPage = std::size_t{256} << 10;
 
-// The keys that every event has, in the order of BuiltIn; they are the first texts behind the empty one.
+// The keys of all events, in the order of BuiltIn. They are the first texts after the empty one.
 constexpr std::string_view kBuiltIn[] = {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"};
 enum BuiltIn : std::uint32_t { kPh = 1, kCat, kName, kPid, kTid, kTs, kDur, kArgs };
 
@@ -39,7 +39,7 @@ void Texts::store(std::string_view text) {
 
 // EventScanner
 
-// Lists for each key, by its id, the columns that it may go to.
+// For each key, by its id, the columns that it may go to.
 static void add_columns(const std::vector<WantedKey>& wanted, Texts& keys, std::vector<std::vector<std::uint32_t>>& columns) {
   for (std::uint32_t i = 0; i < wanted.size(); ++i) {
     const std::uint32_t number = keys.id(wanted[i].key);
@@ -76,7 +76,7 @@ std::vector<Group> EventScanner::take() {
 }
 
 void EventScanner::feed(const char* data, std::size_t size) {
-  // What was understood makes room for what comes.
+  // Drop the bytes that are already read.
   if (begin_ > 0) {
     std::memmove(buffer_.get(), at(begin_), size_ - begin_);
     before_ += begin_;
@@ -126,11 +126,11 @@ void EventScanner::end(Ended how) {
   state_ = State::kEnd;
 }
 
-// What begins at begin_ goes on beyond the bytes that are there. True when it is given up.
+// The value at begin_ is incomplete. True when it is given up.
 bool EventScanner::unfinished(bool final) {
   const std::size_t size = size_ - begin_;
   if (final || size > largest_) return true;
-  // Each try costs what is there: so that all tries together cost as much as the last one, there is twice as much by then.
+  // Wait for twice as many bytes, so that all attempts together cost about as much as the last one.
   next_try_ = std::min(size * 2, largest_ + 1);
   return false;
 }
@@ -262,7 +262,7 @@ bool EventScanner::array(bool final) {
   return true;
 }
 
-// Looks for the next object that is an event.
+// Searches for the next object that is an event.
 bool EventScanner::lost(bool final) {
   const void* const found = std::memchr(at(begin_), '{', size_ - begin_);
   if (found == nullptr) {
@@ -285,7 +285,7 @@ bool EventScanner::lost(bool final) {
   return true;
 }
 
-// A key of an object with the colon behind it, p at the quote before it. p moves to the value.
+// Reads a key and its colon, from its opening quote at p. p moves to the value.
 Read EventScanner::key(const char*& p, std::string_view& name) {
   if (*p != '"') return Read::kBad;
   const char* behind = p + 1;
@@ -300,7 +300,7 @@ Read EventScanner::key(const char*& p, std::string_view& name) {
   return Read::kOk;
 }
 
-// Calls value(p, key) for each key of the object at p. A comma before the closing bracket is let pass.
+// Calls value(p, key) for each key of the object at p. Accepts a trailing comma.
 template <typename Value>
 static Read members(const char*& p, const char* end, Value&& value) {
   const char* at = p + 1;
@@ -409,7 +409,7 @@ Read EventScanner::arguments(const char*& p) {
   });
 }
 
-// Tries the columns that a key may go to, one after the other.
+// Tries the columns of a key in order.
 Read EventScanner::wanted(const char*& p, const std::vector<std::uint32_t>& columns, const std::vector<WantedKey>& keys,
                           std::size_t first, bool& taken) {
   for (const std::uint32_t column : columns) {
@@ -527,7 +527,7 @@ Read EventScanner::time_of(const char*& p, std::int64_t& value, std::uint8_t goo
 
 std::size_t EventScanner::group_of_event() {
   const std::uint64_t which = std::uint64_t{event_.phase} << 32 | event_.category;
-  auto& [known, rules] = fitting_[which];
+  auto& [known, rules] = matching_[which];
   if (!known) {
     known = true;
     for (std::uint32_t i = 0; i < rules_.size(); ++i) {
@@ -551,7 +551,7 @@ std::uint32_t EventScanner::thread_of_event() {
              [&] { threads_.push_back(event_.thread); });
 }
 
-// The JSON object of what nobody wants, 0 if there is nothing.
+// The id of a JSON object with the other arguments and keys, 0 if there are none.
 std::uint32_t EventScanner::arguments_of_event() {
   if (rest_.empty() && extra_.empty() && (event_.took_arguments || !event_.has_arguments)) return 0;
   scratch_.assign(1, '{');
@@ -584,7 +584,7 @@ void EventScanner::commit() {
       sparse.rows.push_back(row);
       sparse.values.push_back(bits);
     } else {
-      sparse.values.back() = bits;  // the last of a key given twice
+      sparse.values.back() = bits;  // the last value of a repeated key counts
     }
   }
   for (const auto& [name, value] : number_values_) {

@@ -1,12 +1,12 @@
-// Trace events out of JSON, as columns.
+// Trace events of JSON files, as columns.
 //
-// A trace is an array of events, or an object with one under "traceEvents". An EventScanner takes its bytes in pieces of any
-// size. It knows the keys that all events have (ph, cat, name, pid, tid, ts, dur, args); which others are wanted, and of
-// which type, its rules say. Texts become ids, the threads of events become indices, times become nanoseconds. What no
-// rule wants of an event stays as the text of a JSON object, so nothing is lost.
+// A trace is an array of events, or an object with one under "traceEvents". An EventScanner reads its bytes in pieces of any
+// size. It knows the keys of all events (ph, cat, name, pid, tid, ts, dur, args); rules name further keys and their types.
+// Texts become ids, the threads of events become indices, times become nanoseconds. Other keys and arguments stay as the
+// text of a JSON object, so nothing is lost.
 //
-// An event that cannot be read is counted by reason and the next one is looked for. Memory is that of the largest event
-// (kLargest at most), of the texts, and of the events not yet taken. No Python here.
+// An unreadable event is counted by reason, and scanning goes on at the next event. Memory is bounded by the largest event
+// (kLargest at most), the texts, and the events not yet taken. No Python here.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 
 namespace cutrace {
 
-// Texts by id, from 1 on; id 0 is the empty one.
+// Texts by id, from 1; id 0 is the empty text.
 class Texts {
   auto is(std::string_view text) const {
     return [this, text](std::uint32_t id) { return texts_[id] == text; };
@@ -35,7 +35,7 @@ class Texts {
 
   Texts() { id({}); }
   std::uint32_t id(std::string_view text);
-  // The id of a text that has one, else kNone.
+  // The id of a known text, else kNone.
   std::uint32_t find(std::string_view text) const { return numbers_.find(hash_of(text), is(text)); }
   std::string_view operator[](std::uint32_t id) const { return texts_[id]; }
   std::size_t size() const { return texts_.size(); }
@@ -49,13 +49,13 @@ class Texts {
   std::size_t page_size_ = 0, page_used_ = 0;
 };
 
-// What a wanted value is. A value of another type is not taken: it stays where what is not wanted stays.
+// The type of a wanted value. A value of another type stays with the other keys or arguments.
 enum class Wanted : std::uint8_t {
-  kInteger,  // a whole number of 64 bits
+  kInteger,  // a 64-bit integer
   kNumber,   // a number as double
   kText,     // a string, as the id of its text
   kJson,     // any value, as the id of its JSON text
-  kNothing,  // any value, which is only counted
+  kNothing,  // any value; it is only counted
 };
 
 struct WantedKey {
@@ -63,8 +63,8 @@ struct WantedKey {
   Wanted type;
 };
 
-// Events with one of these phases (all of them if empty), this category and this name (any without) form a group, with
-// columns for the arguments that are wanted. With `numbers`, all arguments that are numbers form a column.
+// Events with one of these phases (any if empty), this category and this name (any if absent) form a group, with columns for
+// the wanted arguments. With `numbers`, all arguments that are numbers are listed.
 struct Rule {
   std::string phases;
   std::optional<std::string> category, name;
@@ -72,16 +72,16 @@ struct Rule {
   bool numbers = false;
 };
 
-// Values of some rows: the rows, and bits of what was wanted.
+// Values of some rows: the rows, and the bits of the wanted values.
 struct Sparse {
   std::vector<std::uint32_t> rows;
   std::vector<std::uint64_t> values;
 };
 
-// What is known of the events of a group, beside its columns.
+// Properties of an event.
 enum Flags : std::uint8_t {
-  kHasTime = 1, kHasDuration = 2,   // there, and a number
-  kBadTime = 4, kBadDuration = 8,   // there, and no number that 64 bits of nanoseconds hold
+  kHasTime = 1, kHasDuration = 2,   // present and valid
+  kBadTime = 4, kBadDuration = 8,   // present, but not a number or beyond 64 bits of nanoseconds
   kHasName = 16, kHasCategory = 32,
 };
 
@@ -97,7 +97,7 @@ struct Group {
   std::size_t size() const { return phases.size(); }
 };
 
-// A process or thread id as it stands in the file.
+// A process or thread id of the file.
 struct Id {
   enum Kind : std::uint8_t { kAbsent, kInteger, kText, kOther } kind = kAbsent;
   std::int64_t value = 0;  // or the id of a text; of a JSON text for kOther
@@ -111,7 +111,7 @@ struct ThreadId {
 
 class EventScanner {
  public:
-  // The largest event or other value of the file that is read.
+  // The largest event or other value that is read.
   static constexpr std::size_t kLargest = std::size_t{16} << 20;
 
   enum class Problem : std::uint8_t { kSyntax, kDeep, kLarge, kNotObject, kNoPhase, kTruncated, kCount };
@@ -121,38 +121,38 @@ class EventScanner {
     kInArray,    // between two events
     kInEvent,    // inside an event
     kInObject,   // outside the array of events, before the object was closed
-    kInDamage,   // behind something that is no JSON, with no event after it
-    kNothing,    // this is no JSON array or object
+    kInDamage,   // after invalid JSON without a later event
+    kNothing,    // not a JSON array or object
   };
 
-  // `keys` are wanted of all events. `wrap` is the argument under which other keys of an event go.
+  // `keys` are the wanted keys of all events. `wrap` is the argument that holds the other keys of an event.
   EventScanner(const std::vector<Rule>& rules, const std::vector<WantedKey>& keys, std::string wrap,
                std::size_t largest = kLargest);
 
   void feed(const char* data, std::size_t size);
   void finish();
 
-  // The events of each group since the last call: one group a rule, then that of all other events.
+  // The events since the last call: one group for each rule, then one for all other events.
   std::vector<Group> take();
   std::size_t pending() const { return pending_; }
 
   const Texts& texts() const { return texts_; }
   std::uint32_t text_id(std::string_view text) { return texts_.id(text); }
   const std::vector<ThreadId>& threads() const { return threads_; }
-  // Other keys of the outer object with the JSON text of their values; a value that was too large has none.
+  // Other keys of the outer object with the JSON text of their values; empty for a value that is too large.
   const std::vector<std::pair<std::string, std::string>>& others() const { return others_; }
   bool has_array() const { return has_array_; }
   const std::array<std::uint64_t, static_cast<std::size_t>(Problem::kCount)>& problems() const { return problems_; }
   Ended ended() const { return ended_; }
-  // Bytes of the file up to the last event that was read whole, and all of them.
+  // The bytes of the file up to the end of the last complete event, and all bytes.
   std::uint64_t understood() const { return understood_; }
   std::uint64_t bytes() const { return before_ + size_; }
 
  private:
   enum class State : std::uint8_t {
     kStart, kObject, kArray,
-    kLost,      // behind something that is no JSON, on the way to the next event
-    kPassing,   // inside a value of the outer object that is too large
+    kLost,      // after invalid JSON, searching for the next event
+    kPassing,   // inside a too large value of the outer object
     kEnd,
   };
 
@@ -162,7 +162,7 @@ class EventScanner {
     bool numbers;
     std::vector<WantedKey> arguments;
     Texts keys;                                       // of the arguments
-    std::vector<std::vector<std::uint32_t>> columns;  // for each, its places in `arguments`, in the order to try them
+    std::vector<std::vector<std::uint32_t>> columns;  // for each key, its indices in `arguments`, in the order to try them
   };
 
   // The event that is being read.
@@ -172,8 +172,8 @@ class EventScanner {
     std::int64_t time = 0, duration = 0;
     ThreadId thread;
     bool has_arguments = false;
-    const char* arguments = nullptr;  // where they stand, until they can be read: which are wanted depends on the group
-    bool took_arguments = false;      // of them, some are wanted
+    const char* arguments = nullptr;  // their position, until the group is known, which determines the wanted ones
+    bool took_arguments = false;      // whether some of them are wanted
   };
 
   void run(bool final);
@@ -211,7 +211,7 @@ class EventScanner {
   std::vector<WantedKey> wanted_keys_;
   std::vector<std::vector<std::uint32_t>> key_columns_;
   std::vector<GroupRule> rules_;
-  Map<std::pair<bool, std::vector<std::uint32_t>>> fitting_;  // whether known, and rules by phase and category
+  Map<std::pair<bool, std::vector<std::uint32_t>>> matching_;  // whether computed, and rules by phase and category
   std::string wrap_;
   std::size_t largest_;
 
@@ -225,12 +225,12 @@ class EventScanner {
   std::size_t group_ = 0;  // of the event, once its arguments are read
   std::vector<std::pair<std::uint32_t, std::uint64_t>> values_;   // wanted values: columns and bits
   std::vector<std::pair<std::uint32_t, double>> number_values_;   // arguments that are numbers: ids of keys and values
-  std::string rest_, extra_;                                      // what nobody wants of the arguments, and of the event
+  std::string rest_, extra_;                                      // JSON of the other arguments and of the other keys
   std::string key_scratch_, scratch_;
 
   std::unique_ptr<char[]> buffer_;
   std::size_t capacity_ = 0, begin_ = 0, size_ = 0;
-  std::size_t next_try_ = 0;  // bytes that have to be there before an unfinished value is tried again
+  std::size_t next_try_ = 0;  // the bytes needed before an incomplete value is read again
   std::uint64_t before_ = 0;  // bytes of the file before the buffer
   std::uint64_t understood_ = 0;
   State state_ = State::kStart;

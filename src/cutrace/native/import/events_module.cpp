@@ -60,7 +60,7 @@ constexpr const char* kEnds[] = {"", "whole", "array", "event", "object", "damag
 }  // namespace
 
 void bind_events(nb::module_& m) {
-  nb::class_<EventScanner>(m, "EventScanner", "Trace events out of JSON, as columns; see events.h.")
+  nb::class_<EventScanner>(m, "EventScanner", "Trace events of JSON files, as columns; see events.h.")
       .def(nb::new_([](const std::vector<RuleTuple>& rules, const std::vector<KeyTuple>& keys, std::string wrap,
                        std::size_t largest) {
              std::vector<Rule> made;
@@ -72,7 +72,7 @@ void bind_events(nb::module_& m) {
       .def("feed",
            [](EventScanner& self, Bytes bytes) { self.feed(reinterpret_cast<const char*>(bytes.data), bytes.size); },
            nb::arg("data"), nb::call_guard<nb::gil_scoped_release>(), "Read more of the file.")
-      .def("finish", &EventScanner::finish, nb::call_guard<nb::gil_scoped_release>(), "Read what is left: the file ends here.")
+      .def("finish", &EventScanner::finish, nb::call_guard<nb::gil_scoped_release>(), "Read the rest: the file ends here.")
       .def("take",
            [](EventScanner& self) {
              nb::list out;
@@ -80,12 +80,12 @@ void bind_events(nb::module_& m) {
              return out;
            },
            "The events since the last call: (phases, flags, times, durations, threads, names, categories, arguments,\n"
-           "columns as (rows, bits), numbers as (rows, keys, values)) of each rule's group, then of all other events.")
+           "columns as (rows, bits), numbers as (rows, keys, values)) for each rule's group, then for all other events.")
       .def("texts",
            [](const EventScanner& self, const AnyColumn& ids) {
              nb::list out;
              for (std::size_t i = 0; i < ids.size; ++i) {
-               if (ids[i] >= self.texts().size()) throw std::out_of_range("there is no text with this id");
+               if (ids[i] >= self.texts().size()) throw std::out_of_range("no text has this id");
                out.append(to_bytes(self.texts()[static_cast<std::uint32_t>(ids[i])]));
              }
              return out;
@@ -93,8 +93,8 @@ void bind_events(nb::module_& m) {
            nb::arg("ids"), "The texts with these ids, as UTF-8.")
       .def("text_id",
            [](EventScanner& self, nb::bytes text) { return self.text_id({text.c_str(), text.size()}); },
-           nb::arg("text"), "The id of a text, UTF-8, whether the file has it or not.")
-      .def_prop_ro("text_count", [](const EventScanner& self) { return self.texts().size(); }, "How many texts there are; ids are below it.")
+           nb::arg("text"), "The id of any text (UTF-8), which need not be in the file.")
+      .def_prop_ro("text_count", [](const EventScanner& self) { return self.texts().size(); }, "The number of texts; ids are below it.")
       .def("threads",
            [](const EventScanner& self, std::size_t first) {
              nb::list out;
@@ -105,26 +105,26 @@ void bind_events(nb::module_& m) {
              return out;
            },
            nb::arg("first") = 0, "(pid, tid) of the threads from `first` on: int, bytes, or None where an event has none.")
-      .def_prop_ro("pending", &EventScanner::pending, "Events that take() would give.")
+      .def_prop_ro("pending", &EventScanner::pending, "The number of events that take() would return.")
       .def_prop_ro("others",
                    [](const EventScanner& self) {
                      nb::list out;
                      for (const auto& [key, value] : self.others()) out.append(nb::make_tuple(to_bytes(key), to_bytes(value)));
                      return out;
                    },
-                   "Other keys of the outer object with the JSON text of their values, empty for one that was too large.")
-      .def_prop_ro("has_array", &EventScanner::has_array, "Whether there was an array of events.")
+                   "Other keys of the outer object with the JSON text of their values, empty for one that is too large.")
+      .def_prop_ro("has_array", &EventScanner::has_array, "Whether the file has an array of events.")
       .def_prop_ro("problems",
                    [](const EventScanner& self) {
                      nb::dict out;
                      for (std::size_t i = 0; i < self.problems().size(); ++i) out[kProblems[i]] = self.problems()[i];
                      return out;
                    },
-                   "How many events could not be read, by reason.")
+                   "The number of unreadable events, by reason.")
       .def_prop_ro("ended", [](const EventScanner& self) { return kEnds[static_cast<std::size_t>(self.ended())]; },
-                   "Where the file ended: whole, or inside the array, an event, the object, damage, or nothing that is JSON.")
+                   "Where the file ended: whole, or inside the array, an event, the object or damage; nothing if it is not JSON.")
       .def_prop_ro("understood", &EventScanner::understood, "Bytes up to the end of the last event that was read.")
-      .def_prop_ro("bytes", &EventScanner::bytes, "Bytes that were fed.");
+      .def_prop_ro("bytes", &EventScanner::bytes, "The number of fed bytes.");
 }
 
 }  // namespace cutrace

@@ -11,14 +11,14 @@ namespace {
 constexpr std::uint64_t kOnes = 0x0101010101010101u, kHighs = 0x8080808080808080u;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// A high bit for some bytes of a word of eight that are quotes, backslashes, control characters or no ASCII; the first
-// of them always has one. Bytes are loaded so that the first is the lowest.
+// Sets the high bit of bytes in an eight-byte word that are quotes, backslashes, control characters or not ASCII. The first
+// such byte is always marked, later ones may not be. The first byte is the lowest.
 std::uint64_t special(std::uint64_t word) {
   const auto zeros = [](std::uint64_t v) { return (v - kOnes) & ~v; };
   return (zeros(word ^ (kOnes * '"')) | zeros(word ^ (kOnes * '\\')) | ((word - kOnes * 0x20) & ~word) | word) & kHighs;
 }
 
-// The first byte from p on that may not be copied as it is. The padding behind the text has such.
+// The first byte from p on that cannot be copied unchanged. The padding after the text ends the search.
 const char* plain(const char* p) {
   for (;;) {
     std::uint64_t word;
@@ -31,7 +31,7 @@ const char* plain(const char* p) {
 
 bool in(char c, char low, char high) { return c >= low && c <= high; }
 
-// Bytes of the UTF-8 sequence at p, 0 where there is none.
+// The length of the UTF-8 sequence at p, 0 for an invalid one.
 std::size_t utf8(const char* p, const char* end) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(p[i]); };
   const unsigned char first = at(0);
@@ -39,7 +39,7 @@ std::size_t utf8(const char* p, const char* end) {
   if (size == 0 || first >= 0xF5 || static_cast<std::size_t>(end - p) < size) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((at(i) & 0xC0) != 0x80) return 0;
-  // Overlong forms, surrogates and what lies beyond Unicode.
+  // Reject overlong forms, surrogates and code points beyond Unicode.
   if (first == 0xE0 && at(1) < 0xA0) return 0;
   if (first == 0xED && at(1) > 0x9F) return 0;
   if (first == 0xF0 && at(1) < 0x90) return 0;
@@ -68,7 +68,7 @@ int hex(char c) {
   return in(c, '0', '9') ? c - '0' : in(c, 'a', 'f') ? c - 'a' + 10 : in(c, 'A', 'F') ? c - 'A' + 10 : -1;
 }
 
-// The four digits behind \u, -1 where there are none. Never reads beyond a byte that is no digit.
+// The value of the four digits after \u, -1 if they are invalid. Reads no further than the first invalid digit.
 std::int32_t hex4(const char* p) {
   std::int32_t value = 0;
   for (int i = 0; i < 4; ++i) {
@@ -79,8 +79,8 @@ std::int32_t hex4(const char* p) {
   return value;
 }
 
-// The character that the escape behind a backslash at p stands for; `size` is its length without the backslash. An
-// escape that JSON does not have stands for the backslash, with size 0; half a surrogate pair for U+FFFD.
+// The character of the escape at p, after its backslash; `size` is its length without the backslash. An invalid escape gives
+// the backslash and size 0, half a surrogate pair gives U+FFFD.
 std::uint32_t escape(const char* p, std::size_t& size) {
   size = 1;
   switch (*p) {
@@ -131,7 +131,7 @@ void append_escaped(std::uint32_t code, std::string& out) {
   }
 }
 
-// Reads a string from behind its opening quote. `run` takes stretches that may be copied as they are, `one` takes
+// Reads a string after its opening quote. `run` receives runs of bytes that can be copied unchanged, `one` receives other
 // characters.
 template <typename Run, typename One>
 Read each(const char*& p, const char* end, Run&& run, One&& one) {
@@ -147,7 +147,7 @@ Read each(const char*& p, const char* end, Run&& run, One&& one) {
       return Read::kOk;
     }
     if (c == '\\') {
-      // An escape takes eleven characters at most, and the padding is longer: it is no digit.
+      // An escape has at most eleven characters, and the longer padding has no digits.
       if (at + 1 >= end) return Read::kMore;
       std::size_t size;
       const std::uint32_t code = escape(at + 1, size);
@@ -162,7 +162,7 @@ Read each(const char*& p, const char* end, Run&& run, One&& one) {
         ++at;
       }
     } else {
-      one(static_cast<unsigned char>(c));  // a bare control character
+      one(static_cast<unsigned char>(c));  // an unescaped control character
       ++at;
     }
   }
@@ -189,7 +189,7 @@ Read skip_string(const char*& p, const char* end) {
   }
 }
 
-// The characters that words are made of.
+// The characters of words.
 constexpr std::array<bool, 256> kWord = [] {
   std::array<bool, 256> set{};
   for (const char* p = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-._"; *p; ++p)
@@ -204,12 +204,12 @@ void copy_word(std::string_view text, std::string& out) {
   if (!valid) out += '"';
 }
 
-// One pass over a value. A comma before a closing bracket is let pass.
+// Reads a value. Accepts a trailing comma.
 template <bool kKeep>
 Read pass(const char*& p, const char* end, std::string* out) {
   char closers[kDeepest];
   std::size_t depth = 0;
-  bool comma = false, after = false;  // a comma was read; something stands behind which a comma or the end may come
+  bool comma = false, after = false;  // after a comma; after a value, where a comma or the end may follow
   const char* at = p;
   for (;;) {
     at = skip_space(at);
@@ -275,15 +275,15 @@ Read pass(const char*& p, const char* end, std::string* out) {
   return Read::kOk;
 }
 
-// The number that a word of digits stands for, `power` powers of ten larger. Digits behind the point of that are rounded,
-// halves away from zero, or refused with `exact`. False for what is no number, and where 64 bits do not hold it.
+// The value of a decimal number times ten to the `power`, as an integer. The fraction is rounded, halves away from zero, or
+// refused with `exact`. False for an invalid number or one beyond 64 bits.
 bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
   const char* p = text.data();
   const char* const end = p + text.size();
   const auto sign = [&] { return p < end && (*p == '-' || *p == '+') && *p++ == '-'; };
   const bool negative = sign();
-  unsigned __int128 digits = 0;  // as many as fit, which are more than 64 bits hold
+  unsigned __int128 digits = 0;  // as many as fit, more than 64 bits hold
   std::int64_t exponent = power;
   bool any = false, point = false, more = false;
   for (; p < end && (in(*p, '0', '9') || (*p == '.' && !point)); ++p) {
@@ -307,7 +307,7 @@ bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) 
     exponent += minus ? -written : written;
   }
   if (p != end) return false;
-  unsigned next = 0;  // the first digit behind the point
+  unsigned next = 0;  // the first digit of the fraction
   for (; exponent < 0 && (digits != 0 || next != 0); ++exponent) {
     more |= next != 0;
     next = static_cast<unsigned>(digits % 10);
@@ -322,7 +322,7 @@ bool decimal(std::string_view text, int power, bool exact, std::int64_t& value) 
   return true;
 }
 
-// The same for the words that are usual: digits, a sign where one is allowed, and a point with up to `places` behind it.
+// The same for common words: digits, an optional sign, and up to `places` decimals.
 bool usual(std::string_view text, bool sign, int places, std::int64_t& value) {
   if (text.size() > 18) return false;
   const char* p = text.data();

@@ -1,7 +1,7 @@
 // Reading JSON text in place: strings, numbers and whole values, without recursion and without exceptions.
 //
-// A text lies in memory with kPadding zero bytes behind its end, so a reader stops there without asking at each byte. What
-// is read may be damaged: whatever it is, a value that is kept comes out as valid JSON.
+// A text needs kPadding zero bytes after its end, so that readers stop there without a check for each byte. The input may be
+// damaged; the output is always valid JSON.
 #pragma once
 
 #include <cstddef>
@@ -30,31 +30,31 @@ inline const char* skip_space(const char* p) {
   return p;
 }
 
-// A word: a number, true, null, or whatever stands unquoted. Empty where none does.
+// The word at p: a number, true, null, or any other unquoted characters. May be empty.
 std::string_view word(const char* p);
 
-// Whether a word is a number as JSON writes them.
+// Whether a word is a JSON number.
 bool is_number(std::string_view word);
 
-// The string behind the opening quote at p, as text: escapes resolved, what is no UTF-8 replaced. A view of the text
-// itself where it can be, else of `scratch`. p moves behind the closing quote; it stays where the result is not kOk.
+// Reads the string at p, after its opening quote: resolves escapes and replaces invalid UTF-8. The result is a view of the
+// input if possible, else of `scratch`. p moves past the closing quote; it stays unless the result is kOk.
 Read read_string(const char*& p, const char* end, std::string& scratch, std::string_view& text);
 
-// The value at p, appended to `out` as valid JSON without spaces; NaN and other words that JSON does not have become
-// strings. p moves behind it; where the result is not kOk it stays, and `out` has a part of it.
+// Appends the value at p to `out` as valid JSON without spaces; NaN and other invalid words become strings. p moves past the
+// value. Unless the result is kOk, p stays and `out` has a part of the value.
 Read copy_value(const char*& p, const char* end, std::string& out);
 
-// Passes over the value at p.
+// Skips the value at p.
 Read skip_value(const char*& p, const char* end);
 
-// A text as a JSON string, quotes included.
+// Appends a text as a JSON string, quotes included.
 void append_quoted(std::string_view text, std::string& out);
 
-// A decimal number of microseconds as nanoseconds, exactly; digits beyond are rounded, halves away from zero. False for
-// what is no number, and where 64 bits do not hold it.
+// Converts decimal microseconds to nanoseconds exactly; further digits are rounded, halves away from zero. False for an
+// invalid number or one beyond 64 bits.
 bool nanoseconds(std::string_view word, std::int64_t& value);
 
-// A whole number; one written with a fraction of zeros, or an exponent, counts as whole.
+// Reads an integer; a zero fraction or an exponent is allowed if the value is an integer.
 bool integer(std::string_view word, std::int64_t& value);
 
 }  // namespace cutrace::json

@@ -98,7 +98,7 @@ class Submissions {
     if (c == 0) return next_++;  // no call launched it that we know of
     if (c >> kSpanBits != last_number_) {
       last_number_ = c >> kSpanBits;
-      last_ = spans_.place(last_number_);
+      last_ = spans_.index(last_number_);
     }
     Span& span = spans_.at(last_);
     std::size_t before = 0;

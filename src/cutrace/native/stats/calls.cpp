@@ -1,6 +1,6 @@
-// The newest API calls of a process by correlation id: when the work that the GPU reports was launched, and by which
-// thread. What is remembered does not grow with the capture: a call makes room for a later one whose id falls into the
-// same place, and work whose call was forgotten (or never recorded) is told apart.
+// The newest API calls of a process by correlation id, to find when and by which thread GPU work was launched. Memory is
+// fixed: a later call replaces an earlier one in the same slot. Work whose call was replaced or never recorded is marked as
+// unknown.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -29,7 +29,7 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Zeros that take memory only where they are written to: a process with few calls has as many places as others.
+// Zeroed memory whose pages are allocated only when written, so that a process with few calls needs little.
 template <typename T>
 std::unique_ptr<T[], Free> zeros(std::size_t count) {
   auto* const values = static_cast<T*>(std::calloc(count, sizeof(T)));
@@ -40,21 +40,21 @@ std::unique_ptr<T[], Free> zeros(std::size_t count) {
 class Calls {
  public:
   explicit Calls(unsigned bits) {
-    if (bits > 24) throw std::invalid_argument("that many calls are not remembered");
-    const std::size_t places = std::size_t{1} << bits;
-    mask_ = static_cast<std::uint32_t>(places - 1);
-    calls_ = zeros<Call>(places);
-    rest_ = zeros<Rest>(places);
+    if (bits > 24) throw std::invalid_argument("at most 2**24 calls can be kept");
+    const std::size_t slots = std::size_t{1} << bits;
+    mask_ = static_cast<std::uint32_t>(slots - 1);
+    calls_ = zeros<Call>(slots);
+    rest_ = zeros<Rest>(slots);
   }
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // Of calls with one id (a runtime call and the driver calls in it), the one that began first counts, of those of one
-  // moment the longest. Ends and functions, which not everybody wants to know, are given always or never.
+  // Of calls with the same id (a runtime call and its driver calls), the first one counts; of those with the same start, the
+  // longest. Ends and functions are optional, in all calls or in none.
   void add(Column<std::uint32_t> ids, Column<std::uint64_t> starts, Column<std::uint32_t> threads,
            std::optional<Column<std::uint64_t>> end, std::optional<Column<std::uint16_t>> function) {
     need_rows(starts.size, ids, threads);
-    if (end.has_value() != function.has_value()) throw std::invalid_argument("ends come with functions");
+    if (end.has_value() != function.has_value()) throw std::invalid_argument("ends and functions need each other");
     if (end) need_rows(starts.size, *end, *function);
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < starts.size; ++row) {
@@ -142,7 +142,7 @@ class Calls {
     std::uint64_t end = 0;
     std::uint16_t function = 0;
   };
-  // What a call launched into one queue. Work of a call (of a graph, say) that comes behind each other is one entry.
+  // The work of a call in one queue. Consecutive work of a call, such as a graph, is one entry.
   struct Entry {
     std::uint64_t launch, begin, end;
   };
@@ -150,15 +150,15 @@ class Calls {
 
   struct Last {
     std::uint64_t key = 0;
-    std::size_t place = 0;
+    std::size_t index = 0;
     bool known = false;
   };
 
   void note(const Call& call, std::uint32_t queue, std::uint64_t begin, std::uint64_t end) {
     Last& last = last_[queue % last_.size()];
     const std::uint64_t key = std::uint64_t{call.thread} << 32 | queue;
-    if (!last.known || last.key != key) last = {key, groups_.place(key), true};
-    Group& group = groups_.at(last.place);
+    if (!last.known || last.key != key) last = {key, groups_.index(key), true};
+    Group& group = groups_.at(last.index);
     if (!group.empty() && group.back().launch == call.start) {
       Entry& entry = group.back();
       entry.begin = std::min(entry.begin, begin);
@@ -171,9 +171,9 @@ class Calls {
 
   std::uint32_t mask_;
   std::unique_ptr<Call[], Free> calls_;
-  std::unique_ptr<Rest[], Free> rest_;  // beside calls_, where it is wanted
+  std::unique_ptr<Rest[], Free> rest_;  // parallel to calls_, if ends and functions are given
   Map<Group> groups_;
-  std::array<Last, 16> last_;  // where the newest work went, by queue: work of several is mixed
+  std::array<Last, 16> last_;  // caches the groups of the newest work, by queue
   std::size_t noted_ = 0;
 };
 
@@ -181,20 +181,20 @@ class Calls {
 
 void bind_calls(nb::module_& m) {
   nb::class_<Calls>(m, "Calls", "The newest API calls of a process by correlation id.")
-      .def(nb::init<unsigned>(), nb::arg("bits"), "Remembers 2**bits calls.")
+      .def(nb::init<unsigned>(), nb::arg("bits"), "Keeps 2**bits calls.")
       .def("add", &Calls::add, nb::arg("correlations"), nb::arg("starts"), nb::arg("threads"),
            nb::arg("ends") = nb::none(), nb::arg("functions") = nb::none(),
-           "Note calls; their ends and functions for find() alone.")
+           "Add calls. Only find() uses their ends and functions.")
       .def("find", &Calls::find, nb::arg("correlations"),
-           "The calls with these ids: (known, starts, ends, threads, functions), 0 where a call is not known.")
+           "The calls with these ids: (known, starts, ends, threads, functions), 0 for unknown calls.")
       .def("launch", &Calls::launch, nb::arg("correlations"), nb::arg("starts"), nb::arg("ends"), nb::arg("queues"),
            nb::arg("tally"), nb::arg("series"), nb::arg("wanted"),
-           "Note work: counter ``series[queue]`` of a tally is higher by one from the launch to the end; with ``wanted``,\n"
-           "what each call launched is kept for take(). Work that begins before its call, or whose call is not known, counts\n"
-           "from its begin.")
-      .def_prop_ro("noted", &Calls::noted, "How many entries take() has.")
+           "Add work: counter ``series[queue]`` of a tally is higher by one from the launch to the end. With ``wanted``, the\n"
+           "work of each call is kept for take(). Work that begins before its call, or whose call is unknown, counts from its\n"
+           "begin.")
+      .def_prop_ro("noted", &Calls::noted, "The number of entries of take().")
       .def("take", &Calls::take,
-           "What was noted: a list of (thread, queue, launches, first begins, last ends), one entry a call.");
+           "The work of calls: a list of (thread, queue, launches, first begins, last ends), one entry a call.");
 }
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-// How much of the time of slices lies in other slices directly inside them, by group.
+// The time that slices spend in slices directly inside them, by group.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -28,13 +28,13 @@ class InnerTimes {
       while (end < starts.size && starts[end] == starts[begin]) ++end;
       order.resize(end - begin);
       std::iota(order.begin(), order.end(), begin);
-      // Of slices that begin at one moment, the longest is around the others.
+      // Of slices with the same start, the longest encloses the others.
       std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return ends[a] > ends[b]; });
       for (const std::size_t row : order) begin_slice({starts[row], ends[row], groups[row]}, threads[row]);
     }
   }
 
-  // Forgets the slices; threads of another process may follow.
+  // Drops the open slices, before threads of another process.
   void finish() { open_ = {}; }
   const std::vector<std::uint64_t>& times() const { return times_; }
 
@@ -55,20 +55,20 @@ class InnerTimes {
     open.push_back(slice);
   }
 
-  Map<std::vector<Slice>> open_;      // by thread the slices around the latest, the outermost first
+  Map<std::vector<Slice>> open_;      // by thread: the slices around the latest one, outermost first
   std::vector<std::uint64_t> times_;  // by group
 };
 
 }  // namespace
 
 void bind_inner_times(nb::module_& m) {
-  nb::class_<InnerTimes>(m, "InnerTimes", "How much time of slices lies in other slices directly inside them, by group.")
+  nb::class_<InnerTimes>(m, "InnerTimes", "The time that slices spend in slices directly inside them, by group.")
       .def(nb::init<>())
       .def("add", &InnerTimes::add, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("groups"),
-           "Take in slices in the order of their begin (ns).")
-      .def("finish", &InnerTimes::finish, "Forget the slices: those of another process may follow.")
+           "Add slices in the order of their start (ns).")
+      .def("finish", &InnerTimes::finish, "Drop the open slices, before those of another process.")
       .def("times", [](const InnerTimes& self) { return to_array(std::vector(self.times())); },
-           "The times (ns) by group, as far as any slice is around another.");
+           "The times (ns) by group, up to the last group with a slice that encloses another.");
 }
 
 }  // namespace cutrace

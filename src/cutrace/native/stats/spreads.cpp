@@ -1,5 +1,5 @@
-// Statistics of integers by group, without keeping the integers: count, sum, extremes, deviation, and a histogram, which
-// gives the quantiles.
+// Statistics of integers by group, without keeping the integers: count, sum, extremes, deviation, and a histogram for
+// quantiles.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 class Spreads {
  public:
-  // A bin is a float without its last bits: ten of the mantissa stay.
+  // A bin is a float without its lowest bits: ten bits of the mantissa stay.
   static constexpr unsigned kDroppedBits = 13;
   static constexpr unsigned kCodeBits = 31 - kDroppedBits;
 
@@ -35,8 +35,7 @@ class Spreads {
     std::uint64_t high() const { return static_cast<std::uint64_t>(sum >> 64); }
     std::uint64_t low() const { return static_cast<std::uint64_t>(sum); }
 
-    // The squares of the differences from the mean, added. Those from the mean rounded down are exact: what wraps around
-    // on the way comes back.
+    // The sum of the squared differences from the mean. The sum for the mean rounded down is exact, because wrapping cancels.
     double deviations() const {
       if (count == 0) return 0;
       const auto numbers = static_cast<unsigned __int128>(count);
@@ -47,7 +46,7 @@ class Spreads {
     }
   };
   struct Bin {
-    std::uint64_t key = 0;  // the group, and behind it the code of the bin
+    std::uint64_t key = 0;  // the group, then the code of the bin
     std::int64_t count = 0;
 
     std::uint32_t group() const { return static_cast<std::uint32_t>(key >> kCodeBits); }
@@ -82,7 +81,7 @@ class Spreads {
   }
 
   const std::vector<Spread>& spreads() const { return spreads_; }
-  // In the order in which numbers first fell into them.
+  // In the order of their first number.
   const std::vector<Bin>& bins() const { return bins_; }
 
  private:
@@ -91,7 +90,7 @@ class Spreads {
   Table numbers_;
 };
 
-// An array of a value of each row.
+// An array with one value for each row.
 template <typename Rows, typename Get>
 nb::object column(const Rows& rows, const Get& get) {
   std::vector<std::remove_cvref_t<decltype(std::invoke(get, rows[0]))>> out(rows.size());
@@ -107,24 +106,24 @@ nb::tuple columns(const Rows& rows, const Get&... get) {
 }  // namespace
 
 void bind_spreads(nb::module_& m) {
-  nb::class_<Spreads>(m, "Spreads", "Numbers by group: how many, sum, extremes, deviation and histogram.")
+  nb::class_<Spreads>(m, "Spreads", "Statistics of numbers by group: count, sum, extremes, deviation and histogram.")
       .def(nb::init<>())
-      .def("add", &Spreads::add, nb::arg("groups"), nb::arg("numbers"), "Take in numbers from 0 of the group beside each.")
-      .def("__len__", [](const Spreads& s) { return s.spreads().size(); }, "One more than the largest group.")
+      .def("add", &Spreads::add, nb::arg("groups"), nb::arg("numbers"), "Add non-negative numbers, each with its group.")
+      .def("__len__", [](const Spreads& s) { return s.spreads().size(); }, "The largest group plus one.")
       .def("columns",
            [](const Spreads& s) {
              using Spread = Spreads::Spread;
              return columns(s.spreads(), &Spread::count, &Spread::high, &Spread::low, &Spread::least, &Spread::greatest,
                             &Spread::deviations);
            },
-           "By group (counts, sums >> 64, sums & (2**64 - 1), least, greatest, squares of differences from the mean).")
+           "By group: (counts, sums >> 64, sums & (2**64 - 1), least, greatest, sums of squared differences from the mean).")
       .def("bins",
            [](const Spreads& s) {
              using Bin = Spreads::Bin;
              return columns(s.bins(), &Bin::group, &Bin::begin, &Bin::end, &Bin::count);
            },
-           "The histogram: (groups, begins, ends, counts). A bin has the numbers from its begin to below its\n"
-           "end, rounded to a float32.");
+           "The histogram: (groups, begins, ends, counts). A bin counts the numbers, rounded to float32, from its begin to\n"
+           "below its end.");
 }
 
 }  // namespace cutrace

@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace cutrace {
 
 Tally::Tally(std::uint64_t first, std::uint64_t last, unsigned bits, std::size_t exact) : first_(first), exact_(exact) {
-  if (last < first || bits > 20) throw std::invalid_argument("a tally is of some time, in at most 2**20 parts");
+  if (last < first || bits > 20) throw std::invalid_argument("a tally needs last >= first and at most 2**20 parts");
   while ((last - first) >> shift_ >> bits) ++shift_;
   parts_ = static_cast<std::size_t>((last - first) >> shift_) + 1;
 }
@@ -107,17 +107,17 @@ nb::tuple values(Tally& tally, std::uint32_t series) {
 }  // namespace
 
 void bind_tally(nb::module_& m) {
-  nb::class_<Tally>(m, "Tally", "Counters from what changes them, in memory that does not grow.")
+  nb::class_<Tally>(m, "Tally", "Counters from their changes, in bounded memory.")
       .def(nb::init<std::uint64_t, std::uint64_t, unsigned, std::size_t>(), nb::arg("first"), nb::arg("last"),
            nb::arg("bits"), nb::arg("exact"),
-           "Of the time from ``first`` to ``last``, in at most 2**bits parts once there are more than ``exact`` changes.")
-      .def_ro_static("MOST", &Tally::kMostSeries, "So many counters at most.")
+           "For the time from ``first`` to ``last``, in at most 2**bits parts after more than ``exact`` changes.")
+      .def_ro_static("MOST", &Tally::kMostSeries, "The largest number of counters.")
       .def("add", &add, nb::arg("keys"), nb::arg("series"), nb::arg("factors"), nb::arg("times"), nb::arg("amounts"),
            "Row i changes counter ``series[keys[i]]`` (2**32 - 1: none) by ``factors[keys[i]] * amounts[i]``.")
       .def("add_stretches", &add_stretches, nb::arg("keys"), nb::arg("series"), nb::arg("begins"), nb::arg("ends"),
-           nb::arg("amounts"), "Counter ``series[keys[i]]`` is higher by ``amounts[i]`` from begin to end.")
+           nb::arg("amounts"), "Raise counter ``series[keys[i]]`` by ``amounts[i]`` from begin to end.")
       .def("values", &values, nb::arg("series"),
-           "(times, values, highest, exact): every value where exact, else means over equal parts of the time.");
+           "(times, values, highest, exact): all values if exact, else means over equal parts of the time.");
 }
 
 }  // namespace cutrace

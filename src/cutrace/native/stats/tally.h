@@ -1,7 +1,6 @@
-// Counters from what changes them: memory taken and given back, work launched and finished. Changes may come in any
-// order. As long as there are few, each is kept, so that a counter has all its values; when there are more, what is kept
-// is how much a counter changed in each of many equal parts of the time, and the changes' share of the part, which gives
-// the exact mean over it. So memory does not grow with the capture.
+// Counters from their changes: memory allocated and released, work launched and finished. Changes may come in any order.
+// A few changes are all kept, so that a counter has all its values. With more changes, the time is divided into equal parts,
+// and each part keeps the sum of its changes and their weighted sum, which gives the exact mean. So memory is bounded.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +20,7 @@ class Tally {
   Tally(const Tally&) = delete;
   Tally& operator=(const Tally&) = delete;
 
-  // A counter changes at a moment. Sums wrap around as those of unsigned numbers do: a damaged capture does no harm.
+  // Changes a counter at a time. Sums wrap like unsigned numbers, so that a damaged capture causes no undefined behaviour.
   void change(std::uint32_t series, std::uint64_t time, std::int64_t by) {
     if (series_.empty()) {
       keep({series, time, by});
@@ -34,7 +33,7 @@ class Tally {
     part.highest = std::max(part.highest, counter.value);
   }
 
-  // A counter is higher from a moment to another. Most such stretches are short, and lie in one part.
+  // Raises a counter from one time to another. Most stretches are short and inside one part.
   void stretch(std::uint32_t series, std::uint64_t begin, std::uint64_t end, std::int64_t by) {
     if (series_.empty()) {
       keep({series, begin, by});
@@ -53,11 +52,11 @@ class Tally {
     down.by = sum(down.by, negative(by));
   }
 
-  // Whether every change is kept.
+  // Whether all changes are kept.
   bool exact() const { return series_.empty(); }
 
-  // The values of a counter. Exact: each moment of change, with the value from then on. Else the begin of each part of
-  // the time, with the mean over it, and the highest value in it as far as changes came in the order of their times.
+  // The values of a counter. If exact: the time of each change, and the value from then on. Else: the begin of each part, its
+  // mean, and its highest value, which is exact only for changes that came in the order of their times.
   void values(std::uint32_t series, std::vector<std::uint64_t>& times, std::vector<double>& values,
               std::vector<double>& highest);
 
@@ -69,7 +68,7 @@ class Tally {
   };
   struct Part {
     std::int64_t by = 0;
-    double weighted = 0;  // sum of changes times what was left of the part
+    double weighted = 0;  // sum of each change times the remaining time of the part
     std::int64_t highest = std::numeric_limits<std::int64_t>::min();
   };
   struct Series {
@@ -84,7 +83,7 @@ class Tally {
     return static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a));
   }
 
-  std::size_t place(std::uint64_t time) const {
+  std::size_t part_of(std::uint64_t time) const {
     return time > first_ ? std::min(static_cast<std::size_t>((time - first_) >> shift_), parts_ - 1) : 0;
   }
 
@@ -94,7 +93,7 @@ class Tally {
   }
 
   Part& share(Series& counter, std::uint64_t time, std::int64_t by) {
-    const std::size_t at = place(time);
+    const std::size_t at = part_of(time);
     const std::uint64_t end = first_ + ((std::uint64_t{at} + 1) << shift_);
     const std::uint64_t left = end > time ? std::min(end - time, std::uint64_t{1} << shift_) : 0;
     counter.parts[at].weighted += static_cast<double>(by) * static_cast<double>(left);
@@ -110,7 +109,7 @@ class Tally {
   std::size_t parts_ = 0;
   std::vector<Change> changes_;
   bool sorted_ = false;
-  std::vector<Series> series_;  // empty as long as all changes are kept
+  std::vector<Series> series_;  // empty while all changes are kept
 };
 
 }  // namespace cutrace

@@ -1,6 +1,6 @@
-// What GPU work makes of time: StreamTimes tells when streams ran work, what they waited for when they ran none and how
-// long their queues were, GpuTimes in how much of the time a GPU ran work of some kinds. Both take in rows in the order
-// of their begin and remember little of them. docs/stats.md has the rules.
+// GPU work over time. StreamTimes measures when streams ran work, why they were idle, and how long their queues were;
+// GpuTimes measures how long a GPU ran work of each kind. Both read rows in the order of their start, in little memory.
+// docs/stats.md has the rules.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 
@@ -29,11 +29,11 @@ using Times = Column<std::int64_t>;
 using Counts = std::array<std::uint64_t, kTables>;
 
 std::uint8_t table_of(std::uint8_t table) {
-  if (table >= kTables) throw std::out_of_range("there is no such table of GPU work");
+  if (table >= kTables) throw std::out_of_range("a table of GPU work is 0 to 3");
   return table;
 }
 
-// The time in which any of some intervals lies, which come in the order of their begin.
+// The length of the union of intervals that come in the order of their start.
 struct Union {
   std::int64_t reached = kNever;
   std::int64_t length = 0;
@@ -47,16 +47,16 @@ struct Union {
 
 class StreamTimes {
  public:
-  // A gap below `consecutive` is a kernel wait; work that begins up to `release` behind other work may have waited for it;
-  // `full` launches fill a queue, of which `longest` are kept. Times in ns.
+  // A gap below `consecutive` is a kernel wait. Work that starts up to `release` after other work may have waited for it.
+  // A queue is full with `full` launches; lengths are known up to `longest`. Times are in ns.
   StreamTimes(std::int64_t consecutive, std::int64_t release, std::size_t full, std::size_t longest)
       : consecutive_(consecutive), release_(release), full_(std::min(full, longest)), longest_(longest) {
-    if (full == 0) throw std::invalid_argument("a queue is full with one launch or more");
+    if (full == 0) throw std::invalid_argument("full must be 1 or more");
   }
   StreamTimes(const StreamTimes&) = delete;
   StreamTimes& operator=(const StreamTimes&) = delete;
 
-  // The stream of each launch, and the length of its queue then.
+  // Returns the stream of each launch, and the length of its queue after the launch.
   nb::tuple add(Times starts, Times ends, Column<std::uint8_t> tables, Column<std::uint32_t> streams,
                 Column<std::uint32_t> correlations, Column<std::uint8_t> known, Times called, Times returned) {
     need_rows(starts.size, ends, tables, streams, correlations, known, called, returned);
@@ -107,9 +107,9 @@ class StreamTimes {
     std::array<std::int64_t, kReasons> idle{};
     std::uint64_t gaps = 0;
     std::uint32_t correlation = 0;
-    std::deque<std::int64_t> begins;  // of the work behind the moment at which the last launch was queued, itself included
+    std::deque<std::int64_t> begins;  // of the work in the queue after the last launch, which is included
     std::int64_t first_queued = kNever, queued = kNever, begun = kNever;
-    unsigned __int128 waited = 0;  // the times between queueing and begin, added
+    unsigned __int128 waited = 0;  // the sum of the times between queueing and start
     std::int64_t full = 0;
   };
 
@@ -128,17 +128,17 @@ class StreamTimes {
     s.ran.add(work.start, work.end);
   }
 
-  // Why a stream ran nothing from the end of earlier work to the begin of this.
+  // Why a stream was idle from the end of earlier work to the start of this work.
   Reason reason(const Work& work, std::int64_t before) const {
     if (work.known && work.called > before) return kHost;
     if (work.start - before < consecutive_) return kKernel;
-    // If work ended last in the gap, it was another stream's.
+    // Work that ended inside the gap belongs to another stream.
     const bool released = latest_ > before && work.returned <= latest_ && work.start - latest_ <= release_;
     return work.known && released ? kDependency : kOther;
   }
 
-  // Queues a launch; the length of the queue then. A stream runs its work in the order in which it was queued: what ran
-  // later was queued no earlier. Clocks that differ make nothing be queued after its begin.
+  // Queues a launch and returns the length of the queue. A stream runs work in the order of queueing, so queueing times do not
+  // decrease. Clocks differ, so a queueing time is limited to the start of its work.
   std::int64_t queue(Stream& s, const Work& work) {
     s.queued = std::max(s.queued, std::min(work.called, work.start));
     if (s.first_queued == kNever) s.first_queued = s.queued;
@@ -146,11 +146,11 @@ class StreamTimes {
     s.waited += static_cast<std::uint64_t>(work.start - s.queued);
     s.begins.push_back(work.start);
     while (!s.begins.empty() && s.begins.front() <= s.queued) s.begins.pop_front();
-    // One more than counts: from its begin on, the queue is no fuller than that.
+    // Keep one more than `longest`: `since` below needs it.
     if (s.begins.size() > longest_ + 1) s.begins.pop_front();
     const std::size_t length = s.begins.size();
     if (length >= full_) {
-      // From this launch on the queue is full until the work at its head begins.
+      // From this launch on, the queue is full until the work at its head starts.
       const std::int64_t since = length > full_ ? s.begins[length - full_ - 1] : s.queued;
       s.full += s.begins[length - full_] - since;
     }
@@ -160,7 +160,7 @@ class StreamTimes {
   std::int64_t consecutive_, release_;
   std::size_t full_, longest_;
   std::vector<Stream> streams_;
-  // Ends of work that is running, and the latest end of work that is not.
+  // Ends of running work, and the latest end of finished work.
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> ends_;
   std::int64_t latest_ = kNever;
 };
@@ -196,7 +196,7 @@ class GpuTimes {
   }
 
  private:
-  static constexpr std::size_t kSets = 16;  // of the four kinds, which are bits
+  static constexpr std::size_t kSets = 16;  // sets of the four kinds, as bits
   struct Device {
     Counts counts{}, spent{};
     std::int64_t first = kNever, last = 0;
@@ -209,25 +209,25 @@ class GpuTimes {
 }  // namespace
 
 void bind_work(nb::module_& m) {
-  nb::class_<StreamTimes>(m, "StreamTimes", "What streams did and waited for, and their queues.")
+  nb::class_<StreamTimes>(m, "StreamTimes", "Busy and idle times of streams, and their queues.")
       .def(nb::init<std::int64_t, std::int64_t, std::size_t, std::size_t>(), nb::arg("consecutive"), nb::arg("release"),
            nb::arg("full"), nb::arg("longest"),
-           "Gaps below ``consecutive`` are kernel waits; work may have waited for what ended up to ``release`` before (ns).\n"
-           "``full`` launches fill a queue, whose length is known up to ``longest``.")
+           "Gaps below ``consecutive`` are kernel waits. Work may have waited for work that ended up to ``release`` before (ns).\n"
+           "A queue is full with ``full`` launches; lengths are known up to ``longest``.")
       .def("add", &StreamTimes::add, nb::arg("starts"), nb::arg("ends"), nb::arg("tables"), nb::arg("streams"),
            nb::arg("correlations"), nb::arg("known"), nb::arg("called"), nb::arg("returned"),
-           "Take in work in the order of its begin, of streams by number; ``known`` says whether its call is, which lasted\n"
-           "from ``called`` to ``returned``. The stream of each launch, and the length of the queue that it made.")
+           "Add work in the order of its start, with the numbers of its streams. ``known`` marks work with a recorded call,\n"
+           "which lasted from ``called`` to ``returned``. Returns the stream of each launch, and the length of its queue.")
       .def("uses", &StreamTimes::uses,
            "By stream: (counts by table, first begin, last end, busy time, idle times by reason (host, kernel, dependency,\n"
-           "other), gaps, waiting times added (>> 64, & (2**64 - 1)), time from the first launch to the last begin, time in\n"
-           "which the queue was full). The first begin is -1 for a stream without work.");
-  nb::class_<GpuTimes>(m, "GpuTimes", "In how much of the time GPUs ran work of some kinds, which are the bits 1, 2, 4 and 8.")
+           "other), gaps, sum of waiting times (>> 64, & (2**64 - 1)), time from the first launch to the last begin, time with\n"
+           "a full queue). The first begin is -1 for a stream without work.");
+  nb::class_<GpuTimes>(m, "GpuTimes", "How long GPUs ran work of each kind. Kinds are the bits 1, 2, 4 and 8.")
       .def(nb::init<>())
       .def("add", &GpuTimes::add, nb::arg("devices"), nb::arg("starts"), nb::arg("ends"), nb::arg("tables"),
-           nb::arg("kinds"), "Take in work in the order of its begin.")
+           nb::arg("kinds"), "Add work in the order of its start.")
       .def("uses", &GpuTimes::uses,
-           "Rising by device: (device, counts by table, times added by table, first begin, last end, time by set of kinds).");
+           "In the order of devices: (device, counts by table, sums of times by table, first begin, last end, time by set of kinds).");
 }
 
 }  // namespace cutrace
