@@ -10,7 +10,7 @@ __global__ void known_loop(int n, float* to) {
   float x = threadIdx.x;
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {
-    asm volatile("fma.rn.f32 %0, %0, 0f3F7FBE77, 0f3F000000;" : "+f"(x));  // line loop
+    asm volatile("add.rn.f32 %0, %0, 0f3F000000;" : "+f"(x));  // line loop
   }
   to[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
@@ -21,7 +21,7 @@ __global__ void known_divergence(int n, float* to) {
   if (threadIdx.x % 32 < 8) {
 #pragma unroll 1
     for (int i = 0; i < n; ++i) {
-      asm volatile("fma.rn.f32 %0, %0, 0f3F7FBE77, 0f3F000000;" : "+f"(x));  // line divergence
+      asm volatile("add.rn.f32 %0, %0, 0f3F000000;" : "+f"(x));  // line divergence
     }
   }
   to[blockIdx.x * blockDim.x + threadIdx.x] = x;
@@ -31,7 +31,7 @@ __global__ void known_divergence(int n, float* to) {
 __device__ __noinline__ float helper(float x, int n) {
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {
-    asm volatile("fma.rn.f32 %0, %0, 0f3F7FBE77, 0f3F000000;" : "+f"(x));  // line function
+    asm volatile("add.rn.f32 %0, %0, 0f3F000000;" : "+f"(x));  // line function
   }
   return x;
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from cutrace.analysis.instructions import line_uses
+from cutrace.analysis.instructions import line_metrics
 from cutrace.analysis.reports import tables
 from support.fakedriver import FakeDriver
 
@@ -62,6 +62,48 @@ def test_instructions_of_chosen_launches_are_counted_with_their_lines(runs: Runs
     }
 
 
+def test_each_kernel_takes_a_run(runs: Runs) -> None:
+    done = runs("--metrics", EXECUTED, program=PROGRAM + "print('ran')")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ran") == 3
+    assert "of the instructions of 6 launches in 2 more runs" in done.stderr
+    assert {row["function"]: row["launches"] for row in runs.rows()} == {"_Z4axpyPfi": 3, "_Z4gemmPfS_": 3}
+
+
+def test_launches_that_do_not_follow_each_other_are_left_out_and_counted(runs: Runs) -> None:
+    program = (
+        "import fakegpu, nvtx\n"
+        "for step in range(6):\n"
+        "    with nvtx.annotate('odd' if step in (1, 2, 4) else 'even'): fakegpu.launch('_Z1av', grid=1)\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs("--nvtx", "odd", "--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    assert "left out: 1 launch." in done.stderr
+    assert {(row["launches"], row["value"]) for row in runs.rows()} == {(2, 8.0), (2, 80.0)}
+
+
+def test_only_the_longest_kernels_are_counted(runs: Runs) -> None:
+    program = (
+        "import fakegpu\n"
+        "for n in range(10): fakegpu.launch(f'_Z1{chr(97 + n)}v', duration_ns=1000 * (n + 1))\n"
+        "fakegpu.synchronize()\n"
+    )
+    done = runs("--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    assert "left out: 2 launches." in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        functions = {trace.strings[number] for number in trace.instruction_metrics["function"]}
+    assert functions == {f"_Z1{letter}v" for letter in "cdefghij"}
+
+
+def test_a_run_that_fails_is_the_last(runs: Runs) -> None:
+    program = PROGRAM + "import os, sys; print('ran'); sys.exit(3 * ('CUTRACE_PROFILE' in os.environ))"
+    done = runs(program=program)
+    assert done.returncode == 3
+    assert done.stdout.count("ran") == 2
+
+
 def test_without_line_information_instructions_have_their_offsets(runs: Runs) -> None:
     del runs.environment["FAKE_SOURCES"]
     done = runs("--kernel", "gemm", "--format", "csv", "--metrics", EXECUTED)
@@ -73,7 +115,7 @@ def test_without_line_information_instructions_have_their_offsets(runs: Runs) ->
 def test_the_report_has_the_hottest_line_of_each_metric_first(runs: Runs) -> None:
     assert runs().returncode == 0
     with cutrace.load(runs.folder / "run.bin") as trace:
-        uses = line_uses(trace)
+        uses = line_metrics(trace)
         (table,) = tables(trace, ["instruction_line_sum"])
     assert [use.metric for use in uses] == [EXECUTED] * 8 + ["smsp__sass_thread_inst_executed"] * 8
     first = uses[0]
@@ -127,7 +169,7 @@ def test_a_program_that_is_killed_before_its_counts_are_written_is_said(runs: Ru
     )
     done = runs(program=program)
     assert done.returncode == 2
-    assert "before its counts were written" in done.stderr
+    assert "3 launches of the first run did not come in the second, or could not be counted" in done.stderr
 
 
 @pytest.mark.parametrize(

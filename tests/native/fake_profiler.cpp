@@ -31,7 +31,7 @@ std::uint32_t fake_version();
 
 namespace {
 
-enum Result { kSuccess = 0, kInvalidParameter = 1, kInvalidOperation = 7, kNotInitialized = 15, kInvalidMetric = 17,
+enum Result { kSuccess = 0, kInvalidParameter = 1, kInvalidOperation = 7, kOutOfMemory = 8, kNotInitialized = 15, kInvalidMetric = 17,
               kNotSupported = 27, kInvalidChip = 46, kUnknown = 999 };  // CUptiResult
 enum Kind { kCounter, kRatio, kThroughput };
 enum Use { kRanges, kSamples };
@@ -220,14 +220,16 @@ struct Samples {
 };
 
 // Metrics of instructions, of the context. Each function has four lines of source with two instructions of 16 bytes each. Warps
-// execute each instruction once, and those of the third line ten times.
+// execute each instruction once, and those of the third line ten times. As in CUPTI 13.0 a process gets the counts of the first
+// function that runs after SetConfig and Enable, and reads them once; nothing when something ran between these two.
 constexpr const char* kInstructionMetrics[] = {"smsp__sass_inst_executed", "smsp__sass_thread_inst_executed",
                                                "smsp__sass_sectors_mem_global"};
 constexpr std::uint32_t kInstructions = 8;
 struct Instructions {
   std::vector<std::uint64_t> metrics;  // their ids: from 1, places in the list above
-  bool configured = false, enabled = false;
-  std::map<std::string, std::uint64_t> warps;  // by function, since the last flush
+  bool configured = false, enabled = false, late = false, over = false;
+  std::string first;                           // the function that is counted
+  std::map<std::string, std::uint64_t> warps;  // of it
 };
 
 std::recursive_mutex mutex;  // of all
@@ -625,6 +627,7 @@ FUNCTION(SassMetricsGetProperties, metric, 0, const char* chip; const char* name
 FUNCTION(SassMetricsSetConfig, device, 0, std::size_t count; SassConfig* configs; std::uint32_t device;) {
   const std::lock_guard lock(mutex);
   if (std::exchange(instructions.configured, true)) return kInvalidOperation;
+  if (instructions.over) return kOutOfMemory;
   instructions.metrics.clear();
   for (std::size_t i = 0; i < p->count; ++i) instructions.metrics.push_back(p->configs[i].id);
   return kSuccess;
@@ -646,37 +649,44 @@ FUNCTION(SassMetricsDisable, dropped, 0, void* context; std::size_t dropped;) {
   if (!std::exchange(instructions.enabled, false)) return kInvalidOperation;
   p->dropped = instructions.warps.size() * kInstructions * instructions.metrics.size();
   instructions.warps.clear();
+  instructions.over = true;
   return kSuccess;
 }
 
 FUNCTION(SassMetricsGetDataProperties, instances, 0, void* context; std::size_t records; std::size_t instances;) {
   const std::lock_guard lock(mutex);
   if (!instructions.enabled) return kInvalidOperation;
-  p->records = instructions.warps.size() * kInstructions;
-  p->instances = instructions.metrics.size();
+  p->records = instructions.warps.size() * kInstructions * instructions.metrics.size();
+  p->instances = 1;
   return kSuccess;
 }
 
 // CUPTI counts its struct without the last field.
 FUNCTION(SassMetricsFlushData, instances, 0, void* context; std::size_t records; std::size_t instances; SassData* data;) {
   const std::lock_guard lock(mutex);
-  if (!instructions.enabled || p->records != instructions.warps.size() * kInstructions) return kInvalidOperation;
+  const std::size_t records = instructions.warps.size() * kInstructions * instructions.metrics.size();
+  if (!instructions.enabled || p->records != records) return kInvalidOperation;
   SassData* to = p->data;
   for (const auto& [function, warps] : instructions.warps)
-    for (std::uint32_t i = 0; i < kInstructions; ++i, ++to) {
-      to->crc = module_of[function];
-      to->function = strdup(function.c_str());
-      to->offset = i * 16;
-      for (std::size_t k = 0; k < instructions.metrics.size(); ++k)
-        to->values[k] = {instructions.metrics[k], counted(instructions.metrics[k], i, warps)};
-    }
+    for (std::uint32_t i = 0; i < kInstructions; ++i)
+      for (const std::uint64_t metric : instructions.metrics) {
+        to->crc = module_of[function];
+        to->function = strdup(function.c_str());
+        to->offset = i * 16;
+        *to++->values = {metric, counted(metric, i, warps)};
+      }
   instructions.warps.clear();
+  instructions.over = true;
   return kSuccess;
 }
 
 extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps) {
   const std::lock_guard lock(mutex);
-  if (instructions.enabled) instructions.warps[function] += warps;
+  Instructions& i = instructions;
+  if (i.configured && !i.enabled) i.late = true;
+  if (!i.enabled || i.late || i.over) return;
+  if (i.first.empty()) i.first = function;
+  if (i.first == function) i.warps[function] += warps;
 }
 
 // ---- modules ----

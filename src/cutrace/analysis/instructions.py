@@ -27,7 +27,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class LineUse:
+class LineMetric:
     """The sum of one metric over the instructions of a line, in ``unit``, and its ``share`` (0 to 1) of the metric. The
     function ran in ``launches`` of the counted launches."""
 
@@ -40,7 +40,7 @@ class LineUse:
     share: float
 
 
-def line_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineUse]:
+def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineMetric]:
     """Each metric of each line: metrics in the order in which they were asked for, of each the largest values first."""
     rows = trace.instruction_metrics
     columns = ["name", "unit", "function", "file", "line", "offset", "launches", "value"]
@@ -50,14 +50,14 @@ def line_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> l
     for name, unit, function, file, line, offset, launches, value in rows[columns].tolist():
         place = known.get((function, file, line, offset))
         if place is None:
-            where = (text[file], line, 0) if file else ("", 0, offset)
+            where = (text[file], line, 0) if file and line else ("", 0, offset)
             place = known[function, file, line, offset] = Place(names(text[function]), *where)
         sums[name, unit][place].append((launches, value))
     uses = []
     for (name, unit), places in sums.items():
         whole = sum(value for parts in places.values() for _, value in parts)
         found = [
-            LineUse(text[name], text[unit], place, max(n for n, _ in parts), len(parts), total, total / (whole or 1))
+            LineMetric(text[name], text[unit], place, max(n for n, _ in parts), len(parts), total, total / (whole or 1))
             for place, parts in places.items()
             for total in [sum(value for _, value in parts)]
         ]

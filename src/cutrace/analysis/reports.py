@@ -17,7 +17,7 @@ from . import listings
 from .collectors import collect
 from .distribution import Spread
 from .gpu import GpuUse, Overlap, StreamUse
-from .instructions import line_uses
+from .instructions import line_metrics
 from .kernel_metrics import metric_uses, range_metric_uses
 from .pc_samples import sampled_lines, stall_uses
 from .stats import DEFAULTS, HostUse, RangeKernels, Stats, StatsOptions
@@ -434,7 +434,7 @@ REPORTS: dict[str, ReportSpec] = {
         ),
         ReportSpec(
             "instruction_line_sum", "Hardware metrics of instructions, by line of source", (),
-            lambda view: line_uses(view.trace, view.stats.options.names),
+            lambda view: line_metrics(view.trace, view.stats.options.names),
             (
                 _field("share", unit="1"), _number("value"), _text("metric"), _text("unit", spare=True),
                 _text("line", "place.text"), _text("file", "place.file", spare=True),

@@ -41,9 +41,10 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
     """Run COMMAND twice: once to record it, once to count hardware metrics of the chosen launches or ranges.
 
     In the second run each chosen launch is replayed once for each pass of the metrics, and its memory is restored in
-    between, so COMMAND computes the same. With --lines it runs once, with code that counts its own instructions. The
-    times in the capture are those of the first run. --skip and --count apply to each process. COMMAND has to launch the
-    same work in both runs. The exit status is that of COMMAND.
+    between, so COMMAND computes the same. With --lines nothing is replayed: the launches run with code that counts its
+    own instructions, and COMMAND runs once more for each kernel. The times in the capture are those of the first run.
+    --skip and --count apply to each process. COMMAND has to launch the same work in all runs. The exit status is that
+    of COMMAND.
 
     --ranges counts all GPU work in a range, CUDA graphs included, and replays nothing: its metrics have to fit into one
     pass.

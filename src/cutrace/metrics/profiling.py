@@ -44,6 +44,8 @@ from .sets import chosen
 
 #: What is counted of kernels, and of ranges, unless somebody says.
 DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
+#: Kernels whose instructions are counted at most: each takes a run of its own.
+KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
 #: What the rows of the second run say of their process, as the first run does.
@@ -140,7 +142,9 @@ def profile(
     The capture of the first run, with the metrics, is written to ``output``.
 
     ``metrics`` are sets and names as ``SET|NAME,...``, :data:`DEFAULT` unless given. With ``lines`` they are counted of
-    each instruction, as sums over the launches: names as ``NAME,...``, :data:`.instructions.DEFAULT` unless given.
+    each instruction, as sums over the launches: names as ``NAME,...``, :data:`.instructions.DEFAULT` unless given. The
+    command then runs once more for each kernel, for :data:`KERNELS` at most.
+
     ``kernel`` is a regular expression on demangled names, ``nvtx`` the name of ranges around the launch; of what is
     left in each process, the first ``skip`` launches are left out, and ``count`` taken at most. ``ranges`` is the name
     of NVTX ranges that are counted in place of launches, each as a whole and in one pass, :data:`DEFAULT_OF_RANGES`
@@ -182,25 +186,49 @@ def profile(
             done = Profile(config.names, config.units)
             if ranges is None:
                 launches, omitted = choose(trace, kernel, nvtx, skip, count)
-                second_run = partial(_replay, command, launches, done, "instructions" if lines else "launches")
-                what, number, of = "launch", len(launches), "the instructions of " if lines else ""
+                apart = stretches(launches)[:KERNELS] if lines else [launches]
+                counted = "instructions" if lines else "launches"
+                runs = [partial(_replay, command, some, done, counted) for some in apart]
+                what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
+                if more := len(launches) - number:
+                    say(
+                        f"left out: {count_of(more, what)}. Instructions are counted of the {KERNELS} kernels with "
+                        "most time, of each the first launches that follow each other: --kernel chooses"
+                    )
             else:
                 whole, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
-                second_run = partial(_count, command, whole, done)
+                runs = [partial(_count, command, whole, done)]
                 what, number, of = "range", len(whole), ""
                 why = "that began inside another one: the GPU counts one at a time"
+            how = f"{count_of(len(runs), 'more run')}" if lines else f"{count_of(config.passes, 'pass')} each"
             say(
-                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in "
-                f"{count_of(config.passes, 'pass')} each; the first run took {time.monotonic() - began:.1f} s"
+                f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in {how}; "
+                f"the first run took {time.monotonic() - began:.1f} s"
             )
             if omitted:
                 say(f"left out: {count_of(omitted, what)} {why}")
             began = time.monotonic()
-            second_run()
+            for run in runs:
+                if not done.status:
+                    run()
             _write(trace, done, output)
-    say(f"{count_of(len(done.values), what)} profiled; the second run took {time.monotonic() - began:.1f} s")
+    others = "the second run" if len(runs) == 1 else f"the other {len(runs)} runs"
+    say(f"{count_of(len(done.values), what)} profiled; {others} took {time.monotonic() - began:.1f} s")
     return done
+
+
+def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
+    """The launches of each kernel whose instructions can be counted together: in each process the first that follow
+    each other. Kernels that took more time come first."""
+    kernels: dict[str, list[Launch]] = defaultdict(list)
+    ends: dict[tuple[str, int], int] = {}
+    for launch in launches:
+        key = launch.kernel, launch.process
+        if ends.get(key, launch.ordinal - 1) == launch.ordinal - 1:
+            ends[key] = launch.ordinal
+            kernels[launch.kernel].append(launch)
+    return sorted(kernels.values(), key=lambda some: -sum(int(one.row["end"] - one.row["start"]) for one in some))
 
 
 def choose(
@@ -288,16 +316,14 @@ def _replay(command: Sequence[str], launches: Sequence[Launch], done: Profile, c
     lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
     text = ("\n".join(lines) + "\n").encode(errors="surrogateescape")
     with _second_run(command, done, "plan", text, CUDA) as files:
-        _match(done, launches, [_words(done, path) for path in files])
-        processes = {launch.place: launch.process for launch, _ in done.values}
+        found = _match(done, launches, [_words(done, path) for path in files])
+        done.values += found
+        processes = {launch.place: launch.process for launch, _ in found}
         for place, path in enumerate(files):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
                 lines = counts.read_text(errors="surrogateescape").splitlines()
                 done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines]
-        if counted == "instructions" and done.values and not done.instructions:
-            done.notes.append("the program was killed in its second run, before its counts were written")
-            done.values.clear()
 
 
 def _count(command: Sequence[str], ranges: Sequence[Range], done: Profile) -> None:
@@ -321,24 +347,27 @@ def _instruction(process: int, line: str, metrics: int) -> Instruction:
     return Instruction(process, int(device), int(launches), function, int(offset), int(number), values, rest[metrics])
 
 
-def _match(done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[Sequence[str]]]) -> None:
-    """Give each launch the values that the process in its place counted."""
+def _match(
+    done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[Sequence[str]]]
+) -> list[tuple[Launch, tuple[float, ...]]]:
+    """The launches with the values that the process in the place of each counted."""
     counted = [
         {(w[7], int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines} for lines in files
     ]
-    other = 0
+    matched, other = [], 0
     for launch in launches:
         found = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
         if found is not None and found[0] == launch.shape:
-            done.values.append((launch, found[1]))
+            matched.append((launch, found[1]))
         elif found is not None:
             other += 1
     if other:
         done.notes.append(
-            f"{count_of(other, 'launch')} had another grid or block in the second run, and has no metrics: "
+            f"{count_of(other, 'launch')} had another grid or block in the second run, and has no metrics of its own: "
             "the program does not launch the same each time"
         )
-    _note_missing(done, len(launches) - len(done.values) - other, "launch")
+    _note_missing(done, len(launches) - len(matched) - other, "launch")
+    return matched
 
 
 def _note_missing(done: Profile, missing: int, what: str) -> None:

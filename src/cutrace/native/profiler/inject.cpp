@@ -8,9 +8,9 @@
 //   others    <which launch of a kernel in this process, from 0> <mangled name of the kernel>
 //
 // Each process that runs a planned launch writes <pid>.values there, a line for each: the launch, its grid and block, the name
-// and the values of the launch, with tabs between them; or "error", a tab and a sentence. Of instructions it writes
-// <pid>.instructions as well, after its last planned launch or when it ends: device, launches, function, offset and line of
-// each, sums over the launches, and the file. Launches into a stream that is being captured run nothing and are not counted; nor
+// and the values of the launch, with tabs between them; or "error", a tab and a sentence. A plan of instructions names launches of
+// one kernel: their lines come after the last of the first that follow each other, and with them <pid>.instructions: device,
+// launches, function, offset and line of each instruction, sums over the launches, and the file. Launches into a stream that is being captured run nothing and are not counted; nor
 // are kernels of graphs, which no launch call names.
 //
 // A planned launch runs alone: it has the lock that all other launches share.
@@ -99,7 +99,9 @@ class Profiler {
   void enter(const LaunchCall& call, const CUpti_CallbackData& data);
   void leave(const CUpti_CallbackData& data);
   void watch(bool on);
-  void write_instructions();
+  ContextCounter* begin(CUcontext context);
+  void end_stretch();
+  void write_instructions(std::size_t launches);
 
   const pid_t pid_ = getpid();
   std::string folder_;
@@ -116,6 +118,9 @@ class Profiler {
   std::shared_mutex launching_;
   // Under launching_, alone.
   InstructionSums instructions_;
+  ContextCounter* stretch_ = nullptr;       // that counts instructions
+  std::vector<std::string> stretch_lines_;  // of its launches
+  bool stretch_over_ = false;
   std::map<CUcontext, std::unique_ptr<ContextCounter>> counters_;
 };
 
@@ -215,22 +220,29 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
 void Profiler::finish() {
   if (getpid() != pid_) return;  // a copy of the program's process
   const std::unique_lock lock(launching_, std::try_to_lock);  // a launch that never ended may hold it
-  if (!lock.owns_lock()) return;
-  write_instructions();
+  if (lock.owns_lock()) end_stretch();
 }
 
-void Profiler::write_instructions() {
-  if (instructions_.sums.empty()) return;
+// Reads what was counted of the launches of a stretch.
+void Profiler::end_stretch() {
+  ContextCounter* const counter = std::exchange(stretch_, nullptr);
+  if (counter == nullptr) return;
+  stretch_over_ = true;
+  std::vector<double> none;
+  if (!counter->end(none)) return say("error\t" + counter->error());
+  for (const std::string& line : stretch_lines_) say(line);
+  write_instructions(stretch_lines_.size());
+}
+
+void Profiler::write_instructions(std::size_t launches) {
   const std::string path = folder_ + "/" + std::to_string(getpid()) + ".instructions";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"), &std::fclose);
   if (file == nullptr) return;
   for (const auto& [place, sum] : instructions_.sums) {
-    std::fprintf(file.get(), "%u\t%lu\t%s\t%u\t%u", place.device, static_cast<unsigned long>(sum.launches),
-                 place.function.c_str(), place.offset, sum.source.line);
+    std::fprintf(file.get(), "%u\t%zu\t%s\t%u\t%u", place.device, launches, place.function.c_str(), place.offset, sum.source.line);
     for (const std::uint64_t value : sum.values) std::fprintf(file.get(), "\t%lu", static_cast<unsigned long>(value));
     std::fprintf(file.get(), "\t%s\n", sum.source.file.c_str());
   }
-  instructions_.sums.clear();
 }
 
 bool Profiler::is_captured(CUstream stream) const {
@@ -252,11 +264,7 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
     if (current.ordinal < kernel.planned.size() && kernel.planned[current.ordinal]) {
       launching_.lock();
       current.holds = Current::Holds::alone;
-      ContextCounter* counter = counter_of(data.context);
-      if (counter != nullptr && counter->begin())
-        current.counter = counter;
-      else if (counter != nullptr)
-        say("error\t" + counter->error());
+      current.counter = begin(data.context);
       return;
     }
   }
@@ -272,19 +280,34 @@ void Profiler::leave(const CUpti_CallbackData& data) {
   if (done.holds == Current::Holds::shared) return launching_.unlock_shared();
   if (done.holds != Current::Holds::alone) return;
   std::vector<double> values;
-  const bool counted = done.counter != nullptr && done.counter->end(values);
+  const bool counted = done.counter != nullptr && (of_instructions_ || done.counter->end(values));
   if (!failed) {
-    if (counted)
-      say(line_of(done, data.symbolName, values));
-    else if (done.counter != nullptr)
-      say("error\t" + done.counter->error());
+    if (!counted && done.counter != nullptr) say("error\t" + done.counter->error());
+    if (counted && !of_instructions_) say(line_of(done, data.symbolName, values));
+    if (counted && of_instructions_) {
+      stretch_lines_.push_back(line_of(done, data.symbolName, values));
+      const std::vector<bool>& planned = done.kernel->planned;
+      if (done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
+    }
     if (left_.fetch_sub(1) == 1) {
       counters_.clear();
-      write_instructions();
       watch(false);
     }
   }
   launching_.unlock();
+}
+
+// The counter that has begun for a launch, null when there is none.
+ContextCounter* Profiler::begin(CUcontext context) {
+  if (stretch_ != nullptr || stretch_over_) return stretch_;
+  ContextCounter* const counter = counter_of(context);
+  if (counter == nullptr) return nullptr;
+  if (!counter->begin()) {
+    say("error\t" + counter->error());
+    return nullptr;
+  }
+  if (of_instructions_) stretch_ = counter;
+  return counter;
 }
 
 ContextCounter* Profiler::counter_of(CUcontext context) {

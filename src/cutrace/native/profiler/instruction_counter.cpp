@@ -12,21 +12,15 @@ bool InstructionCounter::open(CUcontext context, std::uint32_t device, const std
   auto chip = CUTRACE_PARAMS(Device_GetChipName);
   chip.deviceIndex = device;
   if (!CUTRACE_CALL(DeviceGetChipName, chip)) return false;
-  std::vector<CUpti_SassMetrics_Config> configuration;
   for (const std::string& name : metrics) {
     auto metric = CUTRACE_PARAMS(SassMetrics_GetProperties);
     metric.pChipName = chip.pChipName;
     metric.pMetricName = name.c_str();
     if (!CUTRACE_CALL(SassMetricsGetProperties, metric)) return false;
-    places_.try_emplace(metric.metric.metricId, configuration.size());
-    configuration.push_back({metric.metric.metricId, CUPTI_SASS_METRICS_OUTPUT_GRANULARITY_GPU});
+    places_.try_emplace(metric.metric.metricId, configuration_.size());
+    configuration_.push_back({metric.metric.metricId, CUPTI_SASS_METRICS_OUTPUT_GRANULARITY_GPU});
   }
-  auto config = CUTRACE_PARAMS(SassMetricsSetConfig);
-  config.numOfMetricConfig = configuration.size();
-  config.pConfigs = configuration.data();
-  config.deviceIndex = device;
-  configured_ = CUTRACE_CALL(SassMetricsSetConfig, config);
-  return configured_;
+  return true;
 }
 
 InstructionCounter::~InstructionCounter() {
@@ -43,7 +37,13 @@ bool InstructionCounter::synchronize() {
 }
 
 bool InstructionCounter::begin() {
-  if (!synchronize()) return false;  // what still runs would be counted too
+  if (!synchronize()) return false;  // CUPTI patches no kernel while another one runs
+  auto config = CUTRACE_PARAMS(SassMetricsSetConfig);
+  config.numOfMetricConfig = configuration_.size();
+  config.pConfigs = configuration_.data();
+  config.deviceIndex = device_;
+  if (!configured_ && !CUTRACE_CALL(SassMetricsSetConfig, config)) return false;
+  configured_ = true;
   auto enable = CUTRACE_PARAMS(SassMetricsEnable);
   enable.ctx = context_;
   enable.enableLazyPatching = 1;
@@ -66,7 +66,7 @@ bool InstructionCounter::read() {
   if (!CUTRACE_CALL(SassMetricsGetDataProperties, found)) return false;
   const std::size_t records = found.numOfPatchedInstructionRecords, instances = found.numOfInstances;
   if (records == 0 || instances == 0) {
-    error_ = "CUPTI counted no instruction of a launch";
+    error_ = "CUPTI counted no instruction of the kernel";
     return false;
   }
   // Room for either meaning of `instances`: of each metric, as it is documented, or of all.
@@ -92,7 +92,6 @@ bool InstructionCounter::read() {
         sum.source = lines_.find(record.cubinCrc, record.functionName, record.pcOffset);
         sum.values.resize(places_.size());
       }
-      ++sum.launches;
       for (std::size_t i = 0; i < most; ++i)
         if (const auto metric = places_.find(record.pInstanceValues[i].metricId); metric != places_.end())
           sum.values[metric->second] += record.pInstanceValues[i].value;

@@ -1,4 +1,7 @@
-// Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs, once.
+// Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs.
+//
+// Seen with CUPTI 13.0: a process gets the counts of one kernel, of the first that is launched after SetConfig and Enable, and reads
+// them once. So one stretch of launches of one kernel is counted, and all of it is read at its end.
 #pragma once
 
 #include "../collector/driver.h"
@@ -10,7 +13,7 @@
 
 namespace cutrace {
 
-// Sums over the launches of a process.
+// Sums over a stretch of launches.
 struct InstructionSums {
   struct Place {
     std::uint32_t device = 0, crc = 0;
@@ -20,7 +23,6 @@ struct InstructionSums {
   };
   struct Sum {
     SourceLine source;
-    std::uint64_t launches = 0;  // that had this instruction
     std::vector<std::uint64_t> values;
   };
   std::map<Place, Sum> sums;
@@ -46,6 +48,7 @@ class InstructionCounter final : public ContextCounter {
   InstructionSums& sums_;
   CUcontext context_ = nullptr;
   std::uint32_t device_ = 0;
+  std::vector<CUpti_SassMetrics_Config> configuration_;
   bool configured_ = false;
   std::map<std::uint64_t, std::size_t> places_;  // of metrics, by CUPTI's id
 };
