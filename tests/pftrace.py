@@ -146,6 +146,7 @@ class Decoded:
     clocks: list[dict[int, int]] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     packets: Counter[str] = field(default_factory=Counter)
+    written: list[int] = field(default_factory=list)  # times of track events, in the order of the file
 
 
 class _Sequence:
@@ -186,7 +187,7 @@ def decode(path: Path) -> Decoded:
     """Everything in a trace. Fails on what an importer drops without a word."""
     out = Decoded()
     sequences: dict[int, _Sequence] = defaultdict(_Sequence)
-    events: list[tuple[int, int, Any, _Sequence, dict[tuple[str, int], Any]]] = []
+    events: list[tuple[int, int, Any, int, dict[tuple[str, int], Any]]] = []
     for order, packet in enumerate(packets(path)):
         sequence = sequences[packet.trusted_packet_sequence_id]
         assert packet.trusted_packet_sequence_id, "a packet without a sequence"
@@ -223,7 +224,9 @@ def decode(path: Path) -> Decoded:
                 time = sequence.clocks[clock]
             assert time > 0, "a packet at time 0 is dropped"
             state = sequence.interned
-            events.append((time, order, packet, sequence, state))
+            events.append((time, order, packet, sequence.track, state))
+            if packet.HasField("track_event"):
+                out.written.append(time)
         out.packets[packet.WhichOneof("data") or "none"] += 1
     _play(out, events)
     ids = [e.event_id for e in out.gpu]
@@ -242,12 +245,12 @@ def _intern(sequence: _Sequence, data: Any) -> None:
 
 def _play(out: Decoded, events: list[Any]) -> None:
     open_slices: dict[int, list[Slice]] = defaultdict(list)
-    for time, _, packet, sequence, state in sorted(events, key=lambda e: e[:2]):
+    for time, _, packet, default, state in sorted(events, key=lambda e: e[:2]):
         if packet.HasField("gpu_render_stage_event"):
             out.gpu.append(_gpu_event(time, packet.gpu_render_stage_event, state))
             continue
         event = packet.track_event
-        uuid = event.track_uuid or sequence.track
+        uuid = event.track_uuid or default
         track = out.tracks[uuid]
         if event.type == 2:
             open_slices[uuid].pop().end = time

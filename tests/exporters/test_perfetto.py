@@ -16,6 +16,8 @@ from cutrace.exporters.base import Request
 from cutrace.exporters.perfetto import export, pipeline, write
 from pftrace import EXTENSIONS, Decoded, decode, packets
 
+DATA = Path(__file__).parents[1] / "data"
+
 
 def convert(capture: Path, **options: object) -> Decoded:
     out = capture.with_suffix(".pftrace")
@@ -171,6 +173,23 @@ class TestClocks:
             write(trace, tmp_path / "out.pftrace", Request())
         found = {(s.name, s.start - ORIGIN, (s.end or 0) - ORIGIN) for s in decode(tmp_path / "out.pftrace").slices}
         assert found >= {("late", 1_000, 2_000), ("early", 100, 200)}
+
+
+class TestOrder:
+    """Viewers put all packets into the order of time, unless they are in it."""
+
+    @pytest.mark.parametrize("name", ["torch_step.bin", "processes.bin", "kineto-torch2.11-h200-train-graph.json.gz"])
+    def test_track_events_are_written_in_it(self, name: str, tmp_path: Path) -> None:
+        cutrace.convert(DATA / name, tmp_path / "out.pftrace")
+        decoded = decode(tmp_path / "out.pftrace")
+        assert len({s.pid for s in decoded.slices}) > 1 or name == "torch_step.bin"
+        assert decoded.counters
+        assert decoded.written == sorted(decoded.written)
+
+    def test_processes_with_few_rows_are_written_with_one_that_has_many(self) -> None:
+        few, many = 10, 1 << 20
+        assert export.groups([few, many, few, many, few]) == [[0, 1, 2], [3, 4]]
+        assert [len(group) for group in export.groups([few] * 20)] == [8, 8, 4]
 
 
 class TestOverlaps:

@@ -173,6 +173,7 @@ class Descriptors:
     def __init__(self, trace: Trace) -> None:
         self.trace, self.pids = trace, pids(trace)
         self.devices = Devices(trace, self.pids)
+        self.counters: dict[tuple[int, int], dict[str, Any]] = {}  # tracks of derived counters, by process and number
         # The last name given to a thread counts, and NVTX counts more than the operating system.
         self._threads = {
             (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])]
@@ -249,7 +250,8 @@ def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], move
             "categories": ["cutrace.missing", "error"],
             "debug_annotations": [{"name": "count", "uint_value": n}] if n else None,
         }
-        _packet(output, {"timestamp": max(trace.start, 1), "timestamp_clock_id": BOOTTIME, "track_event": event})
+        # At the end of the trace: one event that is earlier than those before it makes viewers sort them all.
+        _packet(output, {"timestamp": max(trace.end, 1), "timestamp_clock_id": BOOTTIME, "track_event": event})
 
 
 def _packet(output: Output, values: dict[str, Any]) -> None:

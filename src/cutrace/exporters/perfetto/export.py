@@ -26,7 +26,7 @@ from ..base import Progress, Request
 from ..rows import payload_columns
 from . import gpu_events, host_tables
 from .annotations import TEXT, Annotations
-from .derived.counters import MemoryCounters, WorkCounters
+from .derived.counters import CounterValues, MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
 from .derived.waits import CallWaits, Waits
@@ -34,6 +34,7 @@ from .descriptors import DERIVED, Descriptors, counter, write_header, write_miss
 from .flows import Flows, needs_slice
 from .gpu_events import QUEUE_FIELDS, GpuBlock, GpuEvents, GpuPart, KeyIndex, Lists, StyleIndex
 from .host_tables import (
+    COUNTED,
     THREAD,
     HostChunk,
     HostEvents,
@@ -62,6 +63,12 @@ NEAR_IDS = 1 << 21
 #: Bytes of rows that are read for a window, and that may stay in memory for later ones.
 GPU_WINDOW, GPU_KEPT = 1 << 20, 32 << 20
 HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
+
+#: The host events of processes with few rows are written with those of others, of so many processes at most.
+_FEW_ROWS, _MOST_PROCESSES = 1 << 16, 8
+
+#: Values of derived counters in a block.
+_SPOOLED = 1 << 14
 
 #: Windows that may wait for a thread, each with its rows.
 _WINDOWS_AHEAD = 3
@@ -111,45 +118,63 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
     moved = dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0)
     free_id = 0
-    for process, uuid in enumerate(uuids):
-        rows = sum(info.rows for info in blocks.of(process, *_GPU_TABLES, *_HOST_TABLES))
-        submissions, queues = Submissions(free_id, min(rows, NEAR_IDS)), KeyIndex(*QUEUE_FIELDS)
-        indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
-        events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
-        tracks = HostTracks(output, descriptors, process, uuid)
-        with Spool() as projected, Spool() as blocks.still_open, output.file.thread(_WINDOWS_AHEAD) as beside:
-            derived = DerivedWork(trace, blocks, process, queues, projected, beside) if request.derived else None
-            blocks.read_ahead(process, *_GPU_TABLES, sort=True)
-            _write_gpu(process, blocks, events, derived)
-            blocks.read_ahead(process, *_HOST_TABLES)
-            columns = HostColumns(
-                annotations, range_metrics, flows, submissions, derived.waits.of_calls() if derived else None
-            )
-            host = HostWriter(blocks, columns, tracks, output, derived)
-            tables = _HOST_TABLES
-            if is_sampled(trace, process):
-                samples = SampleWriter(trace, output, descriptors, process)
-                samples.write(map(blocks.read, blocks.of(process, "counters")))
-                tables = tuple(name for name in tables if name != "counters")
-            beside.wait()
-            pc_samples = PcSampleWriter(trace, output, descriptors, process)
-            pc_samples.write(map(blocks.read, blocks.of(process, _PC_SAMPLES)))
-            pending: list[BlockInfo | SpoolBlock] = [*blocks.of(process, *tables), *projected.blocks]
+    for group in groups([blocks.rows(process) for process in range(len(uuids))]):
+        columns: dict[int, HostColumns] = {}
+        pending: list[BlockInfo | SpoolBlock] = []
+        with Spool() as derived_rows, Spool() as blocks.still_open:
+            for process in group:
+                submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
+                queues = KeyIndex(*QUEUE_FIELDS)
+                indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
+                events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
+                waits: CallWaits | None = None
+                with output.file.thread(_WINDOWS_AHEAD) as beside:
+                    derived = (
+                        DerivedWork(trace, blocks, process, queues, derived_rows, beside) if request.derived else None
+                    )
+                    blocks.read_ahead(blocks.of(process, *_GPU_TABLES), sort=True)
+                    _write_gpu(process, blocks, events, derived)
+                    beside.wait()
+                if derived:
+                    waits = derived.waits.of_calls()
+                    found = derived.values([descriptors.devices.queue_name(process, *key) for key in queues.keys])
+                    _spool_counters(found, derived_rows, descriptors, process)
+                    moved[_UNSOUGHT] += derived.waits.dropped
+                    moved[_UNLOOKED] += derived.projection.dropped
+                columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits)
+                blocks.read_ahead(blocks.of(process, _PC_SAMPLES))
+                tables = _HOST_TABLES
+                if is_sampled(trace, process):
+                    samples = SampleWriter(trace, output, descriptors, process)
+                    samples.write(map(blocks.read, blocks.of(process, "counters")))
+                    tables = tuple(name for name in tables if name != "counters")
+                pc_samples = PcSampleWriter(trace, output, descriptors, process)
+                pc_samples.write(map(blocks.read, blocks.of(process, _PC_SAMPLES)))
+                pending += blocks.of(process, *tables)
+                free_id = submissions.end
+            blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)])
+            host = HostWriter(blocks, columns, HostTracks(output, descriptors, uuids), output)
+            pending += derived_rows.blocks
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
-            beside.wait()
-        if derived:
-            names = [descriptors.devices.queue_name(process, *key) for key in queues.keys]
-            for found in (*derived.counters.values(names), *derived.memory.values()):
-                described = {"name": found.name, "description": found.description}
-                tracks.write_counter(described | {"counter": counter(found.unit, DERIVED)}, found.times, found.values)
-            moved[_UNSOUGHT] += derived.waits.dropped
-            moved[_UNLOOKED] += derived.projection.dropped
         moved[_SPILLED] += host.spilled
         moved[_DETACHED] += host.detached
-        free_id = submissions.end
     write_kernel_metrics(trace, output, descriptors)
     write_missing(output, trace, blocks.unknown, moved)
+
+
+def groups(rows: Sequence[int]) -> list[list[int]]:
+    """The processes whose host events are written together, by their numbers of rows: at most one has many rows, since
+    what its host events follow from stays in memory."""
+    groups: list[list[int]] = []
+    large = 0
+    for process, size in enumerate(rows):
+        large += size > _FEW_ROWS
+        if not groups or large > 1 or len(groups[-1]) == _MOST_PROCESSES:
+            groups.append([])
+            large = int(size > _FEW_ROWS)
+        groups[-1].append(process)
+    return groups
 
 
 def _texts(trace: Trace) -> Iterator[int]:
@@ -173,7 +198,7 @@ class Blocks:
         self._total, self._done = sum(info.rows for info in infos), 0
         self._block: ReadBlock = trace.block
         self._read: set[int] = set()  # offsets of blocks
-        self.still_open: Spool  # set for each process
+        self.still_open: Spool  # set for each group of processes
         self._blocks: dict[tuple[str, int], list[BlockInfo]] = {}
         for info in sorted(infos, key=lambda info: info.first_time):
             self._blocks.setdefault((info.table or "", info.process), []).append(info)
@@ -182,15 +207,19 @@ class Blocks:
         """The blocks of some tables of a process, those of each table in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
 
-    def ahead(self, process: int, *tables: str, sort: bool = False) -> ReadBlock:
-        """Let the threads of the file read the blocks of some tables of a process, in rising time, before the function
-        that is returned is called. With ``sort`` it gives rows in the order of their begin."""
-        ordered = sorted(self.of(process, *tables), key=lambda info: info.first_time)
+    def rows(self, process: int) -> int:
+        """How many rows of a process become events."""
+        return sum(info.rows for info in self.of(process, *_GPU_TABLES, *_HOST_TABLES))
+
+    def ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> ReadBlock:
+        """Let the threads of the file read some blocks, in rising time, before the function that is returned is called.
+        With ``sort`` it gives rows in the order of their begin."""
+        ordered = sorted(infos, key=lambda info: info.first_time)
         return self._file.read_ahead(self._sorted if sort else self.trace.block, ordered)
 
-    def read_ahead(self, process: int, *tables: str, sort: bool = False) -> None:
-        """Let :meth:`read` take the blocks of some tables from :meth:`ahead`."""
-        self._block = self.ahead(process, *tables, sort=sort)
+    def read_ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> None:
+        """Let :meth:`read` take some blocks from :meth:`ahead`."""
+        self._block = self.ahead(infos, sort=sort)
 
     def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         rows, unknown = self.trace.block(info)
@@ -227,11 +256,13 @@ class DerivedWork:
         self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread
     ) -> None:
         span, self._beside = (trace.start, trace.end), beside
-        read = blocks.ahead(process, "api_calls", "nvtx_ranges")
+        read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self.waits = Waits(trace, process, queues)
-        self.counters, self.memory = WorkCounters(queues, span), MemoryCounters(span)
+        self.counters, self._memory = WorkCounters(queues, span), MemoryCounters(span)
+        for info in blocks.of(process, "allocations"):
+            beside.run(self._add_allocations, trace, info)
 
     def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
         """Add the work of a window, and ``calls`` that may have launched it. Returns what the rows of each part waited
@@ -240,8 +271,12 @@ class DerivedWork:
         self._beside.run(self._derive, until, calls, parts, queues)
         return self.waits.window(parts, queues)
 
-    def add_allocations(self, rows: np.ndarray) -> None:
-        self._beside.run(self.memory.add, rows)
+    def values(self, queue_names: Sequence[str]) -> list[CounterValues]:
+        """All counters, when the thread is done; ``queue_names`` has the names of the streams."""
+        return [*self.counters.values(queue_names), *self._memory.values()]
+
+    def _add_allocations(self, trace: Trace, info: BlockInfo) -> None:
+        self._memory.add(trace.block(info)[0])
 
     def _derive(
         self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
@@ -256,6 +291,22 @@ class DerivedWork:
                 columns = rows["correlation"], rows["start"], rows["end"], queue
                 self.launches.calls.launch(*columns, *self.counters.depth, wanted)
         self.projection.settle(until)
+
+
+def _spool_counters(found: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:
+    """Put the values of derived counters into a spool, in rising time."""
+    rows = np.zeros(sum(len(one.times) for one in found), COUNTED.dtype)
+    rows["process"] = process
+    begin = 0
+    for number, one in enumerate(found):
+        described = {"name": one.name, "description": one.description, "counter": counter(one.unit, DERIVED)}
+        descriptors.counters[process, number] = described
+        part = rows[begin : begin + len(one.times)]
+        part["time"], part["value"], part["counter"] = one.times, one.values, number
+        begin += len(part)
+    rows = rows[np.argsort(rows["time"], kind="stable")]
+    for begin in range(0, len(rows), _SPOOLED):
+        spool.add(COUNTED, rows[begin : begin + _SPOOLED])
 
 
 def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
@@ -359,13 +410,12 @@ class _Laid(NamedTuple):
 
 
 class HostWriter:
-    """Writes the host's events of one process.
+    """Writes the host's events of some processes. ``columns`` has what makes their columns, by process.
 
     Slices of a thread come from several tables, lie in blocks in any order, and have to be written as begin and end
     events that nest. A pass goes over the process in windows of time. It reads the blocks that reach into the window,
-    lets :class:`cutrace._native.Lanes` lay out what begins there, and writes the events of each track on the track's
-    own packet sequence. Blocks that reach far ahead are dropped when there are too many of them, and read again when
-    their time comes.
+    lets :class:`cutrace._native.Lanes` lay out what begins there, and writes the events of all tracks in the order of
+    time. Blocks that reach far ahead are dropped when there are too many of them, and read again when their time comes.
 
     The caller's thread reads rows and numbers what they have in common, in order. Other threads make their columns, and
     one more writes window after window.
@@ -374,13 +424,10 @@ class HostWriter:
     and are not written.
     """
 
-    def __init__(
-        self, blocks: Blocks, columns: HostColumns, tracks: HostTracks, output: Output, derived: DerivedWork | None
-    ) -> None:
+    def __init__(self, blocks: Blocks, columns: Mapping[int, HostColumns], tracks: HostTracks, output: Output) -> None:
         self._blocks, self._columns, self._tracks, self._output = blocks, columns, tracks, output
-        self._derived = derived
         self._lanes = Lanes()
-        self._events: dict[str, list[HostEvents]] = {}
+        self._events: dict[tuple[int, str], list[HostEvents]] = {}
         self.spilled, self.detached = 0, 0
 
     def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
@@ -389,9 +436,10 @@ class HostWriter:
             # Each pass has tracks of its own: those of an earlier pass are in use up to the end of the capture.
             self._lanes, self._events = Lanes(), {}
             self._tracks.clear()
-            for table in tables:
-                events = HostEvents(table, self._blocks.trace, self._output.names, self._columns.shared(table))
-                self._events.setdefault(table.name, []).append(events)
+            for process, columns in self._columns.items():
+                for table in tables:
+                    events = HostEvents(table, process, self._blocks.trace, self._output.names, columns.shared(table))
+                    self._events.setdefault((process, table.name), []).append(events)
             with self._output.file.thread(_WINDOWS_AHEAD) as writing:
                 pending = self._pass(pending, has_steps, writing)
                 writing.wait()
@@ -429,7 +477,7 @@ class HostWriter:
 
     def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
         source = block.source
-        tables = self._events[source.table or ""]
+        tables, makes = self._events[source.process, source.table or ""], self._columns[source.process]
         rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)
         if not len(rows):
             return []
@@ -443,11 +491,9 @@ class HostWriter:
             chosen = events.table.select(rows) if events.table.select else None
             part = rows if chosen is None or chosen.all() else rows[chosen]
             if len(part):
-                submitted = self._columns.submitted(events.table, part)
-                columns = self._output.file.submit(self._columns.of, events.table, part, submitted)
+                submitted = makes.submitted(events.table, part)
+                columns = self._output.file.submit(makes.of, events.table, part, submitted)
                 chunks.append(events.chunk(part, columns))
-        if self._derived and source.table == "allocations" and not block.written:
-            self._derived.add_allocations(rows)
         return chunks
 
     def _close_window(self, live: list[_Block], until: int) -> list[HostChunk]:
@@ -473,23 +519,20 @@ class HostWriter:
         if not len(times):
             return
         laid = _Laid([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)
-        for track, begin in zip(laid.tracks, offsets.tolist(), strict=False):
-            self._tracks.prepare(track, int(times[begin]))
         if has_steps:
             kept = _attached(laid, chunks)
             self.detached += int((~kept).sum())
             laid = laid.only(kept)
-        by_event: Columns = {"time": laid.times, "bare_prefixes": self._output.bare_prefixes}
-        if laid.lanes.any():
-            edges = zip(laid.tracks, laid.offsets[:-1].tolist(), laid.offsets[1:].tolist(), strict=True)
-            by_event["track"] = np.concatenate(
-                [self._tracks.lane_uuids(track, laid.lanes[begin:end]) for track, begin, end in edges]
-            )
+        if not laid.tracks:
+            return
+        track = self._tracks.prepare(laid.tracks, laid.offsets, laid.times, laid.lanes)
+        order = np.argsort(laid.times, kind="stable") if len(laid.tracks) > 1 else slice(None)
+        times = laid.times[order]
+        by_event: Columns = {"time": times, "track": track[order], "bare_prefixes": self._output.bare_prefixes}
         streams = [chunk.bind(by_event) for chunk in chunks]
-        streams.append(end_template("track" in by_event).bind(by_event))
-        sequences = [track.sequence for track in laid.tracks]
-        numbers = np.minimum(laid.which, len(chunks))
-        self._output.events(streams, sequences, laid.offsets, laid.times, which=numbers, rows=laid.rows)
+        streams.append(end_template().bind(by_event))
+        numbers, edges = np.minimum(laid.which, len(chunks))[order], np.array([0, len(times)], np.uint32)
+        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=laid.rows[order])
 
 
 def _attached(laid: _Laid, chunks: Sequence[HostChunk]) -> np.ndarray:

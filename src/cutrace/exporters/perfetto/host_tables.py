@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -39,7 +39,7 @@ from . import proto
 from .annotations import Annotations
 from .descriptors import CUDA, DERIVED, Descriptors, counter
 from .kernel_metrics import RangeMetrics
-from .packets import Interned, InternedNames, InternedRefs, Output, Sequence
+from .packets import Interned, InternedNames, InternedRefs, Output
 from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
 
 #: Whole numbers up to here are the same as integers and as floats.
@@ -72,6 +72,19 @@ class Style(NamedTuple):
     arguments: Mapping[str, int | str | None] = {}
     fields: Mapping[str, Any] = {}
 
+
+#: A value of a derived counter. No capture has this table.
+COUNTED = Table(
+    "counted",
+    1,
+    "Values of counters that are derived from records.",
+    (
+        Field("time", "u64", "ns", "from when the counter has the value"),
+        Field("value", "f64", "", "value"),
+        Field("counter", "u32", "", "number of the counter in the process"),
+        SHARED["process"],
+    ),
+)
 
 #: Describes the track with a key of a process, as ``TrackDescriptor`` has it. Tables with the same one share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
@@ -263,6 +276,10 @@ def _projection_track(descriptors: Descriptors, process: int, key: tuple[int, ..
     }
 
 
+def _counted_track(descriptors: Descriptors, process: int, number: int) -> dict[str, Any]:
+    return descriptors.counters[process, number]
+
+
 def _moments_track(descriptors: Descriptors, process: int, scope: int) -> dict[str, Any]:
     return {"name": "moments of the process" if scope == 1 else "moments of the trace"}
 
@@ -328,6 +345,9 @@ TABLES: tuple[HostTable, ...] = (
         PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected,
         ("thread",), payload=True, derived=PROJECTED,
     ),
+    HostTable(
+        COUNTED.name, _counted_track, ("counter",), kind="counter", value=lambda rows: rows["value"], derived=COUNTED
+    ),
     replace(_SLICE, select=lambda r: r["track"] == 0),
     replace(
         _SLICE, track=_named_track, track_fields=("track",), arguments=("external", "thread"),
@@ -371,23 +391,19 @@ _POINTERS = frozenset(("address", "pool"))
 
 
 def _packet(event: dict[str, Any]) -> Template:
-    """A packet of a track's sequence around a ``TrackEvent``."""
+    """A packet around a ``TrackEvent``. The track is left out where it is the default of the sequence."""
     # What differs from packet to packet stands together, behind what does not: so it compresses best.
     prefix = SegmentPiece("bare_prefixes")
+    event = {**event, "track_uuid": Column("track", omit=0, event=True)}
     return Template(
         "Trace", {"packet": {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}}
     )
 
 
-def _track(lanes: bool) -> dict[str, Any]:
-    """The field that says which track. Where no slice was moved to another lane, it is the default of the sequence."""
-    return {"track_uuid": Column("track", omit=0, event=True)} if lanes else {}
-
-
 @cache
-def end_template(lanes: bool) -> Template:
+def end_template() -> Template:
     """The end of a slice, of whatever table."""
-    return _packet({"type": SLICE_END, **_track(lanes)})
+    return _packet({"type": SLICE_END})
 
 
 @cache
@@ -407,16 +423,22 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 class HostEvents:
-    """One description of a table, with what its rows have in common.
+    """One description of a table of a process, with what its rows have in common.
 
     A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
     (``tracks``, as its key), to the constant part of their event (``pieces``) and to what that refers to (``refs``).
     """
 
     def __init__(
-        self, table: HostTable, trace: Trace, names: InternedNames, annotations: Annotations | RangeMetrics | None
+        self,
+        table: HostTable,
+        process: int,
+        trace: Trace,
+        names: InternedNames,
+        annotations: Annotations | RangeMetrics | None,
     ) -> None:
-        self.table, self._trace, self._names, self._annotations = table, trace, names, annotations
+        self.table, self.process = table, process
+        self._trace, self._names, self._annotations = trace, names, annotations
         self.pieces = Blobs()
         self.tracks: list[int | tuple[int, ...]] = []
         self.refs: list[list[Interned]] = []
@@ -424,13 +446,13 @@ class HostEvents:
         self._keys = Keys(len(self._fields) + (annotations is not None))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
-        self._templates: dict[tuple[bool, bool, bool], Template] = {}
+        self._templates: dict[tuple[bool, bool], Template] = {}
         # Naming the arguments tells the common part what the templates refer to, before the first row.
-        self.template(payload=table.payload, waits=False, lanes=False)
+        self.template(payload=table.payload, waits=False)
 
-    def template(self, *, payload: bool, waits: bool, lanes: bool) -> Template:
-        """The template for rows of which some have payloads, waited for work, or are on another lane than the first."""
-        key = payload, waits, lanes
+    def template(self, *, payload: bool, waits: bool) -> Template:
+        """The template for rows of which some have payloads, or waited for work."""
+        key = payload, waits
         if key not in self._templates:
             self._templates[key] = self._describe(*key)
         return self._templates[key]
@@ -473,7 +495,7 @@ class HostEvents:
             event["debug_annotations"] += self._annotations.shared(shared, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
-    def _describe(self, payload: bool, waits: bool, lanes: bool) -> Template:
+    def _describe(self, payload: bool, waits: bool) -> Template:
         table = self.table
         annotations: list[Any] = []
         for name in table.arguments:
@@ -486,7 +508,6 @@ class HostEvents:
                 annotations.append(When(f"is_{column}", {"name_iid": iid, kind: Column(column)}))
         event: dict[str, Any] = {
             "type": SLICE_BEGIN if "end" in table.layout.offsets else INSTANT,
-            **_track(lanes),
             "pieces": Piece("combination", "pieces"),
             "debug_annotations": annotations,
         }
@@ -523,62 +544,67 @@ class HostChunk:
         return self.rows["end"] if self.events.table.begins else None
 
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
-        """The template with its columns, and those by event: ``track`` is among them when lanes are in use."""
+        """The template with its columns, and those by event."""
         columns = self.columns.result() | by_event
         if self.events.table.kind == "counter":
             return counter_template(np.asarray(columns["value"]).dtype.kind != "f").bind(columns)
         columns |= {"combination": self.combinations, "pieces": self.events.pieces}
-        payload, waits, lanes = (name in columns for name in ("is_unsigned", "waits", "track"))
-        return self.events.template(payload=payload, waits=waits, lanes=lanes).bind(columns)
+        payload, waits = (name in columns for name in ("is_unsigned", "waits"))
+        return self.events.template(payload=payload, waits=waits).bind(columns)
 
 
 @dataclass
 class Track:
-    """A track of the trace: the group of slices that Lanes keeps nested, with its packet sequence."""
+    """A track of the trace: the group of slices that Lanes keeps nested."""
 
     uuid: int
-    kind: DescribeTrack | None
-    sequence: Sequence
+    kind: DescribeTrack
     descriptor: dict[str, Any]
     waiting: list[Interned] = field(default_factory=list)  # to be sent before the next event
-    lanes: list[int] = field(default_factory=list)  # uuids of the tracks for what does not nest, from lane 1 on
+    lanes: list[int] = field(default_factory=list)  # uuids of the tracks that are described, by lane
     open: int = 0  # slices on lane 0 that have not ended so far; only counted where there are arrows
 
 
 class TrackNews(NamedTuple):
-    """A new combination: the number, kind and key of its track, and what the combination refers to."""
+    """A new combination: the number, process, kind and key of its track, and what the combination refers to."""
 
     number: int
+    process: int
     kind: DescribeTrack
     key: Any
     refs: list[Interned]
 
 
 class HostTracks:
-    """The tracks below that of one process, which has the uuid ``parent``, by number.
+    """The tracks below those of processes, which have the uuids ``parents``, by number. The events of all tracks are on
+    one packet sequence, in rising time: viewers need not sort what is in order.
 
     :meth:`of` numbers tracks, :meth:`add` makes those that are new. So one thread may number tracks while another one
     writes to those of an earlier window.
     """
 
-    def __init__(self, output: Output, descriptors: Descriptors, process: int, parent: int) -> None:
-        self._output, self._descriptors, self._process, self._parent = output, descriptors, process, parent
+    def __init__(self, output: Output, descriptors: Descriptors, parents: Sequence[int]) -> None:
+        self._output, self._descriptors, self._parents = output, descriptors, parents
+        # Viewers take events of no thread to be of the thread that their sequence has described.
+        self._described = output.sequence()
         self.clear()
 
     def clear(self) -> None:
-        """Forget the tracks: what follows is on new ones."""
+        """Forget the tracks: what follows is on new ones, and may be earlier."""
         self.tracks: list[Track] = []
+        self.sequence = self._output.sequence()
+        self._default = 0  # the uuid of the sequence's default track
         self._news: list[TrackNews] = []
-        self._numbers: dict[tuple[DescribeTrack, Any], int] = {}
+        self._numbers: dict[tuple[int, DescribeTrack, Any], int] = {}
         self._of_events: dict[HostEvents, np.ndarray] = {}
 
     def of(self, events: HostEvents) -> np.ndarray:
         """The number of the track of each combination."""
-        known, kind = self._of_events.get(events, np.zeros(0, np.uint32)), events.table.track
+        known, of = self._of_events.get(events, np.zeros(0, np.uint32)), (events.process, events.table.track)
         if len(known) < len(events.tracks):
             keys, refs = events.tracks[len(known) :], events.refs[len(known) :]
-            new = [self._numbers.setdefault((kind, key), len(self._numbers)) for key in keys]
-            self._news += map(TrackNews, new, repeat(kind), keys, refs)
+            new = [self._numbers.setdefault((*of, key), len(self._numbers)) for key in keys]
+            self._news += map(TrackNews, new, *map(repeat, of), keys, refs)
             known = self._of_events[events] = np.append(known, np.array(new, np.uint32))
         return known
 
@@ -588,48 +614,47 @@ class HostTracks:
         return news
 
     def add(self, news: Iterable[TrackNews]) -> None:
-        """Make tracks that are not there. The sequences will be sent what new combinations refer to."""
-        for number, kind, key, refs in news:
+        """Make tracks that are not there. The sequence will be sent what new combinations refer to."""
+        for number, process, kind, key, refs in news:
             if number == len(self.tracks):
-                descriptor = kind(self._descriptors, self._process, key)
+                descriptor = kind(self._descriptors, process, key)
                 if "thread" not in descriptor:
-                    descriptor = {"parent_uuid": self._parent, **descriptor}
-                self.tracks.append(self._new(kind, descriptor))
+                    descriptor = {"parent_uuid": self._parents[process], **descriptor}
+                self.tracks.append(Track(self._output.uuid(), kind, descriptor))
             self.tracks[number].waiting += refs
 
-    def prepare(self, track: Track, time: int) -> None:
-        """Open the sequence of a track when this is its first event, and send it what its next events refer to."""
-        if track.sequence.time < 0:
-            track.sequence.anchor(time)
-            track.sequence.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
-        if track.waiting:
-            track.sequence.intern(track.waiting)
+    def prepare(self, tracks: Sequence[Track], offsets: np.ndarray, times: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Send what the events of a window need: track i has those from ``offsets[i]`` to ``offsets[i + 1]``. Returns
+        the uuid of each event's track, 0 for the default: that with the most events."""
+        if self.sequence.time < 0:
+            self.sequence.anchor(int(times.min()))
+        counts = np.diff(offsets)
+        most = tracks[int(counts.argmax())].uuid
+        if most != self._default:
+            self._default = most
+            self.sequence.defaults({"track_event_defaults": {"track_uuid": most}})
+        for track, deepest in zip(tracks, np.maximum.reduceat(lanes, offsets[:-1]).tolist(), strict=True):
+            self._describe(track, deepest)
+            self.sequence.intern(track.waiting)
             track.waiting.clear()
+        first = np.cumsum([0, *(len(track.lanes) for track in tracks)])[:-1]
+        uuids = np.array([uuid for track in tracks for uuid in track.lanes], np.uint64)
+        uuids[uuids == most] = 0
+        by_event: np.ndarray = uuids[np.repeat(first, counts) + lanes]
+        return by_event
 
-    def lane_uuids(self, track: Track, lanes: np.ndarray) -> np.ndarray:
-        """The track of each event by its lane, 0 for the default track of its sequence."""
-        while len(track.lanes) < lanes.max(initial=0):
+    def _describe(self, track: Track, deepest: int) -> None:
+        """Describe the track of each lane up to the deepest."""
+        if not track.lanes:
+            track.lanes.append(track.uuid)
+            self._described.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
+        while len(track.lanes) <= deepest:
             # A track for slices that do not nest: below a thread's track, beside any other.
-            parent = track.uuid if "thread" in track.descriptor else self._parent
+            parent = track.descriptor.get("parent_uuid", track.uuid)
             name = track.descriptor.get("name", "overlapping slices")
             track.lanes.append(self._output.uuid())
             descriptor = {"uuid": track.lanes[-1], "parent_uuid": parent, "name": name}
-            track.sequence.packet({"track_descriptor": descriptor})
-        uuids: np.ndarray = np.array([0, *track.lanes], np.uint64)[lanes]
-        return uuids
-
-    def write_counter(self, descriptor: Mapping[str, Any], times: np.ndarray, values: np.ndarray) -> None:
-        """Write one counter that is there as a whole: its values from moments (ns, rising) on."""
-        track = self._new(None, {"parent_uuid": self._parent, **descriptor})
-        self.prepare(track, int(times[0]))
-        whole, values = counter_values(values)
-        columns: Columns = {"time": times, "value": values, "bare_prefixes": self._output.bare_prefixes}
-        offsets = np.array([0, len(times)], np.uint32)
-        self._output.events([counter_template(whole).bind(columns)], [track.sequence], offsets, times)
-
-    def _new(self, kind: DescribeTrack | None, descriptor: dict[str, Any]) -> Track:
-        uuid = self._output.uuid()
-        return Track(uuid, kind, self._output.sequence({"track_event_defaults": {"track_uuid": uuid}}), descriptor)
+            self._described.packet({"track_descriptor": descriptor})
 
 
 @dataclass(frozen=True)
@@ -638,6 +663,7 @@ class SpoolBlock:
 
     spool: Spool
     layout: Table
+    process: int
     first_time: int
     payload_size: int
     offset: int
@@ -669,9 +695,10 @@ class Spool:
         self.file.close()
 
     def add(self, table: Table, rows: np.ndarray) -> None:
-        """Append a block of rows of a table."""
+        """Append a block of rows of a table, which are of one process."""
         if len(rows):
             self.file.seek(0, os.SEEK_END)
             first = int(rows[table.start_field].min())
-            self.blocks.append(SpoolBlock(self, table, first, rows.nbytes, self.file.tell()))
+            process = int(rows["process"][0])
+            self.blocks.append(SpoolBlock(self, table, process, first, rows.nbytes, self.file.tell()))
             self.file.write(rows.tobytes())

@@ -102,13 +102,13 @@ class Output:
         self._uuids += 1
         return self._uuids
 
-    def sequence(self, defaults: Mapping[str, Any] | None = None) -> Sequence:
-        """A new sequence, with ``trace_packet_defaults`` beside its clock."""
+    def sequence(self) -> Sequence:
+        """A new sequence."""
         self._sequences += 1
         fields = {"trusted_packet_sequence_id": self._sequences}
         self.bare_prefixes.add(proto.encode("TracePacket", fields))
         piece = self.prefixes.add(proto.encode("TracePacket", fields | {"sequence_flags": NEEDS_STATE}))
-        return Sequence(self, self._sequences, piece, defaults or {})
+        return Sequence(self, self._sequences, piece)
 
     def packet(self, values: Mapping[str, Any]) -> None:
         """Write one packet from values by field name (see :func:`proto.encode`)."""
@@ -155,8 +155,8 @@ class Sequence:
     number of what its packets share in the prefixes of the output.
     """
 
-    def __init__(self, output: Output, number: int, piece: int, defaults: Mapping[str, Any]) -> None:
-        self._output, self._number, self.piece, self._defaults = output, number, piece, defaults
+    def __init__(self, output: Output, number: int, piece: int) -> None:
+        self._output, self._number, self.piece = output, number, piece
         self.time = self.anchored = -1
         self._sent: set[tuple[str, int]] = set()
 
@@ -164,12 +164,15 @@ class Sequence:
         """Write a packet that does not need the clock."""
         self._output.packet({"trusted_packet_sequence_id": self._number, **values})
 
+    def defaults(self, values: Mapping[str, Any], others: Mapping[str, Any] = {}) -> None:
+        """Set the ``trace_packet_defaults`` beside the clock of the packets that follow."""
+        self.packet({**others, "trace_packet_defaults": {"timestamp_clock_id": INCREMENTAL, **values}})
+
     def anchor(self, time: int) -> None:
         """Set the clock to a moment that is not before :attr:`anchored`; the first one opens the sequence."""
         assert time >= self.anchored, "snapshots of one clock do not go back"
         if self.time < 0:
-            defaults = {"timestamp_clock_id": INCREMENTAL, **self._defaults}
-            self.packet({"sequence_flags": CLEARED, "trace_packet_defaults": defaults})
+            self.defaults({}, {"sequence_flags": CLEARED})
         self.time = self.anchored = time
         clocks = [
             {"clock_id": BOOTTIME, "timestamp": time},

@@ -60,9 +60,9 @@ class PcSampleWriter:
             self._output.events([_TEMPLATE.bind(columns)], [sequence], np.array([0, len(rows)], np.uint32), time)
 
     def _opened(self, time: int) -> Sequence:
-        defaults = {"source": _SOURCE, "primary_descriptor": _COUNTER}
-        sequence = self._output.sequence({"stack_sample_defaults": defaults})
+        sequence = self._output.sequence()
         sequence.anchor(time)
+        sequence.defaults({"stack_sample_defaults": {"source": _SOURCE, "primary_descriptor": _COUNTER}})
         return sequence
 
     def _tasks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
