@@ -306,7 +306,7 @@ def test_a_test_that_cannot_run_again_needs_cuda_before(suite: Suite) -> None:
     suite.write("test_a.py", source.replace("(gpu, subtests)", "(gpu, request)"))
     run = suite.run("--cutrace", "-o", "cutrace_window=item")
     assert run.case("test_first").state is State.UNVERIFIED
-    assert "use the GPU before, for example in a fixture of the session" in run.case("test_first").reason
+    assert "use the GPU first, for example in a session fixture" in run.case("test_first").reason
     assert suite.run("--cutrace=require", "-o", "cutrace_window=call", EARLY="1").status == 0
 
 
