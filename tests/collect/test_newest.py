@@ -241,7 +241,7 @@ for _ in range(60):
         count += 1
     try:
         held = sum(f.stat().st_size for f in pathlib.Path().glob(".run.bin.*/*.bin"))
-    except FileNotFoundError:  # let go since it was listed
+    except FileNotFoundError:  # deleted since it was listed
         continue
     largest = max(largest, held)
 print(count, largest)
@@ -257,7 +257,7 @@ print(count, largest)
     room = 16 << 20
     assert room // 2 < (tmp_path / "run.bin").stat().st_size
     assert largest < room + (4 << 20)
-    assert "older rows let go" in err
+    assert "older rows dropped" in err
 
 
 @pytest.mark.parametrize(

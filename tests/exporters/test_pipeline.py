@@ -186,7 +186,7 @@ def test_an_error_of_the_encoder_is_raised(tmp_path: Path, workers: int) -> None
             for batch in (good, bad, *[good] * 20):
                 batch.write(file)
 
-    with pytest.raises(ValueError, match="times of one sequence must not go back"):
+    with pytest.raises(ValueError, match="the times of a sequence must not decrease"):
         write()
 
 

@@ -157,7 +157,7 @@ for _ in range(60):
     synchronize()
     try:
         held = sum(file.stat().st_size for file in pathlib.Path().glob(".run.bin.*/*.bin"))
-    except FileNotFoundError:  # let go since it was listed
+    except FileNotFoundError:  # deleted since it was listed
         continue
     largest = max(largest, held)
 print(600_000, largest)
@@ -174,7 +174,7 @@ def test_rotation_keeps_the_newest_rows_within_the_size(record: Record) -> None:
     assert_the_newest(recorded.path, launched, least=room // 2 // 64)
     assert room // 2 < recorded.path.stat().st_size
     assert largest < room + (4 << 20)
-    assert "older rows let go" in recorded.stderr
+    assert "older rows dropped" in recorded.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

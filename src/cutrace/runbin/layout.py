@@ -1,11 +1,11 @@
-"""The tables of run.bin: the one definition of every row that a capture holds.
+"""The tables of run.bin: the only definition of the rows of a capture.
 
-Three readers share it. Python turns a table into a NumPy dtype; the build runs this file as a script and
-gets the C++ structs of the collector with a ``static_assert`` for each offset; the collector writes the
-same description as JSON into each capture, so that a reader of another version knows the rows it finds.
+It has three uses. Python converts a table to a NumPy dtype. The build runs this file as a script, which writes the C++
+structs of the collector with a ``static_assert`` for each offset. The collector writes the same description as JSON
+into each capture, so that a reader of another version can read the rows.
 
-Rows are packed, little-endian and of fixed size. Only the standard library is imported at module level,
-since the build runs this file before NumPy is there.
+Rows are packed, little-endian and of fixed size. Only the standard library is imported at module level, because the
+build runs this file without NumPy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 
 #: Bytes, NumPy format and C++ type of each field type. ``string``, ``launch`` and ``function`` are
-#: references: an id that another block of the same process explains, 0 where there is none.
+#: references: ids of rows or strings in other blocks of the same process, 0 for none.
 TYPES: dict[str, tuple[int, str, str]] = {
     "u8": (1, "u1", "std::uint8_t"),
     "u16": (2, "<u2", "std::uint16_t"),
@@ -41,7 +41,7 @@ TYPES: dict[str, tuple[int, str, str]] = {
 }
 
 REFERENCES = frozenset({"string", "launch", "function"})
-#: The types of fields that refer to rows of another table, and that table.
+#: The table that each type of reference refers to.
 REFERRED = {"launch": "launches", "function": "functions"}
 
 
@@ -75,15 +75,15 @@ class Table:
 
     @cached_property
     def start_field(self) -> str | None:
-        """The field a row begins at (``start``, or ``time`` of an instant), None for a table without times and
-        for those that speak of the capture itself (numbers from 64 on)."""
+        """The field with the start of a row (``start``, or ``time`` of an instant). None for a table without times and
+        for tables about the capture itself (numbers from 64 on)."""
         if self.number >= 64:
             return None
         return next((n for n in ("start", "time") if n in self.offsets), None)
 
     @cached_property
     def end_field(self) -> str | None:
-        """The field a row ends at; that of :attr:`start_field` for an instant."""
+        """The field with the end of a row; :attr:`start_field` for an instant."""
         return "end" if self.start_field and "end" in self.offsets else self.start_field
 
     @cached_property
@@ -431,17 +431,17 @@ losses 65: What was not recorded, and why; rows add up.
 
 
 def fields(text: str, shared: Mapping[str, Field]) -> tuple[Field, ...]:
-    """Fields as :data:`_TABLES` has them, with those of ``shared`` that a line without a type names."""
-    found: list[Field] = []
+    """Parse fields in the notation of :data:`_TABLES`. A line without a type names fields of ``shared``."""
+    parsed: list[Field] = []
     for line in text.strip().splitlines():
         described, _, doc = line.partition(": ")
         names, _, unit = described.partition(" (")
         kind, *rest = names.split()
         if kind in TYPES:
-            found += [Field(name, kind, unit.rstrip(")"), doc) for name in rest]
+            parsed += [Field(name, kind, unit.rstrip(")"), doc) for name in rest]
         else:
-            found += [shared[name] for name in (kind, *rest)]
-    return tuple(found)
+            parsed += [shared[name] for name in (kind, *rest)]
+    return tuple(parsed)
 
 
 #: Fields that many tables share, by name.
@@ -459,22 +459,22 @@ def _tables() -> Iterator[Table]:
 TABLES: dict[str, Table] = {t.name: t for t in _tables()}
 BY_NUMBER: dict[int, Table] = {t.number: t for t in TABLES.values()}
 
-#: Why something is missing. Numbers are stable; the words are what `cutrace info` and a converted trace say.
+#: The reasons of losses: number, name, and the sentence of `cutrace info` and converted traces. Numbers are stable.
 LOSS_REASONS: dict[int, tuple[str, str]] = {
     1: ("cupti_dropped", "records that CUPTI dropped because it had no buffer"),
-    2: ("memory_limit", "records thrown away because the collector's memory limit was reached"),
+    2: ("memory_limit", "records dropped because the collector's memory limit was reached"),
     3: ("unknown_time", "records whose start or end the GPU did not report"),
     4: ("nvtx_unmatched_pop", "NVTX pops and range ends without a push or start"),
-    5: ("nvtx_dropped", "NVTX events thrown away because a thread's buffer was full"),
+    5: ("nvtx_dropped", "NVTX events dropped because a thread's buffer was full"),
     6: ("nvtx_open", "NVTX ranges still open when the capture ended"),
     7: ("size_limit", "rows not written because the file reached its size limit"),
     8: ("write_error", "rows not written because the file could not be written"),
     9: ("kind_refused", "activity kinds that CUPTI refused to record"),
     10: ("unknown_record", "records of a kind that this collector does not know"),
-    11: ("table_limit", "names or launch configurations that found no room"),
-    12: ("let_go", "older rows let go, because only the newest were to be kept"),
+    11: ("table_limit", "names or launch configurations dropped because a table was full"),
+    12: ("let_go", "older rows dropped to keep only the newest"),
     13: ("unreadable", "events of the imported file that could not be used"),
-    14: ("samples_lost", "samples of hardware counters that the GPU had no room for"),
+    14: ("samples_lost", "samples of hardware counters dropped because the GPU's buffer was full"),
 }
 
 #: What a row of ``host_slices`` is.
@@ -496,9 +496,9 @@ def schema() -> dict[str, object]:
 
 
 def cpp_header() -> str:
-    """C++ structs of all tables, with the assertions that keep them equal to the dtypes read in Python."""
+    """C++ structs of all tables, with assertions that their layout equals the NumPy dtypes."""
     out = [
-        "// Made by src/cutrace/runbin/layout.py at build time: change that file, not this one.",
+        "// Generated by src/cutrace/runbin/layout.py: change that file, not this one.",
         "#pragma once",
         "#include <array>",
         "#include <cstddef>",

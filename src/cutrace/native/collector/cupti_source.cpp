@@ -50,25 +50,25 @@ bool CuptiSource::subscribe(const Options& options, Report& report) {
   if (options.share && subscribe_as_one_of_several(holder)) return true;
   const CUptiResult result = library_.Subscribe(&subscriber_, on_callback, nullptr);
   if (result == CUPTI_SUCCESS) {
-    if (options.share) report.notes.push_back("CUPTI serves no other tool during this recording: it or its driver cannot share");
+    if (options.share) report.notes.push_back("CUPTI serves no other tool during this recording, because it or its driver cannot share");
     return true;
   }
   if (result != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED && result != CUPTI_ERROR_MAX_LIMIT_REACHED) {
     report.notes.push_back("GPU activity is not recorded: CUPTI refused a subscriber (" + library_.error_name(result) +
-                           "); `cutrace doctor` says more");
+                           "); run `cutrace doctor`");
     return false;
   }
-  // The other tool may have agreed to others.
+  // The other tool may share CUPTI.
   if (!options.share && subscribe_as_one_of_several(holder)) return true;
   for (const std::string& tool : likely_cupti_holders()) holder += (holder.empty() ? "" : ", ") + tool;
   report.notes.push_back("GPU activity is not recorded: another tool holds CUPTI in this process" +
                          (holder.empty() ? holder : " (found here: " + holder + ")") +
-                         "; CUPTI serves one tool at a time, so stop the other one first");
+                         "; CUPTI serves one tool at a time, so stop the other tool first");
   return false;
 }
 
-// Works where CUPTI and the driver can serve several tools and the first one that subscribed asked for that. `holder`
-// becomes the name of the tool that does not share, where CUPTI says it.
+// Succeeds if CUPTI and the driver can serve several tools and the first subscriber has allowed it. `holder` becomes the name
+// of a tool that does not share, if CUPTI provides it.
 bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
   if (!library_.of_several.complete()) return false;
   std::array<char, 128> name{};
@@ -84,7 +84,7 @@ bool CuptiSource::subscribe_as_one_of_several(std::string& holder) {
   return result == CUPTI_SUCCESS;
 }
 
-// The buffers of one of several subscribers are read in its name: it stays until they are.
+// With several subscribers, reading buffers needs the subscriber, so it stays until all buffers are read.
 void CuptiSource::unsubscribe(const std::function<bool()>& is_read) {
   while (library_.sharing.load() != nullptr && !pool_.all_read() && is_read()) {
     writer_wake.signal();
@@ -107,16 +107,16 @@ bool CuptiSource::set_attribute(CUpti_ActivityAttribute attribute, Value value) 
   return library_.set_attribute(attribute, &size, &value) == CUPTI_SUCCESS;
 }
 
-// What must come before the first kind is enabled.
+// Settings that must precede the first enabled kind.
 void CuptiSource::prepare(const Options& options) {
   if (library_.sharing.load() != nullptr) {
-    // What is each subscriber's own. How buffers are zeroed and taken on the GPU is left as the other tools have it.
+    // Only the attributes of one subscriber. The zeroing of buffers and the buffers on the GPU are shared with other tools.
     conventions_ = {set_attribute(shared::kTimestampCallback, &timestamp),
                     set_attribute(shared::kThreadIdType, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM)};
     return;
   }
   conventions_ = conventions_once_;
-  if (prepared_) return;  // it must not change afterwards
+  if (prepared_) return;  // the settings must not change later
   prepared_ = true;
   conventions_.clock = library_.ActivityRegisterTimestampCallback != nullptr &&
                        library_.ActivityRegisterTimestampCallback(timestamp) == CUPTI_SUCCESS;
@@ -125,7 +125,7 @@ void CuptiSource::prepare(const Options& options) {
   conventions_once_ = conventions_;
   // Otherwise CUPTI clears each buffer on the launching thread; here the writer does.
   pool_.set_zeroing(set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, std::uint8_t{1}));
-  // Allocated at the first kernel instead of with the context: see kinds.h, which does nothing without this.
+  // Allocate at the first kernel, not with the context. The deferred kinds (see kinds.h) have no effect without this.
   set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, std::size_t{0});
   if (options.device_buffers != 0)
     set_attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT, static_cast<std::size_t>(options.device_buffers));
@@ -135,7 +135,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, bool before_cuda
   Report report;
   std::string error;
   if (active()) {
-    report.notes.push_back("GPU activity is not recorded: CUPTI has not yet let go of the recording before this one");
+    report.notes.push_back("GPU activity is not recorded: CUPTI has not yet ended the previous recording");
     return report;
   }
   if (!loaded_ && !library_.load(options.cupti, error)) {
@@ -154,7 +154,7 @@ CuptiSource::Report CuptiSource::attach(const Options& options, bool before_cuda
     enable(options, before_cuda, report);
   } catch (const std::exception&) {
     report.active = false;
-    active_.store(true);  // as far as detach() is concerned
+    active_.store(true);  // so that detach() runs
     detach(false, false, nullptr, [] { return false; });
     throw;
   }
@@ -170,7 +170,7 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
     report.notes.push_back(
         "GPU times were taken on the REALTIME clock and converted, because CUPTI takes no other " +
         std::string(library_.sharing.load() != nullptr ? "while another tool records" : "before 12.0") +
-        "; a clock that is set meanwhile moves them");
+        "; setting the clock meanwhile changes them");
   if (!conventions_.threads)
     report.notes.push_back("this CUPTI gives no system thread ids, so API calls carry the low half of pthread_self()");
   pool_.set_open(true);
@@ -180,7 +180,7 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
     pool_.set_open(false);
     return;
   }
-  // What CUPTI dropped since an earlier recording is no part of this one.
+  // Records dropped since an earlier recording do not belong to this one.
   std::size_t earlier = 0;
   if (served_before) library_.take_dropped(&earlier);
   dropped_.store(0);
@@ -190,7 +190,7 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
   if (options.sample_pc && !pc_sampling_.start(library_, subscriber_, options.sample_period,
                                                before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
     report.notes.push_back("program counters were not sampled: " + error);
-  // Whether kinds and calls that are enabled inside cuInit() work when CUPTI is shared is not known: as in mid-program.
+  // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
                   before_cuda && library_.sharing.load() == nullptr, pc_sampling_.on());
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
@@ -217,8 +217,8 @@ bool CuptiSource::detach(bool at_exit, bool synchronize, void* context, const st
   flush_all(0);
   if (at_exit) {
     // The driver's own exit handler may have run before: flushing is safe then, disabling a kind crashes in CUPTI 13.0.
-    // A forced flush hands out running kernels without an end, and never again: only when nothing can follow. It would do
-    // so to other tools too.
+    // A forced flush returns running kernels without an end and never again, also for other tools: only use it when nothing
+    // can follow and CUPTI is not shared.
     if (library_.sharing.load() == nullptr) flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     count_last_dropped();
   } else {
@@ -236,7 +236,7 @@ std::uint64_t CuptiSource::take_dropped() {
   return dropped_.exchange(0);
 }
 
-// What CUPTI drops after the last flush is no part of the recording: it gets no more buffers then.
+// Records dropped after the last flush do not count: CUPTI gets no more buffers then.
 void CuptiSource::count_last_dropped() {
   counts_dropped_.store(false);
   count_dropped();

@@ -1,6 +1,6 @@
-// CUPTI as a source of records: subscribing, enabling, flushing, and the buffers in between.
+// CUPTI as a source of records: subscribing, enabling, flushing, and buffers.
 //
-// One a process, and never destroyed: CUPTI may call back until the process ends.
+// A process has one, which is never destroyed, because CUPTI may call back until the process ends.
 #pragma once
 
 #include <atomic>
@@ -27,26 +27,26 @@ class CuptiSource {
     std::vector<std::string> kinds;
     std::vector<std::string> notes;  // sentences about what cannot be recorded
   };
-  // Subscribes and enables. The writer is woken whenever a buffer is complete. `before_cuda`: this is inside cuInit().
+  // Subscribes and enables kinds. Complete buffers wake the writer. `before_cuda`: inside cuInit().
   Report attach(const Options& options, bool before_cuda);
 
-  // Any thread of the collector but the writer: both may wait for locks inside CUPTI.
+  // Any thread of the collector but the writer: flush() and detach() may wait for locks inside CUPTI.
   void flush();
-  // False when work that may still run was not waited for, see StreamCaptures. `is_read`: somebody reads the buffers.
+  // False when it did not wait for all work (see StreamCaptures). is_read() tells whether a writer still reads the buffers.
   bool detach(bool at_exit, bool synchronize, void* context, const std::function<bool()>& is_read);
   const StreamCaptures& captures() const { return captures_; }
 
-  // After detach(): why CUPTI has kept buffers with records, empty when it has not.
+  // After detach(): the reason why CUPTI still holds buffers with records, empty when it holds none.
   std::string kept_back() const;
 
-  // Writer thread: records that CUPTI threw away since the last call, until the end of the recording.
+  // Writer thread: the number of records that CUPTI has dropped since the last call.
   std::uint64_t take_dropped();
 
   bool active() const { return active_.load(std::memory_order_acquire); }
-  // Ids that CUPTI gives to the program's objects, 0 when it cannot tell.
+  // CUPTI's ids of the program's objects, 0 when unknown.
   std::uint32_t stream_id(void* stream) const;
   std::uint32_t context_id(void* context) const;
-  // Writer thread: what could not be enabled; not yet known while kinds wait for a context.
+  // Writer thread: the refused kinds and calls; empty while kinds wait for a context.
   std::vector<Refusal> refused_kinds() const { return enabler_.refused(); }
   const CuptiLibrary& library() const { return library_; }
   BufferPool& pool() { return pool_; }
@@ -54,7 +54,7 @@ class CuptiSource {
 
   void before_fork() { captures_.before_fork(); }
   void after_fork() { captures_.after_fork(); }
-  // After fork, in the child: CUPTI's state belongs to the parent and must not be touched again.
+  // After fork, in the child: CUPTI's state belongs to the parent and must not be used again.
   void forget();
 
  private:
@@ -80,13 +80,13 @@ class CuptiSource {
   CuptiLibrary library_;
   bool loaded_ = false;
   bool prepared_ = false;
-  // CUPTI asks this library for the time, and names threads as the system does.
+  // Whether CUPTI uses this library's clock, and thread ids of the system.
   struct Conventions {
     bool clock = false;
     bool threads = false;
   };
   Conventions conventions_;       // of this recording
-  Conventions conventions_once_;  // where CUPTI serves one tool: agreed on once
+  Conventions conventions_once_;  // while CUPTI serves one tool: set once a process
   CUpti_SubscriberHandle subscriber_ = nullptr;
   Enabler enabler_;
   StreamCaptures captures_;
@@ -94,7 +94,7 @@ class CuptiSource {
   PcSampling pc_sampling_;
   std::atomic<bool> active_{false};
   std::atomic<CUptiResult> flushed_{CUPTI_SUCCESS};
-  std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush, while the writer still reads
+  std::atomic<bool> counts_dropped_{false};  // from the first kind to the last flush
   std::atomic<std::uint64_t> dropped_{0};    // not yet taken
 };
 

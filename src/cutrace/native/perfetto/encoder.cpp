@@ -30,8 +30,8 @@ struct Bound {
 
   Bound(const Program* with, std::vector<AnyColumn> given, std::size_t events)
       : program(with), columns(std::move(given)), row_bound(program->row_bound() + kSlack) {
-    if (columns.size() < program->columns()) throw std::invalid_argument("a program has more columns than were given");
-    if (columns.empty()) columns.emplace_back();  // operations without a column name the first
+    if (columns.size() < program->columns()) throw std::invalid_argument("the program needs more columns");
+    if (columns.empty()) columns.emplace_back();  // operations without a column refer to the first one
     for (const Op& op : program->ops()) check(op, events);
     for (const Op& op : program->ops()) steps.push_back(step(op));
     steps.push_back({{}, steps::end});
@@ -50,7 +50,7 @@ struct Bound {
     if (op.kind == OpKind::kRaw) s.data = program->raw() + op.raw_begin;
     if (op.kind == OpKind::kBlob) {
       s.blobs = second->blobs;
-      s.raw_size = static_cast<std::uint32_t>(s.blobs->size());  // others may add pieces meanwhile
+      s.raw_size = static_cast<std::uint32_t>(s.blobs->size());  // other threads may add pieces meanwhile
     }
     return s;
   }
@@ -59,26 +59,26 @@ struct Bound {
     if (op.kind == OpKind::kRaw || op.kind == OpKind::kOpen || op.kind == OpKind::kClose) return;
     const AnyColumn& c = columns[op.column];
     if (op.kind == OpKind::kGiven) {
-      if (!c.blobs) throw std::invalid_argument("pieces come out of a table of pieces");
+      if (!c.blobs) throw std::invalid_argument("this operation needs a table of pieces");
       row_bound += c.blobs->longest();
       return;
     }
-    if (c.blobs) throw std::invalid_argument("a table of pieces stands where a column belongs");
+    if (c.blobs) throw std::invalid_argument("this operation needs a column, not a table of pieces");
     if (op.kind == OpKind::kDelta && c.type != Type::kU64)
-      throw std::invalid_argument("differences are taken of uint64 columns");
-    if (op.kind == OpKind::kBlob && c.type != Type::kU32) throw std::invalid_argument("ids of pieces are uint32");
+      throw std::invalid_argument("differences need a uint64 column");
+    if (op.kind == OpKind::kBlob && c.type != Type::kU32) throw std::invalid_argument("ids of pieces need a uint32 column");
     if (op.kind >= OpKind::kInteger && (c.type == Type::kF32 || (c.type == Type::kF64) != (op.kind == OpKind::kReal)))
-      throw std::invalid_argument("text is made of whole numbers or of doubles");
+      throw std::invalid_argument("text needs a column of integers or doubles");
     std::size_t entries = c.size;
     if (op.kind == OpKind::kRepeated) {
       if (columns[op.column2].blobs) throw std::invalid_argument("a list needs a column of values");
-      if (entries == 0) throw std::invalid_argument("a column of offsets has one entry more than rows");
+      if (entries == 0) throw std::invalid_argument("a column of offsets needs one entry more than rows");
       --entries;
       lists.push_back(&op);
     }
     if (op.kind == OpKind::kBlob) {
       const Blobs* blobs = columns[op.column2].blobs;
-      if (!blobs) throw std::invalid_argument("pieces come out of a table of pieces");
+      if (!blobs) throw std::invalid_argument("this operation needs a table of pieces");
       row_bound += blobs->longest();
     }
     if (op.per_event) {
@@ -89,21 +89,21 @@ struct Bound {
   }
 };
 
-// What the lists of a row take at most; offsets are checked here once, before they are used.
+// The largest size of the lists of a row. Checks offsets before they are used.
 std::size_t list_bound(const Bound& bound, std::size_t event, std::size_t row) {
   std::size_t total = 0;
   for (const Op* op : bound.lists) {
     const AnyColumn& offsets = bound.columns[op->column];
     const std::size_t index = op->per_event ? event : row;
     const std::uint64_t begin = offsets[index], end = offsets[index + 1];
-    if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("offsets of a list are wrong");
+    if (begin > end || end > bound.columns[op->column2].size) throw std::out_of_range("the offsets of a list are out of range");
     total += (end - begin) * (op->tag_size + kVarintMax);
   }
   return total;
 }
 
-// What a row takes at most, by its own pieces. A bound by the longest pieces would depend on what other threads added
-// meanwhile, and so would the places at which the output is divided.
+// The largest size of a row, computed from its own pieces. A bound from the longest piece would depend on pieces that other
+// threads add meanwhile, and so would the points at which the output is divided.
 std::size_t own_bound(const Bound& bound, std::size_t event, std::size_t row, std::size_t piece) {
   std::size_t total = bound.program->row_bound() + kSlack;
   for (const Op& op : bound.program->ops()) {
@@ -123,23 +123,23 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
                  std::optional<Column<std::uint8_t>> which, std::optional<Column<std::uint32_t>> rows) {
   const std::size_t segments = pieces.size;
   if (offsets.size != segments + 1 || lasts.size != segments)
-    throw std::invalid_argument("segments have a piece, a last value, and an offset behind the first");
+    throw std::invalid_argument("each segment needs a piece, a last value and an offset, plus one final offset");
   for (std::size_t i = 0; i < segments; ++i)
-    if (offsets[i] > offsets[i + 1]) throw std::invalid_argument("offsets rise");
+    if (offsets[i] > offsets[i + 1]) throw std::invalid_argument("offsets must not decrease");
   const std::size_t stop = offsets[segments];
   if ((which && which->size < stop) || (rows && rows->size < stop))
     throw std::invalid_argument("a column of events is too short");
-  if ((out.stride != 1 && out.size > 1) || at > out.size) throw std::invalid_argument("there is no such place to write to");
+  if ((out.stride != 1 && out.size > 1) || at > out.size) throw std::invalid_argument("the output offset is out of range");
 
   std::vector<Bound> bounds;
   bounds.reserve(streams.size());
   for (auto& [program, columns] : streams) bounds.emplace_back(program, std::move(columns), stop);
-  if (bounds.empty()) throw std::invalid_argument("nothing to encode with");
+  if (bounds.empty()) throw std::invalid_argument("at least one program is needed");
   for (const Bound& bound : bounds)
     for (const Op& op : bound.program->ops())
       if (op.kind == OpKind::kGiven)
         for (std::size_t i = 0; i < segments; ++i)
-          if (pieces[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no such piece");
+          if (pieces[i] >= bound.columns[op.column].blobs->size()) throw std::out_of_range("no piece with this id");
 
   auto* const begin = const_cast<std::uint8_t*>(out.data);
   std::size_t event = first_event;
@@ -177,11 +177,11 @@ nb::tuple encode(Writable<std::uint8_t> out, std::size_t at,
 
 using Stream = std::pair<const Program*, std::vector<AnyColumn>>;
 
-// Calls put with the bytes of each row.
+// Calls put() with the bytes of each row.
 template <typename Put>
 void each_row(Stream stream, std::size_t rows, Put put) {
   for (const Op& op : stream.first->ops())
-    if (op.kind == OpKind::kGiven) throw std::invalid_argument("a piece belongs to no segment");
+    if (op.kind == OpKind::kGiven) throw std::invalid_argument("a given piece needs a segment");
   const Bound bound(stream.first, std::move(stream.second), rows);
   if (rows > bound.rows) throw std::out_of_range("no row " + std::to_string(bound.rows));
   std::vector<std::uint8_t> buffer;
@@ -204,7 +204,7 @@ nb::bytes encode_rows(Stream stream, std::size_t rows) {
 
 void encode_pieces(Blobs& blobs, Stream stream, std::size_t rows) {
   for (const AnyColumn& column : stream.second)
-    if (column.blobs == &blobs) throw std::invalid_argument("pieces are not made of pieces of the same table");
+    if (column.blobs == &blobs) throw std::invalid_argument("pieces cannot use pieces of their own table");
   each_row(std::move(stream), rows, [&](const std::uint8_t* row, std::size_t size) { blobs.add(row, size); });
 }
 
@@ -213,7 +213,7 @@ void encode_pieces(Blobs& blobs, Stream stream, std::size_t rows) {
 Program::Program(const std::vector<Operation>& ops) {
   std::size_t depth = 0;
   for (const auto& [kind, tag, column, column2, optional, per_event, sentinel, skip, raw] : ops) {
-    if (kind > static_cast<unsigned>(OpKind::kReal)) throw std::invalid_argument("no such operation");
+    if (kind > static_cast<unsigned>(OpKind::kReal)) throw std::invalid_argument("unknown operation");
     Op op{static_cast<OpKind>(kind), optional, per_event, static_cast<std::uint8_t>(tag.size()), {}, column, column2, skip,
           sentinel, 0, 0};
     if (tag.size() > sizeof op.tag) throw std::invalid_argument("a tag has at most eight bytes");
@@ -233,16 +233,16 @@ Program::Program(const std::vector<Operation>& ops) {
   }
   if (depth) throw std::invalid_argument("a message is not closed");
   raw_.resize(raw_.size() + kSlack);
-  // What a condition skips must leave messages whole.
+  // A condition must skip whole messages.
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].kind != OpKind::kUnless) continue;
-    if (ops_[i].skip > ops_.size() - i - 1) throw std::invalid_argument("a condition reaches behind the program");
+    if (ops_[i].skip > ops_.size() - i - 1) throw std::invalid_argument("a condition reaches beyond the program");
     std::ptrdiff_t level = 0;
     for (std::size_t j = i + 1; j <= i + ops_[i].skip; ++j) {
       if (ops_[j].kind == OpKind::kOpen) ++level;
-      if (ops_[j].kind == OpKind::kClose && --level < 0) throw std::invalid_argument("a condition cuts a message");
+      if (ops_[j].kind == OpKind::kClose && --level < 0) throw std::invalid_argument("a condition splits a message");
     }
-    if (level) throw std::invalid_argument("a condition cuts a message");
+    if (level) throw std::invalid_argument("a condition splits a message");
   }
 }
 
@@ -259,9 +259,9 @@ void bind_encoder(nb::module_& m) {
         "Begins at ``first_event`` and stops early when the next event might not fit into ``out``.\n"
         "Returns (offset behind the last byte, event to go on from).");
   m.def("encode_rows", &encode_rows, nb::arg("stream"), nb::arg("rows"),
-        "The bytes of the rows from 0 to ``rows``, which (Program, columns) encodes.");
+        "The bytes of rows 0 to ``rows``, encoded by (Program, columns).");
   m.def("encode_pieces", &encode_pieces, nb::arg("blobs"), nb::arg("stream"), nb::arg("rows"),
-        "Append a piece to ``blobs`` for each row from 0 to ``rows``, which (Program, columns) encodes.");
+        "Append a piece to ``blobs`` for each of the rows 0 to ``rows``, encoded by (Program, columns).");
 }
 
 }  // namespace cutrace

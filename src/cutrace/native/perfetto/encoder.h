@@ -1,5 +1,5 @@
-// Protobuf, and lines of JSON, from columns. A Program is a message or a line described as a list of operations; encode()
-// runs programs row by row into a buffer. Nothing here knows what they say: Python resolves names and field numbers.
+// Protobuf, and lines of JSON, from columns. A Program is a message or a line as a list of operations; encode() runs programs
+// row by row into a buffer. Python resolves names and field numbers.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,26 +11,26 @@
 namespace cutrace {
 
 enum class OpKind : std::uint8_t {
-  kRaw,       // bytes that are the same in each row
+  kRaw,       // constant bytes
   kVarint,    // tag, then the value of a column
   kFixed64,   // tag, then eight bytes
-  kDelta,     // tag, then the difference to the value of the last row that had this operation
-  kBlob,      // bytes out of a Blobs table by the id in a column (whole fields, encoded before)
+  kDelta,     // tag, then the difference to the previous value of this operation
+  kBlob,      // bytes of a Blobs table by the id in a column (encoded fields)
   kRepeated,  // tag and varint for each value of a list: a column of offsets into a column of values
   kOpen,      // tag and length of a nested message that ends at the matching kClose
   kClose,
   kUnless,    // skips the next `skip` operations where the column holds the sentinel
-  kGiven,     // bytes that are the same for all events of a segment, out of a Blobs table
+  kGiven,     // bytes of a Blobs table that all events of a segment share
   kInteger,       // the number in a column, as text
   kMicroseconds,  // nanoseconds in a column, as microseconds with three decimals
-  kReal,          // a double as text, as short as it can be; null for what JSON has no number for
+  kReal,          // a double as the shortest text; null for NaN and infinities
 };
 
 struct Op {
   OpKind kind{};
   bool optional = false;   // leave the field out where the column holds the sentinel
-  bool per_event = false;  // the column has one entry an event, not one a row
-  std::uint8_t tag_size = 0;  // of the tag, and constant bytes before it
+  bool per_event = false;  // the column has one entry for each event, not for each row
+  std::uint8_t tag_size = 0;  // of the tag and of constant bytes before it
   std::uint8_t tag[8]{};
   std::uint32_t column = 0;
   std::uint32_t column2 = 0;  // kBlob: the Blobs; kRepeated: the values
@@ -42,7 +42,7 @@ struct Op {
 
 class Program {
  public:
-  // As Python has it: kind, tag, column, column2, optional, per_event, sentinel, skip, raw bytes.
+  // The Python form of an operation: kind, tag, column, column2, optional, per_event, sentinel, skip, raw bytes.
   using Operation = std::tuple<unsigned, nanobind::bytes, std::uint32_t, std::uint32_t, bool, bool, std::uint64_t,
                                std::uint32_t, nanobind::bytes>;
   explicit Program(const std::vector<Operation>& ops);
@@ -50,7 +50,7 @@ class Program {
   const std::vector<Op>& ops() const { return ops_; }
   const std::uint8_t* raw() const { return raw_.data(); }
   std::size_t columns() const { return columns_; }
-  // Bytes that a row takes at most, without blobs and lists.
+  // The largest size of a row, without blobs and lists.
   std::size_t row_bound() const { return row_bound_; }
 
  private:

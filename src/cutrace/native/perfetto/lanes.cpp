@@ -1,10 +1,10 @@
-// Slices of many tracks, as the begin and end events of properly nested stacks.
+// Layout of the slices of many tracks as begin and end events of properly nested stacks.
 //
-// A viewer takes the end of a slice to belong to the slice that began last on its track, so slices of one track
-// have to form a tree, and not too deep a one. Lanes lays out the slices of each group (a thread, say): a slice goes
-// to the first lane on which it nests, lane 0 unless it overlaps partly with what is open there. It works on windows of
-// time: rows are added in any order, close() ends a window, and take() returns all events of the oldest closed one, in
-// the order of time. One thread may add rows while another one takes windows.
+// A viewer assigns the end of a slice to the slice that began last on its track, so the slices of a track must form a tree of
+// limited depth. Lanes lays out the slices of each group, such as a thread: a slice goes to the first lane on which it nests.
+// This is lane 0, unless the slice partly overlaps an open one there. Lanes works on windows of time: rows are added in any
+// order, close() ends a window, and take() returns all events of the oldest closed window in the order of time. One thread
+// may add rows while another one takes windows.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-// Perfetto's importer drops what is nested deeper than 512; instants inside the innermost slice need a level too.
+// Perfetto's importer drops slices nested deeper than 512. Instants inside the innermost slice need a level too.
 constexpr std::size_t kDeepest = 500;
 
 struct Entry {
@@ -39,18 +39,18 @@ struct Entry {
   bool instant;
 };
 
-// At the same moment: longer slices first, since they enclose the shorter ones; instants last, inside them all.
+// At the same time: longer slices first, because they enclose the shorter ones; instants last, inside all of them.
 bool earlier(const Entry& a, const Entry& b) {
   if (a.start != b.start) return a.start < b.start;
   if (a.instant != b.instant) return b.instant;
   return a.end > b.end;
 }
 
-// A tree over the lanes of a group, for both questions that are asked of them. A capture can have as many lanes as
-// slices, when each overlaps all before it, and then looking at lane after lane would take for ever.
+// A tree over the lanes of a group, for two searches. A capture can have as many lanes as slices, when each slice overlaps all
+// earlier ones, and a linear search would then take quadratic time.
 class Tree {
  public:
-  // What a lane is to the questions: when its innermost slice ends, and up to when a slice that nests on it may.
+  // The keys of a lane: the end of its innermost slice, and the latest end of a slice that nests on it.
   struct Lane {
     std::uint64_t ends = kNever;
     std::uint64_t room = kNever;
@@ -72,7 +72,7 @@ class Tree {
     return at - size_;
   }
 
-  // The first lane with room for a slice that ends at this moment; the number of lanes that the tree is for, if none has.
+  // The first lane on which a slice with this end nests; the size of the tree if there is none.
   std::size_t first_with_room(std::uint64_t end) const {
     if (nodes_[1].room < end) return size_;
     std::size_t at = 1;
@@ -89,7 +89,7 @@ class Tree {
   }
 
   std::size_t size_ = 1;
-  std::vector<Lane> nodes_ = std::vector<Lane>(2);  // the root is 1, the lanes begin at size_
+  std::vector<Lane> nodes_ = std::vector<Lane>(2);  // the root is at 1, the lanes begin at size_
 };
 
 struct Group {
@@ -156,7 +156,7 @@ class Lanes {
   std::uint64_t add(unsigned stream, Column<std::uint32_t> groups, Column<std::uint64_t> starts,
                     std::optional<Column<std::uint64_t>> given_ends, std::uint64_t from, std::uint64_t until,
                     std::optional<Column<std::uint32_t>> group_of) {
-    if (stream >= kEnd) throw std::invalid_argument("a stream has a number below 255");
+    if (stream >= kEnd) throw std::invalid_argument("the number of a stream must be below 255");
     const bool instant = !given_ends;
     const Column<std::uint64_t> ends = given_ends.value_or(starts);
     need_rows(starts.size, groups, ends);
@@ -198,13 +198,13 @@ class Lanes {
   }
 
   nb::tuple take() {
-    if (closed_.empty()) throw std::invalid_argument("no window was closed");
+    if (closed_.empty()) throw std::invalid_argument("no window is closed");
     Window window = std::move(closed_.front());
     closed_.pop_front();
     if (groups_.size() < window.entries.size()) groups_.resize(window.entries.size());
     std::vector<std::uint32_t> groups;
     std::vector<std::uint32_t> offsets{0};
-    std::size_t most = 0;  // two events a row, and the ends of what was open before
+    std::size_t most = 0;  // two events a row, and the ends of earlier slices
     for (const auto& entries : window.entries) most += 2 * entries.size();
     for (const Group& group : groups_) most += group.open;
     Events events(most);
@@ -233,7 +233,7 @@ class Lanes {
   }
 
  private:
-  // What begins before a moment, by group.
+  // The entries that begin before a time, by group.
   struct Window {
     std::uint64_t until;
     std::vector<std::vector<Entry>> entries;
@@ -242,7 +242,7 @@ class Lanes {
   void lay_out(Group& group, std::vector<Entry>& entries, std::uint64_t until, Events& events) {
     sort_runs(entries.begin(), entries.end(), earlier);
     for (const Entry& entry : entries) {
-      if (entry.start >= until) throw std::invalid_argument("a slice begins behind the window it was added to");
+      if (entry.start >= until) throw std::invalid_argument("a slice begins after the end of its window");
       close_before(group, entry.start, events);
       if (entry.instant) {
         events.add(entry.stream, entry.row, entry.start, 0);
@@ -253,7 +253,7 @@ class Lanes {
     if (until > 0) close_before(group, until - (until == kNever ? 0 : 1), events);
   }
 
-  // Ends of slices up to and including a moment: what ends when another begins is not its parent.
+  // Ends slices up to and including a time: a slice that ends when another begins is not its parent.
   void close_before(Group& group, std::uint64_t moment, Events& events) {
     while (group.open > 0) {
       const std::size_t lane = group.tree.next_end();
@@ -264,7 +264,7 @@ class Lanes {
 
   using Entries = std::vector<std::vector<Entry>>;  // by group
   Entries added_;
-  // Both are used under Python's lock only. Memory of windows that were taken is used again: the system would clear new.
+  // Both are used only under Python's lock. Memory of taken windows is reused, because the system zeroes new memory.
   std::deque<Window> closed_;
   std::vector<Entries> spare_;
   std::vector<Group> groups_;
@@ -278,12 +278,12 @@ void bind_lanes(nb::module_& m) {
       .def_prop_ro_static("END", [](nb::handle) { return Lanes::kEnd; }, "The stream of events that end a slice.")
       .def("add", &Lanes::add, nb::arg("stream"), nb::arg("groups"), nb::arg("starts"), nb::arg("ends").none(),
            nb::arg("from_") = 0, nb::arg("until") = kNever, nb::arg("group_of") = nb::none(),
-           "Add the slices (instants where ends is None) that begin in [from_, until), for the next close(). Returns\n"
-           "the first start at or behind until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
+           "Add the slices (instants if ends is None) that begin in [from_, until), for the next close(). Returns\n"
+           "the first start at or after until, 2**64 - 1 when there is none. With ``group_of``, the group of a row is\n"
            "``group_of[groups[row]]``.")
-      .def("close", &Lanes::close, nb::arg("until"), "End the window: what was added is before a moment.")
+      .def("close", &Lanes::close, nb::arg("until"), "End the window: the added slices begin before ``until``.")
       .def("take", &Lanes::take,
-           "The events up to the end of the oldest window that was not taken: (groups, offsets, streams, rows, times,\n"
+           "The events of the oldest closed window that was not taken: (groups, offsets, streams, rows, times,\n"
            "lanes). Those of groups[i] are from offsets[i] to offsets[i + 1]; stream END ends a slice.")
       .def("spilled", &Lanes::spilled, "By group, how many slices did not nest on the first lane.");
 }

@@ -1,4 +1,4 @@
-// Sorting what is nearly in order: rows of a capture come as a few long runs, or with neighbours swapped.
+// Sorting of nearly sorted rows: rows of a capture come as a few long runs, or with swapped neighbours.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace cutrace {
 
-// Merges two sorted stretches that lie side by side. Of long ones often only the ends are among each other.
+// Merges two adjacent sorted ranges. Often only their ends overlap.
 template <typename Iterator, typename Less>
 void merge_runs(Iterator begin, Iterator middle, Iterator end, Less less) {
   if (!less(*middle, *(middle - 1))) return;
@@ -17,7 +17,7 @@ void merge_runs(Iterator begin, Iterator middle, Iterator end, Less less) {
   std::inplace_merge(begin, middle, end, less);
 }
 
-// Stable. Puts swapped neighbours right as long as that is cheap, then merges the runs that are left.
+// A stable sort. Sorts swapped neighbours while that is cheap, then merges the remaining runs.
 template <typename Iterator, typename Less>
 void sort_runs(Iterator begin, Iterator end, Less less) {
   using Value = typename std::iterator_traits<Iterator>::value_type;

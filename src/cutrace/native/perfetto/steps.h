@@ -1,5 +1,5 @@
-// Programs bound to columns: each operation becomes a step that knows the type of its column and calls the next one. Such
-// calls at the end are jumps to an optimizing compiler; to another they nest as deep as a program is long.
+// Programs bound to columns: each operation becomes a step for the type of its column, and calls the next step. An optimizing
+// compiler makes these tail calls jumps; otherwise they nest as deep as a program is long.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +20,18 @@
 namespace cutrace {
 
 inline constexpr std::size_t kDepthMax = 16;
-inline constexpr std::size_t kTextMax = 32;  // of a number as text
+inline constexpr std::size_t kTextMax = 32;  // the largest text of a number
 
-// Where the encoding of one event stands.
+// The state of encoding one event.
 struct Progress {
   std::size_t event;
   std::size_t piece;   // of the segment
-  std::uint64_t last;  // what differences are taken to
+  std::uint64_t last;  // the previous value for differences
   std::uint8_t** opened;
   std::uint8_t* open[kDepthMax];
 };
 
-// An operation whose columns are known. kBlob: raw_size is how many pieces there are.
+// An operation with its columns. For kBlob, raw_size is the number of pieces.
 struct Step : Op {
   using Code = std::uint8_t* (*)(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress);
 
@@ -52,7 +52,7 @@ struct Step : Op {
 
 namespace steps {
 
-// What a step does before the next one is called. Conditions and the end choose that one themselves.
+// The action of a step before the next one is called. Conditions and the end call the next one themselves.
 using Body = Step::Code;
 
 inline std::uint8_t* go_on(const Step* step, std::uint8_t* at, std::size_t row, Progress& progress) {
@@ -91,7 +91,7 @@ std::uint8_t* put_text(std::uint8_t* at, Number value) {
   return at + (std::to_chars(text, text + kTextMax, value).ptr - text);
 }
 
-// What depends on the type of the column, and on whether it has an entry for each event or for each row.
+// The actions for a type of column, with one entry for each event or for each row.
 template <typename T, bool by_event>
 struct Of {
   static std::uint64_t value(const Step* s, std::size_t row, const Progress& p) {
@@ -114,7 +114,7 @@ struct Of {
 
   static std::uint8_t* delta(const Step* s, std::uint8_t* at, std::size_t row, Progress& p) {
     const std::uint64_t v = value(s, row, p);
-    if (v < p.last) [[unlikely]] throw std::invalid_argument("times of one sequence must not go back");
+    if (v < p.last) [[unlikely]] throw std::invalid_argument("the times of a sequence must not decrease");
     const std::uint64_t ahead = v - p.last;
     p.last = v;
     at = put_tag(at, *s);

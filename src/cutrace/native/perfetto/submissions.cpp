@@ -1,4 +1,4 @@
-// Ids for the GPU work behind an API call.
+// Ids for the GPU work of an API call.
 #include <nanobind/nanobind.h>
 
 #include <bitset>
@@ -17,14 +17,13 @@ namespace nb = nanobind;
 namespace cutrace {
 namespace {
 
-// Ids of the GPU work of one process, so that an API call finds the ids of what it launched by correlation id, without
-// a table of all work. The first work of each of the first `near` correlations gets base + correlation, since small ids
-// take few bytes. Beyond that, correlations are taken in spans of 1024: the first work of each gets an id out of the
-// span's first range of as many ids, the second (another node of a graph) out of its second range, and so on. What has to
-// be remembered is how much work a correlation had: a bit for one piece, a byte where some had more, a map beyond that.
-// Spans are made when they are used: ids that a damaged capture scatters over all 32 bits cost no more than others. And
-// a runtime call and the driver calls in it share a correlation, but not thousands of calls: those that ask again and
-// again for much work, which would make a trace of a size without bounds, are told of none.
+// Ids of the GPU work of one process. An API call finds the ids of its work by correlation id, without a table of all work.
+// The first work of each of the first `near` correlations gets base + correlation, because small ids take few bytes. Other
+// correlations are divided into spans of 1024: the first work of each correlation gets an id of the span's first range of
+// 1024 ids, the second (another node of a graph) one of its second range, and so on. Only the amount of work of a correlation
+// is stored: a bit for one piece, a byte for a few, a map for more. Spans are created when used, so ids that a damaged capture
+// scatters over all 32 bits cost no more than others. A runtime call and its driver calls share a correlation, but thousands
+// of calls do not: further calls with much work get no ids, because the trace size would be unbounded.
 class Submissions {
  public:
   Submissions(std::uint64_t base, std::uint32_t near) : base_(base), near_spans_(near >> kSpanBits) {
@@ -46,7 +45,7 @@ class Submissions {
     const std::size_t rows = correlations.size;
     Array<std::uint32_t> offsets(rows + 1);
     std::uint64_t total = 0;
-    // Rows near each other have correlations near each other, so most look into the span of the row before.
+    // Neighbouring rows have similar correlations, so most use the span of the previous row.
     std::uint32_t number = UINT32_MAX;
     const Span* span = nullptr;
     const auto find = [&](std::uint32_t c) {
@@ -79,23 +78,23 @@ class Submissions {
   std::uint64_t end() const { return next_; }
 
  private:
-  static constexpr unsigned kSpanBits = 10;  // correlations a span, and ids a range
+  static constexpr unsigned kSpanBits = 10;  // of the correlations of a span and the ids of a range
   static constexpr std::uint32_t kSpan = 1u << kSpanBits;
   static constexpr std::uint8_t kMany = 255;
-  static constexpr std::uint32_t kAsked = 16;  // how often a correlation with more work than that is told of
+  static constexpr std::uint32_t kAsked = 16;  // how many calls get the ids of a correlation with more work than that
 
   struct Span {
     std::bitset<kSpan> seen;
-    std::unique_ptr<std::uint8_t[]> more;  // work beyond the first by correlation; kMany: see more_
+    std::unique_ptr<std::uint8_t[]> more;  // additional work by correlation; kMany: see more_
     std::vector<std::uint64_t> ranges;
   };
   struct More {
-    std::uint32_t work = 0;  // beyond what a byte counts
+    std::uint32_t work = 0;  // more than a byte can count
     std::uint32_t asked = 0;
   };
 
   std::uint64_t next(std::uint32_t c) {
-    if (c == 0) return next_++;  // no call launched it that we know of
+    if (c == 0) return next_++;  // launched by an unknown call
     if (c >> kSpanBits != last_number_) {
       last_number_ = c >> kSpanBits;
       last_ = spans_.index(last_number_);
@@ -116,7 +115,7 @@ class Submissions {
     return id(span, c, before);
   }
 
-  // The id of the work of a correlation that came behind `before` others.
+  // The id of the work of a correlation that came after `before` others.
   static std::uint64_t id(const Span& span, std::uint32_t c, std::size_t before) {
     return span.ranges[before] + (c & (kSpan - 1));
   }
@@ -141,13 +140,13 @@ class Submissions {
 }  // namespace
 
 void bind_submissions(nb::module_& m) {
-  nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, found again by correlation id.")
+  nb::class_<Submissions>(m, "Submissions", "Ids for the GPU work of one process, which can be looked up by correlation id.")
       .def(nb::init<std::uint64_t, std::uint32_t>(), nb::arg("base"), nb::arg("near") = 0)
       .def("assign", &Submissions::assign, nb::arg("correlations"),
-           "The id of each row's work, above ``base``; each row is asked for once.")
+           "The id of each row's work, above ``base``. Pass each row once.")
       .def("lists", &Submissions::lists, nb::arg("correlations"),
            "The ids of all work of each correlation: (offsets with rows + 1 entries, ids).")
-      .def_prop_ro("end", &Submissions::end, "The first id behind those given, the base for the next process.");
+      .def_prop_ro("end", &Submissions::end, "The first unused id, the base of the next process.");
 }
 
 }  // namespace cutrace

@@ -1,4 +1,4 @@
-// Protobuf's wire format, written into memory that the caller knows to be large enough.
+// Protobuf's wire format, written into memory that the caller has checked to be large enough.
 #pragma once
 
 #include <bit>
@@ -13,11 +13,11 @@ namespace cutrace {
 inline constexpr std::size_t kVarintMax = 10;
 inline constexpr std::size_t kLengthMax = 5;
 
-// Where the functions below may write behind what they put, and read behind what they copy.
+// The functions below may write up to this many bytes after their output, and read as many after their input.
 inline constexpr std::size_t kSlack = Blobs::kRoom;
 
-// A number below 2^56, without a branch on its size: neighbouring values differ in theirs, which no processor can
-// predict. The groups of seven bits are spread over eight bytes at once.
+// Writes a number below 2^56 without a branch on its size, because the sizes of neighbouring values are unpredictable. The
+// groups of seven bits are spread over eight bytes at once.
 inline std::uint8_t* put_short_varint(std::uint8_t* at, std::uint64_t value) {
   const unsigned bits = 64u - static_cast<unsigned>(std::countl_zero(value | 1));
   const unsigned size = (bits * 9 + 64) / 64;
@@ -25,12 +25,12 @@ inline std::uint8_t* put_short_varint(std::uint8_t* at, std::uint64_t value) {
   x = (x & 0x00FFFFFFF0000000u) << 4 | (x & 0x000000000FFFFFFFu);
   x = (x & 0x0FFFC0000FFFC000u) << 2 | (x & 0x00003FFF00003FFFu);
   x = (x & 0x3F803F803F803F80u) << 1 | (x & 0x007F007F007F007Fu);
-  x |= 0x0080808080808080u >> (64 - 8 * size);  // each byte but the last says that another one follows
+  x |= 0x0080808080808080u >> (64 - 8 * size);  // the high bit marks all bytes but the last
   std::memcpy(at, &x, sizeof x);
   return at + size;
 }
 
-// Most columns hold small numbers only or large ones only, so these branches are predicted.
+// Most columns hold only small or only large numbers, so these branches are predictable.
 inline std::uint8_t* put_varint(std::uint8_t* at, std::uint64_t value) {
   if (value < 0x80) {
     *at = static_cast<std::uint8_t>(value);
@@ -53,14 +53,14 @@ inline std::uint8_t* put_tag(std::uint8_t* at, const Operation& op) {
   return at + op.tag_size;
 }
 
-// Pieces are short: whole steps of 32 bytes, the last one reaching behind the end, beat a call of memcpy.
+// Pieces are short: steps of 32 bytes, the last one beyond the end, are faster than a call of memcpy.
 inline std::uint8_t* put_piece(std::uint8_t* at, const std::uint8_t* piece, std::size_t size) {
   std::memcpy(at, piece, 32);
   for (std::size_t done = 32; done < size; done += 32) [[unlikely]] std::memcpy(at + done, piece + done, 32);
   return at + size;
 }
 
-// Fills in the length of a nested message for which one byte was left open.
+// Fills in the length of a nested message, for which one byte was reserved.
 inline std::uint8_t* close_message(std::uint8_t* body, std::uint8_t* end) {
   const auto length = static_cast<std::uint64_t>(end - body);
   if (length < 0x80) [[likely]] {

@@ -1,4 +1,4 @@
-// What counts work of a CUDA context between two moments, and the functions of CUPTI that this takes.
+// The interface of counters for the work of a CUDA context between two times, and the CUPTI functions that they use.
 #pragma once
 
 #include "../collector/cupti_library.h"
@@ -29,7 +29,7 @@ struct ProfilerFunctions {
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
   CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
-  // False where this libcupti lacks one: the last came with 12.6.
+  // False if this libcupti lacks one. The newest came with 12.6.
   bool load(const CuptiLibrary& cupti);
 };
 
@@ -52,13 +52,13 @@ class ContextCounter {
   // For the context `context` of the device `device`. Each returns false and leaves a sentence in error().
   virtual bool open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) = 0;
   virtual bool begin() = 0;
-  // After the work: the values of the work as a whole, if this counts any.
+  // After the work: the values of the whole work, if the counter has any.
   virtual bool end(std::vector<double>& values) = 0;
   const std::string& error() const { return error_; }
 
  protected:
-  // Calls a function. Its struct may have grown since the release that is loaded, which then refuses its size: `older` is the
-  // size before, or 0 for a struct that has not grown.
+  // Calls a function. An older library refuses the size of a struct that has grown since: `older` is the earlier size, or 0
+  // for a struct that has not grown.
   template <typename Function, typename Params>
   bool call(Function function, const char* name, Params& params, std::size_t older = 0) {
     CUptiResult result = function(&params);

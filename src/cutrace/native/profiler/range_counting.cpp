@@ -24,7 +24,7 @@
 namespace cutrace {
 namespace {
 
-// The ranges of one name in one domain.
+// The ranges of a name and domain.
 struct Named {
   std::unordered_map<std::size_t, std::size_t> planned;  // which range of the file, by number
   std::atomic<std::size_t> begun{0};
@@ -36,7 +36,7 @@ class RangeCounting {
   void plan(const std::string& folder);
   bool planned() const { return !domains_.empty(); }
   void load_cupti();
-  // True when a range begins that is counted: end() is then called at its end.
+  // True when a counted range begins. end() must be called at its end.
   bool begin(const nvtx::Event& e);
   void end();
   // A child of fork() counts its own ranges.
@@ -58,7 +58,7 @@ class RangeCounting {
   StreamCaptures captures_;
   std::atomic<bool> ready_{false};
   std::mutex mutex_;  // of what follows
-  std::size_t left_ = 0;  // planned ranges that have not begun
+  std::size_t left_ = 0;  // planned ranges that have not begun yet
   std::map<void*, std::unique_ptr<RangeProfiler>> profilers_;  // by context
   // The range that is counted now: the GPU counts one at a time.
   struct Open {
@@ -70,7 +70,7 @@ class RangeCounting {
   std::optional<Open> open_;
 };
 
-RangeCounting& counting = *new RangeCounting;  // never destroyed: NVTX calls it until the process is gone
+RangeCounting& counting = *new RangeCounting;  // never destroyed: NVTX calls it until the process ends
 
 void RangeCounting::plan(const std::string& folder) {
   const std::lock_guard lock(mutex_);
@@ -158,12 +158,12 @@ void RangeCounting::end() {
   finish();
 }
 
-// Lets go of the counters when nothing is left to count, so that other processes can have them.
+// Releases the counters when nothing is left to count, so that other processes can use them.
 void RangeCounting::finish() {
   if (left_ == 0 && !open_) profilers_.clear();
 }
 
-// Takes NVTX's ranges, and knows at which of their ends a counted one is over.
+// Takes NVTX's ranges, and tracks which end belongs to a counted range.
 struct Taker {
   struct Level {
     std::uint16_t domain;
