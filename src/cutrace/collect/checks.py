@@ -260,7 +260,7 @@ def _counters() -> Iterator[Check]:
 
 
 def counters_refused() -> tuple[str, str] | None:
-    """Why nobody can read the counters of the GPU from here, as far as that is known without trying, and what to do."""
+    """A known reason why counters of the GPU cannot be read here, and what to do; None when there is none."""
     if surroundings.counters_restricted() and not surroundings.may_administrate():
         return "this user may not read the GPU's counters (ERR_NVGPUCTRPERM)", _getting_privileges()
     if surroundings.mps(os.environ) is not None:

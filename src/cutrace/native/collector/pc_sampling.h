@@ -1,6 +1,6 @@
-// Samples of program counters: which instructions warps were at, and why they waited there.
+// Samples of program counters: the instructions of warps, and the reasons why they waited there.
 //
-// CUPTI samples each context from the moment that it is told to. Kernels run beside each other as before (continuous mode).
+// CUPTI samples each context from the start of its sampling. Kernels still run concurrently (continuous mode).
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct Instruction {
   std::uint32_t line = 0;     // from 1, 0 when it is not known
 };
 
-// How often warps were seen at an instruction, waiting for one reason.
+// The number of samples of warps at an instruction that waited for one reason.
 struct PcSamples {
   const Instruction* at = nullptr;
   std::string_view stall;
@@ -41,7 +41,7 @@ struct PcSamples {
 
 class PcSampling {
  public:
-  // What was sampled between two moments (ns), and what there is to say about it.
+  // The samples between two times (ns), and notes about them.
   struct Taken {
     std::uint64_t start = 0, end = 0;
     std::vector<PcSamples> samples;
@@ -54,7 +54,7 @@ class PcSampling {
   // must then lead to on_callback(). `contexts` are there already. False and a sentence in `error` when this CUPTI cannot.
   bool start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
              const std::vector<CUcontext>& contexts, std::string& error);
-  // The program's threads, inside CUPTI's callbacks; other calls are passed over.
+  // The program's threads, inside CUPTI's callbacks. Ignores other calls.
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
   // Fetches what CUPTI has. Any thread of the collector but the writer: it may wait inside CUPTI.
   void read();
@@ -70,7 +70,7 @@ class PcSampling {
  private:
   static constexpr std::size_t kPcs = 4096;            // that CUPTI hands out at once
   static constexpr std::size_t kMostInstructions = 1 << 16;
-  // Callbacks hold locks of the driver, and a thread inside CUPTI may want them: nobody waits without an end.
+  // Callbacks hold locks of the driver that a thread inside CUPTI may need, so all waits are bounded.
   static constexpr std::chrono::seconds kLongestWait{5};
 
   // Where CUPTI puts samples.

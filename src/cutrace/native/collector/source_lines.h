@@ -1,4 +1,4 @@
-// Where an instruction of a kernel comes from: the file and the line that the module's line information has.
+// The source file and line of an instruction, from the line information of its module.
 #pragma once
 
 #include "cupti_library.h"
@@ -12,17 +12,18 @@
 namespace cutrace {
 
 struct SourceLine {
-  std::string file;  // empty where the module says nothing
+  std::string file;  // empty when unknown
   std::uint32_t line = 0;
 };
 
 class SourceLines {
  public:
-  // Every line is unknown where this libcupti lacks a function.
+  // All lines are unknown if this libcupti lacks a function.
   explicit SourceLines(const CuptiLibrary& cupti) : cupti_(cupti) {}
-  // Keeps a copy of a module. For callbacks: it calls nothing of CUPTI, which may hold locks then.
+  // Keeps a copy of a module. Callbacks may call it: it makes no CUPTI call, because CUPTI may hold locks then.
   void add(const void* cubin, std::size_t size);
-  // Of the instruction `offset` bytes into a function (by its mangled name) of the module with this checksum. Not in callbacks.
+  // The line of the instruction at `offset` bytes of a function (mangled name) of the module with this checksum. Not for
+  // callbacks.
   SourceLine find(std::uint64_t crc, const char* function, std::uint64_t offset);
 
  private:
@@ -31,7 +32,7 @@ class SourceLines {
 
   const CuptiLibrary& cupti_;
   std::mutex mutex_;
-  std::deque<Module> added_;  // whose checksums are not known yet
+  std::deque<Module> added_;  // without a checksum yet
   std::map<std::uint64_t, Module> modules_;
 };
 

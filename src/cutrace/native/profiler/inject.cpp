@@ -45,7 +45,7 @@ struct Launch {
   unsigned grid[3]{}, block[3]{};
 };
 
-// How CUPTI passes the arguments of cuLaunchKernel() and cuLaunchCooperativeKernel(): as far as they are of interest.
+// The first arguments of cuLaunchKernel() and cuLaunchCooperativeKernel(), as CUPTI passes them.
 struct Arguments {
   CUfunction function;
   unsigned grid[3], block[3], shared_bytes;
@@ -84,10 +84,10 @@ struct Kernel {
 
 class Profiler {
  public:
-  // Reads the plan and has CUPTI tell of launches. On failure a sentence is left for `cutrace profile`.
+  // Reads the plan and enables CUPTI's callbacks about launches. On failure, writes a sentence for `cutrace profile`.
   void start(const std::string& folder);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data);
-  // Writes what was counted of instructions.
+  // Writes the counts of instructions.
   void finish();
 
  private:
@@ -124,13 +124,13 @@ class Profiler {
   std::map<CUcontext, std::unique_ptr<ContextCounter>> counters_;
 };
 
-// What a thread is in the middle of, between the begin and the end of its launch call.
+// The state of a thread between the begin and the end of its launch call.
 struct Current {
   enum class Holds { nothing, shared, alone } holds = Holds::nothing;
   Kernel* kernel = nullptr;
   std::size_t ordinal = 0;
   Launch launch;
-  ContextCounter* counter = nullptr;  // that has begun
+  ContextCounter* counter = nullptr;  // the running counter
 };
 thread_local Current current;
 
@@ -211,15 +211,15 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
 }
 
 void Profiler::on_module(const CUpti_ModuleResourceData& module) {
-  // A program may load gigabytes of modules: only those are kept that can have a planned kernel.
+  // A program may load gigabytes of modules: keep only those that can have a planned kernel.
   const std::string_view cubin(module.pCubin, module.cubinSize);
   for (const auto& [name, kernel] : kernels_)
     if (cubin.find(name) != cubin.npos) return lines_.add(module.pCubin, module.cubinSize);
 }
 
 void Profiler::finish() {
-  if (getpid() != pid_) return;  // a copy of the program's process
-  const std::unique_lock lock(launching_, std::try_to_lock);  // a launch that never ended may hold it
+  if (getpid() != pid_) return;  // a forked child
+  const std::unique_lock lock(launching_, std::try_to_lock);  // a launch that never ends may hold it
   if (lock.owns_lock()) end_stretch();
 }
 
@@ -274,7 +274,7 @@ void Profiler::enter(const LaunchCall& call, const CUpti_CallbackData& data) {
 
 void Profiler::leave(const CUpti_CallbackData& data) {
   const Current done = std::exchange(current, {});
-  // A launch that failed was none: the first run has no kernel of it either.
+  // A failed launch does not count: the first run has no kernel of it either.
   const bool failed = data.functionReturnValue != nullptr && *static_cast<const CUresult*>(data.functionReturnValue) != CUDA_SUCCESS;
   if (failed && done.kernel != nullptr) done.kernel->launched.fetch_sub(1);
   if (done.holds == Current::Holds::shared) return launching_.unlock_shared();
@@ -330,7 +330,7 @@ ContextCounter* Profiler::counter_of(CUcontext context) {
 
 // The driver calls this inside cuInit() of a program started with CUDA_INJECTION64_PATH.
 extern "C" __attribute__((visibility("default"))) int InitializeInjection(void) {
-  static auto* const profiler = new cutrace::Profiler;  // never destroyed: CUPTI calls it until the process is gone
+  static auto* const profiler = new cutrace::Profiler;  // never destroyed: CUPTI calls it until the process ends
   const char* folder = std::getenv("CUTRACE_PROFILE");
   if (folder != nullptr && !cutrace::count_ranges(folder)) {
     profiler->start(folder);

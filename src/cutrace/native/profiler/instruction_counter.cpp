@@ -69,7 +69,7 @@ bool InstructionCounter::read() {
     error_ = "CUPTI counted no instruction of the kernel";
     return false;
   }
-  // Room for either meaning of `instances`: of each metric, as it is documented, or of all.
+  // Space for both meanings of `instances`: of each metric, as documented, or of all.
   const std::size_t most = instances * places_.size();
   std::vector<CUpti_SassMetrics_InstanceValue> values(records * most);
   std::vector<CUpti_SassMetrics_Data> data(records);
