@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,12 @@ def run(command: list[str], limit: int = 150) -> dict[str, Any]:
     return {"status": status, "seconds": took, "output": output, "errors": errors[-1500:]}
 
 
+def same(alone: dict[str, Any], under: dict[str, Any]) -> bool:
+    """Whether all runs of a program computed what it computes alone."""
+    results = [re.findall(r"result.*?[}\n]", done["output"]) for done in (alone, under)]
+    return len(results[1]) > 1 and set(results[0]) == set(results[1])
+
+
 def profiled(capture: Path, program: list[str], *options: str) -> dict[str, Any]:
     return run(["cutrace", "profile", "-o", str(capture), *options, "--format", "csv", "--", *program])
 
@@ -65,20 +71,29 @@ def by_line(capture: Path) -> dict[str, dict[tuple[str, int], float]]:
 
 
 def totals(lines: Path, counters: Path) -> list[dict[str, Any]]:
-    """Return the sums over all lines beside the counters of the same launches."""
+    """The sums over all instructions beside the counters of the same launches, by function and by kernel."""
     with cutrace.load(lines) as trace:
         mine = trace.arrow("instruction_metrics").to_pylist()
     with cutrace.load(counters) as trace:
         theirs = trace.arrow("kernel_metrics").to_pylist()
+        kernels = {row["correlation"]: row["name"] for row in trace.arrow("kernels").to_pylist()}
     rows = []
     for metric, counter in COUNTERS.items():
-        by_lines = sum(row["value"] for row in mine if row["name"] == metric)
-        by_counter = sum(row["value"] for row in theirs if row["name"] == counter)
-        rows.append({"metric": metric, "lines": by_lines, "counters": by_counter})
+        by_function, by_kernel = Counter(), Counter()
+        for row in mine:
+            by_function[row["function"]] += row["value"] * (row["name"] == metric)
+        for row in theirs:
+            by_kernel[kernels[row["correlation"]]] += row["value"] * (row["name"] == counter)
+        rows.append(
+            {
+                "metric": metric, "lines": by_function.total(), "counters": by_kernel.total(),
+                "functions": by_function, "kernels": by_kernel,
+            }
+        )  # fmt: skip
     return rows
 
 
-def known(capture: Path) -> list[dict[str, Any]]:
+def known(capture: Path, launches: int = LAUNCHES) -> list[dict[str, Any]]:
     """Return the counted and the known value of each marked line."""
     marks = {
         match[1]: number
@@ -87,7 +102,7 @@ def known(capture: Path) -> list[dict[str, Any]]:
     }
     lines, rows = by_line(capture), []
     for mark, (warps, threads) in KNOWN.items():
-        times = warps * TIMES * LAUNCHES
+        times = warps * TIMES * launches
         for metric, expected in ((INSTRUCTIONS, times), (THREADS, times * threads)):
             counted = {file: value for (file, line), value in lines[metric].items() if line == marks[mark]}
             row = {"line": mark, "metric": metric, "expected": expected, "counted": sum(counted.values())}
@@ -135,7 +150,7 @@ def main() -> None:
         under = profiled(lines, program, "--lines", "--kernel", "known_")
         counted = profiled(counters, program, "--metrics", ",".join(COUNTERS.values()), "--kernel", "known_")
         result["seconds"] = {"alone": alone["seconds"], "lines": under["seconds"], "counters": counted["seconds"]}
-        result["same_results"] = under["output"].count(alone["output"].strip()) == 2
+        result["same_results"] = same(alone, under)
         if under["status"] == counted["status"] == 0:
             result["known"], result["totals"] = known(lines), totals(lines, counters)
             lines.replace(args.out.with_suffix(".bin"))
@@ -143,7 +158,7 @@ def main() -> None:
             result["failed"] = [under["errors"], counted["errors"]]
         one = profiled(lines, program, "--lines", "--kernel", "known_loop", "--skip", "1", "--count", "1")
         if one["status"] == 0:
-            result["one_launch"] = max(by_line(lines)[INSTRUCTIONS].values(), default=0) / WARPS / TIMES
+            result["one_launch"] = known(lines, launches=1)[0]
         if args.torch:
             pattern = ("--kernel", "known_")
             alone = run(EIGHT)
@@ -151,6 +166,7 @@ def main() -> None:
             counted = profiled(counters, EIGHT, "--metrics", ",".join(COUNTERS.values()), *pattern)
             result["eight"] = {
                 "seconds": {"alone": alone["seconds"], "lines": under["seconds"], "counters": counted["seconds"]},
+                "same_results": same(alone, under),
                 "status": [under["status"], counted["status"]], "errors": [under["errors"], counted["errors"]],
             }  # fmt: skip
             if under["status"] == counted["status"] == 0:

@@ -21,6 +21,7 @@ _COUNTED = {
 def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
     """The metrics of instructions of a chip, by name. Raises :class:`CutraceError` where CUPTI does not tell them."""
     try:
+        cupti.call("ProfilerInitialize")
         count = cupti.call("SassMetricsGetNumOfMetrics", chip=chip.encode()).count
         found = (SassMetric * count)()
         cupti.call("SassMetricsGetMetrics", chip=chip.encode(), count=count, metrics=address(found))
