@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutrace.runbin import TABLES
-from cutrace.trace.rows import time_order, unknown_times
+from cutrace.trace.rows import by_value, time_order, unknown_times
 
 
 @given(st.lists(st.integers(0, 50), max_size=400))
@@ -33,3 +33,12 @@ def test_times_that_are_unknown(times: list[tuple[int, int]]) -> None:
         unknown = unknown_times(TABLES[table], rows)
         assert expected == ([False] * len(times) if unknown is None else unknown.tolist())
         assert unknown is None or any(expected)
+
+
+def test_rows_are_found_by_value_whether_few_or_many_are_wanted() -> None:
+    values = np.random.default_rng(1).integers(0, 40, 500)
+    for dtype, offset in ((np.uint16, 0), (np.uint32, 1 << 20), (np.int64, -20)):
+        shifted = (values + offset).astype(dtype)
+        for wanted in (range(offset, offset + 3), range(offset, offset + 45)):
+            found = by_value(shifted, wanted)
+            assert [at.tolist() for at in found] == [np.flatnonzero(shifted == number).tolist() for number in wanted]

@@ -130,8 +130,8 @@ def _duration(rows: Columns) -> np.ndarray:
 
 def _sizes(numbers: np.ndarray) -> np.ndarray:
     """Numbers of bytes as signed integers, capped at 2^63 - 1."""
-    sizes: np.ndarray = np.minimum(numbers, np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
-    return sizes
+    most = np.uint64(np.iinfo(np.int64).max)
+    return (np.minimum(numbers, most) if (numbers > most).any() else numbers).view(np.int64)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Grouped(StatsCollector):
         """Add rows, each with its group."""
         self.spread(group, *self.grouping.values(rows))
         if self.grouping.marked:
-            self._marked.add(group[self.grouping.marked(self.context, rows)])
+            self._marked.add(group.take(np.flatnonzero(self.grouping.marked(self.context, rows))))
 
     def spread(self, group: np.ndarray, *values: np.ndarray) -> None:
         """Add values of rows to the spreads of their groups."""
@@ -379,20 +379,21 @@ class GpuUses(StatsCollector):
 
 class _Launched:
     """The kernels of a batch whose calls were recorded: parallel arrays with the times (ns) of
-    :class:`.stats.LaunchUse`, the ``launch`` configuration and the API ``function``. ``all`` is the number of kernels
-    with and without a recorded call."""
+    :class:`.stats.LaunchUse`. ``all`` is the number of kernels with and without a recorded call."""
 
     def __init__(self, batch: Batch) -> None:
         work, calls = batch.work, batch.work.calls
         kernel = work.table == _KERNELS
         self.all = int(np.count_nonzero(kernel))
         kernel &= calls.known
-        columns = (work.start, work.end, calls.start, calls.end, work.launch, calls.function)
-        if not kernel.all():
-            columns = tuple(column[kernel] for column in columns)
-        start, end, called, returned, self.launch, self.function = columns
+        self._at = None if kernel.all() else np.flatnonzero(kernel)
+        start, end, called, returned = map(self.of, (work.start, work.end, calls.start, calls.end))
         self.time, self.call = end - start, returned - called
         self.latency, self.queue = start - called, np.maximum(start - returned, 0)
+
+    def of(self, column: np.ndarray) -> np.ndarray:
+        """The part of a column of :attr:`Batch.work` that belongs to these kernels."""
+        return column if self._at is None else column.take(self._at)
 
 
 class Launches(StatsCollector):
@@ -426,7 +427,8 @@ class Executions(Grouped):
     def add(self, batch: Batch) -> None:
         kernels, c = _Launched(batch), self.context
         if len(kernels.time):
-            group = self.groups.of(c.functions.numbers.take(kernels.function), c.kernels.numbers.take(kernels.launch))
+            function, launch = kernels.of(batch.work.calls.function), kernels.of(batch.work.launch)
+            group = self.groups.of(c.functions.numbers.take(function), c.kernels.numbers.take(launch))
             total = np.maximum(kernels.latency + kernels.time, 0)
             self.spread(group, kernels.call, kernels.queue, kernels.time, total)
 
@@ -505,16 +507,19 @@ class Memory(StatsCollector):
         if rows := batch.tables.get("allocations"):
             group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
             self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
-            size = _sizes(rows["bytes"])
-            seen = np.flatnonzero(np.bincount(group)).tolist()
-            for number, at in zip(seen, by_value(group, seen), strict=True):
-                numbers, moved, done = self._numbers[number], size[at], operation[at]
-                taken, given = (moved * (done == which) for which in (_ALLOCATE, _RELEASE))
+            signs = (operation == _ALLOCATE).astype(np.int8) - (operation == _RELEASE)
+            change = _sizes(rows["bytes"]) * signs
+            for numbers, at in zip(self._numbers, by_value(group, range(len(self._numbers))), strict=True):
+                if not len(at):
+                    continue
+                moved, done = change.take(at), operation.take(at)
                 # Sums of a damaged capture wrap around.
-                level = numbers[5] + np.cumsum(taken - given)
-                for place, (which, sizes) in enumerate(((_ALLOCATE, taken), (_RELEASE, given))):
-                    numbers[2 * place] += int(np.count_nonzero(done == which))
-                    numbers[2 * place + 1] += int(sizes.sum(dtype=np.uint64))
+                level = numbers[5] + np.cumsum(moved)
+                taken = int(np.maximum(moved, 0).sum(dtype=np.uint64))
+                numbers[0] += int(np.count_nonzero(done == _ALLOCATE))
+                numbers[1] += taken
+                numbers[2] += int(np.count_nonzero(done == _RELEASE))
+                numbers[3] += (taken - int(moved.sum())) % (1 << 64)
                 numbers[4:] = max(numbers[4], int(level.max())), int(level[-1])
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:

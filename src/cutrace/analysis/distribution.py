@@ -46,7 +46,10 @@ class Sums:
         """Add one number for each element of ``groups``."""
         if len(groups):
             self._sums = np.pad(self._sums, (0, max(int(groups.max()) + 1 - len(self._sums), 0)))
-            np.add.at(self._sums, groups, values)
+            if isinstance(values, int):
+                self._sums += values * np.bincount(groups, minlength=len(self._sums))
+            else:
+                np.add.at(self._sums, groups, values)
 
     def __getitem__(self, group: int) -> int:
         return int(self._sums[group]) if group < len(self._sums) else 0

@@ -93,7 +93,9 @@ class Kinds:
 
     def of(self, table: np.ndarray, launch: np.ndarray) -> np.ndarray:
         """The kind of each piece of work, by its table's index in ``GPU_WORK`` and its launch configuration."""
-        return np.where(table == GPU_WORK.index("kernels"), self._of_launch.take(launch), _KINDS.take(table))
+        # All but kernels have configuration 0, which computes: the lowest bit.
+        kinds: np.ndarray = np.maximum(self._of_launch.take(launch), _KINDS.take(table))
+        return kinds
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,17 @@ def time_order(times: np.ndarray) -> np.ndarray | None:
     return None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
 
 
+#: So many comparisons take less time than sorting.
+_FEW = 8
+
+
 def by_value(values: np.ndarray, wanted: Sequence[int]) -> list[np.ndarray]:
     """For each of the ``wanted`` numbers (ascending), the indices of the values that equal it, ascending."""
+    if len(wanted) <= _FEW:
+        return [np.flatnonzero(values == number) for number in wanted]
     if values.dtype.kind == "u" and not (values >> 16).any():
         values = values.astype(np.uint16)  # NumPy sorts 16-bit integers much faster
     order = np.argsort(values, kind="stable")
-    ordered = values[order]
+    ordered = values.take(order)
     begins, ends = (np.searchsorted(ordered, np.asarray(wanted), side) for side in ("left", "right"))
     return [order[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
