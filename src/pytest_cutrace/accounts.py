@@ -1,6 +1,6 @@
-"""What a session has to report: tests that were not verified, and golden values without a test.
+"""Problems of a session: tests that were not verified, and golden values without a test.
 
-With ``--cutrace=require`` each of these facts is a reason to exit with status 4, without it a note of the footer.
+With ``--cutrace=require`` each of them makes pytest exit with status 4; otherwise they are notes in the footer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .options import Settings
 
 #: Options with which pytest does not collect the whole suite.
 _SELECTING = ("keyword", "markexpr", "lf", "deselect", "ignore", "ignore_glob", "stepwise")
-#: Names of tests that a sentence lists; the rest is counted.
+#: The maximum of test names in a sentence; the others are counted.
 _LISTED = 3
 _STATES = {
     State.UNVERIFIED: "could not be verified",
@@ -29,19 +29,19 @@ _STATES = {
 
 
 def shortcomings(cases: Sequence[Case]) -> Iterator[str]:
-    """What the tests of a session lack with which ``require`` fails."""
+    """The problems of the tests of a session that fail it with ``require``."""
     ran = [case for case in cases if case.outcome != "skipped"]
     if ran and not any(case.state in (State.GATED, State.UPDATED) for case in ran):
         yield "nothing was gated"
-    for state, words in _STATES.items():
-        found = [case.nodeid for case in ran if case.state is state and case.outcome == "passed"]
-        if found:
-            words = words if len(found) == 1 else words.replace("has ", "have ", 1)
-            yield f"{count_of(len(found), 'test')} {words}: {listed(found, _LISTED)}"
+    for state, problem in _STATES.items():
+        tests = [case.nodeid for case in ran if case.state is state and case.outcome == "passed"]
+        if tests:
+            problem = problem if len(tests) == 1 else problem.replace("has ", "have ", 1)
+            yield f"{count_of(len(tests), 'test')} {problem}: {listed(tests, _LISTED)}"
 
 
 def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
-    """Whether the folder of golden files is missing although tests are compared with it. A suite that has limits alone
+    """Whether the folder of golden files is missing although tests are compared with it. A suite that has only limits
     needs no folder, except with ``require``."""
     if settings.golden_root.is_dir() or settings.scope == "marked" or settings.update is not None:
         return False
@@ -50,10 +50,10 @@ def folder_missing(cases: Sequence[Case], settings: Settings) -> bool:
 
 
 def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, collected: Sequence[str]) -> list[str]:
-    """The ids in golden files that no test has any more; of a module that is gone, the path of the module.
+    """The ids in golden files that no test has any more; for a module that is gone, its path.
 
-    Only values that were recorded where this session ran count: a test can exist on other GPUs alone. Of a module all
-    tests must have been collected.
+    Only values of this session's environment count, because a test may exist only on other GPUs. A module counts only
+    if all of its tests were collected.
     """
     if not settings.golden_root.is_dir() or any(getattr(config.option, name, None) for name in _SELECTING):
         return []
@@ -64,23 +64,25 @@ def gone(cases: Sequence[Case], settings: Settings, config: pytest.Config, colle
         tests.setdefault(file, set()).add(test)
     started = config.invocation_params.dir
     in_part = {started / split(word)[0] for word in config.args if "::" in word}
-    found = []
+    ids = []
     for path in golden_files(settings.golden_root):
         try:
             module = read(path)
-        except CutraceError:  # a test of that module has failed for it, if one ran
+        except CutraceError:  # the tests of the module fail with this error
             continue
         if not (config.rootpath / module.path).exists():
-            found += [module.path] if _whole(config) else []
+            ids += [module.path] if _whole(config) else []
         elif module.path in tests and config.rootpath / module.path not in in_part:
             lost = (t for t, e in module.tests.items() if t not in tests[module.path] and not here.isdisjoint(e))
-            found += [joined(module.path, test) for test in lost]
-    return found
+            ids += [joined(module.path, test) for test in lost]
+    return ids
 
 
 def gone_sentence(ids: Sequence[str]) -> str:
-    words = "has no test" if len(ids) == 1 else "have no test"
-    return f"{count_of(len(ids), 'golden value')} {words} any more: {listed(ids, _LISTED)} (cutrace golden check)"
+    verb = "has" if len(ids) == 1 else "have"
+    return (
+        f"{count_of(len(ids), 'golden value')} {verb} no test any more: {listed(ids, _LISTED)} (cutrace golden check)"
+    )
 
 
 def _whole(config: pytest.Config) -> bool:

@@ -1,5 +1,5 @@
-"""One attempt at a test: its body is run, again if that helps, measured, compared with what is expected, and concluded
-with a case, a capture and what the golden file is to say."""
+"""One attempt at a test: run its body, repeatedly if needed, measure and compare it, and make its case, its capture and
+its new golden values."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .fixtures import Tracer, checked, counters_of
 if TYPE_CHECKING:
     from .session import Session
 
-#: Runs of which two in a row have to agree before they are written down.
+#: The maximum of runs until two consecutive ones agree and are written.
 _MOST_RUNS = 3
-#: The same where only gated states differ: caches and pools may take some runs to fill.
+#: The same if only gated states differ: caches and pools may need several runs to fill.
 _MOST_STATE_RUNS = 5
 _STATES = frozenset(name for name, found in METRICS.items() if found.kind is MetricClass.STATE)
-#: How often a slower time is looked at again.
+#: How often a test is run again before it fails on time.
 _CONFIRMATIONS = 2
 _FILES = ("run.bin", "trace.pftrace", "metrics.json")
 _OFF = "pytest --cutrace records this process; for a test that records itself: @pytest.mark.cutrace(off=True)"
-_VANISHED = "the golden values stay: no GPU work was seen, which only --cutrace-update=all writes down"
+_VANISHED = "the golden values are kept: no GPU work was seen, and only --cutrace-update=all writes that"
 
 
 class Attempt(Tracer):
-    """A test while it runs. It is also the fixture ``gpu_trace`` of that test."""
+    """A running test. It is also the fixture ``gpu_trace`` of the test."""
 
     active = True
 
@@ -52,7 +52,7 @@ class Attempt(Tracer):
         self.item = item
         self.expected = expected
         self.current: Run | None = None
-        #: All runs, those that passed, and of them those that count.
+        #: All runs, those that passed, and those of the latter that are compared.
         self.runs: list[Run] = []
         self.passed_runs: list[Run] = []
         self.judged: list[Run] = []
@@ -61,28 +61,28 @@ class Attempt(Tracer):
         self.reason = ""
         self.notes: list[str] = []
         self.user: dict[str, Any] = {}
-        #: The failure of the comparison, with styles.
+        #: The failure of the comparison, as styled lines.
         self.styled: list[Line] = []
-        #: Set when a report of the call said so; a subtest's report counts too.
+        #: Whether a report of the call, or of a subtest, failed.
         self.failed = False
         self.outcome = "passed"
         self.duration_s = 0.0
         #: Regions and values of fixtures that were set up before the body.
         self._spanning: list[tuple[str, tuple[str, ...]]] = []
         self._before: dict[str, Any] = {}
-        #: The body, once it is about to run for the first time.
+        #: The body, set before its first run.
         self.body: Body | None = None
 
-    # What the fixture offers
+    # The fixture
 
     @contextlib.contextmanager
     def region(self, name: str, counters: str | Sequence[str] = ()) -> Iterator[None]:
         run, spanning = self.current, (str(name), counters_of(counters))
-        counting = self.expected.counters or any(asked for _, asked in self._spanning)
+        counting = self.expected.counters or any(counters for _, counters in self._spanning)
         if spanning[1] and (counting or (run is not None and run.counting is not None)):
             raise CutraceError(
-                f"the region {name} asks for counters inside a test or region that has some: the GPU counts one range "
-                "at a time, so take the counters off one of them"
+                f"the region {name} requests counters inside a test or region with counters: the GPU counts one range "
+                "at a time, so remove the counters from one of them"
             )
         if run is not None:
             region = self.session.captures.enter(run, *spanning)
@@ -108,22 +108,22 @@ class Attempt(Tracer):
     def metrics(self) -> Mapping[str, Value]:
         run = self.current
         if run is None:
-            raise CutraceError("gpu_trace.metrics belongs into the body of a test: it is not running")
+            raise CutraceError("the test is not running: use gpu_trace.metrics in the body of a test")
         if not run.regions:
             raise CutraceError(
-                "gpu_trace.metrics is about the last region: end a `with gpu_trace.region(...)` before it"
+                "gpu_trace.metrics needs a region that has ended: end a `with gpu_trace.region(...)` before it"
             )
-        found = self.session.captures.so_far(run)
-        if not found.gpu_records and (why := self.session.captures.recording.unseen()):
+        metrics = self.session.captures.so_far(run)
+        if not metrics.gpu_records and (why := self.session.captures.recording.unseen()):
             pytest.skip(f"gpu_trace.metrics: {why}")
-        if found.problems:
-            raise CutraceError(f"the metrics cannot be trusted: {'; '.join(found.problems)}")
-        return found.values
+        if metrics.problems:
+            raise CutraceError(f"the metrics are unreliable: {'; '.join(metrics.problems)}")
+        return metrics.values
 
     # Running
 
     def begin(self) -> None:
-        """The window begins."""
+        """Begin the window."""
         self._note(self.session.captures.recording.ready())
         self.current = self.session.captures.begin(self.session.nodeid(self.item), self.expected.counters)
         self.user = {}
@@ -133,7 +133,7 @@ class Attempt(Tracer):
             self.session.captures.enter(self.current, region, counters)
 
     def end(self) -> Run:
-        """The window is over, however the body ended."""
+        """End the window, whether or not the body passed."""
         run = self.current
         assert run is not None
         self.current = None
@@ -142,7 +142,7 @@ class Attempt(Tracer):
         return run
 
     def broken(self, run: Run, error: BaseException) -> None:
-        """The body did not pass: what it did is measured, and compared with nothing."""
+        """Measure a body that did not pass, without a comparison."""
         skipped = isinstance(error, pytest.skip.Exception)
         self.judged = [run]
         self._measure(run)
@@ -150,12 +150,12 @@ class Attempt(Tracer):
             self._note(_OFF)
             self.item.add_report_section("call", "cutrace", _OFF)
         worked = run.metrics.gpu_records > 0
-        wanted = self.expected.any and (worked or not skipped)
-        self.state = State.UNVERIFIED if wanted else State.TRACED if worked else State.UNTRACED
+        required = self.expected.any and (worked or not skipped)
+        self.state = State.UNVERIFIED if required else State.TRACED if worked else State.UNTRACED
         self.reason = "skipped" if skipped else "the test did not pass"
 
     def passed(self, run: Run) -> None:
-        """The body passed. Runs it again as often as is wished, compares, and fails the test if it has to."""
+        """After the body passed: run it again as requested, compare, and fail the test if the comparison fails."""
         expected = self.expected
         self._measure(run)
         why = self.session.captures.recording.unseen(others=bool(run.parts))
@@ -169,7 +169,9 @@ class Attempt(Tracer):
         self._note(why)
         if run.early and cuda.initialised() and (again := self._again()) is not None:
             self.passed_runs, self.judged = [again], [again]
-            self._note("CUDA was not in use when the first run began, and counters need that: this is the second run")
+            self._note(
+                "CUDA was not in use at the begin of the first run, and counters need it: this is the second run"
+            )
         if expected.warmup or expected.repeat:
             while len(self.passed_runs) < expected.warmup + (expected.repeat or 1) and self._again() is not None:
                 pass
@@ -180,7 +182,7 @@ class Attempt(Tracer):
         self._fail_if_it_has_to()
 
     def untraced(self, reason: str) -> None:
-        """Nothing is known of the test, for this reason."""
+        """Conclude that the test was not traced, for this reason."""
         self.state = State.UNVERIFIED if self.expected.any else State.UNTRACED
         self.reason = reason
 
@@ -189,19 +191,19 @@ class Attempt(Tracer):
         run.metrics = replace(run.metrics, values={**run.metrics.values, **run.user})  # type: ignore[dict-item]
 
     def _more(self, trace: Any, window: Any) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+        more: dict[str, Value] = {}
         for values in self.item.ihook.pytest_cutrace_metrics(item=self.item, trace=trace, window=window):
             for name, value in values.items():
                 if name in METRICS or "." not in name.strip(".") or not isinstance(value, int):
                     raise CutraceError(
-                        f"pytest_cutrace_metrics gave {name}={value!r}: give whole numbers by names with a dot, "
+                        f"pytest_cutrace_metrics returned {name}={value!r}: return whole numbers by names with a dot, "
                         "such as mylib.tokens"
                     )
-                found[name] = int(value)
-        return found
+                more[name] = int(value)
+        return more
 
     def _again(self) -> Run | None:
-        """Run the body once more. None, and a note, if it cannot be run or does not pass."""
+        """Run the body once more. Returns None and adds a note if it cannot be run or does not pass."""
         assert self.body is not None
         if obstacle := self.body.obstacle():
             self._note(f"it is not run again: {obstacle}")
@@ -211,7 +213,7 @@ class Attempt(Tracer):
         try:
             self.body.run()
         except ENDINGS as error:
-            self._note(f"another run of it did not pass: {type(error).__name__}: {error}")
+            self._note(f"another run did not pass: {type(error).__name__}: {error}")
             return None
         finally:
             run = self.end()
@@ -231,12 +233,12 @@ class Attempt(Tracer):
 
     @property
     def settled(self) -> list[Run]:
-        """The runs that are written down: those that were asked for, or the last two, or the only one."""
+        """The runs that are written: the requested ones, else the last two, else the only one."""
         return self.judged if self.expected.repeat else self.passed_runs[-2:]
 
     @property
     def proposes(self) -> bool:
-        """Whether the test leaves a candidate: golden values are missing, or those there are do not hold."""
+        """Whether the test writes a candidate: golden values are missing or differ."""
         comparison = self.comparison
         if self.state is State.MISSING or comparison is None:
             return self.state is State.MISSING
@@ -245,12 +247,12 @@ class Attempt(Tracer):
         return any(row.verdict is unverified or (row.failed and row.rule != "limit") for row in rows)
 
     def _rules(self, runs: Sequence[Run]) -> golden.Rules:
-        """The rules for runs, without the counters that could not be read in one of them."""
+        """The rules for runs; counters that could not be read in one of them are ignored."""
         rules = self.expected.rules
         return replace(rules, ignore=(*rules.ignore, *(name for _, name in _uncounted(runs))))
 
     def _settle(self) -> None:
-        """Run until two runs in a row agree, before they are written down."""
+        """Run again until two consecutive runs agree, before they are written."""
         while not any(run.metrics.problems for run in self.settled):
             most = _MOST_RUNS
             if len(self.settled) > 1:
@@ -268,11 +270,11 @@ class Attempt(Tracer):
             return
         failed = [row for row in comparison.rows if row.failed]
         if not (self.expected.warmup or self.expected.repeat or self.updating or comparison.problems):
-            # The first run of a process loads modules and fills caches and pools.
+            # The first run of a process also loads modules and fills caches and pools.
             run = self._again() if any(row.verdict is not golden.Verdict.SLOW for row in failed) else None
             if run is not None and (again := self._compared([run])) is not None:
                 self.judged, comparison = [run], again
-                self._note("the first run differed too: this is the second one")
+                self._note("the first run differed too: this is the second run")
         slow = not self.updating and any(row.failed and row.verdict is golden.Verdict.SLOW for row in comparison.rows)
         for _ in range(_CONFIRMATIONS if slow else 0):
             runs = [run for _ in self.judged if (run := self._again()) is not None]
@@ -284,45 +286,45 @@ class Attempt(Tracer):
 
     def _compared(self, runs: list[Run]) -> golden.Comparison | None:
         metrics = [run.metrics for run in runs]
-        found: list[golden.Comparison] = []
+        comparisons: list[golden.Comparison] = []
         entry, rules, lost = self.expected.entry, self._rules(runs), _uncounted(runs)
         if entry is not None:
             environment = self.environment(metrics)
-            given = self.item.ihook.pytest_cutrace_compare(
+            custom = self.item.ihook.pytest_cutrace_compare(
                 item=self.item, entry=entry, runs=metrics, environment=environment, rules=rules
             )
-            found.append(given or golden.compare(entry, metrics, environment=environment, rules=rules))
-            found.append(golden.Comparison(tuple(self._lost(lost, entry.get(environment)))))
+            comparisons.append(custom or golden.compare(entry, metrics, environment=environment, rules=rules))
+            comparisons.append(golden.Comparison(tuple(self._lost(lost, entry.get(environment)))))
         if self.expected.limits is not None:
             budget = {name: most for name, most in self.expected.limits.items() if ("", name) not in lost}
-            found.append(golden.limits(metrics, budget))
-        if not found:
+            comparisons.append(golden.limits(metrics, budget))
+        if not comparisons:
             return None
         return golden.Comparison(
-            tuple(row for one in found for row in one.rows),
-            tuple(dict.fromkeys(note for one in found for note in one.notes)),
-            tuple(dict.fromkeys(problem for one in found for problem in one.problems)),
-            any(one.unconfirmed for one in found),
+            tuple(row for one in comparisons for row in one.rows),
+            tuple(dict.fromkeys(note for one in comparisons for note in one.notes)),
+            tuple(dict.fromkeys(problem for one in comparisons for problem in one.problems)),
+            any(one.unconfirmed for one in comparisons),
         )
 
     def _lost(self, lost: Mapping[tuple[str, str], str], known: Observed | None) -> Iterator[golden.Row]:
         """Rows of counters that could not be read."""
         rules = self.expected.rules
         for (region, name), why in lost.items():
-            found = find_metric(name)
-            if found is not None and not rules.ignores(found):
+            metric = find_metric(name)
+            if metric is not None and not rules.ignores(metric):
                 old = known.values.get(region, {}).get(name) if known is not None else None
-                gated, verdict = rules.gates(found), golden.Verdict.UNVERIFIED
+                gated, verdict = rules.gates(metric), golden.Verdict.UNVERIFIED
                 yield golden.Row(
-                    name, region, old, None, rules.label(found), verdict, gated, why, gated and rules.strict
+                    name, region, old, None, rules.label(metric), verdict, gated, why, gated and rules.strict
                 )
 
     def environment(self, runs: Sequence[Metrics]) -> str:
-        """The environment in which these runs were made."""
+        """The environment of these runs."""
         return self.session.environment(self.item, max(runs, key=lambda metrics: len(metrics.gpus)))
 
     def _conclude(self) -> None:
-        """Find the state, and have runs that agree where something is to be written."""
+        """Set the state; run again until runs agree if values are to be written."""
         expected, comparison = self.expected, self.comparison
         if self.updating:
             if self._update()[0] is not None:
@@ -348,10 +350,10 @@ class Attempt(Tracer):
             self.state, self.reason = State.UNVERIFIED, comparison.unverified
         if not self.updating and self.proposes:
             self._settle()
-        self._say_what_is_lost()
+        self._check_counters()
 
-    def _say_what_is_lost(self) -> bool:
-        """Whether counters of the runs that count could not be read: then the test is unverified, with the reason."""
+    def _check_counters(self) -> bool:
+        """Make the test unverified if counters of the compared runs could not be read. Returns whether that is so."""
         why = next(iter(_uncounted(self.judged).values()), "")
         if why:
             self.state, self.reason = State.UNVERIFIED, f"counters: {why}"
@@ -364,14 +366,15 @@ class Attempt(Tracer):
             self.styled = failure_lines(self._case(state=State.GATED))
         elif self.state is State.MISSING and expected.rules.strict:
             again = f"  to write it: pytest --cutrace-update {self.session.nodeid(self.item)}"
-            self.styled = [(f"cutrace: {self.reason}, and --cutrace-strict wants one", "bad"), (again, "")]
+            self.styled = [(f"cutrace: {self.reason}, and --cutrace-strict requires one", "bad"), (again, "")]
         if self.styled:
             pytest.fail("\n".join(text for text, _ in self.styled), pytrace=False)
 
-    # What is left of it
+    # The result
 
     def case(self, *, passed: bool) -> Case:
-        """The test is over, its teardown too; ``passed`` is how that went. What cannot be written becomes a note."""
+        """The case of the test after its teardown, which ``passed`` or not. Files that cannot be written become
+        notes."""
         good = passed and not self.failed and self.outcome == "passed"
         if not passed:
             self.outcome = "failed"
@@ -382,7 +385,7 @@ class Attempt(Tracer):
             if self.updating and good:
                 change, notes = self._update()
                 self.notes += notes
-                if change is not None and not self._say_what_is_lost():
+                if change is not None and not self._check_counters():
                     self.state, self.reason = State.UPDATED, ""
             elif self.proposes and not self.updating:
                 change = self._change()
@@ -393,15 +396,15 @@ class Attempt(Tracer):
             self.notes.append(str(error))
             case = self._case(artifacts={})
         except Exception as error:
-            # A mistake of the plugin's own must neither end the session nor pass in silence.
+            # A bug of the plugin must not end the session and must be reported.
             self.untraced(f"cutrace failed: {type(error).__name__}: {error}")
             case = self._case(artifacts={})
         self.session.captures.release(self.runs)
         return case
 
     def _case(self, **more: Any) -> Case:
-        """What reports show of this attempt. Paths of artifacts are as seen from where pytest was started unless
-        given."""
+        """The case of this attempt. By default, paths of artifacts are relative to the folder where pytest was
+        started."""
         metrics = self.judged[-1].metrics if self.judged else Metrics({})
         comparison = self.comparison or golden.Comparison(())
         if "artifacts" not in more and self.session.keeps(failed=True):
@@ -430,18 +433,18 @@ class Attempt(Tracer):
         })  # fmt: skip
 
     def _update(self) -> tuple[golden.Change | None, tuple[str, ...]]:
-        """What this update would write of the test, None if nothing; and what it would not take over."""
-        update, entry, found = self.session.settings.update, self.expected.entry, self._change()
-        if found is None or update is None:
+        """The change that this update writes for the test (None: no change), and notes on values that are kept."""
+        update, entry, change = self.session.settings.update, self.expected.entry, self._change()
+        if change is None or update is None:
             return None, ()
-        if update.mode != "all" and _worked((entry or {}).get(found.environment)) and not _worked(found.observed):
+        if update.mode != "all" and _worked((entry or {}).get(change.environment)) and not _worked(change.observed):
             return None, (_VANISHED,)
         rules = self.expected.rules
-        new, notes = golden.merged(entry, found.observed, environment=found.environment, update=update, rules=rules)
-        return (replace(found, observed=new[found.environment]) if new != entry else None), notes
+        new, notes = golden.merged(entry, change.observed, environment=change.environment, update=update, rules=rules)
+        return (replace(change, observed=new[change.environment]) if new != entry else None), notes
 
     def _change(self) -> golden.Change | None:
-        """What the runs of the test showed, None where that is not known for certain."""
+        """The values of the runs of the test as a change; None if they are unreliable."""
         runs = [run.metrics for run in self.settled]
         if not runs or any(run.problems for run in runs):
             return None
@@ -450,7 +453,7 @@ class Attempt(Tracer):
             return None
         nodeid = self.session.nodeid(self.item)
         source, line, _ = self.item.location
-        # A test that comes from another file has no line in this one.
+        # A test that is defined in another file has no line in this one.
         return golden.Change(
             nodeid,
             self.expected.path,
@@ -461,17 +464,17 @@ class Attempt(Tracer):
         )
 
     def _observed(self, runs: Sequence[Metrics], environment: str) -> Observed:
-        """What the runs showed. Counters that could not be read keep their golden values."""
-        found = golden.observed(runs, self._rules(self.settled), confirmed=len(runs) > 1)
+        """The golden values of the runs. Counters that could not be read keep their golden values."""
+        new = golden.observed(runs, self._rules(self.settled), confirmed=len(runs) > 1)
         old = (self.expected.entry or {}).get(environment, Observed())
         for region, name in _uncounted(self.settled):
-            for before, after in ((old.values, found.values), (old.unstable, found.unstable)):
+            for before, after in ((old.values, new.values), (old.unstable, new.unstable)):
                 if name in before.get(region, {}):
                     after.setdefault(region, {})[name] = before[region][name]
-        return found
+        return new
 
     def _pictured(self, case: Case) -> Case:
-        """The case with what the HTML page shows of its trace, if there is to be one."""
+        """The case with its timeline and top kernels, if an HTML page is requested."""
         files = self.judged[-1].files if self.judged else []
         if not files or not any(kind == "html" for kind, _ in self.session.settings.reports):
             return case
@@ -482,7 +485,7 @@ class Attempt(Tracer):
             return pictured(case, trace, self.judged[-1].window, normalize=captures.normalize)
 
     def _keep(self) -> dict[str, str]:
-        """Put the files of the run that was judged where they are kept; their paths as seen from the session's
+        """Write the files of the compared run to the folder of the test. Returns their paths relative to the session's
         folder."""
         folder = self.session.folder(self.item)
         if folder.is_dir():
@@ -506,10 +509,10 @@ class Attempt(Tracer):
 
 def _uncounted(runs: Sequence[Run]) -> dict[tuple[str, str], str]:
     """The counters that could not be read in one of these runs, by region and name, with the reason."""
-    lost = ((region, *found) for run in runs for region, found in run.uncounted.items())
+    lost = ((region, *counters) for run in runs for region, counters in run.uncounted.items())
     return {(region, name): why for region, names, why in lost for name in names}
 
 
 def _worked(observed: Observed | None) -> bool:
-    """Whether there was GPU work."""
+    """Whether the values have GPU work."""
     return observed is not None and any(observed.values.get("", {}).get(name) for name in WORK)

@@ -1,4 +1,4 @@
-"""Running the body of a test once more."""
+"""Run the body of a test again."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-#: What a second run of a body may end with.
+#: The exceptions with which a further run of a body may end.
 ENDINGS = (Exception, pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception)
 
 
 class Body:
-    """The body of a test that is about to run for the first time. ``whole_item``: its fixtures belong to its window."""
+    """The body of a test, made before its first run. ``whole_item``: the window of the test includes its fixtures."""
 
     def __init__(self, item: pytest.Item, *, whole_item: bool) -> None:
         self._item = item
         self._whole_item = whole_item
         instance = getattr(item, "instance", None)
         self._case = instance if isinstance(instance, unittest.TestCase) else None
-        #: What fixtures have put on the instance.
-        self._given = dict(vars(instance)) if self._case is not None else {}
+        #: The attributes that fixtures have set on the instance.
+        self._attributes = dict(vars(instance)) if self._case is not None else {}
 
     def obstacle(self) -> str:
-        """Why the body cannot be run again, "" if it can."""
+        """The reason why the body cannot be run again, "" if it can."""
         if not isinstance(self._item, pytest.Function):
             return f"{type(self._item).__name__} items run once"
         if "subtests" in self._item.fixturenames:
@@ -31,14 +31,14 @@ class Body:
         return "with cutrace_window = item a test runs once" if self._whole_item else ""
 
     def run(self) -> None:
-        """Run it again, a method of unittest.TestCase with setUp and tearDown in an instance of its own. Raises what
-        the body raises."""
+        """Run the body again; a method of unittest.TestCase runs in a new instance with setUp and tearDown. Raises the
+        exception of the body."""
         if self._case is None:
             self._item.runtest()
             return
         case = type(self._case)(self._case._testMethodName)
-        vars(case).update({name: value for name, value in self._given.items() if name not in vars(case)})
-        # pytest has the result of the first run.
+        vars(case).update({name: value for name, value in self._attributes.items() if name not in vars(case)})
+        # A separate result, because pytest uses that of the first run.
         result = unittest.TestResult()
         case(result)
         for _, trace in (*result.errors, *result.failures, *result.skipped, *result.expectedFailures):
@@ -48,6 +48,6 @@ class Body:
 
 
 def unreported(item: pytest.Item) -> BaseException | None:
-    """The failure of a method of unittest.TestCase, which pytest keeps for its report and does not raise."""
-    found: Any = getattr(item, "_excinfo", None)
-    return found[0].value if found else None
+    """The failure of a method of unittest.TestCase, which pytest stores for its report and does not raise."""
+    failures: Any = getattr(item, "_excinfo", None)
+    return failures[0].value if failures else None

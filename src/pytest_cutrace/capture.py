@@ -1,4 +1,4 @@
-"""One run of a test: where it began and ended, its regions, and the metrics of what it launched."""
+"""One run of a test: its window, its regions, and its metrics."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from .recording import CaptureFile, SessionRecording
 if TYPE_CHECKING:
     from cutrace.trace import Trace
 
-#: Captures of earlier tests that are kept for the launches of work that ran late.
+#: The number of captures of earlier tests that are kept for the launches of work that ran late.
 _EARLIER = 8
 
 
-#: What a test that did nothing measured.
+#: The metrics of a test without GPU work.
 NOTHING: dict[str, Value] = {m.name: {} if m.counts else 0 for m in METRICS.values() if m.always}
 
 
 @dataclass
 class Run:
-    """One run of a test: its window by the clock of captures, and the files in which its work is."""
+    """One run of a test: its window (ns of BOOTTIME), and the files with its work."""
 
     name: str
     start: int = 0
     end: int = 0
     marked: bool = False
     regions: list[Window] = field(default_factory=list)
-    #: Regions that were entered and not left yet: name and start.
+    #: Open regions: name and start.
     open: list[tuple[str, int]] = field(default_factory=list)
-    #: The counts of hardware counters by region, "" being the whole window; of the region that ended last; and the
-    #: counters that could not be read, by region, with the reason.
+    #: The counts of hardware counters by region ("" is the whole window); those of the region that ended last; and by
+    #: region the counters that could not be read, with the reason.
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
     uncounted: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    #: Whether it ran before CUDA was in use, so that nothing could be counted.
+    #: Whether it began before CUDA was in use, so that counting was not possible.
     early: bool = False
-    #: The region whose counters run, None for the whole window.
+    #: The region that is being counted, None for the whole window.
     counting: tuple[str, int] | None = None
     user: dict[str, object] = field(default_factory=dict)
     parts: tuple[CaptureFile, ...] = ()
@@ -64,10 +64,9 @@ class Run:
 
 
 class Captures:
-    """Cuts runs of tests out of a recording and measures them.
+    """Cuts the runs of tests out of a recording and measures them.
 
-    ``normalize`` gives kernels their stable names; ``more`` computes metrics of the project's own. ``counters`` has the
-    hardware counters of this process.
+    ``normalize`` returns the stable name of a kernel. ``counters`` are the hardware counters of this process.
     """
 
     def __init__(self, recording: SessionRecording, normalize: Callable[[str], str], counters: Counting) -> None:
@@ -75,11 +74,11 @@ class Captures:
         self.normalize = normalize
         self.counters = counters
         self._earlier: deque[Path] = deque()
-        #: Whether a test or region here has begun to count.
+        #: Whether a test or region is being counted.
         self._counting = False
 
     def begin(self, name: str, counters: Sequence[str] = ()) -> Run:
-        if self._counting:  # a range that was broken off
+        if self._counting:  # an earlier range was interrupted
             self._counting = False
             self.counters.end()
         run = Run(name, marked=self.recording.begin())
@@ -91,10 +90,11 @@ class Captures:
         return run
 
     def end(self, run: Run, *, patient: bool) -> None:
-        """End the window and its regions, wait for what it launched, and cut the recording."""
+        """End the window and its regions, wait for its work, and cut the recording. ``patient``: see
+        :meth:`.SessionRecording.take`."""
         for region in reversed(run.open[:]):
             self.leave(run, region)
-        # A mark of the end without one of the begin would make the capture look damaged.
+        # An end mark without a begin mark would make the window look incomplete.
         if run.marked:
             self.recording.mark(end("test", run.name))
         run.end = _now()
@@ -115,7 +115,7 @@ class Captures:
         return region
 
     def leave(self, run: Run, region: tuple[str, int]) -> None:
-        # The window of a region that a fixture holds ends before the region is left.
+        # The end of the window has already closed a region that a fixture holds.
         if region not in run.open:
             return
         run.open.remove(region)
@@ -131,7 +131,7 @@ class Captures:
                     self._counted(run, name)
 
     def _count(self, run: Run, region: str, counters: Sequence[str]) -> None:
-        """Wait for the GPU and begin to count."""
+        """Wait for the GPU and start counting."""
         try:
             self.counters.start(counters)
             self._counting = True
@@ -140,7 +140,7 @@ class Captures:
             run.uncounted[region] = (tuple(counters), str(error))
 
     def _counted(self, run: Run, region: str) -> None:
-        """Wait for the GPU and end the count. Regions of one name add up."""
+        """Wait for the GPU and stop counting. Counts of regions with the same name are added."""
         self._counting, names = False, self.counters.names
         try:
             run.latest = {name: round(value) for name, value in self.counters.stop().items()}
@@ -153,7 +153,7 @@ class Captures:
 
     @contextlib.contextmanager
     def _aside(self, run: Run, name: str) -> Iterator[None]:
-        """What the plugin does for itself inside a window does not count."""
+        """Exclude calls of the plugin inside a window from its metrics."""
         if run.marked:
             self.recording.mark(begin("tool", name))
         try:
@@ -163,18 +163,18 @@ class Captures:
                 self.recording.mark(end("tool", name))
 
     def measure(self, run: Run, more: Callable[[Trace, Window], Mapping[str, Value]] | None = None) -> Metrics:
-        """Measure a run that has ended."""
+        """Measure a run that has ended. ``more`` computes further metrics from its trace."""
         run.metrics = self._measured(run.files, run.window, more)
         if run.metrics.without_launch and self._earlier:
-            # Work of an earlier test that ran late: its launch is in that one's capture.
+            # Work of an earlier test may run late; its launch is in the capture of that test.
             run.metrics = self._measured([*self._earlier, *run.files], run.window, more)
-        counts = {name: found for name, found in run.counts.items() if name not in run.uncounted}
+        counts = {region: values for region, values in run.counts.items() if region not in run.uncounted}
         regions = {name: {**values, **counts.get(name, {})} for name, values in run.metrics.regions.items()}
         run.metrics = replace(run.metrics, values=run.metrics.values | counts.get("", {}), regions=regions)
         return run.metrics
 
     def so_far(self, run: Run) -> Metrics:
-        """The metrics of the region that ended last, of a run that goes on."""
+        """The metrics of the region that ended last in a run that has not ended."""
         region = run.regions[-1]
         with self._aside(run, "metrics"):
             run.parts += self.recording.take(patient=True)
@@ -182,7 +182,7 @@ class Captures:
         return replace(metrics, values=metrics.values | run.latest)
 
     def release(self, runs: Sequence[Run]) -> None:
-        """Remove the files of these runs, except the latest ones of this process."""
+        """Remove the files of these runs, but keep the latest ones of this process."""
         for part in (part for run in runs for part in run.parts):
             if part.own and part.path not in self._earlier:
                 self._earlier.append(part.path)
@@ -193,12 +193,12 @@ class Captures:
 
     @contextlib.contextmanager
     def opened(self, files: Sequence[Path]) -> Iterator[Trace]:
-        """These files as one trace."""
+        """Open these files as one trace."""
         path = files[0]
         if len(files) > 1:
             path = self.recording.folder / "joined"
             join(files, path, moving=False)
-        from cutrace.trace import load  # it imports NumPy, which a suite without GPU work never needs
+        from cutrace.trace import load  # imports NumPy, which a suite without GPU work does not need
 
         with load(path) as trace:
             yield trace
@@ -206,14 +206,14 @@ class Captures:
     def _measured(
         self, files: Sequence[Path], window: Window, more: Callable[[Trace, Window], Mapping[str, Value]] | None
     ) -> Metrics:
-        if not files:  # no process did anything with CUDA
+        if not files:  # no process used CUDA
             return Metrics(dict(NOTHING))
         with self.opened(files) as trace:
             from cutrace.analysis.metrics import measure
 
             metrics = measure(trace, window, normalize=self.normalize)
             if "compute capability" not in metrics.facts and len(trace.devices):
-                # A window without GPU work is still one of this GPU.
+                # A window without GPU work belongs to the environment of the first GPU.
                 device = trace.devices[0]
                 capability = f"{device['compute_major']}.{device['compute_minor']}"
                 metrics = replace(metrics, facts={**metrics.facts, "compute capability": capability})
@@ -221,5 +221,5 @@ class Captures:
 
 
 def _now() -> int:
-    """The clock of captures."""
+    """The time (ns) on the clock of captures."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

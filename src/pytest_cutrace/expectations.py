@@ -1,4 +1,4 @@
-"""What is expected of a test: by its markers, and by its golden values."""
+"""The expectations of tests: their markers and golden values."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _KNOWN = ("warmup", "repeat", "gate", "tolerance", "ignore", "counters", "off")
 class Expectation:
     """How one test is traced, and what it is compared with.
 
-    ``repeat`` is None where the plugin decides; ``counters`` are those of the hardware that the test asks for, those
-    that it limits among them; ``limits`` are budgets by metric, as ``gpu_limit`` has them. ``path``
-    is the golden file of the test's module, ``entry`` what that says of the test; ``siblings``: it has golden values of
-    other tests. ``passed_over`` is why the test is neither recorded nor compared with golden values, "" if it is.
+    ``repeat`` is None if the plugin decides; ``counters`` are the hardware counters that the test requests or limits;
+    ``limits`` are the limits of ``gpu_limit`` by metric. ``path`` is the golden file of the test's module, ``entry``
+    its entry of the test; ``siblings``: it has entries of other tests. ``passed_over`` is the reason why the test is
+    neither recorded nor compared with golden values, "" if it is.
     """
 
     rules: golden.Rules
@@ -43,12 +43,12 @@ class Expectation:
 
     @property
     def any(self) -> bool:
-        """Whether the test would be verified."""
+        """Whether the test is to be verified."""
         return self.entry is not None or self.marked or self.limits is not None
 
 
 class Expectations:
-    """Finds out what is expected of tests. Each golden file is read once. ``name`` gives the id of a test."""
+    """Finds the expectations of tests. Each golden file is read once. ``name`` returns the id of a test."""
 
     def __init__(self, settings: Settings, name: Callable[[pytest.Item], str]) -> None:
         self._settings = settings
@@ -56,45 +56,45 @@ class Expectations:
         self._module = functools.cache(_module)
 
     def of(self, item: pytest.Item) -> Expectation:
-        """Raises :class:`CutraceError` or :class:`pytest.UsageError` for markers or a golden file that are not
-        understood."""
+        """The expectation of a test. Raises :class:`CutraceError` or :class:`pytest.UsageError` for an invalid marker
+        or golden file."""
         settings = self._settings
         file, test = golden.split(self._name(item))
-        given = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
-        path = golden.golden_path(settings.golden_root, file or test) if given is None else Path(given)
-        found = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
-        if found.off or (settings.scope == "marked" and not found.marked):
-            return found
-        if _benchmarked(item) and not found.marked:
-            return replace(found, passed_over="a benchmark decides how often it runs")
+        custom = item.ihook.pytest_cutrace_golden_path(item=item, root=settings.golden_root)
+        path = golden.golden_path(settings.golden_root, file or test) if custom is None else Path(custom)
+        expected = _by_markers(Expectation(settings.rules, path, repeat=settings.repeat), item)
+        if expected.off or (settings.scope == "marked" and not expected.marked):
+            return expected
+        if _benchmarked(item) and not expected.marked:
+            return replace(expected, passed_over="a benchmark decides how often it runs")
         module = self._module(path, file)
         if isinstance(module, CutraceError):
             raise module
-        return replace(found, entry=module.tests.get(test), siblings=bool(module.tests))
+        return replace(expected, entry=module.tests.get(test), siblings=bool(module.tests))
 
 
 def _module(path: Path, file: str) -> golden.Module | CutraceError:
-    """The golden file of a test file, or what is wrong with it. Without a file, an empty one."""
+    """The golden file of a test file, empty if there is none; or the error of reading it."""
     try:
         return golden.read(path, module=file) if path.is_file() else golden.Module(file)
     except CutraceError as error:
         return error
 
 
-def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
-    """What the markers of a test add to the session's rules; of several the closest one wins, word by word.
+def _by_markers(expected: Expectation, item: pytest.Item) -> Expectation:
+    """The expectation with the arguments of the test's markers. For each argument the closest marker applies.
 
-    Raises :class:`pytest.UsageError` with the place of the test for what is not understood.
+    Raises :class:`pytest.UsageError` with the location of the test for invalid arguments.
     """
     limits: dict[str, Any] = {}
     try:
         for marker in reversed(list(item.iter_markers("cutrace"))):
             if marker.args:
-                words = ", ".join(_KNOWN)
-                raise CutraceError(f"the marker cutrace takes no positional argument: write one of {words} by name")
-            found = replace(found, marked=True)
-            for word, value in marker.kwargs.items():
-                found = _with(found, word, value)
+                names = ", ".join(_KNOWN)
+                raise CutraceError(f"the marker cutrace takes no positional argument: write one of {names} by name")
+            expected = replace(expected, marked=True)
+            for name, value in marker.kwargs.items():
+                expected = _with(expected, name, value)
         for marker in reversed(list(item.iter_markers("gpu_limit"))):
             if marker.args or not marker.kwargs:
                 what = "takes metrics by name" if marker.args else "limits nothing"
@@ -105,45 +105,45 @@ def _by_markers(found: Expectation, item: pytest.Item) -> Expectation:
         place = f"{path}:{line + 1}" if line is not None else str(path)
         raise pytest.UsageError(f"{place}: {error}") from None
     limited = [name for name in limits if golden.is_counter(name)]
-    return replace(found, limits=limits or None, counters=tuple(dict.fromkeys((*found.counters, *limited))))
+    return replace(expected, limits=limits or None, counters=tuple(dict.fromkeys((*expected.counters, *limited))))
 
 
-def _with(found: Expectation, word: str, value: Any) -> Expectation:
-    """The expectation with one keyword of the marker."""
-    rules = found.rules
-    match word:
+def _with(expected: Expectation, name: str, value: Any) -> Expectation:
+    """The expectation with one argument of the marker."""
+    rules = expected.rules
+    match name:
         case "off":
             if not isinstance(value, bool):
                 raise CutraceError(f"off={value!r}: write True or False")
-            return replace(found, off=value)
+            return replace(expected, off=value)
         case "warmup" | "repeat":
-            least = 0 if word == "warmup" else 1
+            least = 0 if name == "warmup" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise CutraceError(f"{word}={value!r}: write a number from {least} on")
-            return replace(found, warmup=value) if word == "warmup" else replace(found, repeat=value)
+                raise CutraceError(f"{name}={value!r}: write a number from {least} on")
+            return replace(expected, warmup=value) if name == "warmup" else replace(expected, repeat=value)
         case "gate":
-            rules = replace(rules, gate=golden.parse_gate(_words(word, value)))
+            rules = replace(rules, gate=golden.parse_gate(_texts(name, value)))
         case "tolerance":
-            given = value if isinstance(value, Mapping) else _words(word, value)
-            rules = replace(rules, tolerance={**rules.tolerance, **golden.parse_tolerance(given)})
+            tolerance = value if isinstance(value, Mapping) else _texts(name, value)
+            rules = replace(rules, tolerance={**rules.tolerance, **golden.parse_tolerance(tolerance)})
         case "ignore":
-            rules = replace(rules, ignore=(*rules.ignore, *golden.parse_ignore(_words(word, value))))
+            rules = replace(rules, ignore=(*rules.ignore, *golden.parse_ignore(_texts(name, value))))
         case "counters":
-            return replace(found, counters=golden.parse_counters(_words(word, value)))
+            return replace(expected, counters=golden.parse_counters(_texts(name, value)))
         case _:
-            raise CutraceError(f"the marker cutrace knows no {word!r}: write {', '.join(_KNOWN)}")
-    return replace(found, rules=rules)
+            raise CutraceError(f"the marker cutrace has no argument {name!r}: write one of {', '.join(_KNOWN)}")
+    return replace(expected, rules=rules)
 
 
-def _words(word: str, value: object) -> str | list[str]:
+def _texts(name: str, value: object) -> str | list[str]:
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple | set | frozenset) and all(isinstance(one, str) for one in value):
         return list(value)
-    raise CutraceError(f"{word}={value!r}: write a text or a list of texts")
+    raise CutraceError(f"{name}={value!r}: write a text or a list of texts")
 
 
 def _benchmarked(item: pytest.Item) -> bool:
-    """Whether a benchmark decides how often the body runs what it measures."""
+    """Whether a benchmark plugin decides how often the measured code runs."""
     plugins = ("pytest_benchmark", "pytest_codspeed")
     return "benchmark" in getattr(item, "fixturenames", ()) and any(name in sys.modules for name in plugins)

@@ -1,4 +1,4 @@
-"""What a page of pytest-html shows of a traced test."""
+"""The content for a traced test in a page of pytest-html."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutrace.units import printable
 
 
 def extras(case: Case) -> list[dict[str, Any]]:
-    """The entries for ``report.extras``, none for a test without GPU work: state, comparison or metrics, and files."""
+    """The entries for ``report.extras``: state, comparison or metrics, and files; none for a test without values."""
     if not case.values:
         return []
     lines = [f"cutrace: {case.state.value}  on {case.gpu}", *(f"  {problem}" for problem in case.problems)]

@@ -1,4 +1,4 @@
-"""What the fixture ``gpu_trace`` gives to a test."""
+"""The object of the fixture ``gpu_trace``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 class Tracer:
-    """The trace of the test that asked for it; this one, of a test that is not traced, does nothing."""
+    """The object of ``gpu_trace`` in a test that is not traced. It does nothing."""
 
     #: Whether this test is being traced.
     active = False
@@ -20,39 +20,39 @@ class Tracer:
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """The metrics of the region that ended last: waits for the GPU, then measures. Skips the test where it is not
-        traced, since an assertion about nothing would mean nothing."""
+        """Wait for the GPU and measure the region that ended last. Skips a test that is not traced, because it has no
+        metrics to assert."""
         pytest.skip(f"gpu_trace.metrics: {self._reason}")
 
     def region(self, name: str, counters: Sequence[str] = ()) -> AbstractContextManager[None]:
-        """A part of the test with metrics of its own. Regions nest; those of one name add up. One that a fixture
-        enters before the test spans each run of the test's body.
+        """A part of the test with its own metrics. Regions may be nested; those of the same name are added. A region
+        that a fixture enters spans each run of the test's body.
 
-        ``counters`` are counters of the hardware, as the marker takes them. Only one range is counted at a time.
+        ``counters`` are hardware counters as in the marker. Only one range is counted at a time.
         """
         if counters:
             counters_of(counters)
         return nullcontext()
 
     def value(self, name: str, value: Any) -> None:
-        """Put a value of the test's own into the reports. One with a dot in its name, such as ``mylib.tokens``, is a
-        counter, which golden files hold too."""
+        """Add a value to the reports. A value with a dot in its name, such as ``mylib.tokens``, is a counter, which
+        golden files store too."""
         checked(name, value)
 
 
-def counters_of(words: str | Sequence[str]) -> tuple[str, ...]:
-    """The counters that a region asks for. Raises an error for names that the hardware has none of, traced or not."""
+def counters_of(names: str | Sequence[str]) -> tuple[str, ...]:
+    """The counters of a region. Raises :class:`CutraceError` for unknown names."""
     from cutrace.golden import parse_counters
 
-    return parse_counters(words)
+    return parse_counters(names)
 
 
 def checked(name: str, value: Any) -> bool:
-    """Whether a value is a counter. Raises an error for one that is no whole number of 64 bits, traced or not."""
+    """Whether a value is a counter. Raises :class:`CutraceError` for a counter that is not a 64-bit integer."""
     if "." not in str(name).strip("."):
         return False
     if isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63:
         return True
     from cutrace.errors import CutraceError
 
-    raise CutraceError(f"{name}={value!r}: a name with a dot is a counter: give a whole number of 64 bits")
+    raise CutraceError(f"{name}={value!r}: a name with a dot is a counter: write a whole number of 64 bits")

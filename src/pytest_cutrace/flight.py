@@ -1,4 +1,4 @@
-"""A session under `cutrace record --last`: what was recorded before a test failed is written down when it fails."""
+"""Sessions under `cutrace record --last`: write the newest records to a file when a test fails."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DUMP = "dump="
 
 
 def recorder() -> FlightRecorder | None:
-    """The flight recorder of a recording of this process that keeps its newest rows, None where there is none."""
-    # As cutrace.collect tells the collector; importing that for every session would cost more.
+    """The flight recorder if this process is recorded with only its newest rows kept, else None."""
+    # Parsed here because importing cutrace.collect in every session would cost more.
     options = os.environ.get("CUTRACE_OPTIONS", "").split("\n")
     paths = [option.removeprefix(_DUMP) for option in options if option.startswith(_DUMP)]
     return FlightRecorder(Path(paths[-1])) if paths else None
@@ -34,7 +34,7 @@ class FlightRecorder:
         return report  # type: ignore[no-any-return]
 
     def _written(self, item: pytest.Item) -> str:
-        """Dump, and say where or why not."""
+        """Write a dump. Returns a sentence with its path or the reason for none."""
         from cutrace import CutraceError, dump
         from cutrace.golden import artifact_path
 
@@ -44,5 +44,5 @@ class FlightRecorder:
             path.parent.mkdir(parents=True, exist_ok=True)
             written = dump(path)
         except (CutraceError, OSError) as error:
-            return f"what was recorded last could not be written: {error}"
-        return f"what was recorded last: {os.path.relpath(path)}" if written else "nothing had been recorded yet"
+            return f"the newest records could not be written: {error}"
+        return f"the newest records: {os.path.relpath(path)}" if written else "nothing had been recorded yet"

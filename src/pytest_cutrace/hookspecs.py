@@ -1,4 +1,4 @@
-"""The hooks that conftest files and other plugins may implement. They are called in runs with ``--cutrace`` only."""
+"""The hooks that conftest files and other plugins may implement. They are called only with ``--cutrace``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_environment(item: pytest.Item, names: Sequence[str], facts: Mapping[str, str]) -> str | None:
-    """The environment in which golden files keep what a test did; None for the usual one, ``sm_90`` or, with the ini
-    value ``cutrace_variant``, ``sm_90-cuda13``.
+    """The environment of the golden values of a test; None for the default: ``sm_90``, or ``sm_90-cuda13`` with the ini
+    value ``cutrace_variant``.
 
-    ``names`` are those of the devices, ``facts`` what is known of the first (``compute capability``, ``driver``,
-    ``cuda``, ...)::
+    ``names`` are those of the devices, ``facts`` their properties (``compute capability``, ``driver``, ``cuda``,
+    ...)::
 
         def pytest_cutrace_environment(names, facts):
             return "sm_" + facts["compute capability"].replace(".", "") + "-" + mylib.BACKEND
@@ -31,10 +31,9 @@ def pytest_cutrace_environment(item: pytest.Item, names: Sequence[str], facts: M
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
-    """The golden file for the tests of a test's module, under ``root`` (the folder of golden files); None for the usual
-    one.
+    """The golden file of a test's module, under ``root`` (the folder of golden files); None for the default.
 
-    A suite whose expectations depend on how the library was built keeps them apart::
+    A suite whose golden values depend on the build of the library separates them::
 
         def pytest_cutrace_golden_path(item, root):
             from cutrace.golden import golden_path
@@ -45,9 +44,9 @@ def pytest_cutrace_golden_path(item: pytest.Item, root: Path) -> Path | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_cutrace_normalize_kernel(name: str) -> str | None:
-    """The stable name of a kernel, as golden files list it; None for the rule of docs/metrics.md.
+    """The stable name of a kernel for golden files; None for the rule of docs/metrics.md.
 
-    ``name`` is as CUPTI gives it, mangled or not::
+    ``name`` is the one from CUPTI, mangled or not::
 
         def pytest_cutrace_normalize_kernel(name):
             if name.startswith("mylib_generated_"):
@@ -59,25 +58,24 @@ def pytest_cutrace_normalize_kernel(name: str) -> str | None:
 def pytest_cutrace_compare(
     item: pytest.Item, entry: Entry, runs: Sequence[Metrics], environment: str, rules: Rules
 ) -> Comparison | None:
-    """Compare what was measured with the golden values of a test, ``entry``; None for
-    :func:`cutrace.golden.compare`.
+    """Compare runs with the golden values of a test, ``entry``; None for :func:`cutrace.golden.compare`.
 
-    A suite whose kernels come from autotuning leaves them out::
+    A suite whose kernels come from autotuning omits them::
 
         def pytest_cutrace_compare(item, entry, runs, environment, rules):
             if item.get_closest_marker("autotuned"):
                 from dataclasses import replace
                 from cutrace.golden import compare
 
-                found = compare(entry, runs, environment=environment, rules=rules)
-                return replace(found, rows=tuple(row for row in found.rows if row.metric != "kernel_launches"))
+                result = compare(entry, runs, environment=environment, rules=rules)
+                return replace(result, rows=tuple(row for row in result.rows if row.metric != "kernel_launches"))
     """
 
 
 def pytest_cutrace_metrics(item: pytest.Item, trace: Trace, window: Window) -> Mapping[str, int] | None:
-    """Metrics of the project's own, computed from the trace of a test. All implementations are called.
+    """Counters of the project, computed from the trace of a test. All implementations are called.
 
-    Their names have a dot in them; they are counters, and golden files hold them::
+    Names contain a dot. Golden files store the values::
 
         def pytest_cutrace_metrics(trace, window):
             kernels = trace.kernels
@@ -88,7 +86,7 @@ def pytest_cutrace_metrics(item: pytest.Item, trace: Trace, window: Window) -> M
 
 
 def pytest_cutrace_result(item: pytest.Item, case: Case) -> None:
-    """A test is over: what it did and what became of it. Called once a test, after its teardown::
+    """The result of a test. Called once for each test, after its teardown::
 
     def pytest_cutrace_result(case):
         database.insert(case.nodeid, case.gpu, case.values)

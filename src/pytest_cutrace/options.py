@@ -1,4 +1,4 @@
-"""The plugin's options and ini values, and what they mean for a session."""
+"""The options and ini values of the plugin, and the settings of a session."""
 
 from __future__ import annotations
 
@@ -22,85 +22,85 @@ _REPORTS = {"json": "report.json", "markdown": "report.md", "html": "report.html
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _UPDATE = "--cutrace-update="
 
-#: Options with a value: name without ``cutrace-``, what stands for the value, type of the ini value, help.
+#: Options with a value: name without ``cutrace-``, metavar, type of the ini value, help.
 _VALUES: tuple[tuple[str, str, str, str], ...] = (
     ("dir", "DIR", "string", "folder for traces, reports and candidates of golden files (default: .cutrace)"),
     ("keep", "{all,failed,none}", "string", "tests whose capture and trace are kept (default: failed)"),
-    ("gate", "WORDS", "string", "metrics and classes that fail a test, or none (default: work,counter)"),
-    ("tolerance", "WORDS", "linelist", "tolerances by metric or class, such as kernel_launches=10%%,time=5%%"),
-    ("ignore", "WORDS", "linelist", "metrics and names that do not count, such as kernels:nccl*,allocations"),
-    ("less", "{show,fail}", "string", "whether a test fails that does less than its golden file says (default: show)"),
-    ("repeat", "N", "string", "run each test N times and judge all runs"),
-    ("seed", "{on,off}", "string", "seed random generators from the test's id before each run of it (default: on)"),
+    ("gate", "NAMES", "string", "metrics and classes that fail a test, or none (default: work,counter)"),
+    ("tolerance", "SHARES", "linelist", "tolerances by metric or class, such as kernel_launches=10%%,time=5%%"),
+    ("ignore", "NAMES", "linelist", "metrics and kernels to ignore, such as kernels:nccl*,allocations"),
+    ("less", "{show,fail}", "string", "whether less work than in the golden file fails a test (default: show)"),
+    ("repeat", "N", "string", "run each test N times and compare all runs"),
+    ("seed", "{on,off}", "string", "seed random generators from the test's id before each run (default: on)"),
     ("top", "N", "string", "list the N tests with the most kernel time"),
 )
 _INI: tuple[tuple[str, str, Any, str], ...] = (
     ("cutrace_golden_dir", "string", "golden", "folder of golden files, relative to the rootdir"),
-    ("cutrace_variant", "string", "", "what golden values depend on besides the GPU, such as cuda{cuda}-torch{torch}"),
+    ("cutrace_variant", "string", "", "versions that golden values depend on, such as cuda{cuda}-torch{torch}"),
     ("cutrace_own_kernels", "linelist", [], "patterns of the project's own kernels, which are the same on every GPU"),
-    ("cutrace_scope", "string", "existing", "tests that are compared: marked, existing (with golden values), all"),
-    ("cutrace_window", "string", "call", "what is traced of a test: call, or item (its fixtures' setup too)"),
-    ("cutrace_junit", "string", "false", "put metrics into the JUnit file as properties"),
-    ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's part of the terminal's summary"),
+    ("cutrace_scope", "string", "existing", "tests to compare: marked, existing (with golden values), all"),
+    ("cutrace_window", "string", "call", "the traced part of a test: call, or item (with the setup of its fixtures)"),
+    ("cutrace_junit", "string", "false", "add metrics to the JUnit file as properties"),
+    ("verbosity_cutrace", "string", "auto", "verbosity of cutrace's section of the terminal summary"),
 )  # fmt: skip
 
 
 def add(parser: pytest.Parser, given: Iterable[str] = ()) -> None:
     """Define the options and their ini values. An option defaults to None, which selects the ini value.
 
-    ``given`` are the arguments of this run. A flag that may have a value is one flag for each value that is given: as
-    an optional argument it would swallow the path behind ``--cutrace-update``.
+    ``given`` are the arguments of this run. Each ``--cutrace-update=VALUE`` among them becomes a separate flag, because
+    an optional value would take the path after ``--cutrace-update``.
     """
     group = parser.getgroup("cutrace", "GPU traces and golden metrics (cutrace)")
 
-    def flag(option: str, value: str, words: str) -> None:
+    def flag(option: str, value: str, text: str) -> None:
         name = option.removeprefix("--").partition("=")[0].replace("-", "_")
-        group.addoption(option, action="store_const", const=value, default=None, dest=name, help=words)
+        group.addoption(option, action="store_const", const=value, default=None, dest=name, help=text)
 
-    flag("--cutrace", "on", "trace the GPU work of tests, and compare those that have golden values or the marker")
-    flag("--cutrace=require", "require", "the same, and exit with status 4 where something could not be verified")
+    flag("--cutrace", "on", "trace the GPU work of tests, and compare those with golden values or the marker")
+    flag("--cutrace=require", "require", "the same, and exit with status 4 if a test could not be verified")
     flag(
         "--cutrace-update", "changed",
-        "trace, and write golden files: what is missing and what changed. --cutrace-update=WORDS takes one of "
-        "missing, changed, all, widen, and names of metrics or classes that it is limited to, with commas",
+        "trace tests and write missing and changed golden values. --cutrace-update=NAMES takes one of missing, "
+        "changed, all, widen, and the metrics or classes to update, separated by commas",
     )  # fmt: skip
     for word in dict.fromkeys(word for word in given if word.startswith(_UPDATE)):
         flag(word, word.removeprefix(_UPDATE), argparse.SUPPRESS)
-    flag("--cutrace-strict", "true", "doing less, new metrics and missing golden values of marked tests fail too")
+    flag("--cutrace-strict", "true", "also fail on less work, new metrics and missing golden values of marked tests")
     group.addoption(
         "--cutrace-report", action="append", default=None, dest="cutrace_report", metavar="KIND[:DEST]",
         help="write a report: json, markdown or html; may be given several times",
     )  # fmt: skip
-    for name, what, kind, words in _VALUES:
-        group.addoption(f"--cutrace-{name}", default=None, dest=f"cutrace_{name}", metavar=what, help=words)
-        about = f"--cutrace-{name}: {words}".replace("%%", "%")
+    for name, metavar, kind, text in _VALUES:
+        group.addoption(f"--cutrace-{name}", default=None, dest=f"cutrace_{name}", metavar=metavar, help=text)
+        about = f"--cutrace-{name}: {text}".replace("%%", "%")
         parser.addini(f"cutrace_{name}", about, kind, [] if kind == "linelist" else "")  # type: ignore[arg-type]
     parser.addini("cutrace", "--cutrace: true, or require", "string", "")
-    parser.addini("cutrace_update", "the words of --cutrace-update, in runs with --cutrace", "string", "")
+    parser.addini("cutrace_update", "the value of --cutrace-update, in runs with --cutrace", "string", "")
     parser.addini("cutrace_strict", "--cutrace-strict: true or false", "string", "")
-    parser.addini("cutrace_report", "--cutrace-report: KIND[:DEST], one a line", "linelist", [])
-    for name, kind, default, words in _INI:
-        parser.addini(name, words, kind, default)  # type: ignore[arg-type]
+    parser.addini("cutrace_report", "--cutrace-report: KIND[:DEST], one per line", "linelist", [])
+    for name, kind, default, text in _INI:
+        parser.addini(name, text, kind, default)  # type: ignore[arg-type]
 
 
 def arguments(config: pytest.Config | None) -> list[str]:
-    """All arguments of a run that has begun to read its configuration."""
+    """All arguments of a run while it reads its configuration."""
     if config is None:
         return []
     try:
         before = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *config.getini("addopts")]
-    except (AttributeError, KeyError, ValueError):  # a plugin that was loaded before the ini file
+    except (AttributeError, KeyError, ValueError):  # the ini file is not loaded yet
         before = []
     return [*before, *map(str, config.invocation_params.args)]
 
 
 def known(config: pytest.Config) -> Any:
-    """The options of a run, as far as they have been read."""
+    """The options of a run that have been read so far."""
     return getattr(config, "known_args_namespace", config.option)
 
 
 def wanted(config: pytest.Config) -> bool:
-    """Whether this run is traced: what decides if anything else of the plugin is loaded."""
+    """Whether this run is traced. Otherwise nothing else of the plugin is loaded."""
     options = known(config)
     if options.cutrace is not None or options.cutrace_update is not None:
         return True
@@ -112,7 +112,7 @@ def wanted(config: pytest.Config) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a session was asked for."""
+    """The settings of a session."""
 
     require: bool
     update: Update | None
@@ -131,18 +131,18 @@ class Settings:
 
 
 def read(config: pytest.Config) -> Settings:
-    """The settings of a session. Raises :class:`pytest.UsageError` that names the option, or file and line of the ini
-    value, that is not understood."""
+    """Read the settings of a session. Raises :class:`pytest.UsageError` with the option, or the file and line of the
+    ini value, that is invalid."""
     from cutrace.errors import CutraceError
     from cutrace.golden import Rules, parse_gate, parse_ignore, parse_tolerance, parse_update
 
-    def get(name: str, understand: Callable[[Any], T]) -> T:
-        """The setting of an option, or of the ini value where the option is not given."""
-        given = getattr(known(config), name, None)
+    def get(name: str, parse: Callable[[Any], T]) -> T:
+        """The parsed value of an option, or of the ini value if the option is not given."""
+        value = getattr(known(config), name, None)
         try:
-            return understand(config.getini(name) if given is None else given)
+            return parse(config.getini(name) if value is None else value)
         except CutraceError as error:
-            if given is None:
+            if value is None:
                 raise _ini_error(config, name, str(error)) from None
             raise pytest.UsageError(f"--{name.replace('_', '-')}: {error}") from None
 
@@ -166,7 +166,7 @@ def read(config: pytest.Config) -> Settings:
         repeat=get("cutrace_repeat", lambda text: _number(text, 1) if text else None),
         seed=get("cutrace_seed", _choice("on", "off")) == "on",
         top=get("cutrace_top", lambda text: _number(text, 0) if text else 0),
-        reports=get("cutrace_report", lambda words: tuple(_reports(words, directory, root))),
+        reports=get("cutrace_report", lambda texts: tuple(_reports(texts, directory, root))),
         golden_root=get("cutrace_golden_dir", lambda text: root / text),
         variant=get("cutrace_variant", _variant),
         scope=get("cutrace_scope", _choice("marked", "existing", "all", default="existing")),
@@ -176,7 +176,7 @@ def read(config: pytest.Config) -> Settings:
 
 
 def _ini_error(config: pytest.Config, name: str, message: str) -> pytest.UsageError:
-    """An error about an ini value, with the file and line it stands in."""
+    """An error about an ini value, with its file and line."""
     overridden = any(str(o).startswith(f"{name}=") for o in getattr(config.option, "override_ini", None) or ())
     path = config.inipath
     if path is None or overridden:
@@ -195,15 +195,15 @@ def _error(message: str) -> Exception:
 
 
 def _choice(*allowed: str, default: str = "") -> Callable[[str], str]:
-    """Understands one of these words; without one it takes the default, which is the first word unless given."""
+    """A parser of one of these words. An empty text gives the default, which is the first word unless given."""
 
-    def understand(text: str) -> str:
+    def parse(text: str) -> str:
         word = str(text).strip().lower() or default or allowed[0]
         if word not in allowed:
             raise _error(f"{text!r} is unknown: write one of {', '.join(allowed)}")
         return word
 
-    return understand
+    return parse
 
 
 def _boolean(text: str) -> bool:
@@ -215,7 +215,7 @@ def _boolean(text: str) -> bool:
 
 def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", str(text).strip()) or int(text) < least:
-        raise _error(f"{text!r} is no number from {least} on")
+        raise _error(f"{text!r} is not a number: write a number from {least} on")
     return int(text)
 
 
@@ -227,11 +227,11 @@ def _variant(template: str) -> str:
     return template
 
 
-def _reports(words: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:
-    for word in (part.strip() for text in words for part in text.split(",")):
+def _reports(texts: list[str], directory: Path, root: Path) -> Iterator[tuple[str, Path]]:
+    for word in (part.strip() for text in texts for part in text.split(",")):
         if not word:
             continue
         kind, _, destination = word.partition(":")
         if kind not in _REPORTS:
-            raise _error(f"{kind!r} is no kind of report: write one of {', '.join(_REPORTS)}")
+            raise _error(f"{kind!r} is not a kind of report: write one of {', '.join(_REPORTS)}")
         yield kind, root / destination if destination else directory / _REPORTS[kind]

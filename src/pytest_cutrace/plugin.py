@@ -1,6 +1,6 @@
-"""The pytest plugin of cutrace: what pytest loads into every run of an environment that has cutrace.
+"""The entry point of cutrace's pytest plugin, which pytest loads in every run.
 
-It imports nothing but pytest. Everything else is imported when ``--cutrace`` is given. See docs/pytest.md.
+It imports only pytest; everything else is imported with ``--cutrace``. See docs/pytest.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .fixtures import Tracer
 if TYPE_CHECKING:
     from .session import Session
 
-#: The first pytest that has all that the plugin uses.
+#: The first pytest release with everything that the plugin uses.
 _OLDEST = (8, 0)
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
@@ -32,7 +32,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Arm before the first conftest is imported: it may import what initialises CUDA."""
+    """Arm before the first conftest is imported, because it may initialise CUDA."""
     if options.wanted(early_config):
         _start(early_config)
 
@@ -41,12 +41,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "cutrace(warmup, repeat, gate, tolerance, ignore, counters, off): compare what the test does on the GPU with "
-        "its golden values, by these rules (pytest --cutrace)",
+        "cutrace(warmup, repeat, gate, tolerance, ignore, counters, off): compare the GPU work of the test with its "
+        "golden values, by these rules (pytest --cutrace)",
     )
     config.addinivalue_line(
         "markers",
-        "gpu_limit(metric=most, ...): what the test may do on the GPU at most, e.g. kernel_launches=3, "
+        "gpu_limit(metric=limit, ...): limit the GPU work of the test, e.g. kernel_launches=3, "
         'peak_memory="64 MiB" (pytest --cutrace)',
     )
     if options.wanted(config):
@@ -80,7 +80,7 @@ def _start(config: pytest.Config) -> Session:
 
 @pytest.fixture
 def gpu_trace(request: pytest.FixtureRequest) -> Tracer:
-    """What a test says to its trace: ``region(name)``, ``value(name, value)``, ``metrics`` of the last region.
+    """The trace of a test: ``region(name)``, ``value(name, value)``, ``metrics`` of the last region.
 
     Without ``--cutrace`` regions and values do nothing, and ``metrics`` skips the test.
     """
@@ -90,7 +90,7 @@ def gpu_trace(request: pytest.FixtureRequest) -> Tracer:
 
 @pytest.fixture
 def cutrace_dir(request: pytest.FixtureRequest) -> Path:
-    """The folder of this test's trace and metrics; without ``--cutrace`` its ``tmp_path``."""
+    """The folder of this test's trace and metrics; its ``tmp_path`` without ``--cutrace``."""
     session = request.config.stash.get(_SESSION, None)
     if session is None:
         tmp_path: Any = request.getfixturevalue("tmp_path")

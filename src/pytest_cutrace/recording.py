@@ -1,7 +1,7 @@
-"""The one recording of a pytest process: armed before CUDA is used, never started by a test, cut after each.
+"""The recording of a pytest process: armed before CUDA is used, and cut after each test.
 
-Nothing here initialises CUDA. While no test uses it, arming is a few environment variables, and each test costs
-a look into an empty folder.
+This module does not initialise CUDA. While no test uses CUDA, arming sets a few environment variables, and each test
+costs a listing of an empty folder.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from cutrace.collect.library import Collector, collector, collector_path
 from cutrace.errors import CutraceError
 from cutrace.outputs import unwritable
 
-#: Seconds that a process which is about to end has to close its file. Each process gets them once.
+#: Seconds that are waited, once for each process, until it closes its file.
 _GRACE = 1.0
-#: Seconds after which a running process has written its records.
+#: Seconds after which a running process has flushed its records.
 _FLUSHED = 0.25
-#: What the driver answers before cuInit().
+#: The CUresult of the driver before cuInit().
 _NOT_INITIALISED = 3
-#: Files of /dev that show that the machine has a GPU, without a call of the driver.
+#: Files in /dev of a machine with a GPU. Looking for them needs no driver call.
 _NODES = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu", "nvmap")
 
 
 def refusal() -> str:
-    """Why nothing can be recorded on this machine, in this environment; "" if it can."""
+    """The reason why recording is not possible on this machine or in this environment; "" if it is."""
     if cuda.driver() is None:
         return "there is no NVIDIA driver (libcuda.so.1)"
     if environment.OPTIONS in os.environ:
-        return f"this process is to be recorded already: unset {environment.OPTIONS}, or run without `cutrace record`"
+        return f"this process is already armed: unset {environment.OPTIONS}, or run without `cutrace record`"
     others = environment.others(os.environ)
     if environment.CUDA in others:
         return f"another tool has set {environment.CUDA} to {others[environment.CUDA]}: unset it"
@@ -46,21 +46,22 @@ def refusal() -> str:
 
 @dataclass(frozen=True)
 class CaptureFile:
-    """A file of what one process did: this one (``own``) or another."""
+    """A capture of one process: this one (``own``) or another."""
 
     path: Path
     own: bool
 
 
 class SessionRecording:
-    """The recording of this pytest process and of those that its tests start.
+    """The recording of this pytest process and of processes that its tests start.
 
-    ``refusal`` is why nothing at all can be recorded, "" if it can; ``notes`` are sentences for the session's header.
+    ``refusal`` is the reason why recording is not possible, "" if it is; ``notes`` are sentences for the session's
+    header.
     """
 
     def __init__(self, base: Path, refusal: str) -> None:
-        """Arm; ``base`` is the folder in which captures are made, ``refusal`` what :func:`refusal` said. Raises
-        :class:`CutraceError` when the folder cannot be written to."""
+        """Arm, unless there is a ``refusal``. Captures are written under ``base``. Raises :class:`CutraceError` if that
+        folder is not writable."""
         self.refusal = refusal
         self.notes: list[str] = []
         self._pid = os.getpid()
@@ -99,20 +100,22 @@ class SessionRecording:
         os.environ.update(self._variables)
         self._driver = cuda.driver()
         started = self._used() or cuda.loaded(str(collector_path()))
-        # The idle library tells before and after each test whether it records. Loading it has no other effect.
+        # The library is loaded, without starting it, to query before and after each test whether it records.
         self._native = collector()
         if started:
             collector().start(self._options)
-            self.notes.append("CUDA was in use before pytest's plugins: recording it costs more than usual")
+            self.notes.append(
+                "CUDA was initialised before pytest's plugins were loaded: recording costs more than usual"
+            )
 
     def close(self) -> None:
-        """End the recording and put the environment back."""
+        """End the recording and restore the environment."""
         if os.getpid() != self._pid:
             return
         for name in self._variables:
             os.environ.pop(name, None)
         os.environ.update(self._restore)
-        # Its messages about tests were reported after each test.
+        # Errors were already reported after each test.
         with contextlib.suppress(CutraceError):
             if self._recording() and self._own_file():
                 collector().stop()
@@ -124,7 +127,7 @@ class SessionRecording:
         return os.getpid() == self._pid
 
     def ready(self) -> str:
-        """Before a test: put back what an earlier one removed. Returns a sentence if something had to be done."""
+        """Restore, before a test, what an earlier one changed. Returns a sentence if that was necessary."""
         if self.refusal:
             return ""
         paused, self._paused = self._paused, False
@@ -149,7 +152,7 @@ class SessionRecording:
             collector().stop()
 
     def begin(self) -> bool:
-        """Wait for the GPU before a window. False when nothing is being recorded yet."""
+        """Wait for the GPU before a window. Returns False if the recording has not started."""
         if not self._recording():
             return False
         collector().synchronize()
@@ -160,8 +163,8 @@ class SessionRecording:
             collector().mark(text)
 
     def take(self, *, patient: bool) -> tuple[CaptureFile, ...]:
-        """What was recorded since the last call: waits for the GPU and cuts this process's recording, and looks for the
-        files of others. ``patient``: wait for what processes that go on have not written yet."""
+        """The captures since the last call: wait for the GPU, cut this process's recording, and collect the files of
+        other processes. ``patient``: wait until running processes have flushed their records."""
         if self.refusal:
             return ()
         self._number += 1
@@ -173,8 +176,8 @@ class SessionRecording:
         return (*([CaptureFile(path, own=True)] if own else ()), *self._others(patient))
 
     def unseen(self, *, others: bool = False) -> str:
-        """Why GPU work of this process is not recorded now, "" if it is or if there is none. ``others``: a process that
-        a test started was recorded, so that there is a GPU."""
+        """The reason why GPU work of this process is not recorded; "" if it is or if there is none. ``others``: a
+        process that a test started was recorded, so there is a GPU."""
         if self.refusal:
             return self.refusal
         used = self._used()
@@ -186,16 +189,16 @@ class SessionRecording:
                 return ""
             if used:
                 notes = native.notes().splitlines()
-                return "; ".join(notes) or "CUPTI records nothing here: run `cutrace doctor`"
+                return "; ".join(notes) or "CUPTI is not active: run `cutrace doctor`"
         elif used:
-            return "CUDA was initialised without the collector: the test had removed the variables that load it"
+            return "CUDA was initialised without the collector: the test removed the variables that load it"
         if used or others:
             return ""
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         if hidden is not None and hidden.strip() in ("", "-1"):
             return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
         if not any(next(Path("/dev").glob(node), None) for node in _NODES):
-            return "this machine shows no GPU (/dev/nvidia0)"
+            return "this machine has no GPU (/dev/nvidia0)"
         return ""
 
     def _recording(self) -> bool:
@@ -207,15 +210,15 @@ class SessionRecording:
         return self._driver is not None and self._driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED
 
     def _own_file(self) -> bool:
-        """Whether the recording that runs here is this one."""
+        """Whether the running recording of this process is this one."""
         return any(name.startswith(f"{self._pid}-") for name in self._names())
 
     def _names(self) -> Iterator[str]:
         return (path.name for path in self.folder.iterdir())
 
     def _others(self, patient: bool) -> tuple[CaptureFile, ...]:
-        """The files of other processes that have something new."""
-        found: list[CaptureFile] = []
+        """The files of other processes that have new records."""
+        captures: list[CaptureFile] = []
         names = sorted(name for name in self._names() if name.endswith(".bin"))
         files = [self.folder / name for name in names if not name.startswith(f"{self._pid}-")]
         writers = [self._writer(path) for path in files]
@@ -231,11 +234,12 @@ class SessionRecording:
                 join([path], copy, moving=False)
             else:
                 path.replace(copy)
-            found.append(CaptureFile(copy, own=False))
-        return tuple(found)
+            captures.append(CaptureFile(copy, own=False))
+        return tuple(captures)
 
     def _writer(self, path: Path) -> int:
-        """The process that still writes to a file, after a moment's grace at the first look; 0 for none."""
+        """The process that still writes to a file, 0 for none. The first call for a process waits until it may have
+        closed the file."""
         deadline = time.monotonic() + _GRACE
         while (pid := writer(path)) is not None:
             if pid in self._waited or time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""What the user sees of a session: the header, the footer, reports, and the exit status that ``require`` asks for.
+"""The output of a session: header, footer, reports, and the exit status of ``require``.
 
-It runs in the process that has the terminal: the controller of pytest-xdist, not a worker. Cases of other processes
-come as text on the reports of teardowns, with the changes of golden files.
+It runs in the process with the terminal: with pytest-xdist in the controller, not in a worker. Cases of other processes
+arrive as text on the teardown reports, with the changes of golden files.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from cutrace.units import printable
 from .accounts import folder_missing, gone, gone_sentence, shortcomings
 from .options import Settings
 
-#: Variables in which CI systems say the commit, and the name of the job.
+#: Variables of CI systems with the commit and the name of the job.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 _JOBS = ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME")
 
 
 class Reporter:
-    """Gathers the cases of a session and reports them. ``refusal`` is why nothing can be traced."""
+    """Collects the cases of a session and reports them. ``refusal`` is the reason why tracing is not possible."""
 
     def __init__(self, config: pytest.Config, settings: Settings, header: str, refusal: str) -> None:
         self._config = config
@@ -59,7 +59,7 @@ class Reporter:
     # Gathering
 
     def add(self, case: Case) -> None:
-        """Add a test that is over. A test that runs again counts once, with its last attempt."""
+        """Add a finished test. A test that runs again replaces its earlier case."""
         self._cases.pop(case.nodeid, None)
         self._cases[case.nodeid] = case
 
@@ -107,8 +107,7 @@ class Reporter:
                 self._write(report, kind, destination)
 
     def _write_golden_files(self) -> bool:
-        """Write what the tests of this session want written: golden files in an update, else candidates. Tells whether
-        the golden files are as they should be."""
+        """Write golden files in an update, else candidates. Returns False if golden files could not be updated."""
         changes = [case.change for case in self._cases.values() if case.change is not None]
         settings, folder = self._settings, self._settings.directory / "proposed"
         try:
@@ -128,7 +127,7 @@ class Reporter:
         return True
 
     def _facts(self) -> Iterator[str]:
-        """What the user has to know of this session besides its tests."""
+        """Problems of the session that are not problems of one test."""
         cases, settings = tuple(self._cases.values()), self._settings
         if settings.require:
             yield from shortcomings(cases)
@@ -164,7 +163,7 @@ class Reporter:
         if self._refusal:
             notes.insert(0, f"nothing was traced: {self._refusal}")
         elif cases and not any(case.values for case in cases):
-            notes.insert(0, "no test did GPU work that was seen: is it done in processes without this environment?")
+            notes.insert(0, "no GPU work of tests was seen: start processes of tests with this process's environment")
         return Report(
             cases,
             header=self._header,
@@ -175,7 +174,7 @@ class Reporter:
         )
 
     def _write(self, report: Report, kind: str, destination: Path) -> None:
-        # Artifacts are as seen from the session's folder; the report may be elsewhere.
+        # Paths of artifacts are relative to the session's folder; make them relative to the report's.
         away = Path(os.path.relpath(self._settings.directory, destination.parent))
         cases = tuple(
             replace(c, artifacts={name: str(away / path) for name, path in c.artifacts.items()}) for c in report.cases
@@ -193,7 +192,7 @@ def _first_set(names: Sequence[str]) -> str:
 
 
 def _commit(root: Path) -> str:
-    """The commit that is tested, as the CI system or git says it; "" where neither does."""
+    """The tested commit, from the CI system or git; "" if neither has it."""
     if named := _first_set(_COMMITS):
         return named
     try:
@@ -210,7 +209,7 @@ def _relative(path: Path, config: pytest.Config) -> str:
 
 
 def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Line]:
-    """The counts, the notes, and why tests are unverified or not traced: one line each."""
+    """The first line, the notes, and a line each with the reasons of unverified and untraced tests."""
     yield lines[0]
     yield from ((f"  {printable(note)}", "warn") for note in report.notes)
     for state in (State.UNVERIFIED, State.UNTRACED):
@@ -220,7 +219,8 @@ def _shortened(report: Report, lines: Sequence[Line], width: int) -> Iterator[Li
 
 
 class _Styled:
-    """The failure of a comparison as the terminal shows it, in place of pytest's own of the same text."""
+    """The failure of a comparison with styles for the terminal. It replaces pytest's representation of the same
+    text."""
 
     def __init__(self, plain: Any, lines: Sequence[Line]) -> None:
         self._lines = lines
@@ -235,5 +235,5 @@ class _Styled:
 
 
 def without_group(nodeid: str) -> str:
-    """An id without the group that pytest-xdist adds to it with ``--dist loadgroup``."""
+    """An id without the group that pytest-xdist appends with ``--dist loadgroup``."""
     return nodeid.rpartition("@")[0] if "@" in nodeid.rpartition("]")[2] else nodeid

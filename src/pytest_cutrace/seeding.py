@@ -1,10 +1,10 @@
-"""Seeds random generators from what is run, so that what ran before does not matter.
+"""Seed random generators from the ids of tests, fixtures and modules, independent of what ran before.
 
-Suites draw data types and values while their modules are imported, in fixtures and in tests. What a test does on the
-GPU follows from them, so they have to be the same in each run, in each worker and on each machine.
+Suites draw data types and values while modules are imported, in fixtures and in tests. The GPU work of a test depends
+on them, so they must be the same in each run, in each worker and on each machine.
 
-Nothing here imports a library or initialises CUDA: what is not loaded has no state yet. A generator that is loaded
-later is seeded when its module has been imported.
+This module does not import libraries or initialise CUDA. A generator that is loaded later is seeded after its module is
+imported.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pytest
 
 
 class Seeds:
-    """Seeds the generators before a module is imported, a fixture is set up and a test is run. A plugin of pytest.
+    """A pytest plugin that seeds the generators before a module is imported, a fixture is set up or a test is run.
 
-    ``name`` gives the id of a test.
+    ``name`` returns the id of a test.
     """
 
     def __init__(self, config: pytest.Config, name: Callable[[pytest.Item], str]) -> None:
@@ -40,7 +40,7 @@ class Seeds:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find for the module of a generator, which is seeded once the module is imported."""
+        """Wrap the loader of a generator's module, so that the generator is seeded after the import."""
         if name not in _GENERATORS:
             return None
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
@@ -58,14 +58,14 @@ class Seeds:
         return spec
 
     def sow(self, identity: str) -> None:
-        """Seed all generators that are loaded from this text."""
+        """Seed all loaded generators from this text."""
         self._current = identity
         number = self._number()
         for seed in _GENERATORS.values():
             seed(number)
 
     def body(self, item: pytest.Item, *, again: bool = False) -> None:
-        """Seed for a run of the body of a test. pytest-randomly seeds the first run itself."""
+        """Seed before a run of the body of a test. pytest-randomly seeds the first run itself."""
         self.sow(self._name(item))
         if again and (randomly := self._randomly()) is not None:
             randomly.pytest_runtest_call(item)
@@ -83,7 +83,7 @@ class Seeds:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        """A fixture that several tests share draws the same numbers whichever of them is the first."""
+        """Seed shared fixtures from their own id, so that they do not depend on which test is the first."""
         if fixturedef.scope == "function":
             return (yield)
         before = self._current
@@ -94,7 +94,7 @@ class Seeds:
             self.sow(before)
 
     def _number(self) -> int:
-        """32 bits that follow from the identity, and from the seed of pytest-randomly where that is active."""
+        """A number of 32 bits from the current id, and from the seed of pytest-randomly if that is active."""
         seed = getattr(self._config.option, "randomly_seed", None) if self._randomly() is not None else None
         text = f"{seed} {self._current}" if isinstance(seed, int) else self._current
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
@@ -127,13 +127,13 @@ def _seed_torch(number: int) -> None:
 
 
 def _seed_cupy(number: int) -> None:
-    # There is a generator for each device that has drawn. Seeding creates one, which would initialise CUDA.
+    # Seed only existing generators, because creating one would initialise CUDA.
     if getattr(sys.modules.get("cupy.random._generator"), "_random_states", None):
-        with contextlib.suppress(Exception):  # a device that an earlier test has broken
+        with contextlib.suppress(Exception):  # an earlier test may have broken the device
             sys.modules["cupy"].random.seed(number)
 
 
-#: What seeds a generator, by the module that brings it.
+#: The functions that seed generators, by the generator's module.
 _GENERATORS: dict[str, Callable[[int], None]] = {
     "random": _seed_random,
     "numpy.random": _seed_numpy,

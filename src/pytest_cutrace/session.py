@@ -1,4 +1,4 @@
-"""The session: which tests are expected to do what, and pytest's hooks around each of them."""
+"""The session: the expectations of its tests, and pytest's hooks around each test."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .report import Reporter, without_group
 from .seeding import Seeds
 
 _EXPECTED = pytest.StashKey[Expectation]()
-#: The variable with the process id of a session that hands its tests to workers.
+#: The variable with the process id of a session that distributes its tests to workers.
 _CONTROLLER = "CUTRACE_PYTEST_CONTROLLER"
 _ATTEMPT = pytest.StashKey[Attempt]()
 
 
 class Session:
-    """The part of the plugin that exists with ``--cutrace`` only. A controller of pytest-xdist records nothing."""
+    """The part of the plugin that is loaded with ``--cutrace``. A controller of pytest-xdist does not record."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -57,7 +57,7 @@ class Session:
             _prepare(settings.directory)
             self.refusal = refusal()
             if _may_control(config):
-                # By this variable its children know that they are workers, before pytest-xdist says so.
+                # This variable tells child processes early that they are workers.
                 os.environ[_CONTROLLER] = str(os.getpid())
             else:
                 self._record()
@@ -69,20 +69,20 @@ class Session:
             raise pytest.UsageError(f"--cutrace=require: nothing can be traced: {self.refusal}")
 
     def configured(self) -> None:
-        """Begin the session. pytest-xdist has now settled whether this process runs tests."""
+        """Begin the session. It is known now whether this process runs tests or is a controller of pytest-xdist."""
         if self.recording is None and not _controls(self.config):
             os.environ.pop(_CONTROLLER, None)
             self._record()
         plugins = self.config.pluginmanager
         plugins.register(self, "cutrace-session")
         if self._seeds is not None:
-            # After the session, so that seeding is outside of windows.
+            # Registered after the session, so that seeding is outside of windows.
             plugins.register(self._seeds, "cutrace-seeds")
         if not self.worker:
             self._reporter = Reporter(self.config, self.settings, self._header(), self.refusal)
             plugins.register(self._reporter, "cutrace-reporter")
             if not self._collects_only:
-                # Candidates are those of one session.
+                # Candidates belong to one session only.
                 shutil.rmtree(self.settings.directory / "proposed", ignore_errors=True)
 
     def _record(self) -> None:
@@ -96,7 +96,7 @@ class Session:
         return bool(known(self.config).collectonly)
 
     def _header(self) -> str:
-        """The line about this session at the top of its report."""
+        """The line about this session in pytest's header."""
         if self.refusal:
             return f"nothing can be traced: {self.refusal}"
         golden, update = self.relative(self.settings.golden_root), self.settings.update
@@ -105,7 +105,7 @@ class Session:
         return "; ".join([line, *(self.recording.notes if self.recording is not None else ())])
 
     def close(self) -> None:
-        """End the recording and leave the environment as it was."""
+        """End the recording and restore the environment."""
         if os.environ.get(_CONTROLLER) == str(os.getpid()):
             del os.environ[_CONTROLLER]
         if self._seeds is not None:
@@ -119,28 +119,28 @@ class Session:
 
     @property
     def worker(self) -> str:
-        """The name of this worker of pytest-xdist, "" in a session without."""
+        """The name of this worker of pytest-xdist, "" if it is none."""
         return str(getattr(self.config, "workerinput", {}).get("workerid", ""))
 
     def nodeid(self, item: pytest.Item) -> str:
-        """The id of a test, without the group that pytest-xdist adds to it."""
+        """The id of a test, without the group that pytest-xdist appends."""
         grouped = bool(getattr(self.config.option, "loadgroup", False) and self.worker)
         return without_group(item.nodeid) if grouped else item.nodeid
 
     def folder(self, item: pytest.Item) -> Path:
-        """Where the artifacts of a test are."""
+        """The folder of the artifacts of a test."""
         return artifact_path(self.settings.directory / "tests", self.nodeid(item))
 
     def relative(self, path: Path) -> str:
-        """A path relative to where pytest was started."""
+        """A path relative to the folder where pytest was started."""
         return os.path.relpath(path, self.config.invocation_params.dir)
 
     def keeps(self, *, failed: bool) -> bool:
         return self.settings.keep == "all" or (self.settings.keep == "failed" and failed)
 
     def wants_golden(self, attempt: Attempt) -> bool:
-        """Whether a test should have golden values: it has some, or the marker, or it does GPU work and belongs to a
-        module that has some, or the session wants them of all such tests, as updates do."""
+        """Whether a test should have golden values: it has some, or it has the marker, or it does GPU work and belongs
+        to a module with golden values. With the scope ``all`` and in updates, every test with GPU work should."""
         expected, scope = attempt.expected, self.settings.scope
         if expected.passed_over:
             return False
@@ -150,15 +150,15 @@ class Session:
         return wide and any(run.metrics.gpu_records for run in attempt.judged)
 
     def environment(self, item: pytest.Item, run: Metrics) -> str:
-        """The environment of a run, for one without GPU work that of an earlier one."""
+        """The environment of a run; for a run without GPU work, that of an earlier run."""
         if run.facts.get("compute capability"):
-            given = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
-            usual = given is None
-            self._environment = environment(run, self._variant(run.facts.get("cuda", ""))) if usual else str(given)
+            custom = item.ihook.pytest_cutrace_environment(item=item, names=run.gpus, facts=run.facts)
+            default = custom is None
+            self._environment = environment(run, self._variant(run.facts.get("cuda", ""))) if default else str(custom)
         return self._environment
 
     def seed(self, item: pytest.Item, *, again: bool = False) -> None:
-        """Seed the random generators for a run of the body of a test."""
+        """Seed the random generators before a run of the body of a test."""
         if self._seeds is not None:
             self._seeds.body(item, again=again)
 
@@ -166,8 +166,8 @@ class Session:
         return item.stash.get(_ATTEMPT, None) or Tracer(self.refusal or "this test is not traced")
 
     def _normalize(self, name: str) -> str:
-        given = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
-        return normalize_kernel(name) if given is None else str(given)
+        custom = self.config.hook.pytest_cutrace_normalize_kernel(name=name)
+        return normalize_kernel(name) if custom is None else str(custom)
 
     # Collection
 
@@ -178,7 +178,7 @@ class Session:
                 item.stash[_EXPECTED] = self.expectations.of(item)
             except (CutraceError, pytest.UsageError) as error:  # noqa: PERF203
                 self._wrong[item] = str(error)
-        # A worker of pytest-xdist has no way to end the session with a message: the tests fail instead.
+        # A worker of pytest-xdist cannot end the session with a message, so its tests fail instead.
         if self._wrong and not self.worker:
             raise pytest.UsageError("\n".join(dict.fromkeys(self._wrong.values())))
 
@@ -194,7 +194,7 @@ class Session:
             pytest.fail(self._wrong[item], pytrace=False)
         attempt = self._attempt(item)
         if attempt is not None and self.settings.whole_item:
-            with contextlib.suppress(CutraceError):  # it is tried again when the body begins
+            with contextlib.suppress(CutraceError):  # begin() is called again before the body
                 attempt.begin()
         yield
 
@@ -206,7 +206,7 @@ class Session:
         if attempt is None:
             return (yield)
         if not self.captures.recording.here:
-            attempt.untraced("it ran in a fork of the process that is traced")
+            attempt.untraced("it ran in a fork of the traced process")
             return (yield)
         attempt.body = Body(item, whole_item=self.settings.whole_item)
         if attempt.current is None:
@@ -226,7 +226,7 @@ class Session:
         return result
 
     def _ended(self, attempt: Attempt, error: BaseException | None) -> None:
-        """The body has run, with an error or without."""
+        """Measure and compare after the body has run, with an error or without."""
         if not self.captures.recording.here:
             return
         try:
@@ -235,16 +235,16 @@ class Session:
                 attempt.passed(run)
             else:
                 attempt.broken(run, error)
-        except CutraceError as trouble:
-            if error is not None:  # the trouble must not hide why the test failed
-                attempt.notes.append(str(trouble))
+        except CutraceError as problem:
+            if error is not None:  # report the failure of the test, not this error
+                attempt.notes.append(str(problem))
                 return
-            attempt.untraced(str(trouble))
+            attempt.untraced(str(problem))
             if attempt.expected.any:
-                pytest.fail(f"cutrace: {trouble}", pytrace=False)
+                pytest.fail(f"cutrace: {problem}", pytrace=False)
 
     def _attempt(self, item: pytest.Item) -> Attempt | None:
-        """A new attempt at a test; None where it is not to be traced."""
+        """A new attempt at a test; None if it is not traced."""
         expected = item.stash.get(_EXPECTED, None)
         if expected is None:
             expected = item.stash[_EXPECTED] = self.expectations.of(item)
@@ -280,11 +280,11 @@ class Session:
         return report  # type: ignore[no-any-return]
 
     def _attach(self, case: Case, report: Any) -> None:
-        """Put the case on the last report of a test, which carries it to the terminal, JUnit files and pages."""
+        """Attach the case to the last report of a test, for the terminal, JUnit files and HTML pages."""
         if self._reporter is not None and os.getpid() == self._pid:
             self._reporter.add(case)
         else:
-            # As text, which every plugin that writes or sends reports can take.
+            # Encoded as text, because plugins that write or send reports may support only text.
             report.cutrace = base64.b64encode(pickle.dumps(case)).decode()
         if self.settings.junit:
             from cutrace.reports.junit import properties
@@ -316,7 +316,7 @@ def _outcome(report: pytest.TestReport) -> str:
 
 
 def _may_control(config: pytest.Config) -> bool:
-    """Whether this process may hand its tests to workers of pytest-xdist, as far as the command line says."""
+    """Whether this process may distribute its tests to workers of pytest-xdist, judged by the command line."""
     if hasattr(config, "workerinput") or os.environ.get(_CONTROLLER) == str(os.getppid()):
         return False
     options = known(config)
@@ -327,7 +327,7 @@ def _may_control(config: pytest.Config) -> bool:
 
 
 def _controls(config: pytest.Config) -> bool:
-    """Whether this process hands its tests to workers of pytest-xdist, which has settled its options."""
+    """Whether this process distributes its tests to workers, after pytest-xdist has set its options."""
     return not hasattr(config, "workerinput") and _distributes(config.option)
 
 
@@ -336,7 +336,7 @@ def _distributes(options: Any) -> bool:
 
 
 def _prepare(directory: Path) -> None:
-    """Make the folder of a session, which version control is to leave alone."""
+    """Make the folder of a session, with a .gitignore for all of its files."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         ignore = directory / ".gitignore"

@@ -174,7 +174,7 @@ def test_counters_inside_counters_are_an_error(suite: Suite, outer: str) -> None
     )
     run = suite.run("--cutrace")
     assert run.failed == {"test_nested"}
-    assert "the region b asks for counters inside a test or region that has some" in run.output
+    assert "the region b requests counters inside a test or region with counters" in run.output
 
 
 def test_names_are_checked_when_tests_are_collected(suite: Suite) -> None:

@@ -169,9 +169,9 @@ def test_the_first_run_of_a_body_may_differ(recorded: Suite) -> None:
     cold = "import builtins\nif not hasattr(builtins, 'warm'):\n    builtins.warm = fakegpu.launch('load')"
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM=cold)
     assert done.status == 0
-    assert done.case("test_one").notes == ("the first run differed too: this is the second one",)
+    assert done.case("test_one").notes == ("the first run differed too: this is the second run",)
     done = recorded.run("--cutrace", EXTRA="one", PROGRAM='fakegpu.launch("x")')
-    assert "this is the second one" in done.output
+    assert "this is the second run" in done.output
 
 
 def test_gates_and_tolerances(recorded: Suite) -> None:
@@ -233,4 +233,4 @@ def test_how_much_the_footer_says(recorded: Suite, verbosity: str, counts: bool,
     extra = {"EXTRA": "two", "PROGRAM": 'fakegpu.launch("_Z7softmaxPf")'}
     output = recorded.run("--cutrace", **extra).output.partition("short test summary")[0]
     footer = output.rpartition("- cutrace -")[2] if "- cutrace -" in output else ""
-    assert ("2 traced" in footer, "report.json" in footer, "this is the second one" in footer) == (counts, files, notes)
+    assert ("2 traced" in footer, "report.json" in footer, "this is the second run" in footer) == (counts, files, notes)

@@ -20,10 +20,10 @@ TEST = "def test_it():\n    fakegpu.launch('k')\n"
         ("cutrace_gate = speed", "there is no metric 'speed'"),
         ("cutrace_tolerance = kernel_tim=5%", "there is no metric 'kernel_tim': did you mean"),
         ("cutrace_keep = some", "'some' is unknown"),
-        ("cutrace_repeat = 0", "'0' is no number from 1 on"),
+        ("cutrace_repeat = 0", "'0' is not a number: write a number from 1 on"),
         ("cutrace_strict = maybe", "'maybe' is unknown: write true or false"),
         ("cutrace = maybe", "'maybe' is unknown: write true, false or require"),
-        ("cutrace_report = pdf", "'pdf' is no kind of report"),
+        ("cutrace_report = pdf", "'pdf' is not a kind of report"),
         ("cutrace_window = session", "'session' is unknown"),
         ("cutrace_update = kernel_launch", "there is no metric 'kernel_launch': did you mean kernel_launches"),
         ("cutrace_ignore = noise*", "'noise*' is not a metric: write kernels:noise*"),
@@ -44,7 +44,7 @@ def test_ini_values(tmp_path: Path, line: str, told: str) -> None:
 
 
 MARKERS = {
-    "cutrace(wramup=1)": "the marker cutrace knows no 'wramup': write warmup, repeat",
+    "cutrace(wramup=1)": "the marker cutrace has no argument 'wramup': write one of warmup, repeat",
     "cutrace(3)": "takes no positional argument",
     "cutrace(repeat=0)": "repeat=0: write a number from 1 on",
     "cutrace(gate='speed')": "there is no metric 'speed'",
@@ -98,7 +98,7 @@ def test_options(suite: Suite) -> None:
     assert (ini.status, "Traceback" in ini.output) == (4, False)
     assert f"{suite.folder}/pytest.ini:2: cutrace_keep: 'some' is unknown: write one of all, failed, none" in ini.output
     suite.write("pytest.ini", "[pytest]\n")
-    assert "'pdf' is no kind of report" in suite.run("--cutrace", "--cutrace-report=pdf").output
+    assert "'pdf' is not a kind of report" in suite.run("--cutrace", "--cutrace-report=pdf").output
     assert "--cutrace-gate: there is no metric 'speed'" in suite.run("--cutrace", "--cutrace-gate=speed").output
     unknown = suite.run("--cutrace=perhaps")
     assert unknown.status == 4

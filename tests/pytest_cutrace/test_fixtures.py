@@ -47,7 +47,7 @@ def test_regions_records_and_metrics(suite: Suite) -> None:
     """)  # fmt: skip
     done = suite.run("--cutrace", "--cutrace-update")
     assert done.failed == {"test_too_early", "test_no_number"}
-    assert "gpu_trace.metrics is about the last region" in done.output
+    assert "gpu_trace.metrics needs a region that has ended" in done.output
     assert "a name with a dot is a counter" in done.output
     regions = {name: values["kernels"] for name, values in done.case("test_regions").regions.items()}
     assert regions == {"forward": {"f": 2}, "backward": {"b": 1, "i": 1}, "inner": {"i": 1}}

@@ -50,7 +50,7 @@ def kernels(capture: Path) -> set[str]:
 def test_a_failing_test_leaves_a_capture_that_its_failure_names(fake_driver: FakeDriver, tmp_path: Path) -> None:
     said = run(fake_driver, tmp_path, "--last", "1m")
     (capture,) = (tmp_path / "run-failed").rglob("*.bin")
-    assert f"what was recorded last: {capture.relative_to(tmp_path)}" in said
+    assert f"the newest records: {capture.relative_to(tmp_path)}" in said
     assert "test_fails" in str(capture)
     assert kernels(capture) == {"before", "inside"}
     assert kernels(tmp_path / "run.bin") == {"before", "inside", "after"}
@@ -64,12 +64,12 @@ def test_a_recording_that_keeps_everything_has_nothing_to_dump(fake_driver: Fake
 
 def test_a_failure_before_any_work_says_so(fake_driver: FakeDriver, tmp_path: Path) -> None:
     said = run(fake_driver, tmp_path, "--last", "1m", tests="def test_fails():\n    assert False\n")
-    assert "what was recorded last could not be written: nothing to dump" in said
+    assert "the newest records could not be written: nothing to dump" in said
 
 
 def test_a_place_that_cannot_be_written_is_said(fake_driver: FakeDriver, tmp_path: Path) -> None:
     (tmp_path / "run-failed").write_text("in the way")
-    assert "what was recorded last could not be written" in run(fake_driver, tmp_path, "--last", "1m")
+    assert "the newest records could not be written" in run(fake_driver, tmp_path, "--last", "1m")
 
 
 def test_without_a_recording_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:

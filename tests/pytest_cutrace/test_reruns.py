@@ -60,7 +60,7 @@ def test_methods_of_unittest_run_again_in_an_instance_of_their_own(suite: Suite)
     assert suite.run("--cutrace=require").status == 0
     cold = suite.run("--cutrace", RUNS="2", COLD="1")
     assert cold.status == 0, cold.output
-    assert cold.case("TestCase.test_method").notes == ("the first run differed too: this is the second one",)
+    assert cold.case("TestCase.test_method").notes == ("the first run differed too: this is the second run",)
 
 
 def test_a_failing_unittest_is_neither_compared_nor_run_again(suite: Suite) -> None:
@@ -111,7 +111,7 @@ def test_what_cannot_be_run_again_is_gated_when_a_second_session_has_agreed(suit
     assert suite.golden()["test_a.toml"].count("unconfirmed = ") == 3
     notes = {name: case.notes for name, case in done.cases.items()}
     assert notes["test_subtests"] == ("it is not run again: a test with subtests runs once",)
-    assert "another run of it did not pass" in notes["test_once"][0]
+    assert "another run did not pass" in notes["test_once"][0]
     shown = suite.run("--cutrace", *options, LAUNCHES="2")
     assert shown.status == 0, "one run alone is not gated"
     assert {case.state for case in shown.cases.values()} == {State.UNCONFIRMED}

@@ -67,7 +67,7 @@ def test_nothing_was_done_where_there_is_no_gpu(recorded: Suite) -> None:
     """CUDA was never used, and nothing shows that it could have been."""
     done = recorded.run("--cutrace", WORK="0")
     assert done.case("test_gated").state is State.UNVERIFIED
-    assert "no test did GPU work that was seen" in done.output
+    assert "no GPU work of tests was seen" in done.output
     assert recorded.run("--cutrace=require", WORK="0").status == 4
     hidden = recorded.run("--cutrace", WORK="0", CUDA_VISIBLE_DEVICES="")
     assert hidden.case("test_gated").reason == "CUDA_VISIBLE_DEVICES= hides all GPUs"
@@ -96,7 +96,7 @@ def test_nvtx_that_goes_elsewhere_is_told_and_does_no_harm(recorded: Suite) -> N
     ("name", "value", "told"),
     [
         ("CUDA_INJECTION64_PATH", "/opt/other/libother.so", "another tool has set CUDA_INJECTION64_PATH"),
-        ("CUTRACE_OPTIONS", "directory=/nowhere", "this process is to be recorded already"),
+        ("CUTRACE_OPTIONS", "directory=/nowhere", "this process is already armed"),
     ],
 )
 def test_the_process_belongs_to_another_recording(recorded: Suite, name: str, value: str, told: str) -> None:

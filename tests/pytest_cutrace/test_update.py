@@ -45,7 +45,7 @@ def test_without_the_option_only_a_candidate_is_left(suite: Suite) -> None:
     assert list(suite.golden(".cutrace/proposed")) == ["test_a.toml"]
     strict = suite.run("--cutrace", "--cutrace-strict", CI="1")
     assert strict.status == 1
-    assert "there is no golden/test_a.toml, and --cutrace-strict wants one" in strict.output
+    assert "there is no golden/test_a.toml, and --cutrace-strict requires one" in strict.output
     suite.run("--cutrace-update")
     golden = suite.golden()
     assert suite.run("--cutrace").status == 0
