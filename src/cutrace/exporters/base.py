@@ -1,4 +1,4 @@
-"""What all exporters share: how they are found, and what they are asked for."""
+"""The description of exporters, and the request that they get."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Compression = Literal["zstd", "deflate"] | None
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted of an export.
+    """The options of an export.
 
-    ``format`` is the name of the exporter; if None, the ending of the output says which. ``compress`` packs groups of
-    packets, where the format has such. Without ``derived``, events that are computed from records are left out:
-    NVTX on streams, counters, what waited for what. ``table`` is for formats that hold one table. ``capture`` says
-    whether the file carries the capture itself, so that it opens again as that capture (:mod:`cutrace.embedding`); if
-    None, the format decides. ``progress`` is called with the work done and the whole work, in any unit. An exporter
-    writes all rows of the trace that it gets: :func:`cutrace.loading.selected` makes a smaller trace first.
+    ``format`` is the name of the exporter; if None, it follows from the ending of the output. ``compress`` compresses
+    groups of packets, in formats that have packets. Without ``derived``, events that are computed from records are
+    omitted: NVTX ranges on streams, counters, waits. ``table`` is for formats with one table. ``capture`` says whether
+    to embed the capture, so that the file can be loaded as that capture (:mod:`cutrace.embedding`); if None, the format
+    decides. ``progress`` is called with the work done and the total work, in any unit. An exporter writes all rows of
+    the trace; :func:`cutrace.loading.selected` makes a smaller trace first.
     """
 
     format: str | None = None
@@ -39,11 +39,11 @@ Write = Callable[[Trace, Path, Request], None]
 
 @dataclass(frozen=True)
 class Exporter:
-    """Writes one format, chosen by how the name of the output ends (``suffixes``).
+    """An exporter for one format, selected by the ending of the output (``suffixes``).
 
-    ``write`` writes a trace to a path that does not exist yet, or names the function that does as ``module:function``,
-    to be imported when it is needed. With ``folder`` it makes a folder. It raises :class:`cutrace.CutraceError` for a
-    request that it cannot fulfil.
+    ``write`` is a function that writes a trace to a new path, or its name as ``module:function``, which is imported on
+    use. It raises :class:`cutrace.CutraceError` for a request that it does not support. With ``folder`` the output is a
+    folder.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Captures: a trace of any origin as a run.bin."""
+"""Captures: write any trace as a run.bin."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from .base import Request
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a capture. What nothing refers to, such as names of kernels that are not in it, is left out."""
+    """Write a trace as a capture. Unreferenced rows, such as names of kernels that are not in it, are omitted."""
     write_capture(trace, path, progress=request.progress)

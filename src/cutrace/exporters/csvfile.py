@@ -1,8 +1,8 @@
 """CSV: one table as text, for spreadsheets and scripts.
 
-The file is as RFC 4180 says: commas, a line with names, CRLF, quotes only around texts that need them. Ids of texts
-become the texts, the launch of a kernel and the function of an API call become columns of their own, and names of
-kernels are demangled. Rows without known times are left out.
+The format is RFC 4180: commas, a header line, CRLF, quotes only around texts that need them. String ids are replaced by
+their texts, the launch of a kernel and the function of an API call by their columns. Names of kernels are demangled.
+Rows without known times are omitted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..trace import Trace
 from .base import Request
 from .rows import pieces
 
-#: What needs quotes.
+#: The characters that need quotes.
 _SPECIAL = frozenset(',"\r\n')
 _LINES = 1 << 14
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write the table that ``request.table``, or else the name of the file (``kernels.csv``), says. A path that ends
-    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` when that is no table or
-    the file cannot be written."""
+    """Write the table ``request.table``, or else the one in the name of the file (``kernels.csv``). A path that ends
+    with .gz is compressed. Memory does not grow with the table. Raises :class:`CutraceError` if there is no such table
+    or the file cannot be written."""
     table = _table(path, request)
     total = trace.count(table.name)
     done = 0
@@ -49,8 +49,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 
 class _Columns:
-    """The columns of a table, and the lines of its rows. What stands for an id (a text, a launch configuration) is
-    written once and looked up from then on."""
+    """The columns of a table, and the lines of its rows. The text of an id (a string, a launch configuration) is
+    formatted once."""
 
     def __init__(self, trace: Trace, table: Table) -> None:
         self._trace, self._table = trace, table
@@ -58,7 +58,7 @@ class _Columns:
         self._format = ",".join(_FORMATS.get(f.type, "%d") for f in table.fields) + "\r\n"
 
     def header(self) -> bytes:
-        """The first line."""
+        """The header line."""
         names: list[str] = []
         for field in self._table.fields:
             referred = REFERRED.get(field.type) if field.name != "id" else None
@@ -103,7 +103,7 @@ _FORMATS = {"string": "%s", "bytes16": "%s", "f64": "%r", "launch": "%s", "funct
 
 
 def quoted(text: str) -> str:
-    """A text as a value: in quotes when it has a comma, a quote or a line break in it."""
+    """A text as a CSV value: in quotes if it contains a comma, a quote or a line break."""
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if not _SPECIAL.isdisjoint(text) else text
 
 
@@ -111,7 +111,7 @@ def _table(path: Path, request: Request) -> Table:
     name = request.table or path.name.lower().removesuffix(".gz").removesuffix(".csv")
     if name not in TABLES:
         raise CutraceError(
-            f"there is no table {name!r}: let --table, or the name of the output, say one of {', '.join(TABLES)}"
+            f"there is no table {name!r}: name one with --table or by the name of the output: {', '.join(TABLES)}"
         )
     return TABLES[name]
 

@@ -1,8 +1,8 @@
-"""Parquet: a folder with one file for each table that has rows. docs/parquet.md describes the schema.
+"""Parquet: a folder with one file for each table with rows. docs/parquet.md describes the schema.
 
-A column is a field of the table, under its name. Ids of texts become the texts, quantities become signed integers, all
-else keeps its type. Columns that follow from others are marked ``derived``; :mod:`cutrace.importers.parquet` reads the
-others back.
+A column is a field of the table. String ids are replaced by their texts, quantities become signed integers, other
+fields keep their type. Columns computed from others are marked ``derived``; :mod:`cutrace.importers.parquet` reads the
+others.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ SCHEMA_VERSION = 1
 #: The folder for rows without known times, inside the folder of the trace.
 UNKNOWN = "unknown_times"
 
-#: Rows that are gathered for a row group.
+#: The number of rows of a row group.
 _GROUP_ROWS = 1 << 18
-#: Columns that nearly always rise.
+#: Columns that ascend almost everywhere, for which delta encoding is small.
 _RISING = frozenset(("start", "end", "time", "correlation"))
 _UNREADABLE = next(number for number, (name, _) in LOSS_REASONS.items() if name == "unreadable")
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError`
-    when pyarrow is not installed or a file cannot be written."""
+    """Write a trace as a folder of Parquet files. Memory does not grow with the trace. Raises :class:`CutraceError` if
+    pyarrow is not installed or a file cannot be written."""
     _arrow()
     try:
         path.mkdir(mode=0o700)
         _write_processes(trace, path)
-        # What is damaged is known when everything else was read.
+        # Losses come last, because reading the other tables finds damaged blocks.
         names = [name for name in TABLES if name != "losses"]
         total = sum(trace.count(name) for name in names)
         done = 0
@@ -66,8 +66,8 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 @dataclass(frozen=True)
 class Derived:
-    """A column that follows from a field: its name, the field, the table that the field refers to ("" for a text), and
-    what makes a name readable."""
+    """A column that is computed from a field: its name, the field, a description, the table that the field refers to
+    ("" for a string), and the function that makes a name readable."""
 
     name: str
     field: str
@@ -81,7 +81,7 @@ class Derived:
         return [self.readable(trace.strings[name]) for name in names.tolist()]
 
 
-#: By table. Text for the value 0, which stands for nothing, is null.
+#: The derived columns by table. The value 0 of the field means none and gives null.
 DERIVED = {
     "kernels": Derived("name", "launch", "demangled name of the kernel", "launches"),
     "launches": Derived("demangled", "name", "demangled name of the kernel"),
@@ -101,7 +101,7 @@ def schema(table: Table) -> Any:
 
 
 class _File:
-    """One Parquet file, made when the first rows come."""
+    """One Parquet file, made when the first rows are written."""
 
     def __init__(self, trace: Trace, table: Table, path: Path) -> None:
         self._trace, self._table, self._path = trace, table, path
@@ -112,7 +112,7 @@ class _File:
         self._count = 0
 
     def add(self, rows: np.ndarray) -> None:
-        """Write rows, in groups."""
+        """Add rows, which are written in groups."""
         if len(rows):
             self._waiting.append(rows)
             self._count += len(rows)
@@ -120,7 +120,7 @@ class _File:
                 self._flush()
 
     def add_table(self, columns: dict[str, list[Any]]) -> None:
-        """Write rows of which the texts are given."""
+        """Write rows given as columns in which ids are replaced by texts."""
         if any(columns.values()):
             self._flush()
             self._open().write_table(_arrow().table(columns, self._schema))
@@ -184,7 +184,7 @@ def _write_processes(trace: Trace, folder: Path) -> None:
 
 
 def _damage(trace: Trace) -> dict[str, list[Any]]:
-    """What could not be read of the capture, as rows of ``losses``."""
+    """The damaged parts of the capture, as rows of ``losses``."""
     damage = trace.damage
     rows = {f.name: [0] * len(damage) for f in TABLES["losses"].fields}
     return rows | {
@@ -199,7 +199,7 @@ def _metadata(name: str, doc: str) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """Text of a description, which may have half a character in it, as Parquet takes it."""
+    """Text of a process description for Parquet; lone surrogates are replaced."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Operations of native programs, which make bytes out of the rows of columns: packets, and lines of JSON."""
+"""Operations of native programs, which encode the rows of columns as bytes: packets, and lines of JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RAW, VARINTS, FIXED64S, DELTA, BLOB, REPEATED, OPEN, CLOSE, UNLESS, GIVEN, INTEG
 
 
 class Op(NamedTuple):
-    """One operation, as :class:`cutrace._native.Program` takes it."""
+    """One operation of a :class:`cutrace._native.Program`."""
 
     kind: int
     tag: bytes = b""

@@ -1,4 +1,4 @@
-"""Rows of a trace on their way into a table of another format."""
+"""Read rows of a trace for exporters of tables."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from ..trace import Trace
 
 
 def pieces(trace: Trace, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows of a table, a block of the capture at a time: those with known times, and the others."""
+    """The rows of a table, block by block: those with known times, and the others."""
     if name in REFERRED.values():
-        rows = trace.table(name)[1:]  # row 0 stands for "unknown"
+        rows = trace.table(name)[1:]  # row 0 means "unknown"
         yield rows, rows[:0]
         return
     yield from map(trace.block, trace.block_infos(name))
 
 
 def payload_columns(rows: np.ndarray) -> dict[str, np.ndarray]:
-    """NVTX payloads by the type of value they become, and which rows have one of that type."""
+    """The NVTX payloads of rows as columns ``unsigned``, ``signed`` and ``float``, with masks of the rows of each
+    type."""
     kind, bits = rows["payload_type"], np.ascontiguousarray(rows["payload"])
     low = bits.astype(np.uint32)
-    with np.errstate(invalid="ignore"):  # a payload may be a signalling NaN, and is looked at as all types
+    with np.errstate(invalid="ignore"):  # every payload is converted as each type, and may be a signalling NaN
         single = low.view(np.float32).astype(np.float64)
     return {
         "is_unsigned": np.isin(kind, (1, 4)),

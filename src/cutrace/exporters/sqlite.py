@@ -1,8 +1,8 @@
-"""SQLite: a database with the tables and columns of Nsight Systems' exports, where they exist.
+"""SQLite: a database with the tables and columns of Nsight Systems' exports.
 
-What people query exports of nsys with works on it. Rows that nsys has no table for are in tables of cutrace's own
-names, and fields that nsys has no column for in columns behind its own; docs/sqlite.md lists them. Nothing is left out:
-:mod:`cutrace.importers.nsys` reads all of it back. :mod:`cutrace.nsys` declares the tables.
+Queries for exports of nsys work on it. Rows without a table in nsys are in tables of cutrace, and fields without a
+column in nsys are in additional columns; docs/sqlite.md lists them. The database is complete:
+:mod:`cutrace.importers.nsys` reads all of it. :mod:`cutrace.nsys` declares the tables.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from ..trace import Process, Trace
 from .base import Request
 from .rows import pieces
 
-# Threads with greater numbers than fit, which other tools' threads have, are numbered from here.
+# Thread ids that do not fit, such as those of other tools, are replaced by numbers from here.
 _RENUMBERED = 0x800000
 
-# The values of a column: an array, or one value a row of any kind.
+# The values of a column: an array, or any object for each row.
 Values = np.ndarray | Iterable[object]
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write a trace as a database. Memory does not grow with it. Raises :class:`CutraceError` when it cannot be
-    written."""
+    """Write a trace as a database. Memory does not grow with the trace. Raises :class:`CutraceError` if the file cannot
+    be written."""
     try:
         path.touch(mode=0o600, exist_ok=False)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            # Nobody sees the file before it is whole.
+            # No journal is needed, because the file is renamed when it is complete.
             for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
                 connection.execute(f"PRAGMA {pragma}")
             connection.execute("BEGIN")
@@ -51,7 +51,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
     except OSError as error:
         raise unwritable(path, error) from None
     except sqlite3.Error as error:
-        raise CutraceError(f"cannot write {path}: {error}. Choose another place.") from None
+        raise CutraceError(f"cannot write {path}: {error}. Choose another folder.") from None
 
 
 class Database:
@@ -61,7 +61,7 @@ class Database:
         self.trace, self._connection = trace, connection
         self._made: set[str] = set()
         self._renumbered: dict[tuple[int, int], int] = {}
-        #: Texts that the trace does not have, by their ids behind its own.
+        #: Ids of texts that the trace does not have; they follow those of the trace.
         self._more: dict[str, int] = {}
 
     def write(self, request: Request) -> None:
@@ -87,7 +87,7 @@ class Database:
             self.add(SQLITE_TABLE, {SQLITE_COLUMN: "BLOB"}, ((piece,) for piece in embedding.pieces(self.trace)))
 
     def insert(self, table: SqlTable, rows: np.ndarray) -> None:
-        """Add rows of the trace to a table. Columns that nothing is known for are NULL."""
+        """Add rows of the trace to a table. Unknown columns are NULL."""
         if not len(rows):
             return
         values = {c.name: self._values(c, rows) for c in table.columns if c.field}
@@ -99,7 +99,7 @@ class Database:
         self.add(table.name, {c.name: c.sql_type for c in table.columns}, zip(*listed, strict=True))
 
     def add(self, name: str, columns: dict[str, str], rows: Iterable[Sequence[object]]) -> None:
-        """Add rows to a table, which is made when it is not there yet."""
+        """Add rows to a table, which is created on first use."""
         if name not in self._made:
             self._made.add(name)
             fields = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
@@ -108,7 +108,7 @@ class Database:
         self._connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', rows)
 
     def _values(self, column: SqlColumn, rows: np.ndarray) -> Values:
-        """The values of a column, as its conversion says."""
+        """The values of a column, converted by its ``conversion``."""
         if column.conversion == "process":
             return self.process_ids(rows)
         if column.conversion == "thread":
@@ -134,22 +134,22 @@ class Database:
                 return (bytes(value) for value in values.tolist())
         return values
 
-    # What rows refer to
+    # Ids
 
     def process_ids(self, rows: np.ndarray) -> np.ndarray:
-        """Serialized ids of the processes of rows."""
-        found: np.ndarray = self._process_ids[rows["process"]]
-        return found
+        """The serialized ids of the processes of rows."""
+        ids: np.ndarray = self._process_ids[rows["process"]]
+        return ids
 
     def thread_ids(self, rows: np.ndarray, name: str) -> np.ndarray:
-        """Serialized ids of threads of rows, which have 24 bits for the number of a thread."""
+        """The serialized ids of the threads of rows, which have 24 bits for the thread."""
         threads = rows[name].astype(np.int64)
-        great = np.flatnonzero(threads > THREADS)
+        large = np.flatnonzero(threads > THREADS)
         keys, inverse = np.unique(
-            np.stack([rows["process"][great], threads[great]], axis=1), axis=0, return_inverse=True
+            np.stack([rows["process"][large], threads[large]], axis=1), axis=0, return_inverse=True
         )
         numbers = [self._renumbered.setdefault((p, t), _RENUMBERED + len(self._renumbered)) for p, t in keys.tolist()]
-        threads[great] = np.array(numbers, np.int64)[inverse.reshape(-1)]
+        threads[large] = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return self.process_ids(rows) | threads
 
     def texts(self, ids: np.ndarray) -> Iterator[str]:
@@ -158,12 +158,12 @@ class Database:
         return map(known.__getitem__, ids.tolist())
 
     def text_id(self, text: str) -> int:
-        """The id of a text."""
+        """The id of a text, which is added if the trace does not have it."""
         known = self.trace.strings.find(text)
         return self._more.setdefault(text, len(self.trace.strings) + len(self._more)) if known is None else known
 
     def gpu_ids(self, devices: np.ndarray) -> list[int]:
-        """What GPUs are numbered: as CUDA does, or behind all of these numbers where another process has that one."""
+        """The numbers of GPUs: those of CUDA, or unused ones if another process has the same number."""
         return [self._gpus[key] for key in devices[["process", "device"]].tolist()]
 
     @cached_property
@@ -171,15 +171,15 @@ class Database:
         keys = dict.fromkeys(self.trace.devices[["process", "device"]].tolist())
         free = count(max((device for _, device in keys), default=0) + 1)
         taken: set[int] = set()
-        found = {}
+        numbers = {}
         for key in keys:
-            found[key] = next(free) if key[1] in taken else key[1]
+            numbers[key] = next(free) if key[1] in taken else key[1]
             taken.add(key[1])
-        return found
+        return numbers
 
     @cached_property
     def kernel_names(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the demangled and of the base name of each launch configuration."""
+        """The ids of the demangled name and of the base name of each launch configuration."""
         from .._native import demangle
 
         names = [self.trace.strings[number] for number in self.trace.launches["name"].tolist()]
@@ -191,7 +191,7 @@ class Database:
     def _process_ids(self) -> np.ndarray:
         return np.array([_process_id(process) for process in self.trace.processes], np.int64)
 
-    # What is not of rows
+    # Metadata
 
     def _describe(self) -> None:
         from importlib.metadata import version
@@ -225,7 +225,7 @@ class Database:
         self._name_domains()
 
     def _name_domains(self) -> None:
-        """NVTX domains have the numbers of their names; a process defines those that it uses."""
+        """Write the NVTX domains that each process uses. The id of a domain is that of its name."""
         used: set[tuple[int, int]] = set()
         for name in ("nvtx_ranges", "nvtx_marks", "nvtx_categories"):
             for rows in self.trace.blocks(name):
@@ -247,17 +247,17 @@ class Database:
 
 
 def _process_id(process: Process) -> int:
-    """nsys packs the machine, the process and the thread into one number. Each process is on a machine of its own,
-    since processes of several machines may share a number."""
+    """The serialized id of a process, which in nsys contains machine, process and thread. Each process gets its own
+    machine number, because processes of several machines may have the same process id."""
     return (process.index + 1) << 48 | (process.pid & THREADS) << THREAD_BITS
 
 
 def _utc(ns: int) -> str:
-    """A moment of the wall clock in UTC, to the second."""
+    """A time of the wall clock (ns since 1970) in UTC, to the second; "" if no calendar has it."""
     try:
         return datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        return ""  # no moment of any calendar
+        return ""
 
 
 def _description(process: Process) -> dict[str, object]:
@@ -265,13 +265,13 @@ def _description(process: Process) -> dict[str, object]:
 
 
 def _listed(values: np.ndarray) -> list[object]:
-    # SQL's numbers are signed.
+    # SQLite's integers are signed.
     listed: list[object] = (values.astype(np.int64) if values.dtype == np.uint64 else values).tolist()
     return listed
 
 
 def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
-    """The values, NULL where they are not known."""
+    """The values, NULL where they are unknown."""
     if not known.any():
         return repeat(None, len(values))
     if known.all():
@@ -280,11 +280,11 @@ def _where(known: np.ndarray, values: np.ndarray) -> Iterable[object]:
 
 
 def _or_null(values: np.ndarray) -> Iterable[object]:
-    """The values, NULL for 0, which stands for none."""
+    """The values, NULL instead of 0, which means none."""
     return _where(values != 0, values)
 
 
-# Columns that hold no field as it is
+# Columns that are computed from fields
 
 
 def _kernels(database: Database, rows: np.ndarray) -> dict[str, Values]:
@@ -324,15 +324,15 @@ def _calls(database: Database, rows: np.ndarray) -> dict[str, Values]:
 
 
 def _events(database: Database, rows: np.ndarray) -> dict[str, Values]:
-    """What marks and ranges share."""
-    made: dict[str, Values] = {"domainId": rows["domain"]}
+    """The common columns of marks and ranges."""
+    columns: dict[str, Values] = {"domainId": rows["domain"]}
     for kind, (column, dtype) in nsys.PAYLOADS.items():
         known = rows["payload_type"] == kind
         if known.any():
             bits = np.ascontiguousarray(rows["payload"])
             values = bits.view(dtype) if np.dtype(dtype).itemsize == 8 else bits.astype(np.uint32).view(dtype)
-            made[column] = _where(known, values)
-    return made
+            columns[column] = _where(known, values)
+    return columns
 
 
 def _ranges(database: Database, rows: np.ndarray) -> dict[str, Values]:
@@ -399,7 +399,7 @@ _MORE: dict[SqlTable, Callable[[Database, np.ndarray], dict[str, Values]]] = {
 
 
 def _tables(name: str, rows: np.ndarray) -> Iterator[tuple[SqlTable, np.ndarray]]:
-    """The rows of a table of the trace, by the table of the database that they go into."""
+    """Split the rows of a table of the trace by the table of the database."""
     if name == "unified_memory":
         kinds = rows["kind"]
         on_cpu = (kinds == 3) & (rows["start"] == rows["end"]) & (rows["value"] == 1) & (rows["flags"] == 0)

@@ -1,5 +1,5 @@
-"""Trace-event JSON: for chrome://tracing, ui.perfetto.dev, and tools that read torch.profiler's files, such as Holistic
-Trace Analysis. docs/chrome.md says which record becomes which event.
+"""Trace-event JSON for chrome://tracing, ui.perfetto.dev, and tools that read files of torch.profiler, such as Holistic
+Trace Analysis. docs/chrome.md describes the events of each record.
 """
 
 from __future__ import annotations

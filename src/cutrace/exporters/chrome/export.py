@@ -1,4 +1,4 @@
-"""Writing a trace as a file of trace events, block by block."""
+"""Write a trace as trace-event JSON, block by block."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .host import MEMORY, HostEvents
 from .metadata import devices_and_streams, keys_before, keys_behind, processes_and_threads
 from .shared import Shared
 
-#: gzip's level: the next ones take much longer for little.
+#: The gzip level. Higher ones are much slower and hardly smaller.
 _LEVEL = 5
-#: Tables that are written, in this order.
+#: The tables that are written, in this order.
 _GPU = ("kernels", "memcpys", "memsets", "synchronizations", "graph_launches", "gpu_slices")
 _HOST = (
     "api_calls", "nvtx_ranges", "nvtx_marks", "host_slices", "instants", "counters", "flows", "overheads",
@@ -32,10 +32,10 @@ _HOST = (
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
-    """Write trace-event JSON to ``path``; one that ends with .gz is compressed.
+    """Write trace-event JSON to ``path``, compressed if it ends with .gz.
 
-    Memory does not grow with the trace, but for the correlation ids of GPU work and for slices whose begin and end are
-    events apart.
+    Memory does not grow with the trace, except for the correlation ids of GPU work and for slices whose begin and end
+    are separate events. Raises :class:`CutraceError` for a request with ``compress``.
     """
     if request.compress:
         raise CutraceError(f"JSON has no packets to compress with {request.compress}: let the name end with .json.gz")
@@ -44,7 +44,7 @@ def write(trace: Trace, path: Path, request: Request) -> None:
 
 
 class _Export:
-    """One export: what its parts share, and their order."""
+    """One export: the writers of its parts, in their order."""
 
     def __init__(self, trace: Trace, file: BinaryIO, request: Request) -> None:
         self._trace, self._file, self._request = trace, file, request
@@ -71,21 +71,21 @@ class _Export:
         self._file.write(b"\n]" + keys_behind(self._trace, self._unsupported()) + b"\n}\n")
 
     def _write_capture(self) -> None:
-        """The capture behind the trace, in the first key: a reader finds it at once."""
+        """Write the capture in the first key, so that readers find it quickly."""
         self._file.write(b'"%s": [' % JSON_KEY.encode())
         for number, piece in enumerate(pieces(self._trace)):
             self._file.write((b",\n" if number else b"\n") + b'"' + b64encode(piece) + b'"')
         self._file.write(b"],\n")
 
     def _write(self, lines: bytes) -> None:
-        # Each line begins with the comma behind the one before.
+        # Each line begins with the comma that ends the previous one.
         if lines:
             self._file.write(lines[1:] if self._empty else lines)
             self._empty = False
 
     def _rows(self, name: str) -> Iterator[np.ndarray]:
-        """The rows of a table, those that never ended among them."""
-        apart: list[np.ndarray] = []
+        """The rows of a table, including those without an end."""
+        held_back: list[np.ndarray] = []
         for info in self._trace.block_infos(name):
             rows, unknown = self._trace.block(info)
             self._done += len(rows) + len(unknown)
@@ -93,20 +93,20 @@ class _Export:
             if self._request.progress:
                 self._request.progress(self._done, self._total)
             if name == "host_slices":
-                # Begins and ends that are events apart are put in order as a whole.
+                # Slices whose begin and end are separate events are sorted together at the end.
                 split = (rows["flags"] & 2) > 0
-                apart.append(rows[split])
+                held_back.append(rows[split])
                 rows = rows[~split]
             if name == "counters" and len(rows):
-                # What belongs to the last row may be in the next block.
-                rows = np.append(apart.pop(), rows) if apart else rows
+                # The event of the last row may continue in the next block.
+                rows = np.append(held_back.pop(), rows) if held_back else rows
                 others = np.flatnonzero(rows["time"] != rows["time"][-1])
-                whole = int(others[-1]) + 1 if len(others) else 0
-                apart.append(rows[whole:])
-                rows = rows[:whole]
+                complete = int(others[-1]) + 1 if len(others) else 0
+                held_back.append(rows[complete:])
+                rows = rows[:complete]
             if len(rows):
                 yield rows
-        rest = [rows for rows in apart if len(rows)]
+        rest = [rows for rows in held_back if len(rows)]
         if rest:
             yield np.concatenate(rest)
 

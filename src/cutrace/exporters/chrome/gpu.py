@@ -1,4 +1,4 @@
-"""GPU work as lines of JSON, with the categories and arguments of torch.profiler that other tools look for."""
+"""GPU work as lines of JSON, with the categories and arguments of torch.profiler that other tools expect."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from .lines import Column, Line, Pieces, members, own, quoted
 from .shared import WAITS, Shared, find
 
 _HEAD = '{"ph":"X","cat":"%s","name":%s<blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
-_TIES = '<if external_id>"External id":<int external_id>,<end>'
+_EXTERNAL = '<if external_id>"External id":<int external_id>,<end>'
 _WHERE = '"device":<int device>,"context":<int context>,"stream":<int stream>,"correlation":<int correlation>'
 _GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><end>'
 _ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
 
-_KERNEL = Line(",\n" + _HEAD % ("kernel", "<blob name>") + '"queued":0,' + _TIES + _WHERE + "<blob launch>}}" + _ARROW)
+_KERNEL = Line(
+    ",\n" + _HEAD % ("kernel", "<blob name>") + '"queued":0,' + _EXTERNAL + _WHERE + "<blob launch>}}" + _ARROW
+)
 _MEMCPY, _MEMSET = (
     Line(
-        ",\n" + _HEAD % (category, "<blob name>") + _TIES + _WHERE + ',"bytes":<int bytes>'
+        ",\n" + _HEAD % (category, "<blob name>") + _EXTERNAL + _WHERE + ',"bytes":<int bytes>'
         '<if duration>,"memory bandwidth (GB/s)":<real bandwidth><end>' + _GRAPH + "<blob own>}}" + _ARROW
     )
     for category in ("gpu_memcpy", "gpu_memset")
 )  # fmt: skip
 _SYNC = Line(
-    ",\n" + _HEAD % ("cuda_sync", "<blob name>") + _TIES + '"cuda_sync_kind":<blob name>,'
+    ",\n" + _HEAD % ("cuda_sync", "<blob name>") + _EXTERNAL + '"cuda_sync_kind":<blob name>,'
     '<if event>"wait_on_stream":<int waited>,"wait_on_cuda_event_record_corr_id":<int record>,'
     '"wait_on_cuda_event_id":<int event>,<end>' + _WHERE + "<blob own>}}"
 )  # fmt: skip
-# Without a stream among its arguments: what has one is taken for GPU work.
+# It has no argument "stream", because tools take events with one for GPU work.
 _SLICE = Line(
     ',\n{"ph":"X","cat":<blob category>,"name":<blob name><blob where>,"ts":<us start>,"dur":<us duration>'
     '<blob beside><if args>,"args":{<blob inside><blob own>}<end>}'
 )
 _GRAPH_LAUNCH = Line(",\n" + _HEAD % ("graph_launch", '"graph <int graph>"') + _WHERE + ',"graph id":<int graph>}}')
 
-#: What CUPTI says where no stream is meant, -1 to Kineto.
+#: CUPTI's stream of records without a stream, -1 in Kineto's files.
 _NO_STREAM = 0xFFFFFFFF
 _MEMCPY_NAMES = {number: name for name, number in MEMCPY_KINDS.items()}
 _MEMORY_NAMES = {number: name for name, number in MEMORY_KINDS.items()}
 _SYNC_NAMES = {number: name for name, number in SYNCHRONIZATIONS.items()}
 
-#: Fields of launches that Kineto writes.
+#: The fields of launches that Kineto writes.
 _WRITTEN = (
     "id", "name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "graph", "graph_node",
 )  # fmt: skip
@@ -81,13 +83,13 @@ class GpuEvents:
     def memcpys(self, rows: np.ndarray) -> bytes:
         peer = (rows["kind"] == MEMCPY_KINDS["PtoP"]) | (rows["peer_context"] > 0)
         fields = ("peer_context", "source_device", "destination_device")
-        told = [np.where(peer, rows[field].astype(np.int64), -1) for field in fields]
+        peers = [np.where(peer, rows[field].astype(np.int64), -1) for field in fields]
         return self._shared.write(
             _MEMCPY,
             rows,
             **self._columns(rows),
             name=self._copy_names(rows["kind"], rows["source_memory"], rows["destination_memory"]),
-            own=self._copies(rows["flags"], *told, rows["device"], rows["context"]),
+            own=self._copies(rows["flags"], *peers, rows["device"], rows["context"]),
         )
 
     def memsets(self, rows: np.ndarray) -> bytes:
@@ -99,12 +101,12 @@ class GpuEvents:
         other_record = np.where(rows["event_record"] == record, 0, rows["event_record"])
         device = [self._device_of.get(key, 0) for key in rows[["process", "context"]].tolist()]
         nowhere = rows["stream"] == 0
-        shown = rows.copy()
-        shown["stream"][nowhere] = _NO_STREAM
+        placed = rows.copy()
+        placed["stream"][nowhere] = _NO_STREAM
         return self._shared.write(
             _SYNC,
             rows,
-            **self._columns(shown, np.array(device, np.int64), WAITS),
+            **self._columns(placed, np.array(device, np.int64), WAITS),
             name=self._waits(rows["type"]),
             waited=waited,
             record=record,
@@ -118,17 +120,17 @@ class GpuEvents:
         ids = self._shared.arguments.ids(rows["arguments"])
         fields = [np.where(rows["kind"] == 1, -1, rows["kind"].astype(np.int64))]
         fields += [rows[name] for name in ("flags", "context", "correlation")]
-        told = (fields[0] >= 0) | np.any(fields[1:], axis=0)
+        has_own = (fields[0] >= 0) | np.any(fields[1:], axis=0)
         arguments = self._shared.arguments.columns(ids)
-        there = np.asarray(arguments.pop("args"))
+        has_arguments = np.asarray(arguments.pop("args"))
         return self._shared.write(
             _SLICE,
             rows,
             **self._columns(rows),
             **arguments,
             category=self._categories(rows["category"], rows["kind"]),
-            args=there | told,
-            own=self._slice_own(*fields, there),
+            args=has_arguments | has_own,
+            own=self._slice_own(*fields, has_arguments),
         )
 
     @cached_property
@@ -136,7 +138,7 @@ class GpuEvents:
         return _Recorded(self._trace)
 
     def _columns(self, rows: np.ndarray, device: np.ndarray | None = None, beside: int = 0) -> dict[str, Column]:
-        """What all GPU work has. ``beside`` is added to the stream for the thread that it is shown on."""
+        """The columns of all GPU work. The thread id is the stream plus ``beside``."""
         device = rows["device"] if device is None else device
         stream = np.ascontiguousarray(rows["stream"]).view(np.int32)
         where = self._shared.pid_tid.gpu(rows["process"], device, stream.astype(np.int64) + beside)
@@ -148,24 +150,24 @@ class GpuEvents:
         return quoted(demangle(self._trace.strings[name]) if name else "(unknown kernel)")
 
     def _launch(self, launch: int, process: int, device: int) -> bytes:
-        """The arguments of a launch configuration on a device, each with a comma before it."""
+        """The arguments of a launch configuration on a device, each preceded by a comma."""
         row = self._trace.launches[launch]
         values = {name: int(row[name]) for name in row.dtype.names}
         grid = [values[f"grid_{axis}"] for axis in "xyz"]
         block = [values[f"block_{axis}"] for axis in "xyz"]
         shared = values["static_shared"] + values["dynamic_shared"]
         out: dict[str, Any] = {}
-        # Without a grid the source did not say how the kernel was launched.
+        # If all of them are 0, the launch configuration is unknown.
         if any(grid) or any(block) or values["registers"] or shared:
             out = {"registers per thread": values["registers"], "shared memory": shared}
             out |= self._occupancy(launch, grid, block, process, device)
             out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
-        # As an import of this file reads it: without more, all shared memory is dynamic.
-        usual = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
+        # The values that an import of this file assumes: it takes all shared memory as dynamic.
+        defaults = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
         more: dict[str, Any] = {
-            name: value for name, value in values.items() if name not in _WRITTEN and value != usual[name]
+            name: value for name, value in values.items() if name not in _WRITTEN and value != defaults[name]
         }
         name = self._trace.strings[values["name"]]
         if values["name"] and demangle(name) != name:
@@ -173,19 +175,19 @@ class GpuEvents:
         return members(out | ({OWN: more} if more else {}))
 
     def _occupancy(self, launch: int, grid: list[int], block: list[int], process: int, device: int) -> dict[str, float]:
-        facts = self._devices.get((process, device))
-        if facts is None or not facts["multiprocessors"]:
+        gpu = self._devices.get((process, device))
+        if gpu is None or not gpu["multiprocessors"]:
             return {}
         blocks, threads = math.prod(grid), math.prod(block)
-        on_each = blocks / int(facts["multiprocessors"])
+        on_each = blocks / int(gpu["multiprocessors"])
         out = {"blocks per SM": round(on_each, 6)}
-        if facts["warp_size"]:
-            out["warps per SM"] = round(on_each * -(-threads // int(facts["warp_size"])), 6)
-        found = occupancy(facts, self._trace.launches[launch : launch + 1])
-        if found is not None and found.known[0]:
-            # What runs at once is no more than what there is to run.
-            resident = min(float(found.warps[0]), out["warps per SM"])
-            out["est. achieved occupancy %"] = round(100 * resident / int(facts["max_warps_per_multiprocessor"]))
+        if gpu["warp_size"]:
+            out["warps per SM"] = round(on_each * -(-threads // int(gpu["warp_size"])), 6)
+        limits = occupancy(gpu, self._trace.launches[launch : launch + 1])
+        if limits is not None and limits.known[0]:
+            # A small grid has fewer warps than fit.
+            resident = min(float(limits.warps[0]), out["warps per SM"])
+            out["est. achieved occupancy %"] = round(100 * resident / int(gpu["max_warps_per_multiprocessor"]))
         return out
 
     @staticmethod
@@ -197,24 +199,24 @@ class GpuEvents:
         if peer_context < 0:
             return own(flags=flags)
         contexts = (context, peer_context) if source == device else (peer_context, context)
-        told = {
+        peers = {
             "fromDevice": source, "inDevice": device, "toDevice": destination, "fromContext": contexts[0],
             "inContext": context, "toContext": contexts[1],
         }  # fmt: skip
-        return members(told) + own(flags=flags, peer_context=peer_context)
+        return members(peers) + own(flags=flags, peer_context=peer_context)
 
     @staticmethod
     def _wait(record: int, status: int, flags: int, nowhere: int) -> bytes:
-        told = {"event_record": record, "status": status, "flags": flags}
-        told = {name: value for name, value in told.items() if value} | ({"stream": 0} if nowhere else {})
-        return members({OWN: told} if told else {})
+        fields = {"event_record": record, "status": status, "flags": flags}
+        fields = {name: value for name, value in fields.items() if value} | ({"stream": 0} if nowhere else {})
+        return members({OWN: fields} if fields else {})
 
     @staticmethod
     def _slice(kind: int, flags: int, context: int, correlation: int, behind: int) -> bytes:
-        """cutrace's own argument, with a comma before it if it comes ``behind`` another one."""
-        told = {"flags": flags, "context": context, "correlation": correlation}
-        told = {name: value for name, value in told.items() if value} | ({"kind": kind} if kind >= 0 else {})
-        return members({OWN: told} if told else {})[0 if behind else 1 :]
+        """cutrace's own argument, preceded by a comma if it comes ``behind`` another one."""
+        fields = {"flags": flags, "context": context, "correlation": correlation}
+        fields = {name: value for name, value in fields.items() if value} | ({"kind": kind} if kind >= 0 else {})
+        return members({OWN: fields} if fields else {})[0 if behind else 1 :]
 
     def _category(self, category: int, kind: int) -> bytes:
         if kind == 1 or not category:
@@ -227,22 +229,22 @@ def _memory(number: int) -> str:
 
 
 class _Recorded:
-    """The stream and the correlation id of each recording of an event that the trace waits for."""
+    """The stream and the correlation id of each recorded event that a synchronization waits for."""
 
     def __init__(self, trace: Trace) -> None:
         waits = [_event_keys(rows[rows["event"] > 0]) for rows in trace.blocks("synchronizations")]
         self._keys = np.unique(np.concatenate(waits)) if waits else np.zeros(0, "S24")
-        self._found = np.full((len(self._keys), 2), -1, np.int64)
+        self._records = np.full((len(self._keys), 2), -1, np.int64)
         for rows in trace.blocks("cuda_events") if len(self._keys) else ():
-            found, at = find(self._keys, _event_keys(rows))
+            known, at = find(self._keys, _event_keys(rows))
             for column, field in enumerate(("stream", "correlation")):
-                self._found[at[found], column] = rows[field][found]
+                self._records[at[known], column] = rows[field][known]
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The stream and the correlation id of the event that each wait names; -1 for an unknown event."""
-        found, at = find(self._keys, _event_keys(rows))
+        known, at = find(self._keys, _event_keys(rows))
         both = np.full((len(rows), 2), -1, np.int64)
-        both[found] = self._found[at[found]]
+        both[known] = self._records[at[known]]
         both[rows["event"] == 0] = -1
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
 

@@ -1,4 +1,4 @@
-"""Lines of what the host did: calls, NVTX, slices, instants, counters, arrows, and memory."""
+"""Events of the host as lines of JSON: calls, NVTX, slices, instants, counters, flows, and memory."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _JIT = Line(
     '"args":{"duration (us)":<us duration>,"cache size":<int cache_size>,"correlation":<int correlation>,'
     '"device":<int device>}}'
 )
-#: By table its lines, the field that names its events, what they are called, and the labels of what they say.
+#: By table: its line, the field that names its events, and the arguments of :func:`_memory_name`.
 MEMORY = {
     "allocations": (_ALLOCATION, "operation", ("allocation", ALLOCATIONS, "")),
     "memory_pools": (_POOL, "operation", ("memory pool", POOL_OPERATIONS, "memory pool ")),
@@ -108,7 +108,7 @@ class HostEvents:
     def __init__(self, shared: Shared) -> None:
         self._shared, self._trace, self._ranges = shared, shared.trace, 0
         strings = shared.trace.strings
-        # A domain's id is the piece's, so that 0 means none.
+        # Piece 0 is that of no domain, so that <if domain> is false for it.
         self._domain_names = Pieces(1, lambda domain: quoted(strings[domain]) if domain else b"")
         self._domain_names(np.zeros(1, np.int64))
         self._domains = Pieces(1, lambda domain: b'"cuda_driver"' if domain == 1 else b'"cuda_runtime"')
@@ -136,7 +136,7 @@ class HostEvents:
         )
 
     def nvtx_ranges(self, rows: np.ndarray) -> bytes:
-        """Ranges that threads start and end for one another overlap, so they are asynchronous slices."""
+        """Start/end ranges may overlap and cross threads, so they become asynchronous slices."""
         started = rows["kind"] != 0
         pushed, rows = rows[~started], rows[started]
         lines = self._shared.write(_PUSHED, pushed, **self._nvtx(pushed))
@@ -155,11 +155,11 @@ class HostEvents:
         return self._shared.write(_MARK, rows, **self._nvtx(rows))
 
     def _nvtx(self, rows: np.ndarray) -> dict[str, Column]:
-        """What ranges and marks of NVTX have."""
+        """The common columns of NVTX ranges and marks."""
         payload = payload_columns(rows)
         number = np.where(payload["is_signed"], payload["signed"], payload["unsigned"].view(np.int64))
         bits = np.ascontiguousarray(rows["payload"]).view(np.int64)
-        # What a reader of signed integers would not get back.
+        # A reader of signed integers would not restore these.
         inexact = payload["is_float"] | (number != bits) | (payload["is_unsigned"] & (number < 0))
         known = payload["is_float"] | payload["is_signed"] | payload["is_unsigned"]
         return payload | {
@@ -178,7 +178,7 @@ class HostEvents:
         return self._shared.write(_SLICE, rows, **columns)
 
     def _begins_and_ends(self, rows: np.ndarray) -> bytes:
-        """Slices as two events, in an order that puts them together again, whoever reads them."""
+        """Slices as two events each, in an order from which any reader pairs them correctly."""
         if not len(rows):
             return b""
         ended = rows["end"] > 0
@@ -187,8 +187,8 @@ class HostEvents:
         start, end = rows["start"][which], np.where(ended, rows["end"], LATEST + np.uint64(1))[which]
         length = end - start
         time = np.where(begin, start, end)
-        # At one moment: first what ends there, the last begun first; then what begins, the longest first; then what
-        # begins and ends there, each end behind its begin.
+        # At equal times: first ends, the last begun first; then begins, the longest first; then empty slices, each
+        # begin before its end.
         empty = length == 0
         step = np.where(empty, 2, np.where(begin, 1, 0))
         inner = np.where(begin, np.iinfo(np.int64).max - length.astype(np.int64), length.astype(np.int64))
@@ -227,7 +227,7 @@ class HostEvents:
         )
 
     def counters(self, rows: np.ndarray) -> bytes:
-        """Values of one counter at one moment are one event."""
+        """The values of one counter at one time become one event."""
         first = _event_of_counter(rows)
         last = np.append(first[1:], True)
         return self._shared.write(
@@ -258,7 +258,7 @@ class HostEvents:
         return self._shared.write(_OVERHEAD, rows, name=self._overheads(rows["kind"]), where=where)
 
     def memory(self, table: str, rows: np.ndarray) -> bytes:
-        """Memory events with a duration are not slices: they would overlap the slices of their thread."""
+        """Memory events become instants, because as slices they would overlap the slices of their thread."""
         thread = rows["thread"] if table == "jit" else np.zeros(len(rows), np.int64)
         where, name = self._shared.pid_tid.host(rows["process"], thread), self._memory_names[table]
         return self._shared.write(MEMORY[table][0], rows, where=where, name=name(rows[MEMORY[table][1]]))
@@ -266,7 +266,7 @@ class HostEvents:
     # Columns and pieces
 
     def _described(self, rows: np.ndarray, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
-        """What slices and moments have."""
+        """The common columns of slices and instants."""
         kinds = rows["kind"] if "kind" in (rows.dtype.names or ()) else np.zeros(len(rows), np.uint8)
         return self._shared.arguments.columns(ids, behind) | {
             "category": (rows["category"] > 0) | np.isin(kinds, list(HOST_CATEGORIES)),
@@ -281,16 +281,16 @@ class HostEvents:
         return quoted(text if device == _NO_DEVICE else f"{text} (GPU {device})")
 
     def _counter_told(self, name: int, device: int, unit: int, single: int) -> bytes:
-        """What of a counter has no key, with a comma before it."""
-        told: dict[str, Any] = {"single": True} if single else {}
+        """cutrace's own key of a counter, preceded by a comma, for fields that trace events lack."""
+        fields: dict[str, Any] = {"single": True} if single else {}
         if unit:
-            told["unit"] = self._trace.strings[unit]
+            fields["unit"] = self._trace.strings[unit]
         if device != _NO_DEVICE:
-            told |= {"device": device, "name": self._trace.strings[name]}
-        return members({OWN: told} if told else {})
+            fields |= {"device": device, "name": self._trace.strings[name]}
+        return members({OWN: fields} if fields else {})
 
     def _track(self, track: int) -> bytes:
-        """The id of an asynchronous track as its key: a number, a text, or the object that says whose id it is."""
+        """The key of the id of an asynchronous track: a number, a text, or an object with the scope of the id."""
         text = self._trace.strings[track]
         if text.startswith("{") and isinstance(value := _json(text), dict):
             return b',"id2":' + dumped(value)
@@ -309,7 +309,7 @@ def _json(text: str) -> Any:
 
 
 def _event_of_counter(rows: np.ndarray) -> np.ndarray:
-    """Which rows begin a new event: those of another moment or counter, and a series that the event has already."""
+    """A mask of the rows that begin a new event: another time or counter, or a series that the event already has."""
     keys = ("time", "process", "thread", "name", "category", "device")
     first = np.ones(len(rows), bool)
     first[1:] = np.any([rows[key][1:] != rows[key][:-1] for key in keys], axis=0)
@@ -318,7 +318,7 @@ def _event_of_counter(rows: np.ndarray) -> np.ndarray:
     same = (group[order][1:] == group[order][:-1]) & (rows["series"][order][1:] == rows["series"][order][:-1])
     if not same.any():
         return first
-    # How often the series came before in its group: whenever that rises, an event begins.
+    # How often the series occurred before in its group. An event begins when the maximum of this increases.
     run = np.append(True, ~same)
     again = np.zeros(len(rows), np.int64)
     again[order] = np.arange(len(rows)) - np.maximum.accumulate(np.where(run, np.arange(len(rows)), 0))

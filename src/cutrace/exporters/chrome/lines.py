@@ -1,4 +1,4 @@
-"""Lines of JSON: templates that run natively once a row, and pieces of text that are made once."""
+"""Lines of JSON: templates that native code fills for each row, and pieces of text that are made once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...trace.strings import StringTable
 from ...trace_events import OWN, WRAP
 from ..programs import BLOB, INTEGER, MICROSECONDS, RAW, REAL, UNLESS, Op
 
-#: A column of a line: numbers, or ids and the pieces that they stand for.
+#: A column of a line: numbers, or ids with their pieces of text.
 Column = np.ndarray | tuple[np.ndarray, Blobs]
 
 _KINDS = {"int": INTEGER, "us": MICROSECONDS, "real": REAL, "blob": BLOB, "if": UNLESS}
@@ -27,7 +27,7 @@ def quoted(text: str) -> bytes:
 
 
 def dumped(value: Any) -> bytes:
-    """A value as JSON; what has no number in JSON becomes text."""
+    """A value as JSON; NaN and infinities become texts."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -37,24 +37,24 @@ def dumped(value: Any) -> bytes:
 
 
 def members(values: dict[str, Any]) -> bytes:
-    """The members of an object, with a comma before them; empty without any."""
+    """The members of an object, preceded by a comma; empty if there are none."""
     return b"," + dumped(values)[1:-1] if values else b""
 
 
 def own(**fields: int) -> bytes:
-    """cutrace's own argument with the fields that are not 0, with a comma before it; empty if all are."""
-    told = {name: value for name, value in fields.items() if value}
-    return members({OWN: told} if told else {})
+    """cutrace's own argument with the fields that are not 0, preceded by a comma; empty if all are 0."""
+    nonzero = {name: value for name, value in fields.items() if value}
+    return members({OWN: nonzero} if nonzero else {})
 
 
 class Line:
-    """A line with places for columns: ``<int stream>`` is the number in the column ``stream``, ``<us start>`` one of
-    nanoseconds as microseconds, ``<real value>`` a double, ``<blob name>`` the piece whose id is in the column
-    ``name``. What stands between ``<if flags>`` and ``<end>`` is left out where that column is 0.
+    """A template of a line. ``<int stream>`` is replaced by the number in the column ``stream``, ``<us start>`` by
+    nanoseconds as microseconds, ``<real value>`` by a double, ``<blob name>`` by the piece with the id in the column
+    ``name``. The text between ``<if flags>`` and ``<end>`` is omitted where the column is 0.
     """
 
     def __init__(self, template: str) -> None:
-        # What the program takes: columns, and for those of ids the pieces.
+        # The inputs of the program: columns (part 0) and the pieces of columns with ids (part 1).
         self._arrays: list[tuple[str, int]] = []
         ops: list[Op] = []
         conditions: list[int] = []
@@ -86,13 +86,13 @@ class Line:
 
 
 class Pieces:
-    """JSON for tuples of numbers, each made once by ``make``."""
+    """Pieces of JSON for tuples of numbers. ``make`` is called once for each tuple."""
 
     def __init__(self, width: int, make: Callable[..., bytes]) -> None:
         self._blobs, self._keys, self._make = Blobs(), Keys(width), make
 
     def __call__(self, *columns: np.ndarray) -> tuple[np.ndarray, Blobs]:
-        """A column with the pieces of rows of columns of numbers."""
+        """The column with the pieces for the rows of some columns of numbers."""
         wide = [np.ascontiguousarray(column).astype(np.int64) for column in columns]
         ids, first = self._keys.ids(wide)
         for row in first.tolist():
@@ -104,14 +104,14 @@ class Pieces:
 
 
 def _refuse(word: str) -> Any:
-    """Refuse NaN and the like, which Python reads."""
+    """Reject NaN and infinities, which Python's parser accepts."""
     raise ValueError(word)
 
 
 @dataclass(frozen=True)
 class ArgumentParts:
-    """Pieces of JSON of one text of arguments, each with a comma before it or empty: ``beside`` is keys of the event,
-    ``inside`` the arguments, ``of_end`` those of the event that ends a slice. ``phase`` is how the event was written.
+    """The pieces of JSON of one text of arguments, each empty or preceded by a comma: ``beside`` has keys of the event,
+    ``inside`` the arguments, ``of_end`` the arguments of the end event. ``phase`` is the phase of the imported event.
     """
 
     beside: bytes = b""
@@ -122,7 +122,7 @@ class ArgumentParts:
 
 
 def split(text: str) -> ArgumentParts:
-    """A text of arguments apart. What is no JSON object becomes an argument ``arguments``."""
+    """Split a text of arguments. A text that is not a JSON object becomes the argument ``arguments``."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -144,42 +144,42 @@ def split(text: str) -> ArgumentParts:
 
 
 class EventArguments:
-    """The parts of all texts of arguments that were asked for, as columns of lines."""
+    """The parts of texts of arguments as columns of lines. Each text is split once."""
 
     def __init__(self, strings: StringTable) -> None:
         self._strings = strings
         self._known = np.full(len(strings), -1, np.int64)
-        self._there, self._phases = bytearray(), bytearray()
+        self._has_arguments, self._phases = bytearray(), bytearray()
         self._beside, self._inside, self._of_end = Blobs(), Blobs(), Blobs()
         self._known[0] = self._add(ArgumentParts())
 
     def ids(self, texts: np.ndarray) -> np.ndarray:
-        """Ids of the parts of texts (ids)."""
+        """The ids of the parts of texts, which are given as string ids."""
         for text in np.unique(texts[self._known[texts] < 0]).tolist():
             self._known[text] = self._add(split(self._strings[text]))
         ids: np.ndarray = self._known[texts]
         return ids
 
     def columns(self, ids: np.ndarray, behind: np.ndarray | int = 0) -> dict[str, Column]:
-        """The columns of parts: ``args`` is whether there is an object of arguments, and ``behind`` where something
-        stands in it in front of ``inside``."""
+        """The columns of parts. ``args`` says whether there is an object of arguments. ``behind`` is 1 where another
+        argument precedes ``inside``."""
         pieces = ids.astype(np.uint32)
         return {
             "beside": (pieces, self._beside), "of_end": (pieces, self._of_end),
             "inside": ((2 * ids + behind).astype(np.uint32), self._inside),
-            "args": np.frombuffer(self._there, np.uint8).copy()[ids] > 0,
+            "args": np.frombuffer(self._has_arguments, np.uint8).copy()[ids] > 0,
         }  # fmt: skip
 
     def phases(self, ids: np.ndarray) -> np.ndarray:
-        """How events were written (ASCII), 0 where that is not told."""
+        """The phases of imported events (ASCII), 0 if unknown."""
         return np.asarray(np.frombuffer(self._phases, np.uint8).copy()[ids])
 
     def _add(self, parts: ArgumentParts) -> int:
         self._beside.add(parts.beside)
-        # Twice the id is the piece that comes first in an object, one more the piece that comes behind something else.
+        # Piece 2 * id is for the first place in an object, piece 2 * id + 1 for later places, with a comma.
         self._inside.add(parts.inside[1:])
         self._inside.add(parts.inside)
         self._of_end.add(parts.of_end)
-        self._there.append(bool(parts.inside) or parts.empty)
+        self._has_arguments.append(bool(parts.inside) or parts.empty)
         self._phases.append(ord(parts.phase) if len(parts.phase) == 1 and parts.phase.isascii() else 0)
-        return len(self._there) - 1
+        return len(self._has_arguments) - 1

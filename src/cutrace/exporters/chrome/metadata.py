@@ -1,4 +1,4 @@
-"""What stands beside the events: devices, clocks, names, and what another tool had written there."""
+"""Metadata of a file: devices, clocks, names, and keys from imported files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...trace_events import DEVICE_PROPERTIES, OWN
 from .lines import dumped, quoted
 from .shared import WAITS, PidTid, as_dict, offset_of
 
-#: Tables of CUDA: a trace that has any of them is one of a GPU.
+#: The tables of CUDA. A trace with rows in any of them gets the keys of a GPU trace.
 _CUDA = ("kernels", "memcpys", "memsets", "api_calls", "synchronizations", "devices", "graph_launches")
 
 
@@ -31,7 +31,7 @@ def keys_before(trace: Trace, pid_tid: PidTid) -> bytes:
 
 
 def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
-    """What is missing, behind the events."""
+    """The key after the events, which says what is missing."""
     sentences = [*trace.quality.sentences()]
     sentences += [
         f"{count:,} rows of {name} are not in this file: it has no events for them"
@@ -41,7 +41,7 @@ def keys_behind(trace: Trace, unsupported: dict[str, int]) -> bytes:
 
 
 def metadata(trace: Trace) -> dict[str, Any]:
-    """What an imported file had beside its events."""
+    """The top-level keys of imported files."""
     out: dict[str, Any] = {}
     for process in trace.processes:
         for key, value in as_dict(process.info.get("trace_metadata")).items():
@@ -51,7 +51,7 @@ def metadata(trace: Trace) -> dict[str, Any]:
 
 
 def _devices(trace: Trace) -> list[dict[str, Any]]:
-    """Devices in Kineto's words, and what it has none for as cutrace's own."""
+    """Devices with Kineto's keys, and other fields as cutrace's own."""
     out: dict[int, dict[str, Any]] = {}
     own = [
         f.name
@@ -59,14 +59,14 @@ def _devices(trace: Trace) -> list[dict[str, Any]]:
         if f.type in ("u32", "u64") and f.name not in DEVICE_PROPERTIES.values()
     ]
     for row in trace.devices:
-        told: dict[str, Any] = {"id": int(row["device"]), "name": trace.strings[row["name"]]}
-        told |= {key: int(row[f]) for key, f in DEVICE_PROPERTIES.items() if row[f] or f == "compute_minor"}
+        device: dict[str, Any] = {"id": int(row["device"]), "name": trace.strings[row["name"]]}
+        device |= {key: int(row[f]) for key, f in DEVICE_PROPERTIES.items() if row[f] or f == "compute_minor"}
         more: dict[str, Any] = {name: int(row[name]) for name in own if row[name]}
         if row["pci"]:
             more["pci"] = trace.strings[row["pci"]]
         if row["uuid"].tobytes().strip(b"\0"):
             more["uuid"] = row["uuid"].tobytes().hex()
-        out.setdefault(told["id"], told | ({OWN: more} if more else {}))
+        out.setdefault(device["id"], device | ({OWN: more} if more else {}))
     return list(out.values())
 
 
@@ -81,7 +81,7 @@ def _versions(trace: Trace) -> dict[str, Any]:
 
 
 def _base_time(trace: Trace) -> int | None:
-    """The wall clock (ns since 1970) at the moment 0 of the file."""
+    """The wall clock (ns since 1970) at time 0 of the file; None if unknown."""
     known = trace.clocks[trace.clocks["realtime"] > 0]
     if not len(known):
         return None
@@ -89,14 +89,14 @@ def _base_time(trace: Trace) -> int | None:
 
 
 def _gpus(trace: Trace, pid_tid: PidTid) -> list[dict[str, Any]]:
-    """Which process the process ids of devices and of overheads belong to, for those that are not the first's."""
-    found: dict[tuple[int, int], None] = {}
+    """The processes of the process ids of devices and of overheads, except those of the first process."""
+    used: dict[tuple[int, int], None] = {}
     for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices", "contexts", "devices"):
         for rows in trace.blocks(name) if TABLES[name].start_field else [trace.table(name)]:
-            found |= dict.fromkeys(_pairs(rows))
+            used |= dict.fromkeys(_pairs(rows))
     gpus: list[dict[str, Any]] = [
         {"pid": pid_tid.device(process, device), "process": pid_tid.pid(process), "device": device}
-        for process, device in sorted(found)
+        for process, device in sorted(used)
         if process
     ]
     return gpus + [{"pid": pid_tid.overhead(p.index), "process": pid_tid.pid(p.index)} for p in trace.processes[1:]]
@@ -117,7 +117,7 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
         threads.setdefault(process_index, []).append((thread, text))
     for process in trace.processes:
         where = pid_tid.where(process.index)
-        # The name of a process whose id is a text is that text, unless it has another one.
+        # A process with a text as id has this text as name by default.
         if "source_pid" not in process.info or process.info.get("name") not in (process.info["source_pid"], ""):
             yield _named("process_name", where, {"name": process.name})
         others = process.info.get("metadata_events")
@@ -126,16 +126,16 @@ def processes_and_threads(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
                 tid = other.get("tid")
                 ids = where if tid is None else where + b',"tid":' + dumped(tid)
                 yield _named(other["name"], ids, other.get("args"))
-        made_up = as_dict(process.info.get("source_threads"))
+        text_ids = as_dict(process.info.get("source_threads"))
         for thread, text in threads.get(process.index, ()):
-            # The name of a thread whose id is a text is that text, unless it has another one.
+            # A thread with a text as id has this text as name by default.
             name = trace.strings[text]
-            if made_up.get(str(thread)) != name:
+            if text_ids.get(str(thread)) != name:
                 yield _named("thread_name", pid_tid.where(process.index, thread), {"name": name})
 
 
 def devices_and_streams(trace: Trace, pid_tid: PidTid) -> Iterator[bytes]:
-    """Events that name the devices and streams of all GPU work that was written."""
+    """Events that name the devices and streams of the written GPU work."""
     names = {
         (int(r["process"]), int(r["object"])): trace.strings[r["name"]] for r in trace.resource_names if r["kind"] == 1
     }

@@ -1,4 +1,4 @@
-"""What all events need: process and thread ids, links by correlation id, and times of the file."""
+"""Common parts of all events: process and thread ids, links by correlation id, and times of the file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ...trace import Trace
 from ...trace_events import EXTERNAL_KIND
 from .lines import Column, EventArguments, Line, Pieces, quoted
 
-#: Devices of further processes: their process ids begin here, with this many for each process.
+#: The first process id of devices of further processes, and the number of ids for each process.
 _DEVICES, _DEVICES_A_PROCESS = 0x40000000, 0x10000
 _OVERHEADS = 0x38000000
-#: Threads of waits: their ids begin here.
+#: The first thread id of waits.
 WAITS = 1_000_000
-#: Process ids of processes that share theirs with another one of the trace.
-_DOUBLES = 0x30000000
-#: Tables with GPU work that a call started.
+#: The first process id of processes whose id is a duplicate.
+_DUPLICATES = 0x30000000
+#: The tables with GPU work that a call launches.
 _STARTED = ("kernels", "memcpys", "memsets")
 
 
 class PidTid:
     """Process and thread ids of events: pieces ``"pid":…,"tid":…``.
 
-    Work on the host has its own. Work on a GPU has the device as process and the stream as thread, as torch.profiler
-    writes it; waits for a stream lie beside its work, as they overlap it, and what the profiler cost is of process -1.
-    Where a trace has several processes, the devices and the overheads of all but the first get numbers that no process
-    has.
+    Events of the host have their own ids. GPU work has the device as process and the stream as thread, as in files of
+    torch.profiler. Waits for a stream have a separate thread, because they overlap its work. Overheads of the profiler
+    have process -1. If a trace has several processes, the devices and the overheads of all but the first get numbers
+    that no process has.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -38,18 +38,18 @@ class PidTid:
         for process in trace.processes:
             pid = process.info.get("source_pid", process.pid)
             if pid is not None and (not isinstance(pid, int | str) or pid in taken):
-                pid = _DOUBLES + process.index
+                pid = _DUPLICATES + process.index
             taken.add(pid)
             self._ids.append(pid)
         self._threads = [as_dict(process.info.get("source_threads")) for process in trace.processes]
-        #: Process, device and stream of all GPU work that was written.
+        #: Process, device and thread of the written GPU work.
         self.streams: list[tuple[int, int, int]] = []
         self.host = Pieces(2, self.where)
         self.gpu = Pieces(3, self._gpu)
         self.overheads = Pieces(2, self._overhead)
 
     def pid(self, process: int) -> Any:
-        """The process id that is written for a process: a number, a text or None."""
+        """The process id in the file: a number, a text or None."""
         return self._ids[process]
 
     def tid(self, process: int, thread: int) -> Any:
@@ -59,11 +59,11 @@ class PidTid:
         return device if process == 0 else _DEVICES + process * _DEVICES_A_PROCESS + device
 
     def overhead(self, process: int) -> int:
-        """The process id of what the profiler cost a process."""
+        """The process id of the profiler's overheads in a process."""
         return -1 if process == 0 else _OVERHEADS + process
 
     def where(self, process: int, thread: int | None = None) -> bytes:
-        """The ids of a process, or of a thread, as JSON, with a comma before."""
+        """The ids of a process or of a thread as JSON, preceded by a comma."""
         ids = {"pid": self.pid(process), "tid": None if thread is None else self.tid(process, thread)}
         plain = {key: quoted(i) if isinstance(i, str) else json.dumps(i).encode() for key, i in ids.items()}
         return b"".join(b',"%s":%s' % (key.encode(), plain[key]) for key in ids if ids[key] is not None)
@@ -78,8 +78,8 @@ class PidTid:
 
 
 class CorrelationIndex:
-    """External ids by correlation id, and the calls that started GPU work. Keys are a process and a correlation id as
-    one number."""
+    """External ids by correlation id, and the calls that launched GPU work. A key is the process and the correlation id
+    as one number."""
 
     def __init__(self, trace: Trace) -> None:
         keys = [np.unique(self.keys(rows)) for name in _STARTED for rows in trace.blocks(name)]
@@ -90,10 +90,10 @@ class CorrelationIndex:
         self._externals = np.concatenate([rows["external"] for rows in externals])[at] if keys else self._keys
 
     def externals(self, rows: np.ndarray) -> np.ndarray:
-        """The External id of each row; 0 for rows without one."""
-        found, at = find(self._keys, self.keys(rows))
+        """The external id of each row, 0 if it has none."""
+        known, at = find(self._keys, self.keys(rows))
         out = np.zeros(len(rows), np.uint64)
-        out[found] = self._externals[at[found]]
+        out[known] = self._externals[at[known]]
         return out
 
     def starts_work(self, calls: np.ndarray) -> np.ndarray:
@@ -101,20 +101,20 @@ class CorrelationIndex:
 
     @staticmethod
     def keys(rows: np.ndarray) -> np.ndarray:
-        """The keys of rows, which are also the ids of arrows from calls to work."""
+        """The keys of rows, which are also the ids of flows from calls to work."""
         return np.asarray(rows["process"].astype(np.uint64) << np.uint64(32) | rows["correlation"].astype(np.uint64))
 
 
-def find(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the wanted keys are among keys (rising), and where."""
+def find(keys: np.ndarray, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A mask of the queries that are among the ascending keys, and their indices there."""
     if not len(keys):
-        return np.zeros(len(wanted), bool), np.zeros(len(wanted), np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.asarray(keys[at] == wanted), at
+        return np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
+    at = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.asarray(keys[at] == queries), at
 
 
 class Shared:
-    """What the writers of all tables use."""
+    """The ids, links, names and columns that the writers of all tables share."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self._offset = trace, offset_of(trace)
@@ -137,24 +137,24 @@ class Shared:
         }
 
     def write(self, line: Line, rows: np.ndarray, **columns: Column) -> bytes:
-        """The line of each row. A column that is not given is one of those above, or the field with its name."""
+        """The lines of rows. A column that is not given is a shared column or the field of this name."""
         for name in line.columns:
             if name not in columns:
                 columns[name] = self._columns[name](rows) if name in self._columns else rows[name]
         return line.write(columns, len(rows))
 
     def at(self, times: np.ndarray) -> np.ndarray:
-        """Times (ns) as the file has them."""
+        """Convert times (ns) to those of the file."""
         return times.astype(np.int64) - self._offset
 
 
 def offset_of(trace: Trace) -> int:
-    """What an import added to the times of the file (ns); 0 where processes differ in that."""
+    """The offset (ns) that an import added to the times of its file; 0 if processes have different offsets."""
     offsets = {process.info.get("time_offset_ns", 0) for process in trace.processes if not process.alignment.moves}
     offset = offsets.pop() if len(offsets) == 1 else 0
     return offset if isinstance(offset, int) and abs(offset) < 2**62 else 0
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """A value of a process description, which may be anything; empty unless it is an object."""
+    """A value of a process description if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
