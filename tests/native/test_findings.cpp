@@ -356,7 +356,7 @@ void record_behind_a_stuck_writer(const std::string& options, int before, int pa
   CHECK(stopped != 0);
   const std::string more = second.options("kinds=nvtx;flush_ms=5;patience_ms=3000");
   const bool refused = collector.start(more.c_str()) != 0;
-  if (refused) CHECK(std::string(collector.last_error()).find("before") != std::string::npos);
+  if (refused) CHECK(std::string(collector.last_error()).find("previous") != std::string::npos);
   pipe.read_into(folder.path + "/copy");
   if (refused) CHECK(becomes_true(10'000, [&] { return collector.start(more.c_str()) == 0; }));
   constexpr int kSent = 100'000;
