@@ -182,6 +182,25 @@ else:
     assert [row["value"] for row in runs.rows()] == [1000]
 
 
+def test_a_child_that_is_forked_inside_a_range_has_no_part_in_it(runs: Runs) -> None:
+    program = (
+        HEAD
+        + """
+import os
+with nvtx.annotate("step"):
+    fakegpu.launch()
+    if (child := os.fork()) == 0:
+        raise SystemExit
+    os.waitpid(child, 0)
+    fakegpu.launch()
+"""
+    )
+    done = runs("--ranges", "step", program=program)
+    assert done.returncode == 0, done.stderr
+    assert [row["value"] for row in runs.rows()] == [2000]
+    assert "failed with" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

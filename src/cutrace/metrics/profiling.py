@@ -201,6 +201,8 @@ def profile(
                 runs = [partial(_count, command, whole, done)]
                 what, number, of = "range", len(whole), ""
                 why = "that began inside another one: the GPU counts one at a time"
+                if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
+                    done.notes.append("NVTX events of the first run were lost, so ranges can have other numbers there")
             how = f"{count_of(len(runs), 'more run')}" if lines else f"{count_of(config.passes, 'pass')} each"
             say(
                 f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in {how}; "

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -39,11 +40,9 @@ class RangeCounting {
   // True when a counted range begins. end() must be called at its end.
   bool begin(const nvtx::Event& e);
   void end();
-  // A child of fork() counts its own ranges.
-  void forget() {
-    for (auto& [domain, names] : domains_)
-      for (auto& [name, named] : names) named.begun = 0;
-  }
+  // Around fork(): a child counts its own ranges, and has no part in what its parent counts.
+  void before_fork() { mutex_.lock(); }
+  void after_fork(bool in_child);
 
  private:
   std::string open(std::size_t range);  // or why not
@@ -58,7 +57,7 @@ class RangeCounting {
   StreamCaptures captures_;
   std::atomic<bool> ready_{false};
   std::mutex mutex_;  // of what follows
-  std::size_t left_ = 0;  // planned ranges that have not begun yet
+  std::size_t planned_ = 0, left_ = 0;  // ranges, and those that have not begun yet
   std::map<void*, std::unique_ptr<RangeProfiler>> profilers_;  // by context
   // The range that is counted now: the GPU counts one at a time.
   struct Open {
@@ -85,9 +84,22 @@ void RangeCounting::plan(const std::string& folder) {
   if (texts.size() < 2) return;
   cupti_wanted_ = texts[0];
   for (std::string_view line = texts[1]; !line.empty();) metrics_.emplace_back(next_word(line, ","));
-  for (std::size_t at = 2; at + 2 < texts.size(); at += 3, ++left_)
-    domains_[texts[at + 1]][texts[at + 2]].planned.emplace(std::strtoul(texts[at].c_str(), nullptr, 10), left_);
-  pthread_atfork(nullptr, nullptr, [] { counting.forget(); });
+  for (std::size_t at = 2; at + 2 < texts.size(); at += 3)
+    domains_[texts[at + 1]][texts[at + 2]].planned.emplace(std::strtoul(texts[at].c_str(), nullptr, 10), planned_++);
+  left_ = planned_;
+  pthread_atfork([] { counting.before_fork(); }, [] { counting.after_fork(false); }, [] { counting.after_fork(true); });
+}
+
+void RangeCounting::after_fork(bool in_child) {
+  if (in_child) {
+    for (auto& [domain, names] : domains_)
+      for (auto& [name, named] : names) named.begun = 0;
+    left_ = planned_;
+    open_.reset();
+    for (auto& [context, profiler] : profilers_) static_cast<void>(profiler.release());  // it is the parent's
+    profilers_.clear();
+  }
+  mutex_.unlock();
 }
 
 void RangeCounting::load_cupti() {
@@ -169,18 +181,21 @@ struct Taker {
     std::uint16_t domain;
     int depth;
   };
-  static thread_local std::unordered_map<std::uint16_t, int> depths;
+  // No destructor: threads use NVTX while they end. Of domains beyond these no pushes are counted, as in the collector.
+  static thread_local std::array<int, nvtx::Ring::kDomains> depths;
   static thread_local std::optional<Level> pushed;  // the push of this thread that is counted
   static std::atomic<nvtxRangeId_t> next, started;  // the start that is counted
 
   static bool wants() { return true; }
   static int push(const nvtx::Event& e) {
+    if (e.domain >= depths.size()) return nvtx::kNotTracked;
     int& depth = depths[e.domain];
     if (counting.begin(e)) pushed = {e.domain, depth};
     return depth++;
   }
   static int pop(nvtxDomainHandle_t handle) {
     const std::uint16_t domain = nvtx::number_of(handle);
+    if (domain >= depths.size()) return nvtx::kNotTracked;
     int& depth = depths[domain];
     if (depth == 0) return -1;
     --depth;
@@ -199,7 +214,7 @@ struct Taker {
     if (id != 0 && started.compare_exchange_strong(id, 0)) counting.end();
   }
 };
-thread_local std::unordered_map<std::uint16_t, int> Taker::depths;
+thread_local std::array<int, nvtx::Ring::kDomains> Taker::depths{};
 thread_local std::optional<Taker::Level> Taker::pushed;
 std::atomic<nvtxRangeId_t> Taker::next{1}, Taker::started{0};
 
