@@ -1,10 +1,11 @@
 """Check that PC sampling finds a known hot loop and its stall reason, and measure its cost.
 
-    python benchmarks/pc_sampling.py --out pc_sampling.json [--launches 2000] [--rounds 5] [--periods default,4096,1024]
+    python benchmarks/pc_sampling.py --out pc_sampling.json [--launches 500] [--rounds 3] [--periods default,8192]
 
 Comments in hot_loops.cu give the hot line of each of three kernels and the reason for its waits. Each program runs in
 turn under `cutrace record`, and under `cutrace record --sample pc` with each period; of several rounds the shortest
-launch counts. A fourth program launches empty kernels, for the cost of a launch. Needs an NVIDIA GPU whose counters may
+launch counts. "seconds" is the time of the whole command, "gpu_mib" the memory in use on the GPU. A fourth program
+launches small kernels, for the cost of a launch. Needs an NVIDIA GPU whose counters may
 be read, and nvcc.
 """
 
@@ -17,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent / "workloads"))
 import machine
 
 import cutrace
+from cutrace.analysis.pc_samples import sampled_lines
 
 SOURCE = Path(__file__).parent / "native" / "hot_loops.cu"
 SMALL_LAUNCHES = 200_000
@@ -42,10 +44,15 @@ def run(program: Path, which: str, launches: int, period: str | None, folder: Pa
     capture = folder / "run.bin"
     options = [] if period is None else ["--sample", "pc" if period == "default" else f"pc={period}"]
     command = ["cutrace", "record", "-o", str(capture), *options, "--", str(program), which, str(launches)]
+    began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    seconds = time.monotonic() - began
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    result: dict[str, Any] = {"ns": float(done.stdout.split()[0]), "said": done.stderr.splitlines()}
+    ns, mib = done.stdout.split()
+    result: dict[str, Any] = {
+        "ns": float(ns), "gpu_mib": int(mib), "seconds": round(seconds, 2), "said": done.stderr.splitlines(),
+    }  # fmt: skip
     with cutrace.load(capture) as trace:
         result["kernels"] = len(trace.kernels)
         if period is not None:
@@ -55,39 +62,28 @@ def run(program: Path, which: str, launches: int, period: str | None, folder: Pa
 
 def hottest_line(trace: cutrace.Trace) -> dict[str, Any]:
     """Return the hottest line of a capture, its most frequent stall reason, and the number of its samples."""
-    lines: Counter[tuple[str, int]] = Counter()
-    reasons: Counter[tuple[str, int, str]] = Counter()
-    rows, strings = trace.pc_samples, trace.strings
-    for row in rows:
-        at = strings[row["file"]], int(row["line"])
-        lines[at] += int(row["samples"])
-        reasons[at[0], at[1], strings[row["stall"]]] += int(row["samples"])
+    lines = sampled_lines(trace)
     result: dict[str, Any] = {
-        "rows": len(rows),
-        "samples": lines.total(),
+        "rows": len(trace.pc_samples),
+        "samples": sum(line.samples for line in lines),
         "capture_bytes": trace.size,
         "lost": {f"{loss.meaning} ({loss.detail})": loss.count for loss in trace.named_losses},
     }
     if lines:
-        hottest = lines.most_common(1)[0][0]
-        here = {stall: count for (file, line, stall), count in reasons.items() if (file, line) == hottest}
-        waits = {stall: count for stall, count in here.items() if stall != "selected"}
+        hottest = lines[0]
         result |= {
-            "file": Path(hottest[0]).name,
-            "line": hottest[1],
-            "share": round(lines[hottest] / lines.total(), 4),
-            "reason": max(waits, key=waits.__getitem__, default=""),
-            "reasons": dict(sorted(here.items(), key=lambda item: -item[1])),
-        }
+            "file": Path(hottest.place.file).name, "line": hottest.place.line, "share": round(hottest.share, 4),
+            "reason": hottest.stall, "reasons": hottest.stalls,
+        }  # fmt: skip
     return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--launches", type=int, default=2000, help="launches of each kernel with a hot loop")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--periods", type=lambda text: text.split(","), default=["default", "4096", "1024"])
+    parser.add_argument("--launches", type=int, default=500, help="launches of each kernel with a hot loop")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--periods", type=lambda text: text.split(","), default=["default", "8192"])
     parser.add_argument("--arch", default="native", help="GPU architecture for nvcc")
     args = parser.parse_args()
     known, results = expected(), {}
@@ -111,11 +107,8 @@ def main() -> None:
                 done["overhead"] = round(done["ns"] / base["ns"] - 1, 4)
                 if which in known:
                     line, reason = known[which]
-                    done["right"] = (done.get("file"), done.get("line"), done.get("reason")) == (
-                        SOURCE.name,
-                        line,
-                        reason,
-                    )
+                    found = done.get("file"), done.get("line"), done.get("reason"), done["kernels"]
+                    done["right"] = found == (SOURCE.name, line, reason, base["kernels"])
                 of_program[period or ""] = done
                 print(which, period, {key: value for key, value in done.items() if key != "said"}, flush=True)
             results[which] = of_program

@@ -2,7 +2,8 @@
 //
 //     hot_loops loads|chain|barrier|small LAUNCHES
 //
-// Prints how long a launch took, in ns, all of them together and synchronised, after a warm-up.
+// Prints how long a launch took, in ns, all of them together and synchronised, after a warm-up; and the memory that is in use on
+// the GPU, in MiB.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,8 @@ int main(int count, char** arguments) {
   for (int i = 0; i < launches; ++i) launch();
   cudaDeviceSynchronize();
   const double ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("%.1f\n", ns / launches);
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  std::printf("%.1f %zu\n", ns / launches, (total - free) >> 20);
   return cudaGetLastError() == cudaSuccess ? 0 : 1;
 }

@@ -37,6 +37,15 @@ def test_samples_are_summed_by_line_and_by_instruction_without_lines(tmp_path, i
         assert sampled_lines(trace, lambda name: name)[0].place.function == AXPY
 
 
+def test_offsets_in_functions_of_one_name_are_apart(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        for function, samples in (("_Z4axpyIfEvPT_", 5), ("_Z4axpyIdEvPT_", 7)):
+            c.add("pc_samples", start=1, end=2, function=function, offset=16, stall="wait", samples=samples)
+    with cutrace.load(tmp_path / "a.bin") as trace:
+        assert [(line.place.text, line.samples) for line in sampled_lines(trace)] == [("+0x10", 7), ("+0x10", 5)]
+        assert [(use.function, use.samples) for use in stall_uses(trace)] == [("axpy", 12)]
+
+
 def test_a_warp_that_issues_an_instruction_does_not_wait():
     place = Place("f", "a.cu", 1, 0)
     assert SampledLine(place, 9, 0, 1, {"selected": 8, "wait": 1}).stall == "wait"

@@ -516,6 +516,8 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   FAIL_IF_TOLD(ActivityEnable);
   REFUSE_IF_SHARED();
   if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) take_time(fake().enabling_delay);
+  // As CUPTI 13.0: kernels are not recorded in a context that it samples already.
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && fake_sampled_contexts() != 0) return CUPTI_ERROR_NOT_COMPATIBLE;
   const auto refused = fake().refused_kinds.find(kind);
   if (refused != fake().refused_kinds.end()) return static_cast<CUptiResult>(refused->second);
   set_kind(kind, true);

@@ -19,14 +19,16 @@ namespace {
 
 const char* const kReasons[] = {
     "smsp__pcsamp_warps_issue_stalled_selected", "smsp__pcsamp_warps_issue_stalled_long_scoreboard",
-    "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued", "smsp__pcsamp_warps_issue_stalled_barrier"};
+    "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued", "smsp__pcsamp_warps_issue_stalled_barrier",
+    "smsp__pcsamp_sample_count", "smsp__pcsamp_samples_data_dropped"};
 constexpr std::uint32_t kFirstReason = 100;  // CUPTI's indices do not begin with 0
 
 struct Seen {
   std::uint64_t offset;
   std::uint32_t reason, samples;
 };
-constexpr Seen kProfile[] = {{16, 0, 1}, {32, 0, 1}, {32, 1, 8}, {32, 2, 5}, {48, 3, 2}};
+constexpr Seen kProfile[] = {{16, 0, 1}, {32, 0, 1}, {32, 1, 8}, {32, 2, 5}, {48, 3, 2}, {48, 4, 12}};
+constexpr std::uint32_t kDropped = 5;
 
 // The module of all kernels: see fake_profiler.cpp.
 constexpr char kCubin[] = ".debug_line\n_Z4axpyPf /home/user/project/axpy.cu 10\n_Z4axpyPfi /home/user/project/axpy.cu 20\n";
@@ -47,7 +49,7 @@ using Pc = std::pair<std::string, std::uint64_t>;  // function and offset
 
 struct Sampled {
   CUpti_PCSamplingData* rest = nullptr;
-  std::uint32_t period = 0;
+  bool started = false;
   std::map<Pc, std::map<std::uint32_t, std::uint32_t>> counts;  // by reason
 };
 
@@ -55,6 +57,7 @@ std::mutex mutex;
 std::map<CUcontext, Sampled> sampled;
 std::set<std::string> names;  // that were handed out: CUPTI's stay
 std::uint64_t overflow = 0;
+std::uint32_t dropped = 0;
 std::uint32_t last_period = 0;
 bool told_of_module = false;
 
@@ -76,7 +79,15 @@ void hand_over(Sampled& from, CUpti_PCSamplingData& to, std::size_t most) {
     }
   }
   to.totalNumPcs = count;
-  to.remainingNumPcs = from.counts.size();
+  to.remainingNumPcs = count;  // as in CUPTI 13.0, whatever is left
+}
+
+CUptiResult start(CUcontext context, bool on) {
+  const std::lock_guard lock(mutex);
+  const auto it = sampled.find(context);
+  if (it == sampled.end() || it->second.started == on) return CUPTI_ERROR_INVALID_OPERATION;
+  it->second.started = on;
+  return CUPTI_SUCCESS;
 }
 
 }  // namespace
@@ -88,8 +99,11 @@ EXPORT void fake_sample(const char* kernel) {
   {
     const std::lock_guard lock(mutex);
     if (sampled.empty() || kernel == nullptr) return;
-    for (auto& [context, of] : sampled)
+    for (auto& [context, of] : sampled) {
+      if (!of.started) continue;
       for (const Seen& seen : kProfile) of.counts[{kernel, seen.offset}][seen.reason] += seen.samples;
+      if (dropped != 0) of.counts[{kernel, 48}][kDropped] += std::exchange(dropped, 0);
+    }
     if (std::exchange(told_of_module, true)) return;
   }
   fake_load_cubin(kCubin);
@@ -97,6 +111,10 @@ EXPORT void fake_sample(const char* kernel) {
 EXPORT void fake_overflow(std::uint64_t lost) {
   const std::lock_guard lock(mutex);
   overflow = lost;
+}
+EXPORT void fake_drop_samples(std::uint32_t lost) {
+  const std::lock_guard lock(mutex);
+  dropped = lost;
 }
 EXPORT unsigned fake_sampled_contexts() {
   const std::lock_guard lock(mutex);
@@ -146,6 +164,14 @@ EXPORT CUptiResult cuptiPCSamplingSetConfigurationAttribute(CUpti_PCSamplingConf
       last_period = info.attributeData.samplingPeriodData.samplingPeriod;
   }
   return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiPCSamplingStart(CUpti_PCSamplingStartParams* params) {
+  FAIL_IF_TOLD(PCSamplingStart);
+  return start(params->ctx, true);
+}
+EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) {
+  FAIL_IF_TOLD(PCSamplingStop);
+  return start(params->ctx, false);
 }
 EXPORT CUptiResult cuptiPCSamplingGetData(CUpti_PCSamplingGetDataParams* params) {
   FAIL_IF_TOLD(PCSamplingGetData);

@@ -39,9 +39,17 @@ std::map<At, Count> profile(const std::string& kernel, std::uint64_t n) {
           {{kernel, 48, "barrier"}, {2 * n, 0}}};
 }
 
+// The program's first call makes a context and gives work to the GPU.
+void begin(Collector& collector, const std::string& options) {
+  if (collector.start((options + ";cupti=" + fake_path()).c_str()) != 0) check::failed(__FILE__, __LINE__, collector.last_error());
+  CHECK_EQUAL(collector.inject(), 1);
+  fake_create_context();
+  fake_enter_call(CUPTI_CB_DOMAIN_RUNTIME_API, kFakeLaunchKernel);
+}
+
 std::string recorded(const Folder& folder, const std::string& options, void (*program)()) {
   Collector collector;
-  collector.begin(folder.options(options));
+  begin(collector, folder.options(options));
   program();
   CHECK_EQUAL(collector.stop(), 0);
   CHECK_EQUAL(fake_sampled_contexts(), 0u);
@@ -64,6 +72,24 @@ TEST(samples_of_kernels_arrive_with_their_lines) {
     CHECK_EQUAL(std::uint32_t{row.line}, 10 + row.offset / 32);
   }
   CHECK_EQUAL(capture.rows<rows::Kernels>().size(), std::size_t{10});  // as without samples
+}
+
+TEST(a_program_that_begins_with_a_module_is_sampled_from_the_next_flush_on) {
+  Folder folder;
+  Collector collector;
+  collector.begin(folder.options("sample=pc;flush_ms=10"));
+  for (int i = 0; i < 1000 && fake_sampled_contexts() == 0; ++i) sleep_ms(10);
+  ten_kernels();
+  CHECK_EQUAL(collector.stop(), 0);
+  const CaptureReader capture(folder.only());
+  CHECK(sums(capture) == profile("_Z4axpyPf", 10));
+  CHECK_EQUAL(capture.rows<rows::Kernels>().size(), std::size_t{10});
+}
+
+TEST(without_a_period_there_is_one_that_cupti_can_decode) {
+  Folder folder;
+  recorded(folder, "sample=pc", ten_kernels);
+  CHECK_EQUAL(fake_sampling_period(), 15u);
 }
 
 TEST(nothing_is_sampled_unless_it_is_asked_for) {
@@ -132,6 +158,7 @@ TEST(a_refusal_is_said_and_the_rest_is_recorded) {
   for (const auto& [function, error, part] :
        {std::tuple{"PCSamplingEnable", 35, "only administrators may read counters (ERR_NVGPUCTRPERM)"},
         std::tuple{"PCSamplingSetConfigurationAttribute", 26, "CUPTI_ERROR_HARDWARE_BUSY"},
+        std::tuple{"PCSamplingStart", 7, "CUPTI_ERROR_INVALID_OPERATION"},
         std::tuple{"PCSamplingGetStallReasons", 27, "CUPTI_ERROR_NOT_SUPPORTED"}}) {
     Folder folder;
     fake_fail(function, error);
@@ -148,7 +175,8 @@ TEST(samples_that_cannot_be_fetched_are_said_to_be_missing) {
   fake_fail("PCSamplingGetData", 26);
   const CaptureReader capture(recorded(folder, "sample=pc", ten_kernels));
   fake_fail("PCSamplingGetData", 0);
-  CHECK(capture.says("CUPTI did not hand them out (CUPTI_ERROR_HARDWARE_BUSY)"));
+  CHECK(capture.says("CUPTI did not return them (CUPTI_ERROR_HARDWARE_BUSY)"));
+  CHECK(capture.says("only one process can sample a GPU at a time"));
   CHECK(sums(capture) == profile("_Z4axpyPf", 10));  // they came at the end
 }
 
@@ -158,10 +186,11 @@ TEST(samples_that_the_gpu_had_no_room_for_are_counted) {
     ten_kernels();
     fake_overflow(77);
     sleep_ms(100);
+    fake_drop_samples(3);
     ten_kernels();
   }));
-  CHECK_EQUAL(capture.lost(rows::Loss::samples_lost), std::uint64_t{77});
-  CHECK(capture.says("sample less often"));
+  CHECK_EQUAL(capture.lost(rows::Loss::samples_lost), std::uint64_t{80});
+  CHECK(capture.says("take a longer period"));
 }
 
 TEST(a_module_without_lines_has_offsets) {
@@ -183,7 +212,7 @@ TEST(a_second_recording_has_its_own_samples) {
 TEST(a_file_that_is_cut_has_its_samples) {
   Folder folder, cut;
   Collector collector;
-  collector.begin(folder.options("sample=pc"));
+  begin(collector, folder.options("sample=pc"));
   ten_kernels();
   CHECK_EQUAL(collector.cut((cut.path + "/first.bin").c_str()), 0);
   fake_launch("_Z4axpyPf", 1, 7, false);

@@ -65,17 +65,19 @@ def stall_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> 
 def sampled_lines(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[SampledLine]:
     """The samples of each line, or of each instruction without line information; largest values first. ``names`` makes
     the name of a function from the mangled name."""
-    sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
-    stalls: dict[Place, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    # Functions of one name share lines, but no offsets.
+    sums: dict[tuple[int, Place], list[int]] = defaultdict(lambda: [0, 0])
+    stalls: dict[tuple[int, Place], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     function_names, text = _names(trace, names), trace.strings
     for (function, file, line, offset, stall), *counts in _sums(trace, "function", "file", "line", "offset", "stall"):
         place = Place(function_names(function), *((text[file], line, 0) if file else ("", 0, offset)))
-        _add(sums[place], counts)
-        stalls[place][text[stall]] += counts[0]
+        key = (0 if file else function, place)
+        _add(sums[key], counts)
+        stalls[key][text[stall]] += counts[0]
     whole = sum(samples for samples, _ in sums.values())
     lines = []
-    for place, (samples, not_issued) in sums.items():
-        largest = sorted(stalls[place].items(), key=lambda item: (-item[1], item[0]))
+    for key, (samples, not_issued) in sums.items():
+        place, largest = key[1], sorted(stalls[key].items(), key=lambda item: (-item[1], item[0]))
         lines.append(SampledLine(place, samples, not_issued, samples / (whole or 1), dict(largest)))
     return sorted(lines, key=lambda line: (-line.samples, line.place))
 

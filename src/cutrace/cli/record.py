@@ -14,6 +14,7 @@ import click
 from ..collect import environment
 from ..collect.command import Recording, record_command
 from ..collect.options import API_MODES, GRAPH_MODES, KINDS, Options, completed
+from ..errors import CutraceError
 from ..outputs import size_of
 from ..units import count_of, format_size
 from . import options
@@ -57,6 +58,7 @@ from .output import say, say_written
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
 @click.option(
     "--sample",
+    multiple=True,
     metavar="metrics[=SET|NAME,...]|pc[=CYCLES]",
     help="Sample hardware counters of all GPUs over time: SM, tensor cores, DRAM, NVLink, PCIe, or those named. pc: "
     "sample at which instructions warps are, and why they wait there.",
@@ -64,12 +66,14 @@ from .output import say, say_written
 @click.option("--interval", metavar="TIME", help="Time between two samples of metrics, e.g. 200us.  [default: 1ms]")
 @options.redact
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(output: Path, no_nvtx: bool, command: tuple[str, ...], **given: Any) -> int:
+def record(output: Path, no_nvtx: bool, sample: tuple[str, ...], command: tuple[str, ...], **given: Any) -> int:
     """Run COMMAND and record the CUDA and NVTX activity of its processes.
 
     The exit status is that of COMMAND (128 + n if signal n ended it), or 2 if it could not be run.
     """
-    chosen = completed(Options.of(nvtx=not no_nvtx, **given))
+    if len(sample) > 1:
+        raise CutraceError("CUPTI cannot sample metrics and program counters together: give --sample once")
+    chosen = completed(Options.of(nvtx=not no_nvtx, sample=sample[0] if sample else None, **given))
     for name, library in environment.others(os.environ).items():
         say(f"{name} was set to {library} by another tool: cutrace replaces it for this command")
     recording = record_command(command, output, chosen)
@@ -123,5 +127,5 @@ _NOUNS = {
     "nvtx_ranges": "NVTX range",
     "nvtx_marks": "NVTX mark",
     "counters": "sampled value",
-    "pc_samples": "row of PC samples",
+    "pc_samples": "PC sample row",
 }

@@ -18,7 +18,7 @@ from . import cuda, environment
 from .join import Destination
 from .library import collector, collector_path
 from .options import Options, completed
-from .sampling import Sampling
+from .sampling import Sampling, start_sampling
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,7 +61,7 @@ class Capture:
             os.environ.setdefault(environment.NVTX, str(collector_path()))
         options = completed(self._options)
         try:
-            self._sampling = _sampling(options, to)
+            self._sampling = start_sampling(options, to.directory)
             native.start(options.text(output=to.directory / "capture.bin", dump=to.dump))
             _require_cupti(self._options, to.directory)
         except BaseException:
@@ -221,7 +221,7 @@ def arm(path: str | os.PathLike[str], **options: Unpack[OptionArguments]) -> Arm
         raise CutraceError(f"another tool has set {name} to {library}: unset it, or run without that tool")
     to = Destination.at(path)
     try:
-        sampling = _sampling(chosen, to)
+        sampling = start_sampling(chosen, to.directory)
     except BaseException:
         to.discard()
         raise
@@ -253,11 +253,6 @@ def _refuse_a_second(started: bool = False) -> None:
 def _recording() -> bool:
     """Whether this process is recorded. Does not load the collector."""
     return cuda.loaded(str(collector_path())) is not None and collector().running
-
-
-def _sampling(options: Options, to: Destination) -> Sampling | None:
-    """Start sampling if the options ask for it."""
-    return None if options.sample is None else Sampling(options, to.directory)
 
 
 def _finish(to: Destination, options: Options, sampling: Sampling | None) -> bool:

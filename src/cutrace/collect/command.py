@@ -16,7 +16,7 @@ from ..errors import CutraceError
 from . import environment
 from .join import Destination, recorded
 from .options import Options
-from .sampling import Sampling
+from .sampling import start_sampling
 
 # Signals that a terminal or another program may send to a recording.
 _FORWARDED = {
@@ -71,8 +71,7 @@ def record_command(
     sampling = None
     try:
         environ = {**os.environ, **(variables or {}), **environment.injection(options, to.directory, to.dump)}
-        if options.sample is not None:
-            sampling = Sampling(options, to.directory)
+        sampling = start_sampling(options, to.directory)
         status = _run(executable, command, environ, to.directory if options.keeps_newest else None)
     except BaseException:
         if sampling is not None:

@@ -10,11 +10,21 @@ from pathlib import Path
 
 from ..errors import CutraceError
 from . import environment
+from .checks import counters_refused
 from .join import SAMPLES
 from .options import Options
 
 # The driver needs some time to release many GPUs.
 _END_S = 30
+
+
+def start_sampling(options: Options, directory: Path) -> Sampling | None:
+    """Start to sample metrics into a folder if the options ask for it. Raises :class:`CutraceError` where that fails,
+    and where program counters are to be sampled and this user may not read counters."""
+    if options.sample_pc is not None and (refused := counters_refused()):
+        finding, advice = refused
+        raise CutraceError(f"program counters cannot be sampled: {finding}. To fix it: {advice}")
+    return None if options.sample is None else Sampling(options, directory)
 
 
 class Sampling:

@@ -186,22 +186,23 @@ void CuptiSource::enable(const Options& options, bool before_cuda, Report& repor
   dropped_.store(0);
   counts_dropped_.store(true);
   captures_.watch(library_, subscriber_);
-  std::string error;
-  if (options.sample_pc && !pc_sampling_.start(library_, subscriber_, options.sample_period,
-                                               before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
-    report.notes.push_back("program counters were not sampled: " + error);
   // With a shared CUPTI, enable kinds as in a running program: it is unknown whether enabling them inside cuInit() works.
   const KindSet kinds = enabler_.enable(library_, subscriber_, options.kinds, options.api, options.graph_nodes,
-                  before_cuda && library_.sharing.load() == nullptr, pc_sampling_.on());
+                  before_cuda && library_.sharing.load() == nullptr, options.sample_pc);
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(Kind::count); ++i)
     if (kinds & (KindSet{1} << i)) report.kinds.push_back(kind_name(static_cast<Kind>(i)));
+  std::string error;
+  if (options.sample_pc && pc_sampling_.start(library_, subscriber_, options.sample_period,
+                                              before_cuda ? std::vector<CUcontext>() : known_contexts(), error))
+    pc_sampling_.read(enabler_.settled());
+  if (!error.empty()) report.notes.push_back("program counters were not sampled: " + error);
   report.active = true;
   active_.store(true, std::memory_order_release);
 }
 
 void CuptiSource::flush() {
   if (active() && pool_.outstanding() != 0) flush_all(0);
-  pc_sampling_.read();
+  pc_sampling_.read(enabler_.settled());
 }
 
 std::string CuptiSource::kept_back() const {

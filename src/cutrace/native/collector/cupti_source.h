@@ -63,7 +63,7 @@ class CuptiSource {
   static void on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
     instance().enabler_.on_callback(domain, id);
     instance().captures_.on_callback(domain, id, data);
-    instance().pc_sampling_.on_callback(domain, id, data);
+    instance().pc_sampling_.on_callback(domain, id, data, instance().enabler_.settled());
   }
   bool subscribe(const Options& options, Report& report);
   bool subscribe_as_one_of_several(std::string& holder);

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kInterval = 500'000'000;  // ns that the sums of a row are of
 constexpr std::string_view kReasonPrefix = "smsp__pcsamp_warps_issue_stalled_", kNotIssued = "_not_issued";
+constexpr std::string_view kLost = "smsp__pcsamp_samples_data_dropped";
 constexpr CUpti_CallbackId kWatched[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED,
     CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING};
@@ -41,8 +42,9 @@ PcSampling::Buffer::Buffer(std::size_t count) : pcs(kPcs), reasons(kPcs * count)
 }
 
 bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
-                       const std::vector<CUcontext>& contexts, std::string& error) {
-  const bool complete = cupti.PCSamplingEnable && cupti.PCSamplingDisable && cupti.PCSamplingGetData &&
+                       std::vector<CUcontext> contexts, std::string& error) {
+  const bool complete = cupti.PCSamplingEnable && cupti.PCSamplingDisable && cupti.PCSamplingStart &&
+                        cupti.PCSamplingStop && cupti.PCSamplingGetData &&
                         cupti.PCSamplingGetNumStallReasons && cupti.PCSamplingGetStallReasons &&
                         cupti.PCSamplingSetConfigurationAttribute && cupti.EnableCallback && cupti.GetDeviceId;
   if (!complete) {
@@ -53,6 +55,8 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
   cupti_ = &cupti;
   period_ = period;
   contexts_.clear();
+  waiting_ = std::move(contexts);
+  waits_.store(!waiting_.empty());
   lines_ = std::make_unique<SourceLines>(cupti);
   said_.clear();
   {
@@ -63,13 +67,18 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
   }
   on_.store(true);
   for (const CUpti_CallbackId id : kWatched) cupti.EnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
-  for (CUcontext context : contexts) begin(context);
   return true;
 }
 
-void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept {
-  if (domain != CUPTI_CB_DOMAIN_RESOURCE || data == nullptr || !on()) return;
-  if (std::find(std::begin(kWatched), std::end(kWatched), id) == std::end(kWatched)) return;
+void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept {
+  if (!on()) return;
+  if (domain != CUPTI_CB_DOMAIN_RESOURCE) {
+    if (!recorded || !waits_.load()) return;
+    const std::unique_lock lock(control_, kLongestWait);
+    if (lock.owns_lock()) begin_waiting();
+    return;
+  }
+  if (data == nullptr || std::find(std::begin(kWatched), std::end(kWatched), id) == std::end(kWatched)) return;
   const auto& about = *static_cast<const CUpti_ResourceData*>(data);
   const std::unique_lock lock(control_, kLongestWait);
   if (!lock.owns_lock()) return;
@@ -77,7 +86,9 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
     const auto known = std::ranges::find(contexts_, about.context, &Context::context);
     switch (id) {
       case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
-        if (known == contexts_.end()) begin(about.context);
+        waiting_.push_back(about.context);
+        waits_.store(true);
+        if (recorded) begin_waiting();
         return;
       case CUPTI_CBID_RESOURCE_MODULE_LOADED:
         if (const auto* module = static_cast<const CUpti_ModuleResourceData*>(about.resourceDescriptor))
@@ -87,6 +98,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
         if (known != contexts_.end()) read(*known);  // the next module may have the same addresses
         return;
       default:
+        std::erase(waiting_, about.context);
         if (known == contexts_.end()) return;
         end(*known);
         contexts_.erase(known);
@@ -96,10 +108,11 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
   }
 }
 
-void PcSampling::read() {
+void PcSampling::read(bool recorded) {
   if (!on()) return;
   const std::unique_lock lock(control_, kLongestWait);
   if (!lock.owns_lock()) return;
+  if (recorded) begin_waiting();
   for (Context& context : contexts_) read(context);
 }
 
@@ -109,6 +122,7 @@ void PcSampling::stop() {
   if (!lock.owns_lock()) return;
   for (Context& context : contexts_) end(context);
   contexts_.clear();
+  waiting_.clear();
   lines_.reset();
   on_.store(false);
 }
@@ -135,6 +149,12 @@ void PcSampling::say(const std::string& sentence) {
 
 // ---- contexts ----
 
+void PcSampling::begin_waiting() {
+  waits_.store(false);
+  for (CUcontext context : std::exchange(waiting_, {}))
+    if (std::ranges::find(contexts_, context, &Context::context) == contexts_.end()) begin(context);
+}
+
 void PcSampling::begin(CUcontext context) {
   Context made;
   made.context = context;
@@ -159,6 +179,8 @@ CUptiResult PcSampling::enable(Context& c) {
   CUptiResult result = cupti_->PCSamplingEnable(&enabling);
   if (result != CUPTI_SUCCESS) return result;
   if (result = name_reasons(c); result == CUPTI_SUCCESS) result = configure(c);
+  auto starting = params<CUpti_PCSamplingStartParams>(c.context);
+  if (result == CUPTI_SUCCESS) result = cupti_->PCSamplingStart(&starting);
   if (result == CUPTI_SUCCESS) return result;
   auto disabling = params<CUpti_PCSamplingDisableParams>(c.context);
   cupti_->PCSamplingDisable(&disabling);
@@ -182,20 +204,22 @@ CUptiResult PcSampling::name_reasons(Context& c) {
   result = cupti_->PCSamplingGetStallReasons(&named);
   if (result != CUPTI_SUCCESS) return result;
   c.reasons.clear();
+  c.fetched = std::make_unique<Buffer>(count);
+  c.rest = std::make_unique<Buffer>(count);
   for (std::size_t i = 0; i < count; ++i) {
     names[i].back() = 0;
     std::string_view name = names[i].data();
+    if (name == kLost) c.reasons[indices[i]] = {text(name), Counts::lost};
+    if (!name.starts_with(kReasonPrefix)) continue;  // a number of all samples
+    name.remove_prefix(kReasonPrefix.size());
     const bool not_issued = name.ends_with(kNotIssued);
     if (not_issued) name.remove_suffix(kNotIssued.size());
-    if (name.starts_with(kReasonPrefix)) name.remove_prefix(kReasonPrefix.size());
-    c.reasons[indices[i]] = {text(name), not_issued};
+    c.reasons[indices[i]] = {text(name), not_issued ? Counts::not_issued : Counts::samples};
   }
   return result;
 }
 
 CUptiResult PcSampling::configure(Context& c) {
-  c.fetched = std::make_unique<Buffer>(c.reasons.size());
-  c.rest = std::make_unique<Buffer>(c.reasons.size());
   std::vector<CUpti_PCSamplingConfigurationInfo> wanted;
   const auto want = [&](CUpti_PCSamplingConfigurationAttributeType type) -> CUpti_PCSamplingConfigurationInfo& {
     CUpti_PCSamplingConfigurationInfo& info = wanted.emplace_back();
@@ -206,8 +230,10 @@ CUptiResult PcSampling::configure(Context& c) {
       CUPTI_PC_SAMPLING_COLLECTION_MODE_CONTINUOUS;
   want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER).attributeData.samplingDataBufferData.samplingDataBuffer =
       &c.rest->data;
-  if (period_ != 0)
-    want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD).attributeData.samplingPeriodData.samplingPeriod = period_;
+  want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD).attributeData.samplingPeriodData.samplingPeriod = period_;
+  // Without, the first launches wait for up to half a second (CUPTI 13.0).
+  want(CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL).attributeData.enableStartStopControlData
+      .enableStartStopControl = 1;
   auto configuring = params<CUpti_PCSamplingConfigurationInfoParams>(c.context);
   configuring.numAttributes = wanted.size();
   configuring.pPCSamplingConfigurationInfo = wanted.data();
@@ -222,22 +248,26 @@ void PcSampling::read(Context& c) {
     auto getting = params<CUpti_PCSamplingGetDataParams>(c.context);
     getting.pcSamplingData = &c.fetched->data;
     const CUptiResult result = cupti_->PCSamplingGetData(&getting);
+    const std::size_t pcs = c.fetched->data.totalNumPcs;
     const bool full = result == CUPTI_ERROR_OUT_OF_MEMORY || c.fetched->data.hardwareBufferFull != 0;
     if (result == CUPTI_SUCCESS) {
       add(c, *c.fetched);
     } else if (!full) {
-      return say("samples of program counters are missing: CUPTI did not hand them out (" + cupti_->error_name(result) + ")");
+      return say("samples of program counters are missing: CUPTI did not return them (" + cupti_->error_name(result) +
+                 "); only one process can sample a GPU at a time");
     }
     if (full) {
-      say("the GPU took more samples of program counters than it had room for: sample less often, with a longer period");
+      say("the GPU took more samples of program counters than CUPTI could decode: take a longer period");
       const std::lock_guard lock(sums_mutex_);
       next_.lost += std::max<std::uint64_t>(1, c.fetched->data.droppedSamples);
     }
-    if (result != CUPTI_SUCCESS || c.fetched->data.remainingNumPcs == 0) return;
+    if (result != CUPTI_SUCCESS || pcs == 0) return;
   }
 }
 
 void PcSampling::end(Context& c) {
+  auto stopping = params<CUpti_PCSamplingStopParams>(c.context);
+  cupti_->PCSamplingStop(&stopping);
   read(c);
   c.rest->data.totalNumPcs = 0;
   auto disabling = params<CUpti_PCSamplingDisableParams>(c.context);
@@ -255,12 +285,15 @@ void PcSampling::add(const Context& c, Buffer& buffer) {
       const std::uint32_t index = pc.stallReason[j].pcSamplingStallReasonIndex, samples = pc.stallReason[j].samples;
       const auto reason = c.reasons.find(index);
       if (reason == c.reasons.end() || samples == 0) continue;
-      if (at == nullptr) {
-        forgotten += reason->second.not_issued ? 0 : samples;
-        continue;
+      const Counts what = reason->second.what;
+      if (what == Counts::lost) {
+        next_.lost += samples;
+      } else if (at == nullptr) {
+        forgotten += what == Counts::samples ? samples : 0;
+      } else {
+        Sum& sum = sums_[{at, reason->second.name, c.device}];
+        (what == Counts::samples ? sum.samples : sum.not_issued) += samples;
       }
-      Sum& sum = sums_[{at, reason->second.name, c.device}];
-      (reason->second.not_issued ? sum.not_issued : sum.samples) += samples;
     }
   }
   const std::lock_guard lock(sums_mutex_);

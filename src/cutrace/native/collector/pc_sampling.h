@@ -1,6 +1,7 @@
 // Samples of program counters: the instructions of warps, and the reasons why they waited there.
 //
-// CUPTI samples each context from the start of its sampling. Kernels still run concurrently (continuous mode).
+// Kernels still run concurrently (continuous mode). A context is sampled from when its activity kinds are enabled: CUPTI 13.0
+// refuses to record kernels of a context that it samples already.
 #pragma once
 
 #include <array>
@@ -50,15 +51,16 @@ class PcSampling {
     std::vector<std::string> notes;
   };
 
-  // Begins a recording, in which contexts are sampled every 2^period cycles; 0 is CUPTI's choice. The subscriber's callback
-  // must then lead to on_callback(). `contexts` are there already. False and a sentence in `error` when this CUPTI cannot.
+  // Begins a recording, in which contexts are sampled every 2^period cycles. The subscriber's callback must then call
+  // on_callback(). `contexts` exist already. False and a sentence in `error` when this CUPTI cannot sample.
   bool start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
-             const std::vector<CUcontext>& contexts, std::string& error);
-  // The program's threads, inside CUPTI's callbacks. Ignores other calls.
-  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) noexcept;
-  // Fetches what CUPTI has. Any thread of the collector but the writer: it may wait inside CUPTI.
-  void read();
-  // Fetches what is left and ends sampling. Likewise.
+             std::vector<CUcontext> contexts, std::string& error);
+  // The program's threads, inside CUPTI's callbacks; other calls are passed over. `recorded`: activity kinds are enabled.
+  void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept;
+  // Begins to sample contexts that wait for it, if activity kinds are enabled, and fetches the samples that CUPTI has. Any
+  // thread of the collector but the writer: it may wait inside CUPTI.
+  void read(bool recorded);
+  // Fetches the last samples and ends sampling. Likewise.
   void stop();
   // After fork, in the child.
   void forget() { on_.store(false); }
@@ -80,9 +82,10 @@ class PcSampling {
     std::vector<CUpti_PCSamplingPCData> pcs;
     std::vector<CUpti_PCSamplingStallReason> reasons;
   };
+  enum class Counts { samples, not_issued, lost };
   struct Reason {
     std::string_view name;
-    bool not_issued = false;
+    Counts what = Counts::samples;
   };
   struct Context {
     CUcontext context = nullptr;
@@ -96,6 +99,7 @@ class PcSampling {
   };
 
   // Under control_.
+  void begin_waiting();
   void begin(CUcontext context);
   CUptiResult enable(Context& context);
   CUptiResult configure(Context& context);
@@ -109,9 +113,11 @@ class PcSampling {
 
   const CuptiLibrary* cupti_ = nullptr;
   std::atomic<bool> on_{false};
+  std::atomic<bool> waits_{false};  // there are waiting contexts
   std::uint32_t period_ = 0;
 
   std::timed_mutex control_;  // held across calls of CUPTI
+  std::vector<CUcontext> waiting_;
   std::vector<Context> contexts_;
   std::unique_ptr<SourceLines> lines_;
   std::set<std::string, std::less<>> texts_;

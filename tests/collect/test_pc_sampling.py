@@ -1,0 +1,103 @@
+"""`cutrace record --sample pc` on the fake GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import cutrace
+from cutrace.analysis.pc_samples import sampled_lines, stall_uses
+from cutrace.collect import surroundings
+from cutrace.collect.options import Options
+from cutrace.collect.sampling import start_sampling
+from support.fakedriver import FakeDriver
+
+PROGRAM = """
+import fakegpu
+for _ in range(5):
+    fakegpu.launch("_Z4axpyPfi", grid=8, duration_ns=5000)
+fakegpu.synchronize()
+"""
+IN_PROCESS = """
+import cutrace, fakegpu
+fakegpu.launch("_Z4axpyPfi"); fakegpu.synchronize()  # the context is older than the recording
+with cutrace.record("run.bin", sample="pc"):
+    for _ in range(5):
+        fakegpu.launch("_Z4axpyPfi")
+    fakegpu.synchronize()
+fakegpu.launch("_Z4axpyPfi"); fakegpu.synchronize()
+"""
+
+
+def run(driver: FakeDriver, folder, *words: str, failures: str = "") -> subprocess.CompletedProcess[str]:
+    env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures}
+    return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+
+
+def record(driver: FakeDriver, folder, *options: str, failures: str = "") -> subprocess.CompletedProcess[str]:
+    words = ["-m", "cutrace", "record", *options, "--", sys.executable, "-c", PROGRAM]
+    return run(driver, folder, *words, failures=failures)
+
+
+def test_kernels_and_samples_of_a_command_are_in_one_capture(fake_driver, tmp_path):
+    done = record(fake_driver, tmp_path, "--sample", "pc=4096")
+    assert done.returncode == 0
+    assert "5 kernels" in done.stderr
+    assert "4 PC sample rows" in done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert {(u.function, u.stall): (u.samples, u.not_issued) for u in stall_uses(trace)} == {
+            ("axpy", "long_scoreboard"): (40, 25), ("axpy", "selected"): (10, 0), ("axpy", "barrier"): (10, 0),
+        }  # fmt: skip
+        assert {(u.place.file, u.place.line): u.samples for u in sampled_lines(trace)} == {
+            ("/home/user/project/axpy.cu", 20): 5, ("/home/user/project/axpy.cu", 21): 55,
+        }  # fmt: skip
+        assert trace.processes[0].info["options"]["sample"] == "pc=4096"
+
+
+def test_a_context_that_is_older_than_the_recording_is_sampled(fake_driver, tmp_path):
+    done = run(fake_driver, tmp_path, "-c", IN_PROCESS)
+    assert done.returncode == 0, done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert sum(use.samples for use in stall_uses(trace)) == 60
+        assert len(trace.kernels) == 5
+
+
+def test_a_redacted_capture_has_no_folders_of_sources(fake_driver, tmp_path):
+    assert record(fake_driver, tmp_path, "--sample", "pc", "--redact").returncode == 0
+    assert b"/home/user" not in (tmp_path / "run.bin").read_bytes()
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert sum(use.samples for use in stall_uses(trace)) == 60
+
+
+@pytest.mark.parametrize(
+    ("failures", "message"),
+    [
+        ("PCSamplingEnable:35", "only administrators may read counters (ERR_NVGPUCTRPERM)"),
+        ("PCSamplingEnable:26", "CUPTI_ERROR_HARDWARE_BUSY"),
+        ("PCSamplingGetData:999", "only one process can sample a GPU at a time"),
+    ],
+)
+def test_a_refusal_is_said_at_the_end_and_kernels_are_recorded(fake_driver, tmp_path, failures, message):
+    done = record(fake_driver, tmp_path, "--sample", "pc", failures=failures)
+    assert done.returncode == 0
+    assert message in done.stderr
+    assert "5 kernels" in done.stderr
+
+
+def test_metrics_and_program_counters_together_are_an_error_before_the_command_runs(fake_driver, tmp_path):
+    words = ["-m", "cutrace", "record", "--sample", "pc", "--sample", "metrics", "--", "touch", "ran"]
+    done = run(fake_driver, tmp_path, *words)
+    assert done.returncode == 2
+    assert "give --sample once" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_who_may_not_read_counters_is_told_before_the_start(monkeypatch, tmp_path):
+    monkeypatch.setattr(surroundings, "counters_restricted", lambda: True)
+    monkeypatch.setattr(surroundings, "may_administrate", lambda: False)
+    with pytest.raises(cutrace.CutraceError, match=r"program counters cannot be sampled.*ERR_NVGPUCTRPERM"):
+        start_sampling(Options.of(sample="pc"), tmp_path)
+    assert start_sampling(Options.of(), tmp_path) is None
+    assert not list(tmp_path.iterdir())
