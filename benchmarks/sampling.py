@@ -114,11 +114,12 @@ def integrals(capture: Path, program: dict[str, int]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--seconds", type=float, default=20, help="how long each program copies")
+    parser.add_argument("--seconds", type=float, default=20, help="how long each sampled program copies")
     parser.add_argument("--intervals", type=lambda text: text.split(","), default=["1ms", "100us", "20us"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = [run(Path(folder), args.seconds, interval) for interval in (None, *args.intervals)]
+        runs = [run(Path(folder), min(args.seconds, 5), None)]
+        runs += [run(Path(folder), args.seconds, interval) for interval in args.intervals]
     result = {
         "benchmark": "sampling", "seconds": args.seconds, "machine": machine.facts(), "runs": runs,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
