@@ -1,4 +1,4 @@
-"""All that a trace holds, with what it refers to in place of ids, so that traces of any files can be compared."""
+"""The contents of a trace with references in place of ids, so that traces of any files can be compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutrace.trace.selection import FACTS, INTERNED
 #: Tables whose rows are events.
 EVENTS = [name for name in TABLES if name not in FACTS | INTERNED]
 
-#: What the description of a process says about the file that it came from.
+#: The keys of a process description about the file that it was imported from.
 ABOUT_THE_FILE = ("import", "imported_from", "tables", "format")
 
 
@@ -45,7 +45,7 @@ def everything(trace: Trace) -> dict[str, Any]:
 
 
 def _process(process: Any) -> tuple[Any, ...]:
-    # A key that says nothing is as good as none.
+    # An empty value is equal to a missing key.
     info = {key: value for key, value in process.info.items() if key not in ABOUT_THE_FILE and value not in ("", [])}
     return process.pid, process.name, process.host, process.boot_id, process.command, info
 
@@ -60,5 +60,5 @@ def _column(trace: Trace, field: Field, values: np.ndarray) -> list[Any]:
 
 def _referred(trace: Trace, name: str, ids: np.ndarray) -> list[Any]:
     table = trace.table(name)[ids]
-    # Their ids are no part of what launches and functions are.
+    # Ids of launches and functions are not compared.
     return list(zip(*(_column(trace, f, table[f.name]) for f in TABLES[name].fields if f.name != "id"), strict=True))

@@ -1,4 +1,4 @@
-"""Captures with rows of all tables at random, legal and not: for tests that something holds for any capture."""
+"""Random captures with legal and illegal rows of all tables, for tests of properties of any capture."""
 
 from __future__ import annotations
 

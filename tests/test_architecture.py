@@ -1,4 +1,4 @@
-"""The table of rooms in docs/architecture.md is true: it names what is there, and imports keep to it."""
+"""The table of rooms in docs/architecture.md is complete, and imports follow it."""
 
 from __future__ import annotations
 

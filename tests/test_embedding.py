@@ -1,4 +1,4 @@
-"""A file that carries its capture opens again as that capture, or says that it could not."""
+"""A file with an embedded capture opens as that capture, or reports that it could not."""
 
 from __future__ import annotations
 

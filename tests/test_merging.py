@@ -1,4 +1,4 @@
-"""Merged captures: each event where it was on a true clock, everything kept, and said how well it is known."""
+"""Merged captures: times on the true clock, complete contents, and the reported accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats: how they are found, and that a broken package of somebody else never gets in the way."""
+"""Formats: how they are found, and that a broken package does not disturb others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def exporters() -> list[Exporter]:
 def test_a_package_that_fails_breaks_no_format_of_cutrace(tmp_path, source):
     capture = small_capture(tmp_path / "a.bin")
     with installed(tmp_path / "packages", "failing", source), warnings.catch_warnings():
-        warnings.simplefilter("error")  # nobody is warned, since nobody looked
+        warnings.simplefilter("error")  # no warning, because the package was not used
         for name in ("a.pftrace", "a.json", "a.sqlite", "kernels.csv"):
             cutrace.convert(capture, tmp_path / name)
         assert len(cutrace.load(NSYS).kernels) == 1

@@ -1,4 +1,4 @@
-"""docs/privacy.md, as far as no GPU is needed: what recordings hold, who can read files, and where they are."""
+"""docs/privacy.md, where no GPU is needed: the contents of recordings, and the permissions and folders of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local server gives one file to ui.perfetto.dev and to nobody else, and is not held up by anybody."""
+"""The local server sends one file only to ui.perfetto.dev, and no client can block it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices: what conditions keep, computed again row by row in plain Python; and words that people use for it."""
+"""Slices: the rows that conditions keep, compared with loops in Python, and the syntax of conditions."""
 
 from __future__ import annotations
 

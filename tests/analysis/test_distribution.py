@@ -1,4 +1,4 @@
-"""Spreads of numbers: exact sums, quantiles within the error that is stated."""
+"""Spreads of numbers: exact sums, and quantiles within the documented error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of windows: each of them, what belongs to a window, what makes numbers worthless, and the documentation."""
+"""Metrics of windows: each metric, the work of a window, problems that make numbers unreliable, and the docs."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_what_the_tool_did_itself_does_not_count(measured):
         c.mark(begin("tool", ""), 200, source=1)
         c.api("cudaDeviceSynchronize", 210, 250)
         launched(c, "tool", 260, correlation=1)
-        launched(c, "test", 270, correlation=2, thread=101)  # meanwhile, in another thread
+        launched(c, "test", 270, correlation=2, thread=101)  # at the same time in another thread
         c.mark(end("tool", ""), 300, source=1)
         launched(c, "test", 310, correlation=3)
 
@@ -348,7 +348,7 @@ def test_a_device_that_two_processes_used_is_named_once(measured, tmp_path):
     assert found.gpus == ("NVIDIA H200",)
 
 
-# What makes the numbers worthless
+# Problems that make numbers unreliable
 
 
 def test_losses_since_the_begin_are_problems(measured):
@@ -392,7 +392,10 @@ def test_missing_marks_are_problems(tmp_path):
 
 def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
     with Capture(tmp_path / "2.bin", pid=400, command=["server"], parent_pid=100) as c:
-        c.writer.close = lambda: (c.writer._file.close(), c.writer._part.rename(c.path))  # killed: nothing says ended
+        c.writer.close = lambda: (
+            c.writer._file.close(),
+            c.writer._part.rename(c.path),
+        )  # killed: the description has no end
     (problem,) = measured(lambda c: None, more=(tmp_path / "2.bin",)).problems
     assert "was killed or still runs" in problem
     assert problem.endswith("(process 400 (server): at most its last 100 ms and a flush)")
@@ -425,7 +428,7 @@ def test_a_capture_with_everything_unpleasant_is_measured(tmp_path):
     with cutrace.load(awkward(tmp_path / "a.bin")) as trace:
         found = measure(trace, whole(trace))
         assert found.values["kernel_launches"] == trace.count("kernels")
-        assert found.values["graph_launches"] == 3 + 3  # of calls, and of a whole graph without one
+        assert found.values["graph_launches"] == 3 + 3  # of calls, and of a whole graph without a call
         assert found.gpu_records == sum(trace.count(t) for t in ("kernels", "memcpys", "memsets", "graph_launches"))
 
 
@@ -439,7 +442,7 @@ REAL = {
     "cuda_graph_whole.bin": {"kernels": {}, "graph_launches": 20},
     "processes.bin": {"kernel_launches": 48, "syncs": {"cudaDeviceSynchronize": 3, "cudaStreamSynchronize": 3},
                       "allocations": 18, "streams_used": 3},
-    # 12 allocations of PyTorch's pool: the 706 variables of modules that CUPTI lists beside them are nobody's.
+    # 12 allocations of PyTorch's pool. The 706 variables of modules that CUPTI also lists do not count.
     "torch_step.bin": {"kernel_launches": 166, "memcpy_h2d_count": 14, "memcpy_d2h_count": 4, "allocations": 12,
                        "syncs": {"cudaDeviceSynchronize": 1, "cudaStreamSynchronize": 10}, "streams_used": 2},
     "triton.bin": {"kernel_launches": 59, "memset_count": 1, "sync_calls": 5, "allocations": 2},
@@ -486,7 +489,7 @@ def test_every_metric_that_a_window_has_is_listed(measured):
         for kind in (1, 2, 8, 9, 10, 0):
             c.memcpy(300, 310, 4, kind=kind)
 
-    # A capture holds no counters of the hardware.
+    # A capture has no hardware counters.
     assert list(measured(write).values) == [name for name, found in METRICS.items() if not found.hardware]
 
 

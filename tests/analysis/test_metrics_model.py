@@ -1,4 +1,4 @@
-"""Metrics of random captures, by arrays and by the plainest words there are."""
+"""Metrics of random captures, compared with a simple implementation."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -
             ends += [w.start, w.end]
 
     level = peak = 0
-    for _, change in sorted(levels):  # of one moment, what is given back first
+    for _, change in sorted(levels):  # at equal times, releases first
         level += change
         peak = max(peak, level)
     out: dict[str, object] = dict(values)

@@ -1,4 +1,4 @@
-"""Stable names of kernels: what is folded, what is kept, and that folding is done once and for all."""
+"""Stable names of kernels: what is folded, what is kept, and that folding is idempotent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutrace.analysis.names import UNKNOWN, normalize_kernel
 
 DATA = Path(__file__).parents[1] / "data"
 
-# Each line a name as a library gives it, and what it is called.
+# Each line: a name from a library, and its stable name.
 REAL = {
     # Mangled C++: parameters, template arguments, anonymous namespaces.
     "_Z7softmaxPf": "softmax",
@@ -35,7 +35,7 @@ REAL = {
     "_INTERNAL_52_tmpxft_00001a2b_00000000_7_foo_cpp1_ii_1234abcd::scale(float*)": "scale",
     "_Z1fv.constprop.0": "f",
     "f() [clone .constprop.0]": "f",
-    # Wrappers keep the kernel that they run: that is where the algorithm is.
+    # Wrappers keep the kernel that they run, because it names the algorithm.
     "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>"
     "(cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4::Params)":
         "cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>",
@@ -48,7 +48,7 @@ REAL = {
         "thrust::cuda_cub::core::_kernel_agent<thrust::cuda_cub::__parallel_for::ParallelForAgent>",
     "void cub::CUB_200700_800_900_NS::DeviceReduceKernel<cub::CUB_200700_800_900_NS::Policy600, float*>(float*, int)":
         "cub::DeviceReduceKernel",
-    # What cuBLAS and cuDNN put into a name is the algorithm.
+    # Names of cuBLAS and cuDNN contain the algorithm.
     "ampere_sgemm_128x64_tn": "ampere_sgemm_128x64_tn",
     "nvjet_hsh_128x192_64x4_1x2_h_bz_coopB_TNT": "nvjet_hsh_128x192_64x4_1x2_h_bz_coopB_TNT",
     "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_"
@@ -88,12 +88,12 @@ def test_names_of_real_libraries(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "f",  # a C kernel, and as a mangled type a float
-        "gemm_0123",  # digits alone are no list of Triton's arguments
+        "f",  # a C kernel; as a mangled type it would be float
+        "gemm_0123",  # digits alone are not Triton's arguments
         "conv_3",
         "step_0",
         "kernel_1d2d",  # Triton counts from 0
-        "triton_fused_norm_2",  # somebody's own kernel: Inductor says what kind it is
+        "triton_fused_norm_2",  # a kernel of a user; Inductor's have a kind in the name
         "a < b",
         "broken<int",
         "_Z9short",

@@ -50,7 +50,7 @@ def many(device: dict[str, int] = H100, **launches: list[int]) -> Any:
         ({}, 8, 100.0),  # warps limit: 64 / 8
         ({"threads": 1024}, 2, 100.0),
         ({"threads": 32}, 32, 50.0),  # slots for blocks limit
-        ({"threads": 33}, 32, 100.0),  # a started warp is a whole one
+        ({"threads": 33}, 32, 100.0),  # a partial warp counts as a whole one
         ({"registers": 64}, 4, 50.0),
         ({"registers": 255}, 1, 12.5),
         ({"registers": 65}, 3, 37.5),  # 72 registers after rounding: 28 warps

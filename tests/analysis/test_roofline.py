@@ -85,7 +85,7 @@ def test_lanes_depend_on_the_compute_capability(tmp_path, capability, lanes):
 @pytest.mark.parametrize(
     ("operations", "moved", "ceiling", "share"),
     [
-        (2_000, 4_000, "DRAM", 0.4),  # 0.2 of the peak, 0.4 of the bandwidth
+        (2_000, 4_000, "DRAM", 0.4),  # 20 % of the peak, 40 % of the bandwidth
         (8_000, 1_000, "fp32", 0.8),
         (0, 5_000, "DRAM", 0.5),
         (5_000, 0, "fp32", 0.5),

@@ -1,4 +1,4 @@
-"""Statistics of captures, against plain counting: on real captures, on synthetic ones, on the same in other blocks."""
+"""Statistics of captures, compared with plain counting on real and synthetic captures and in other blocks."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_memory_levels(capture):
     assert sorted(got) == sorted(want)
 
 
-# The same capture, however it lies in its file
+# The same capture in other blocks
 
 
 @pytest.mark.parametrize("window", [1, 7, 1000])
@@ -291,7 +291,7 @@ def test_real_captures_in_small_blocks_say_the_same(tmp_path, monkeypatch):
     check_gpus(other)
 
 
-# Captures nobody thought of
+# Random captures
 
 TIME = st.integers(1, 400)
 WORK = st.tuples(st.sampled_from(["kernel", "nccl", "copy", "fill"]), st.integers(7, 9), TIME, st.integers(0, 60))
@@ -336,7 +336,7 @@ def test_random_captures(tmp_path_factory, launches, ranges, apart, window):
         test_launches(path)
 
 
-# Rules that deserve an example
+# Examples of rules
 
 
 def only_stream(path: Path, **options) -> object:

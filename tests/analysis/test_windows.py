@@ -1,4 +1,4 @@
-"""Windows: marks of tests and regions in a capture, found again whatever happened between them."""
+"""Windows: marks of tests and regions are paired in any order of events between them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_segments_of_one_process_make_one(tmp_path):
     before: Writer | None = None
     for part, texts in zip(parts, marks, strict=True):
         with Capture(part, instance=7) as c:
-            if before:  # a segment goes on where the one before it ended: in blocks and in ids
+            if before:  # a segment continues the blocks and ids of the previous one
                 c.writer._sequence = before._sequence
                 c.writer._string_ids = dict(before._string_ids)
             before = c.writer
@@ -239,7 +239,7 @@ def test_children_belong_to_the_process_with_tests_that_they_descend_from(tmp_pa
         record(tmp_path / "2.bin", *test, pid=2, parent_pid=99),
         record(tmp_path / "3.bin", pid=3, parent_pid=1),  # child of the first
         record(tmp_path / "4.bin", pid=4, parent_pid=3),  # and its child
-        record(tmp_path / "5.bin", pid=5, parent_pid=98),  # through a shell: nobody knows
+        record(tmp_path / "5.bin", pid=5, parent_pid=98),  # through a shell: the parent is unknown
         record(tmp_path / "6.bin", pid=6, parent_pid=6),  # nonsense
     ]
     with cutrace.load(join(tmp_path / "a.bin", parts)) as trace:

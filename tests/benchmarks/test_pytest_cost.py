@@ -1,4 +1,4 @@
-"""The benchmark of the plugin's cost: what it says of one test with many parameters."""
+"""The benchmark of the plugin's cost, for one test with many parameters."""
 
 from __future__ import annotations
 

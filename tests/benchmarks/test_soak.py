@@ -1,4 +1,4 @@
-"""The soak benchmark, a little of each part on the fake GPU."""
+"""The soak benchmark: a short run of each part on the fake GPU."""
 
 from __future__ import annotations
 

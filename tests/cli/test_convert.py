@@ -1,4 +1,4 @@
-"""cutrace convert: what is written, and what is said about it."""
+"""cutrace convert: its outputs and messages."""
 
 from __future__ import annotations
 

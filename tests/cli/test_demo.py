@@ -1,4 +1,4 @@
-"""cutrace demo: without a GPU, or without its packages, it says what to do."""
+"""cutrace demo: advice without a GPU or without its packages."""
 
 from __future__ import annotations
 

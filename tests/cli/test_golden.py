@@ -1,4 +1,4 @@
-"""cutrace golden: care for golden files without a GPU and without running a test."""
+"""cutrace golden: maintain golden files without a GPU and without running tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, versions, and what bad input is answered with."""
+"""The command line as a whole: help, versions, and errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace metrics: what a chip can count, and a sentence for each thing that is wrong."""
+"""cutrace metrics: the metrics of a chip, and errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cutrace open`: what is served, and how it ends."""
+"""`cutrace open`: the served file, and the end of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace profile on the fake GPU: two runs, the launches that are meant, and their metrics."""
+"""cutrace profile on the fake GPU: two runs, the selected launches, and their metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace record: what it says about what came of it."""
+"""cutrace record: its messages at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cutrace roofline: the page, the picture, and what it says when it cannot be drawn."""
+"""cutrace roofline: the page, the chart, and errors."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def on_a_terminal(*arguments: object, status: int = 0, **environ: str) -> str:
             while piece := os.read(control, 1 << 16):
                 shown += piece
         except OSError:
-            pass  # what a terminal says when the last program that wrote to it has gone
+            pass  # the error of a terminal after its last writer has closed it
         assert process.wait() == status
     os.close(control)
     return shown.decode()

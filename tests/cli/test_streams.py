@@ -1,4 +1,4 @@
-"""Where traces go: pipes, files behind links, and formats that a name does not tell."""
+"""Outputs of traces: pipes, files behind links, and formats that do not follow from the name."""
 
 from __future__ import annotations
 

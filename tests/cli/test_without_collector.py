@@ -1,4 +1,4 @@
-"""cutrace without its collector: it reads and converts, and says why it cannot record."""
+"""cutrace without its collector: it reads and converts, and explains why it cannot record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of cutrace doctor: each way a machine cannot record has a finding and what to do about it."""
+"""The checks of cutrace doctor: each obstacle to recording has a finding and advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording that is cut into files, on the fake GPU: each loads by itself, and together they are the whole."""
+"""A recording that is cut into files, on the fake GPU: each file loads, and together they are complete."""
 
 from __future__ import annotations
 

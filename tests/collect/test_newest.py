@@ -1,4 +1,4 @@
-"""Recordings that keep only their newest rows, on the fake GPU: what stays, what is counted, and what can be dumped."""
+"""Recordings that keep only their newest rows, on the fake GPU: kept rows, counts of dropped rows, and dumps."""
 
 from __future__ import annotations
 

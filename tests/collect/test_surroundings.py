@@ -1,4 +1,4 @@
-"""What around a program keeps CUPTI from recording it, in faked surroundings."""
+"""Obstacles in the environment of a program that prevent CUPTI from recording, in fake environments."""
 
 from __future__ import annotations
 

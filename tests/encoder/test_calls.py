@@ -1,4 +1,4 @@
-"""What API calls launched: found by correlation id among the newest calls."""
+"""API calls of launched work, found by correlation id among the newest calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checksum of run.bin's blocks, in whichever way the processor makes it."""
+"""The checksum of run.bin's blocks, by each implementation for the processor."""
 
 from __future__ import annotations
 

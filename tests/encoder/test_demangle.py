@@ -1,4 +1,4 @@
-"""Names as the C++ ABI mangles them, and names that it does not.
+"""Names mangled by the C++ ABI, and other names.
 
 ``names.tsv.xz`` has mangled names and what ``c++filt -i -r -s gnu-v3`` of binutils 2.40 makes of them. The names are
 those of kernels in captures, of symbols in libraries, and what g++ 12 and clang++ 14 write for deep templates, lambdas

@@ -1,4 +1,4 @@
-"""The encoder against the protobuf classes: whatever columns hold, the classes read the same values."""
+"""The encoder compared with the protobuf classes, which read the same values for any columns."""
 
 from __future__ import annotations
 

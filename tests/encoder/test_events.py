@@ -1,4 +1,4 @@
-"""The scanner of trace events: what it makes of JSON, and of what is not quite JSON."""
+"""The scanner of trace events, on JSON and on damaged JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that are chosen to fall on one slot of a hash table take no longer than others."""
+"""Keys chosen to collide in a hash table take no longer than others."""
 
 from __future__ import annotations
 

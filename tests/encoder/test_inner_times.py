@@ -1,4 +1,4 @@
-"""How much time of slices lies in other slices directly inside them."""
+"""The time of slices that is in other slices directly inside them."""
 
 from __future__ import annotations
 

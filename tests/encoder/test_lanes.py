@@ -1,4 +1,4 @@
-"""Slices become begin and end events that nest, whatever they are and in whatever windows they come."""
+"""Slices of any kind, in any windows, become begin and end events that nest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters from what changes them: every value of few changes, exact means over parts of the time of many."""
+"""Counters from their changes: all values if there are few changes, else exact means over intervals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What imported traces hold beside CUDA and NVTX: slices of the host and of streams, moments, counters, arrows; and
-what a device says of itself."""
+"""Events of imported traces other than CUDA and NVTX: slices of the host and of streams, instants, counters, flows; and
+attributes of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chrome JSON of traces: what other tools look for in it, and that a capture comes back from it."""
+"""Trace-event JSON: the events that other tools expect, and the import of the same capture from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derived data can be left out of a Perfetto trace, and then nothing else changes."""
+"""Derived data can be omitted from a Perfetto trace without other changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Viewers take two arrows with one id for one, so in a trace for Perfetto each has an id of its own."""
+"""Each flow has its own id in a Perfetto trace, because viewers join flows with equal ids."""
 
 from __future__ import annotations
 

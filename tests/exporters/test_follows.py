@@ -1,4 +1,4 @@
-"""What follows from records (NVTX on streams, counters, waits) is what plain Python finds in the tables.
+"""Derived events (NVTX on streams, counters, waits) are compared with loops over the tables.
 
 Nothing here uses what the exporter uses for it: each rule of docs/perfetto.md is written down once more, as loops.
 """

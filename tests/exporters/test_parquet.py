@@ -1,4 +1,4 @@
-"""Parquet as other programs see it: docs/parquet.md is true."""
+"""Parquet files as other programs read them, compared with docs/parquet.md."""
 
 from __future__ import annotations
 

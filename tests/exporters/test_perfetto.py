@@ -1,4 +1,4 @@
-"""What a Perfetto trace says beside its events, and how it is written."""
+"""Metadata of a Perfetto trace, and how it is written."""
 
 from __future__ import annotations
 

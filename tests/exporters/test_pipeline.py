@@ -1,4 +1,4 @@
-"""The packet file: whatever the number of threads, the same bytes; and an error of a thread leaves no file."""
+"""The packet file: the same bytes with any number of threads, and no file after an error."""
 
 from __future__ import annotations
 

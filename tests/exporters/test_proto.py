@@ -1,4 +1,4 @@
-"""What the exporter knows of Perfetto's messages is what Perfetto says."""
+"""The exporter's tables of Perfetto's messages agree with the perfetto package."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Databases have the tables of Nsight Systems, answer queries made for those, and hold all that the trace holds."""
+"""Databases have the tables of Nsight Systems, answer queries made for those, and are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are measured on the fake GPU while something goes wrong."""
+"""Programs that are recorded on the fake GPU while faults are injected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the file while it is written."""
+"""Faults of the file while it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that beget others, and more than one recording in a process."""
+"""Processes that start others, and more than one recording in a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed from one capture to another."""
+"""Comparison of two captures."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_configurations_count_by_how_often_they_occur(tmp_path):
         return tmp_path / name
 
     assert row(compared(of("a", 3, 1), of("b", 2, 2)), "kernels", "k").aspects == {Aspect.LAUNCHES}
-    # Of more launches, more of each configuration are the counts' affair.
+    # With more launches, more of each configuration is a difference of counts only.
     assert row(compared(of("c", 2, 2), of("d", 3, 2)), "kernels", "k").aspects == {Aspect.COUNTS}
     gone = row(compared(of("e", 2, 2), of("f", 4, 0)), "kernels", "k")
     assert gone.aspects == {Aspect.LAUNCHES}
@@ -121,7 +121,7 @@ def test_slower_kernels_fail_only_when_that_is_asked_for(tmp_path):
     assert not found.failed
     assert compared(a, b, fail_on=frozenset({Aspect.TIME})).failed
     assert not compared(a, b, fail_on=frozenset({Aspect.TIME}), tolerance={Aspect.TIME: 1.0}).changes
-    # Faster is a change, and no failure.
+    # A faster time is a change but does not fail.
     found = compared(b, a, fail_on=frozenset({Aspect.TIME}))
     assert [r.details for r in found.changes] == [("faster",)]
     assert not found.failed

@@ -1,4 +1,4 @@
-"""What tests want written: all changes of a run in one go, and candidates that somebody accepts later."""
+"""Writing of golden files: all changes of a run at once, and candidates that are accepted later."""
 
 from __future__ import annotations
 

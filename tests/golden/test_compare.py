@@ -1,4 +1,4 @@
-"""Comparing runs with what a golden file says: which rows there are, and which of them fail."""
+"""Comparison of runs with a golden file: its rows, and which of them fail."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_a_slower_time_fails_only_if_the_runs_after_it_agree():
     assert differing(settled)["kernel_time_ns"].verdict is Verdict.AMBIGUOUS
 
 
-# What cannot be trusted, and what is not known for certain
+# Unreliable and unconfirmed values
 
 
 def test_numbers_that_cannot_be_trusted_never_pass():

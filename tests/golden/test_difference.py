@@ -1,4 +1,4 @@
-"""What changed between golden files, in the words of a comparison."""
+"""Differences between golden files."""
 
 from __future__ import annotations
 

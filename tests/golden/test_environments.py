@@ -1,4 +1,4 @@
-"""What holds where: values that were seen in one environment, in two, and by a project's own kernels."""
+"""The environments in which values apply: values of one environment, of two, and of the project's own kernels."""
 
 from __future__ import annotations
 

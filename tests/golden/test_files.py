@@ -1,4 +1,4 @@
-"""Golden files on disk: what they look like, that they come back as they were, and what is said of damaged ones."""
+"""Golden files on disk: their format, writing and reading, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ STORED = [name for name, found in METRICS.items() if not found.total and found.k
 values = st.lists(st.sampled_from([*STORED, "ours.tokens", "ours.a/b"]), unique=True, max_size=4).flatmap(
     lambda chosen: st.fixed_dictionaries({name: values_of(name) for name in chosen})
 )
-#: A region that is called as nothing is the whole window.
+#: A region with an empty name is the whole window.
 regions = st.dictionaries(names.filter(bool), values, max_size=1)
 
 

@@ -1,4 +1,4 @@
-"""Where golden files and the artifacts of tests are: readable, and never two in one place."""
+"""Paths of golden files and artifacts: readable and unique."""
 
 from __future__ import annotations
 

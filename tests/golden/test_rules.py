@@ -1,4 +1,4 @@
-"""The words of options, markers and ini files, and what is said of wrong ones."""
+"""Values of options, markers and ini files, and errors for wrong ones."""
 
 from __future__ import annotations
 

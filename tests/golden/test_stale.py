@@ -1,4 +1,4 @@
-"""Golden files whose test is gone: found when that is certain, and only then."""
+"""Golden values whose test is gone, reported only if that is certain."""
 
 from __future__ import annotations
 

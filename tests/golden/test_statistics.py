@@ -1,4 +1,4 @@
-"""When two sets of times differ, held against ranks counted out one by one."""
+"""Differences of two sets of times, compared with ranks counted one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a golden file says of a test after an update: what is written, and what is kept."""
+"""Golden values after an update: what is written, and what is kept."""
 
 from __future__ import annotations
 

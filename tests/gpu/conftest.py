@@ -1,4 +1,4 @@
-"""What the GPU tests share: a GPU to run on, the programs of tests/data/make, and recordings of them.
+"""Fixtures of the GPU tests: a GPU, the programs of tests/data/make, and recordings of them.
 
 Every program runs in a process of its own with a time limit, so that a hang is a failure and not the end of the run.
 """

@@ -1,4 +1,4 @@
-"""Programs that end in other ways than by returning from main: none hangs, each leaves what it can."""
+"""Programs that do not end by returning from main: none hangs, and each leaves a capture."""
 
 from __future__ import annotations
 

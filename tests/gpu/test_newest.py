@@ -1,4 +1,4 @@
-"""Recordings that keep only their newest rows: what stays, what is counted, and what can be dumped meanwhile."""
+"""Recordings that keep only their newest rows: kept rows, counts of dropped rows, and dumps."""
 
 from __future__ import annotations
 

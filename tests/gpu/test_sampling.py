@@ -1,4 +1,4 @@
-"""cutrace record --sample on a GPU: what the samples of a known copy add up to, and whose time they are on."""
+"""cutrace record --sample on a GPU: the sum of the samples of a known copy, and their clock."""
 
 from __future__ import annotations
 

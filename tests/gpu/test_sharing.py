@@ -1,4 +1,4 @@
-"""CUPTI with several tools in one process: where it can serve them nobody is disturbed, elsewhere that is said.
+"""CUPTI with several tools in one process: either all of them work, or cutrace reports the conflict.
 
 The other tool is written with ctypes. Whether CUPTI can be shared depends on its release and on the driver: what cannot
 be seen here is skipped with what CUPTI answered.

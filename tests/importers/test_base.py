@@ -1,4 +1,4 @@
-"""What importers owe: a capture, and an account of the events that it came from."""
+"""Importers: the capture, and the account of the events of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace-event JSON of any program: what it becomes, and that it comes back as it was."""
+"""Import of trace-event JSON of any program, and its export to the same events."""
 
 from __future__ import annotations
 

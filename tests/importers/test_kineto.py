@@ -1,4 +1,4 @@
-"""torch.profiler's files: what is in the Trace is what is in the JSON, and every event of it is accounted for."""
+"""Import of torch.profiler's files: the rows agree with the JSON, and every event is accounted for."""
 
 from __future__ import annotations
 

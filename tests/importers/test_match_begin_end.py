@@ -1,4 +1,4 @@
-"""Begins and ends that belong together: the same as with a stack for each key."""
+"""Matching of begins and ends, compared with a stack for each key."""
 
 from __future__ import annotations
 

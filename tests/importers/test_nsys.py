@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems become traces: every row is there, left out by name, or counted as lost."""
+"""Import of exports of Nsight Systems: every row is imported, omitted by name, or counted as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of nvprof become traces: every record is there, left out by name, or counted as lost."""
+"""Import of databases of nvprof: every record is imported, omitted by name, or counted as lost."""
 
 from __future__ import annotations
 

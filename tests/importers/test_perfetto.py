@@ -1,4 +1,4 @@
-"""Perfetto traces of any tool: what viewers show of them becomes rows."""
+"""Import of Perfetto traces of any tool: the events that viewers show become rows."""
 
 from __future__ import annotations
 

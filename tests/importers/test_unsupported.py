@@ -1,4 +1,4 @@
-"""Files that cannot be read say what they are, and what to do."""
+"""Errors for unsupported files: the kind of the file, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiling on the fake GPU: whose values a launch gets, and what is said when none can be read."""
+"""Profiling on the fake GPU: the values of each launch, and errors when none can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session is not silent about: what nobody verified, and golden values that nobody used."""
+"""Problems that a session reports: tests that were not verified, and golden values without a test."""
 
 from __future__ import annotations
 

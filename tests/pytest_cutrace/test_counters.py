@@ -1,4 +1,4 @@
-"""Counters of the hardware in tests: asked for, held by golden files, and what happens where they cannot be read."""
+"""Hardware counters in tests: requests, golden values, and counters that cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test fails when it does something else on the GPU than its golden file says, and the failure says what."""
+"""A test fails if its GPU work differs from its golden file, and the failure shows the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden values hold where they were seen, and elsewhere as far as two GPUs agree. Updates touch their own alone."""
+"""Golden values apply in their environment, and elsewhere if two GPUs agree. Updates change only their own."""
 
 from __future__ import annotations
 

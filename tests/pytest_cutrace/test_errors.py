@@ -1,4 +1,4 @@
-"""Bad input is a usage error that says where it is and what to write instead."""
+"""Bad input is a usage error with its location and what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else pytest and its plugins do with tests goes on as without the plugin."""
+"""Other features of pytest and its plugins work as without the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are run again do the same again; what cannot be run again is not gated before a second session agrees."""
+"""Repeated bodies repeat their work; tests that cannot be repeated are not gated before a second session agrees."""
 
 from __future__ import annotations
 

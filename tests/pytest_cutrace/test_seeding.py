@@ -1,4 +1,4 @@
-"""Random generators are in the same state for a test, whatever ran before it, in whichever worker."""
+"""Random generators have the same state for a test in any order and in any worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that measured nothing is never green in silence."""
+"""A session without measurements reports that."""
 
 from __future__ import annotations
 

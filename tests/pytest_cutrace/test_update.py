@@ -1,4 +1,4 @@
-"""Golden files are written when that is asked for, change as little as possible, and only by tests that went well."""
+"""Golden files are written only on request, change as little as possible, and only by tests that pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to a test: what its code launched, whoever did it and whenever it ran."""
+"""The work of a test: everything that its code launched, in any process and at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser makes of a page, for tests."""
+"""Parse a page like a browser, for tests."""
 
 from __future__ import annotations
 

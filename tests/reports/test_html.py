@@ -1,4 +1,4 @@
-"""The page: whole by itself, safe whatever tests are called, and small."""
+"""The HTML page: self-contained, safe for any names of tests, and small."""
 
 from __future__ import annotations
 

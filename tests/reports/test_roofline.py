@@ -1,4 +1,4 @@
-"""Pictures of rooflines: axes rise, all is inside, and no name becomes markup."""
+"""Charts of rooflines: axes ascend, all is inside, and names are escaped."""
 
 from __future__ import annotations
 

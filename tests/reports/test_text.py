@@ -1,4 +1,4 @@
-"""What the terminal shows: failures in the manner of the documentation, footers, values with units."""
+"""Terminal output: failures as in the documentation, footers, values with units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timelines: what a window did, bounded, and honest about what is left out."""
+"""Timelines: the work of a window, a limited number of slices, and the number of omitted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redacted captures: what goes, what stays."""
+"""Redacted captures: what is removed, and what is kept."""
 
 from __future__ import annotations
 

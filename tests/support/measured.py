@@ -1,4 +1,4 @@
-"""Metrics as a test would measure them, for tests of what is done with them."""
+"""Metrics as if measured by a test, for tests of golden files and reports."""
 
 from __future__ import annotations
 

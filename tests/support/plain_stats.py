@@ -1,4 +1,4 @@
-"""The statistics of a capture in the plainest words there are: what the real ones are compared with."""
+"""A simple implementation of the statistics, with which the real one is compared."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def queue(trace: Trace, key: tuple[int, int, int, int], full: int) -> tuple[list
     launches, before, queued = [], 0, 0
     for w in streams(trace)[key]:
         if w.correlation != before and w.call:
-            # What runs later was queued no earlier, and nothing after it began.
+            # Later work was queued no earlier, and nothing after it has begun.
             queued = max(queued, min(w.call.start, w.start))
             launches.append((queued, w.start))
         before = w.correlation

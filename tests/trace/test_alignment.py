@@ -1,4 +1,4 @@
-"""Clocks of machines are aligned by what their snapshots tell, drifts and all, and it is said how well."""
+"""Clocks of machines are aligned by their snapshots, including drift, with the accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of blocks: their order, and known times apart from others."""
+"""Rows of blocks: their order, and the separation of rows without known times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces written as captures again hold what they held, and nothing else."""
+"""Traces written as captures keep their contents exactly."""
 
 from __future__ import annotations
 
