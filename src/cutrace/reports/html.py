@@ -63,8 +63,8 @@ def page(name: str, title: str, **parts: str) -> str:
 
 
 def style_of_page(name: str) -> str:
-    """The CSS of the page of this name."""
-    return _file("base.css") + _file(f"{name}.css")
+    """The CSS of the page of this name. The report of tests fills the window; the other pages are documents."""
+    return _file("base.css") + (_file("document.css") if name != "page" else "") + _file(f"{name}.css")
 
 
 def _file(name: str) -> str:
