@@ -13,6 +13,7 @@ import pytest
 import cutrace
 from captures import training_steps
 from cutrace.runbin import Writer
+from profiled import BYTES, FP32, profiled_capture
 from support import cutrace as command_line
 from support import rows, small_capture
 
@@ -93,6 +94,21 @@ def test_a_difference_says_what_and_whether_it_fails(tmp_path, capture):
     assert str(found) == command_line("diff", capture, other).stdout.rstrip("\n")
     assert "<table>" in found._repr_html_()
     assert not cutrace.diff(capture, other, fail_on="none").failed
+
+
+def test_a_roofline_has_the_points_and_is_drawn_where_asked(tmp_path):
+    path = profiled_capture(tmp_path / "run.bin", ("_Z4gemmPf", 1_000, dict.fromkeys(FP32, 5e6) | {BYTES: 1e6}))
+    before = set(tmp_path.iterdir())
+    (roof,) = cutrace.roofline(path)
+    assert [(point.kernel, point.kind, point.operations, point.bytes) for point in roof.points] == [
+        ("gemm", "fp32", 2e7, 1e6)
+    ]
+    assert set(tmp_path.iterdir()) == before
+    with cutrace.load(path) as trace:
+        assert cutrace.roofline(trace, tmp_path / "a.html") == [roof]
+    assert ">gemm<" in (tmp_path / "a.html").read_text()
+    with pytest.raises(cutrace.CutraceError, match=r"ends in \.html or \.svg"):
+        cutrace.roofline(path, tmp_path / "a.png")
 
 
 def test_a_trace_is_redacted_into_any_format(tmp_path, capture):
