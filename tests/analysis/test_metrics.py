@@ -392,10 +392,8 @@ def test_missing_marks_are_problems(tmp_path):
 
 def test_a_process_that_was_not_closed_is_a_problem(measured, tmp_path):
     with Capture(tmp_path / "2.bin", pid=400, command=["server"], parent_pid=100) as c:
-        c.writer.close = lambda: (
-            c.writer._file.close(),
-            c.writer._part.rename(c.path),
-        )  # killed: the description has no end
+        # A killed process does not write its end.
+        c.writer.close = lambda: (c.writer._file.close(), c.writer._part.rename(c.path))
     (problem,) = measured(lambda c: None, more=(tmp_path / "2.bin",)).problems
     assert "was killed or still runs" in problem
     assert problem.endswith("(process 400 (server): at most its last 100 ms and a flush)")

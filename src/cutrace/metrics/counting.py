@@ -1,4 +1,4 @@
-"""The counters of tests and regions: which are counted, one range at a time, and whose turn it is on a GPU."""
+"""The hardware counters of tests and regions: one range at a time, and one process at a time on a GPU."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from ..errors import CutraceError
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
 
-#: Seconds that a range waits until other processes have read the counters of its GPU.
+#: Seconds that a range waits for other processes that count on its GPU.
 PATIENCE = 300.0
 _POLL = 0.01
 
 
 @contextlib.contextmanager
 def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
-    """Count what the GPU does in a part of this program: its current CUDA context, all streams and graphs. It waits for
-    the GPU at the begin and the end, and needs one pass: nothing runs twice.
+    """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. It waits for the
+    GPU at the begin and the end, and needs one pass, so nothing runs twice.
 
-    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's own with a rollup. Gives a dict that
-    has their values when the region is over; a recording gets a mark with them. Raises :class:`CutraceError` for what
-    keeps them from being read, such as another region or test with counters around this one.
+    ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict
+    that has their values after the region; a recording gets a mark with them. Raises :class:`CutraceError` if they
+    cannot be read, for example inside another region or test with counters.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     shared = counting()
     shared.start([counters] if isinstance(counters, str) else counters)
     try:
-        yield found
-        found.update(shared.stop())
+        yield values
+        values.update(shared.stop())
     finally:
         shared.end()
     with contextlib.suppress(CutraceError):  # a recording without NVTX takes no marks
-        mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in found.items())}")
+        mark(f"{name}: {', '.join(f'{counter} {value:,}' for counter, value in values.items())}")
 
 
 @cache
 def counting() -> Counting:
-    """The counters of this process: a context has one user of them at a time."""
+    """The counters of this process, which all of its users share."""
     return Counting()
 
 
 class Counting:
     """The hardware counters of this process. Names are those of :data:`.sets.COUNTERS`, or CUPTI's own.
 
-    Each range prepares CUPTI anew, which takes 0.1 s: while one process is prepared, CUPTI refuses all others on its
-    GPU.
+    Each range enables CUPTI's counters again, which takes 0.1 s, because CUPTI refuses other processes on the GPU while
+    they are enabled.
     """
 
     def __init__(self) -> None:
-        #: What is counted, or was last.
+        #: The names of the current or the last range.
         self.names: tuple[str, ...] = ()
         self._context: Context | None = None
         self._ranges: RangeCounters | None = None
@@ -71,8 +71,8 @@ class Counting:
     def start(self, names: Sequence[str]) -> None:
         """Wait for the GPU and begin a range.
 
-        Raises :class:`.ranges.NoContext` when CUDA is not in use yet, and :class:`CutraceError` for whatever else keeps
-        these counters from being read.
+        Raises :class:`.ranges.NoContext` if CUDA is not in use yet, and :class:`CutraceError` if these counters cannot
+        be read for another reason.
         """
         if self.running:
             raise CutraceError(
@@ -92,31 +92,31 @@ class Counting:
             raise
 
     def stop(self) -> dict[str, float]:
-        """Wait for the GPU and end the range. Returns the values by name, whole numbers as such.
+        """Wait for the GPU and end the range. Returns the values by name, whole numbers as int.
 
-        Raises :class:`CutraceError` when they are lost.
+        Raises :class:`CutraceError` if they are lost.
         """
         try:
             if self._ranges is None or self._context is None or not self._context.alive:
                 raise CutraceError("the counters are lost: the CUDA context that was counted has ended")
             self._wait()
-            found = self._ranges.stop()
+            counts = self._ranges.stop()
         finally:
             self._drop()
             self._unlock()
-        values = {name: found[COUNTERS.get(name, name)] for name in self.names}
+        values = {name: counts[COUNTERS.get(name, name)] for name in self.names}
         if odd := [name for name, value in values.items() if not math.isfinite(value)]:
             raise CutraceError(f"the GPU gave no value of {', '.join(odd)}")
         return {name: int(value) if value.is_integer() else value for name, value in values.items()}
 
     def end(self) -> None:
-        """End a range whose counts nobody wants. Without one, do nothing."""
+        """End the range, if there is one, and discard its counts."""
         if self.running:
             with contextlib.suppress(CutraceError):
                 self.stop()
 
     def close(self) -> None:
-        """Let go of the counters, those of a range that has not ended too."""
+        """End the range and release the counters."""
         self.end()
         self._drop()
 
@@ -124,7 +124,7 @@ class Counting:
         assert self._context is not None
         native = collector()
         if native.running and native.stats().cupti_active:
-            native.synchronize()  # the recording does not show this call
+            native.synchronize()  # the collector does not record its own call
         else:
             self._context.synchronize()
 
@@ -141,14 +141,14 @@ class Counting:
 
 
 class _GpuLock:
-    """The turn to count on a GPU, which one process of a user has at a time. A file holds it, and ends with it."""
+    """A lock on a file, so that one process of a user counts on a GPU at a time. It ends with the process."""
 
-    #: GPUs for which this process has waited in vain: it does not wait again.
+    #: GPUs for which this process has timed out. It does not wait for them again.
     _given_up: set[str] = set()
 
     def __init__(self, uuid: str) -> None:
-        """Wait for the turn. Raises :class:`CutraceError` when it does not come."""
-        import fcntl  # Windows has none, and no counters either
+        """Wait for the lock. Raises :class:`CutraceError` after :data:`PATIENCE`."""
+        import fcntl  # imported here because Windows lacks it
 
         path = Path(tempfile.gettempdir()) / f"cutrace-{os.getuid()}-{uuid}.lock"
         try:
@@ -174,6 +174,6 @@ class _GpuLock:
     def release(self) -> None:
         import fcntl
 
-        # A child that was forked meanwhile has the file open too.
+        # Unlock explicitly, because a forked child may have the file open too.
         fcntl.flock(self._file, fcntl.LOCK_UN)
         os.close(self._file)

@@ -1,4 +1,4 @@
-"""Rooflines as a page of HTML or as SVG, which need nothing else. Axes are logarithmic."""
+"""Rooflines as a self-contained HTML page or SVG. Axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..units import count_of
 from .html import escaped, page, style_of_page
 from .values import NOTHING, duration
 
-#: Width and height of a picture on a wide screen, and on a phone.
+#: Width and height of a chart on a wide screen, and on a phone.
 _WIDE, _NARROW = (900, 520), (440, 420)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50, 20, 26, 40
 _RADIUS = 9
@@ -19,12 +19,12 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def html(rooflines: Sequence[Roofline], source: str) -> str:
-    """The page of these rooflines; ``source`` names what they are of."""
+    """The page of these rooflines; ``source`` is the name of their capture."""
     return page("roofline", "cutrace roofline", about=escaped(source), rooflines="\n".join(map(_section, rooflines)))
 
 
 def svg(rooflines: Sequence[Roofline]) -> str:
-    """The pictures of these rooflines below each other."""
+    """The charts of these rooflines, one below the other."""
     width, height = _WIDE
     whole = height * len(rooflines)
     pictures = "\n".join(
@@ -108,11 +108,11 @@ def _class(kind: str) -> str:
     return kind.split()[0]
 
 
-# Pictures
+# Charts
 
 
 class _Axis:
-    """A logarithmic axis over some pixels, from a power of ten to a little more than the largest value."""
+    """A logarithmic axis between two pixels, from a power of ten to slightly above the largest value."""
 
     def __init__(self, values: Iterable[float], start: float, end: float) -> None:
         logs = [math.log10(value) for value in values]
@@ -147,15 +147,15 @@ def _picture(roof: Roofline, size: tuple[int, int]) -> str:
         *_compute(peaks, memory, x, y),
         "</g>",
     ]
-    # Kernels of less time are drawn later, so that they are not hidden.
+    # Kernels with less time are drawn later, so that others do not hide them.
     return "\n".join([*parts, '<g class="points">', *(_dot(number, point, x, y) for number, point in placed), "</g>"])
 
 
 def _grid(x: _Axis, y: _Axis) -> Iterator[str]:
     for value in x.powers:
         yield f'<path class="grid" d="M{x(value):.1f} {y.end}V{y.start}"/>'
-        words = f"{value:,.0f}" if value >= 1 else f"{value:g}"
-        yield f'<text x="{x(value):.1f}" y="{y.start + 16}" text-anchor="middle">{words}</text>'
+        label = f"{value:,.0f}" if value >= 1 else f"{value:g}"
+        yield f'<text x="{x(value):.1f}" y="{y.start + 16}" text-anchor="middle">{label}</text>'
     for value in y.powers:
         yield f'<path class="grid" d="M{x.start} {y(value):.1f}H{x.end}"/>'
         yield f'<text x="{x.start - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{amount(value, "")}</text>'
@@ -181,7 +181,7 @@ def _memory(memory: Sequence[Ceiling], peaks: Sequence[Ceiling], x: _Axis, y: _A
 
 
 def _compute(peaks: Sequence[Ceiling], memory: Sequence[Ceiling], x: _Axis, y: _Axis) -> Iterator[str]:
-    """The flat ceilings, from the slope on. Those of one height share a line."""
+    """The flat ceilings, beginning at the slope. Ceilings of equal height share a line."""
     slope = max((c.rate for c in memory), default=math.inf)
     for (rate, measured), some in groupby(sorted(peaks, key=_height), _height):
         same = list(some)
@@ -212,12 +212,12 @@ def _label(ceilings: Sequence[Ceiling]) -> str:
 def _dot(number: int, point: Point, x: _Axis, y: _Axis) -> str:
     left, top = x(point.intensity or 1), y(point.rate)
     share = "" if point.share is None else f"\n{point.share:.1%} of {point.ceiling}"
-    words = (
+    details = (
         f"{point.kernel}\n{count_of(point.launches, 'launch')}, {duration(point.time)}\n"
         f"{amount(point.rate, _unit(point.kind))}/s {point.kind}\n{amount(point.traffic, 'B')}/s of DRAM\n"
         f"{_digits(point.intensity or 0)} operations per byte{share}"
     )
-    lines = "\n".join(map(escaped, words.split("\n")))
+    lines = "\n".join(map(escaped, details.split("\n")))
     return (
         f'<g class="{_class(point.kind)}"><title>{lines}</title>'
         f'<circle cx="{left:.1f}" cy="{top:.1f}" r="{_RADIUS}"/>'
