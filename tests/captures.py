@@ -72,7 +72,7 @@ class Capture:
         else:
             self.writer.discard()
 
-    # What the program did
+    # Records of the program
 
     def launch(self, name: str, grid: Sequence[int] = (1, 1, 1), block: Sequence[int] = (32, 1, 1), **more: int) -> int:
         """The id of a launch configuration."""
@@ -97,7 +97,7 @@ class Capture:
         self.work("memsets", start, end, bytes=size, memory=3, **more)
 
     def work(self, table: str, start: int, end: int, **fields: int) -> None:
-        """Work of a GPU, on stream 7 of context 1 unless ``fields`` say otherwise."""
+        """GPU work, by default on stream 7 of context 1."""
         self.add(table, **{"start": ORIGIN + start, "end": ORIGIN + end, "stream": 7, "context": 1, **fields})
 
     def api(
@@ -109,7 +109,7 @@ class Capture:
     def push_pop(
         self, name: str, start: int, end: int | None, *, thread: int = 100, domain: str = "", **more: int
     ) -> None:
-        """A push/pop range; without an end one that was open when the capture ended."""
+        """A push/pop range; without an end, it was open at the end of the capture."""
         flags = {"flags": 1} if end is None else {}
         self.add("nvtx_ranges", start=ORIGIN + start, end=0 if end is None else ORIGIN + end, name=name, domain=domain,
                  thread=thread, end_thread=thread, **flags, **more)  # fmt: skip
@@ -125,10 +125,10 @@ class Capture:
     def mark(self, name: str, time: int, *, thread: int = 100, domain: str = "", **more: int) -> None:
         self.add("nvtx_marks", time=ORIGIN + time, name=name, domain=domain, thread=thread, **more)
 
-    # What it ran on
+    # Hardware
 
     def device(self, device: int = 0, *, uuid: bytes = bytes(range(1, 17)), **facts: int | str) -> None:
-        """A GPU with the facts of an H200, or others."""
+        """A GPU with the attributes of an H200, or with others."""
         self.add("devices", device=device, uuid=np.void(uuid), **(H200 | facts))
 
     def context(self, context: int = 1, device: int = 0) -> None:

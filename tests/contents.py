@@ -27,7 +27,7 @@ def rows(trace: Trace, table: str, *, unknown: bool = False) -> list[dict[str, A
 
 
 def contents(trace: Trace) -> dict[str, Counter[tuple[tuple[str, Any], ...]]]:
-    """By table the rows, those with unknown times among them, each as many times as it is there."""
+    """The rows by table, including those with unknown times, with their numbers of occurrences."""
     return {
         name: Counter(tuple(row.items()) for row in rows(trace, name) + rows(trace, name, unknown=True))
         for name in TABLES

@@ -16,12 +16,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def global_pid(pid: int, machine: int = 1) -> int:
-    """The number that nsys gives a process."""
+    """The serialized id of a process in nsys."""
     return machine << 48 | pid << 24
 
 
 def global_tid(pid: int, tid: int, machine: int = 1) -> int:
-    """The number that nsys gives a thread."""
+    """The serialized id of a thread in nsys."""
     return global_pid(pid, machine) | tid
 
 
@@ -71,7 +71,7 @@ def nvprof(path: Path, strings: Sequence[str] = (), **tables: Rows) -> Path:
 
 
 def spans(path: Path) -> dict[str, tuple[int, int]]:
-    """By table how many rows a database has, and the sum of end less start."""
+    """The number of rows and the sum of end - start, by table of a database."""
     found = {}
     with closing(sqlite3.connect(path)) as database:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():

@@ -184,7 +184,7 @@ def packets(path: Path) -> Iterator[Any]:
 
 
 def decode(path: Path) -> Decoded:
-    """Everything in a trace. Fails on what an importer drops without a word."""
+    """Everything in a trace. Fails on events that an importer would drop silently."""
     out = Decoded()
     sequences: dict[int, _Sequence] = defaultdict(_Sequence)
     events: list[tuple[int, int, Any, int, dict[tuple[str, int], Any]]] = []
@@ -314,7 +314,7 @@ def _name(annotation: Any, state: dict[tuple[str, int], Any]) -> str:
 
 
 def _counted(event: Any) -> float:
-    """The value of a counter, whichever field has it."""
+    """The value of a counter, from any of its fields."""
     return float(event.counter_value if event.HasField("counter_value") else event.double_counter_value)
 
 

@@ -138,7 +138,7 @@ def test_outputs_follow_the_umask_on_request(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_redacted_capture_has_no_tables_of_newer_versions(tmp_path: Path) -> None:
-    """Nobody knows whether what they hold is harmless."""
+    """The contents may be private."""
     path = training_steps(tmp_path / "run.bin", steps=1)
     with Reader(path) as reader:
         last = reader.headers[-1]

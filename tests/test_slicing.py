@@ -169,7 +169,7 @@ def test_rows_without_times_are_in_no_window(tmp_path):
 
 
 def launched(trace: Trace, table: str, stretches: list[tuple[int, int, int, int]]) -> list[dict[str, Any]]:
-    """What belongs to stretches (process, start, end, thread or 0) of a trace."""
+    """The work of intervals (process, start, end, thread or 0) of a trace."""
     calls = outermost(trace)
 
     def within(process: int, thread: int | None, start: int, end: int) -> bool:
@@ -443,7 +443,7 @@ def test_tables_that_are_left_out_still_say_what_belongs_together(tmp_path):
     assert not len(found.api_calls)
 
 
-# What is said
+# Messages
 
 
 @pytest.mark.parametrize(

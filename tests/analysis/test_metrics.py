@@ -39,7 +39,7 @@ def measured(tmp_path) -> Callable[..., Metrics]:
 
 
 def launched(c: Capture, name: str, at: int, *, correlation: int, call: str = "cudaLaunchKernel", **where: int) -> None:
-    """A kernel of 50 ns that starts 20 ns after its launch began, unless said otherwise."""
+    """A kernel of 50 ns that by default starts 20 ns after its launch began."""
     thread = where.pop("thread", 100)
     start = where.pop("start", at + 20)
     c.api(call, at, at + 10, thread=thread, correlation=correlation)
@@ -329,7 +329,7 @@ def test_windows_of_one_capture_share_nothing(tmp_path):
         assert [measure(trace, w).values["kernel_launches"] for w in windows(trace)] == [0, 1, 2, 3, 4]
 
 
-# What it ran on
+# Hardware
 
 
 def test_the_devices_that_were_used_are_named(measured):

@@ -124,7 +124,7 @@ def write(path: Path, processes: list[Process], window: Span, regions: list[Span
 
 
 def expected(processes: list[Process], windows: list[Span], tools: list[Span]) -> dict[str, object]:
-    """Every metric of the work launched in any of the windows, record by record."""
+    """All metrics of the work launched in the windows, computed record by record."""
     values: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
     syncs: Counter[str] = Counter()

@@ -22,7 +22,7 @@ V100 = H100 | {
 
 
 def of(device: dict[str, int] = H100, **launch: int) -> Any:
-    """The occupancy of one launch, None when it is not known."""
+    """The occupancy of one launch, None if it is unknown."""
     found = many(device, **{name: [value] for name, value in launch.items()})
     if found is None or not found.known[0]:
         return None

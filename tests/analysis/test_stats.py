@@ -257,7 +257,7 @@ def test_memory_levels(capture):
 @pytest.mark.parametrize("window", [1, 7, 1000])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_neither_blocks_nor_windows_nor_the_order_of_rows_matter(tmp_path, monkeypatch, window, shuffled):
-    """Small windows, blocks of few rows, rows in any order, and little room to keep blocks."""
+    """Small batches, blocks of few rows, rows in any order, and little memory for blocks."""
     random = np.random.default_rng(3)
     source = training_steps(tmp_path / "a.bin", steps=6)
     order = random.permutation if shuffled else np.arange
@@ -452,7 +452,7 @@ def test_old_ranges_are_let_go_when_there_are_many(tmp_path, monkeypatch):
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50), st.integers(0, 20)), max_size=30), st.integers(1, 5))
 def test_overlaps_count_each_moment_once(intervals, pieces):
-    """Kinds of work as sets of moments, taken in by pieces."""
+    """Kinds of work as sets of times, added in pieces."""
     intervals = sorted(intervals, key=lambda i: i[1])
     kinds = np.array([kind for kind, _, _ in intervals], np.int64)
     start = np.array([start for _, start, _ in intervals], np.int64)
@@ -552,7 +552,7 @@ def test_a_capture_without_rows_has_no_statistics(tmp_path):
 
 
 def hostile(path: Path, random: np.random.Generator) -> Path:
-    """A capture whose rows hold whatever fits into them."""
+    """A capture with random values in all fields of its rows."""
 
     def numbers(dtype: np.dtype, count: int) -> np.ndarray:
         if dtype.kind == "f":

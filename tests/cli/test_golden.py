@@ -98,7 +98,7 @@ def test_prune_deletes_nothing_when_nobody_answers(project):
 
 @pytest.fixture
 def candidates(project) -> Path:
-    """What a run left: a test that does something else, one that does the same, and a new one."""
+    """The candidates of a run: a changed test, an unchanged one, and a new one."""
     root = project / "golden"
     known = read(golden_path(root, STAYS)).tests
     more = change(root, STAYS, before=digest(known["test_stays[1]"], "sm_90"), syncs={"cudaStreamSynchronize": 2})

@@ -105,7 +105,7 @@ def test_what_is_no_trace_is_refused(tmp_path):
 
 @pytest.mark.parametrize("starts", [True, False])
 def test_the_browser_gets_the_link(tmp_path, starts):
-    """BROWSER is what Python's webbrowser looks at first."""
+    """Python's webbrowser reads BROWSER first."""
     training_steps(tmp_path / "run.bin", steps=1)
     script = tmp_path / "browser"
     script.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/link\n')

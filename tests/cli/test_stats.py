@@ -166,7 +166,7 @@ def test_lines_fit_the_terminal(columns):
 
 
 def on_a_terminal(*arguments: object, status: int = 0, **environ: str) -> str:
-    """What a verb writes to a terminal."""
+    """The output of a verb on a terminal."""
     control, terminal = pty.openpty()
     command = [sys.executable, "-m", "cutrace", *map(str, arguments)]
     base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}

@@ -97,7 +97,7 @@ def test_a_program_shorter_than_that_is_kept_whole(fake_driver: FakeDriver, tmp_
 
 
 def test_the_signal_writes_numbered_dumps(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    """Each holds what came before its signal; dumps overlap, and an older file of that name stays."""
+    """Each dump has the rows before its signal; dumps overlap, and an older file of the same name is kept."""
     (tmp_path / "run-2.bin").write_text("of another run")
     with record(fake_driver, tmp_path, "--last", "1m", program="print('go', flush=True); print(work(3))") as running:
         assert running.stdout is not None

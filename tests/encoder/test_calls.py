@@ -103,7 +103,7 @@ def test_a_call_that_was_forgotten_is_none() -> None:
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """The memory of this process (bytes)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 

@@ -77,7 +77,7 @@ def test_fixed_numbers(values: list[int]) -> None:
 
 @given(st.binary(min_size=0, max_size=200), st.integers(1, 60))
 def test_fields_of_packed_rows_at_any_offset(data: bytes, size: int) -> None:
-    """Columns are read where they lie: unaligned, at any stride, up to the very last byte."""
+    """Columns are read in place: unaligned, at any stride, up to the last byte."""
     dtype = np.dtype([("a", "u1"), ("b", "<u8"), ("pad", f"V{size}"), ("c", "<u2"), ("d", "<u4")])
     rows = np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
     fields = {"event_id": Column("b"), "hw_queue_iid": Column("a"), "context": Column("d"), "stage_iid": Column("c")}
@@ -204,7 +204,7 @@ def test_a_piece_for_each_row(rows: list[tuple[int, str]]) -> None:
 
 
 class TestRefusals:
-    """What would read or write out of bounds is an error."""
+    """Arguments that would read or write out of bounds are errors."""
 
     template = packet(gpu_render_stage_event={"event_id": Column("v")})
     offsets, pieces, lasts = np.array([0, 2], np.uint32), np.zeros(1, np.uint32), np.zeros(1, np.uint64)

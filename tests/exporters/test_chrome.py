@@ -50,7 +50,7 @@ def events(document: dict[str, Any], category: str, phase: str = "X") -> list[Ev
 
 
 def described(trace: Trace, table: str, rows: np.ndarray, without: tuple[str, ...] = ()) -> Counter[str]:
-    """Rows in words: what they refer to in place of ids, and process ids."""
+    """Rows with references in place of ids, and with process ids."""
     launches, functions = trace.launches, trace.functions
 
     def plain(table: str, row: np.void) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def described(trace: Trace, table: str, rows: np.ndarray, without: tuple[str, ..
 
 
 def in_use(trace: Trace) -> np.ndarray:
-    """The contexts that work ran in: the format has no word of others."""
+    """The contexts of work; the format does not contain others."""
     work = [trace.table(name) for name in ("kernels", "memcpys", "memsets", "graph_launches", "gpu_slices")]
     used = {tuple(row) for rows in work for row in rows[["process", "context"]].tolist()}
     contexts = trace.contexts
@@ -368,7 +368,7 @@ def test_payloads_are_numbers_and_come_back_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_of_cuda_events_only_those_waited_for_are_kept(tmp_path: Path) -> None:
-    """Memory does not grow with recordings that nothing waits for."""
+    """Memory does not grow with recorded events for which nothing waits."""
     count = 200_000
     with Writer(tmp_path / "run.bin") as writer:
         rows = np.zeros(count, TABLES["cuda_events"].dtype)

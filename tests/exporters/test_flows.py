@@ -14,7 +14,7 @@ from pftrace import Step, decode
 
 
 def step(c: Capture, time: int, phase: str, **arrow: int | str) -> None:
-    """A step of an arrow, with a slice around it."""
+    """A step of a flow, with a slice around it."""
     arrow = {"name": "arrow", "category": "test", "thread": time} | arrow
     c.add("host_slices", start=ORIGIN + time, end=ORIGIN + time + 1, name="around", thread=arrow["thread"])
     c.add("flows", time=ORIGIN + time, phase=ord(phase), **arrow)
@@ -26,7 +26,7 @@ def steps(path: Path) -> list[Step]:
 
 
 def drawn(path: Path) -> list[list[int]]:
-    """The moments of each arrow."""
+    """The times of each flow."""
     found = defaultdict(list)
     for s in steps(path):
         found[s.id, s.name, s.categories].append(s.time - ORIGIN)

@@ -106,7 +106,7 @@ def capture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["whole", "pieces"])
 def decoded(request: pytest.FixtureRequest, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decoded:
-    """The trace, also when everything is done in the smallest pieces."""
+    """The trace, also with everything processed in the smallest pieces."""
     if request.param == "pieces":
         for module, name, value in (
             (export, "GPU_WINDOW", 1), (export, "GPU_KEPT", 1 << 16), (export, "HOST_WINDOW", 1),

@@ -161,7 +161,7 @@ class TestClocks:
         assert len(gpu) == 1
 
     def test_a_block_whose_header_lies_about_its_times(self, tmp_path: Path) -> None:
-        """Earlier rows than announced come on a sequence of their own, with the right times."""
+        """Rows earlier than announced are written on a separate sequence with correct times."""
         with Capture(tmp_path / "c.bin") as c:
             c.api("late", 1_000, 2_000)
             c.flush()
@@ -234,7 +234,7 @@ class TestWhatIsMissing:
 
 
 class TestWindows:
-    """Time is swept in windows; how large they are shows nowhere."""
+    """The size of the windows does not change the trace."""
 
     def test_small_windows_and_groups_give_the_same_events(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

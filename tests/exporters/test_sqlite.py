@@ -93,7 +93,7 @@ def test_rows_of_every_table_come_back(tmp_path: Path) -> None:
 
 
 def without_columns(path: Path, table: str, *columns: str) -> None:
-    """Remove columns, as if a version of cutrace that did not know them had written the file."""
+    """Remove columns, as if an older version of cutrace had written the file."""
     with closing(sqlite3.connect(path)) as database:
         for column in columns:
             database.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
@@ -135,7 +135,7 @@ def test_a_database_of_a_version_with_more_columns_opens(tmp_path: Path) -> None
 
 
 def test_a_value_that_is_no_number_comes_back(tmp_path: Path) -> None:
-    """SQLite has NULL in its place."""
+    """SQLite stores it as NULL."""
     with Capture(tmp_path / "run.bin") as c:
         c.add("counters", time=ORIGIN + 5, value=float("nan"), name="power")
     cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")
@@ -160,7 +160,7 @@ def test_threads_with_great_numbers_stay_apart_and_come_back(tmp_path: Path) -> 
 
 
 def test_names_of_functions_come_back_whole(tmp_path: Path) -> None:
-    """nsys puts a version behind names, and cutrace does not."""
+    """nsys appends a version to names, cutrace does not."""
     with Capture(tmp_path / "run.bin") as c:
         c.api("cudaStreamGetCaptureInfo_v2", 10, 20)
     cutrace.convert(tmp_path / "run.bin", tmp_path / "a.sqlite")

@@ -69,7 +69,7 @@ Measure = Callable[..., Outcome]
 
 @pytest.fixture
 def environment(fake_driver: FakeDriver) -> dict[str, str]:
-    """Of a program on the fake GPU, with faults at hand."""
+    """The environment of a program on the fake GPU, with fault injection."""
     env = fake_driver.environment()
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), env["PYTHONPATH"]])
     env["LD_PRELOAD"] = str(fake_driver.libraries / "libfaults.so")

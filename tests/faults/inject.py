@@ -28,12 +28,12 @@ def writes_work() -> None:
 
 
 def writes_are_short(bytes: int) -> None:
-    """A write takes no more than this."""
+    """Limit the bytes of a write."""
     _faults().fault_short_writes(ctypes.c_uint64(bytes))
 
 
 def writes_are_interrupted(count: int) -> None:
-    """The next writes end with EINTR."""
+    """Fail the next writes with EINTR."""
     _faults().fault_interrupted_writes(ctypes.c_int64(count))
 
 
@@ -53,12 +53,12 @@ def close_fails(error: int) -> None:
 
 
 def realtime_steps(seconds: float) -> None:
-    """The REALTIME clock is this far from where it would be."""
+    """Shift the REALTIME clock."""
     _faults().fault_realtime(ctypes.c_int64(int(seconds * 1e9)))
 
 
 def count() -> int:
-    """How many calls have failed or were cut short."""
+    """The number of calls that failed or were shortened."""
     library = _faults()
     library.fault_count.restype = ctypes.c_uint64
     return int(library.fault_count())

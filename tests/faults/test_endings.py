@@ -1,4 +1,4 @@
-"""The ways in which a Python program ends, on the fake GPU. Those of C++ programs: tests/native/test_endings.cpp."""
+"""The ends of Python programs, on the fake GPU. Those of C++ programs: tests/native/test_endings.cpp."""
 
 from __future__ import annotations
 

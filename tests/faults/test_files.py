@@ -16,7 +16,7 @@ FULL = "No space left on device"
 
 
 def busy(fault: str, after: str = "") -> str:
-    """A program that launches for half a second and meets with a fault in the middle, when a part has been written."""
+    """A program that launches for half a second, with a fault in the middle, when a part is written."""
     return f"""
 fakegpu.init()
 for i in range({KERNELS // 50}):
@@ -31,7 +31,7 @@ fakegpu.synchronize()
 
 
 def accounted(outcome: Outcome, launches: int = KERNELS) -> None:
-    """Each kernel, each launch and the wait at the end are in the capture or counted as lost, and none twice."""
+    """Each kernel, each launch and the final wait is in the capture once or counted as lost."""
     trace = outcome.trace
     recorded = len(trace.kernels) + len(trace.api_calls)
     # Of other rows, such as clock snapshots, some may be lost too.

@@ -42,7 +42,7 @@ def proposed(tmp_path) -> Path:
 
 
 def put(root: Path, known: Entry, test: str = NAME) -> str:
-    """Write a golden file of one test, and return its text."""
+    """Write a golden file of one test and return its text."""
     write(Module(MODULE, {test: known}), golden_path(root, TEST))
     return said(root)
 
@@ -162,7 +162,7 @@ def test_two_modules_cannot_share_a_file(root):
 
 
 def candidate(proposed: Path, root: Path, *, environment: str = "sm_90", **changed: Any) -> Path:
-    """A candidate of a test that was compared with the golden file as it is now."""
+    """A candidate that was compared with the current golden file."""
     path = golden_path(root, TEST)
     old = read(path).tests.get(NAME) if path.exists() else None
     wanted = change(root, environment=environment, before=digest(old, environment), **changed)

@@ -37,7 +37,7 @@ def against(before: Entry, *runs: Metrics, on: str = "sm_90", **rules: Any) -> C
 
 
 def by_hand(**values: Any) -> Entry:
-    """What somebody wrote into a golden file."""
+    """An entry as edited by a user."""
     return {"sm_90": Observed({"": values})}
 
 
@@ -378,7 +378,7 @@ def test_what_did_not_occur_is_within_every_limit_and_what_did_not_run_within_no
     assert limits([], {"sync_calls": 1}).rows[0].detail == "not measured"
 
 
-# What a run was measured on
+# Hardware and software of a run
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def on(environment: str, known: Entry, *, own: tuple[str, ...] = (), **changed: 
 
 @pytest.fixture
 def one() -> Entry:
-    """A library's kernel as one environment has shown it."""
+    """A kernel of a library recorded in one environment."""
     return entry(run(**gemm("ampere_gemm")), environment="sm_80")
 
 

@@ -35,7 +35,7 @@ def kernels(**counts: int) -> Observed:
 
 
 def body(golden: Module) -> str:
-    """What a file says below its head."""
+    """The text of a file below its head."""
     said = text(golden)
     assert said.startswith(HEAD)
     return said.removeprefix(HEAD)
@@ -46,7 +46,7 @@ def changed_lines(old: str, new: str) -> list[str]:
     return [line for line in lines if line[0] in "+-" and not line.startswith(("+++", "---"))]
 
 
-# What is written
+# Writing values
 
 
 def test_a_test_is_a_table_without_zeros_and_without_totals_of_what_is_listed_by_name():
@@ -281,7 +281,7 @@ def test_golden_files_are_those_that_end_with_toml_and_are_not_hidden(tmp_path):
     assert list(golden_files(tmp_path)) == [tmp_path / "a.toml", tmp_path / "b" / "c.toml"]
 
 
-# What is wrong with a file
+# Damaged files
 
 GOOD = f"""\
 {HEAD}seen = ["sm_90"]

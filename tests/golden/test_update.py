@@ -23,12 +23,12 @@ def waits(count: int, **more: Any):
 
 
 def only(known: dict[str, Observed]) -> Observed:
-    """What the entry says of the only environment that these tests need."""
+    """The values of the only environment of these tests."""
     (found,) = known.values()
     return found
 
 
-# What is observed
+# Observed values
 
 
 def test_work_is_observed_by_its_parts_and_what_did_not_happen_is_left_out():
@@ -99,7 +99,7 @@ def test_what_was_observed_passes(kernels, tokens):
     assert not compare(entry(*runs, gate=GATE), runs, environment="sm_90", rules=Rules(GATE, strict=True)).failed
 
 
-# What replaces what
+# Replacement of values
 
 CASES = {
     "another count": ({"memset_count": 2}, {"changed", "all", "widen"}),
@@ -217,7 +217,7 @@ def test_what_is_ignored_stays_as_it_is():
     assert (after, notes) == (entry(), ())
 
 
-# What runs do not agree on
+# Unstable values
 
 
 def test_what_became_unstable_is_unstable_and_says_so():

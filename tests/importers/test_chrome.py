@@ -254,7 +254,7 @@ def round_trip(events: list[Event], folder: Path, **others: Any) -> dict[str, An
 
 def counted(events: list[Event]) -> Counter[str]:
     def plain(value: Any) -> Any:
-        """Whole numbers alike, however they are written."""
+        """Equal whole numbers, written in any way."""
         if isinstance(value, dict):
             return {k: plain(v) for k, v in value.items()}
         if isinstance(value, list):
@@ -334,7 +334,7 @@ class TestManyOfAKind:
         ids=str,
     )  # fmt: skip
     def test_time_is_linear(self, load: Callable[..., Trace], keys: Event) -> None:
-        """Whatever there is one of for each event."""
+        """Properties that each event has once."""
 
         def seconds(count: int) -> float:
             events = [x(**{k: v.format(i) if isinstance(v, str) else v for k, v in keys.items()}) for i in range(count)]

@@ -288,7 +288,7 @@ def test_metrics_are_counters_of_the_gpu_that_they_are_of(tmp_path: Path) -> Non
 
 
 def test_a_process_has_the_gpus_that_it_saw(tmp_path: Path) -> None:
-    """What CUDA calls GPU 0 depends on the process."""
+    """CUDA's numbers of GPUs depend on the process."""
     path = nsys(
         tmp_path / "a.sqlite",
         ["k"],
@@ -433,7 +433,7 @@ def test_depths_are_those_of_a_stack() -> None:
     assert depths(*columns).tolist() == np.array(expected)[shuffled].tolist()
 
 
-# What is wrong with files
+# Damaged files
 
 
 def test_rows_that_cannot_be_used_are_counted_and_the_rest_is_there(tmp_path: Path) -> None:

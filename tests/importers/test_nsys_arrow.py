@@ -96,13 +96,13 @@ def test_nvtx_and_calls_are_the_same_in_each_form(tmp_path: Path, form: Any) -> 
 
 
 def other(column: Any, how: str) -> Any:
-    """A column as other programs write it that read an export and wrote it again."""
+    """A column as written by other programs that copied an export."""
     if pa.types.is_string(column.type):
         kinds = {"dictionary": pa.dictionary(pa.int32(), pa.string()), "large": pa.large_string()}
         return column.cast(kinds[how]) if how in kinds else column
     if pa.types.is_integer(column.type):
         if how == "floating" and (max(map(abs, column.to_pylist() or [0])) if not column.null_count else 0) >= 2**53:
-            return column  # too great to be whole
+            return column  # too large for an exact integer
         kinds = {"floating": pa.float64(), "decimal": pa.decimal128(38, 0)}
         return column.cast(kinds[how]) if how in kinds else column
     return column

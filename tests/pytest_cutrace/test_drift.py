@@ -34,7 +34,7 @@ def test_without_gpu():
 
 @pytest.fixture(scope="module")
 def golden(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The golden files of the suite, which one session has written."""
+    """The golden files of the suite, written by one session."""
     suite = Suite(tmp_path_factory.mktemp("recorded"), fake_driver)
     suite.write("pytest.ini", "[pytest]\n")
     suite.write("test_it.py", PROGRAM)
@@ -45,7 +45,7 @@ def golden(fake_driver: FakeDriver, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def recorded(suite: Suite, golden: Path) -> Suite:
-    """A suite whose golden files are written."""
+    """A suite with golden files."""
     suite.write("test_it.py", PROGRAM)
     shutil.copytree(golden, suite.folder / "golden")
     return suite

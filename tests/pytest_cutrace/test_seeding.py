@@ -44,7 +44,7 @@ def drawing(suite: Suite) -> Suite:
 
 
 def drawn(suite: Suite, *options: str, **how: tuple[str, ...]) -> dict[tuple[str, str], list[str]]:
-    """What the tests of a session drew, by test and run."""
+    """The random values of the tests of a session, by test and run."""
     done = suite.run("--cutrace", *options, **how)
     assert done.status == 0, done.output
     found = {}

@@ -64,7 +64,7 @@ def test_another_tool_holds_cupti(recorded: Suite, distributed: tuple[str, ...])
 
 
 def test_nothing_was_done_where_there_is_no_gpu(recorded: Suite) -> None:
-    """CUDA was never used, and nothing shows that it could have been."""
+    """CUDA was not used, and there is no sign of a GPU."""
     done = recorded.run("--cutrace", WORK="0")
     assert done.case("test_gated").state is State.UNVERIFIED
     assert "no GPU work of tests was seen" in done.output

@@ -32,7 +32,7 @@ PRELUDE = "import os, subprocess, sys, time\nimport fakegpu\nimport pytest\n\n"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of running the suite once: exit status, what the terminal showed, and the report."""
+    """The result of running the suite once: exit status, terminal output, and report."""
 
     status: int
     output: str
