@@ -125,11 +125,14 @@ def test_the_report_has_the_hottest_line_of_each_metric_first(runs: Runs) -> Non
     assert next(iter(table.rows))[:3] == (pytest.approx(first.share), first.value, EXECUTED)
 
 
-def test_the_table_says_where_the_rest_is(runs: Runs) -> None:
-    done = runs()
-    assert "the first 20 lines" not in done.stdout
+def test_the_table_has_the_hottest_lines_of_each_metric_and_says_where_the_rest_is(runs: Runs) -> None:
+    program = PROGRAM.replace("_Z4gemmPfS_", "_Z4gemmPfS_', grid=4); fakegpu.launch('_Z4copyPf").replace('"', "'")
+    done = runs(program=program)
+    assert done.returncode == 0, done.stderr
     assert "cutrace stats --report instruction_line_sum run.bin" in done.stderr
-    assert "_Z4axpyPfi.cu:12" in done.stdout
+    lines = [line for line in done.stdout.splitlines() if ".cu:" in line]
+    assert [EXECUTED in line for line in lines] == [True] * 10 + [False] * 10, "of 12 each"
+    assert all(".cu:12" in lines[at] for at in (0, 1, 2, 10, 11, 12))
 
 
 def test_each_process_has_its_own_counts(runs: Runs) -> None:

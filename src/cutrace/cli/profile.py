@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import options
 from .output import put, say, say_written, terminal_width
 
-#: Largest number of lines of source in a table for people.
-_MAX_LINES = 20
+if TYPE_CHECKING:
+    from ..analysis.tables import Cell, Table
+
+#: Largest number of lines of source for each metric in a table for people.
+_MAX_LINES = 10
 
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
@@ -65,7 +68,15 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
         with load(output) as trace:
             tables = by_name(trace, ["instruction_line_sum"])
         if form == "table":
-            tables = [replace(table, rows=list(table.rows)[:_MAX_LINES]) for table in tables]
-            say(f"the first {_MAX_LINES} lines; `cutrace stats --report instruction_line_sum {output}` has all")
+            tables = [_hottest(table) for table in tables]
+            say(f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all")
     put(render(tables, form, width=terminal_width()), None)
     return done.status
+
+
+def _hottest(table: Table) -> Table:
+    """The first lines of each metric."""
+    by_metric: dict[Cell, list[tuple[Cell, ...]]] = {}
+    for row in table.rows:
+        by_metric.setdefault(row[table.place("metric") or 0], []).append(row)
+    return replace(table, rows=[row for rows in by_metric.values() for row in rows[:_MAX_LINES]])
