@@ -252,17 +252,20 @@ def _play(out: Decoded, events: list[Any]) -> None:
         event = packet.track_event
         uuid = event.track_uuid or default
         track = out.tracks[uuid]
+        for extra, value in zip(event.extra_counter_track_uuids, event.extra_counter_values, strict=True):
+            counter = out.tracks[extra]
+            assert counter.HasField("counter")
+            categories = tuple(counter.counter.categories)
+            out.counters.append(Sample(time, float(value), categories, counter, _above(out, counter)))
+        assert len(event.extra_counter_values) <= 8, "an importer drops the event"
         if event.type == 2:
             open_slices[uuid].pop().end = time
             continue
-        parents, parent = [], track
-        while parent.parent_uuid:
-            parent = out.tracks[parent.parent_uuid]
-            parents.append(parent)
+        parents = _above(out, track)
         categories = (*(state["event_categories", i].name for i in event.category_iids), *event.categories)
         if event.type == 4:
             assert track.HasField("counter")
-            out.counters.append(Sample(time, _counted(event), tuple(track.counter.categories), track, tuple(parents)))
+            out.counters.append(Sample(time, _counted(event), tuple(track.counter.categories), track, parents))
             continue
         name = state["event_names", event.name_iid].name if event.name_iid else event.name
         if event.HasField("legacy_event"):
@@ -278,7 +281,7 @@ def _play(out: Decoded, events: list[Any]) -> None:
             categories,
             {_name(a, state): _value(a, state) for a in event.debug_annotations},
             track,
-            tuple(parents),
+            parents,
             event.type == 3,
             event.Extensions[EXTENSIONS["gpu_api"]],
             tuple(correlation.render_stage_submission_event_ids),
@@ -289,6 +292,15 @@ def _play(out: Decoded, events: list[Any]) -> None:
             open_slices[uuid].append(s)
     for stack in open_slices.values():
         assert all("still open" in s.track.name for s in stack), "a slice has no end"
+
+
+def _above(out: Decoded, track: Any) -> tuple[Any, ...]:
+    """The tracks above a track, the nearest first."""
+    parents = []
+    while track.parent_uuid:
+        track = out.tracks[track.parent_uuid]
+        parents.append(track)
+    return tuple(parents)
 
 
 def _gpu_event(time: int, event: Any, state: dict[tuple[str, int], Any]) -> GpuEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,29 @@ class TestOrder:
         few, many = 10, 1 << 20
         assert export.groups([few, many, few, many, few]) == [[0, 1, 2], [3, 4]]
         assert [len(group) for group in export.groups([few] * 20)] == [8, 8, 4]
+
+
+class TestCounters:
+    def test_values_of_one_moment_share_a_packet_of_up_to_nine(self, tmp_path: Path) -> None:
+        events = [
+            {"ph": "C", "name": f"c{i}", "ts": ts, "pid": 1, "tid": 1, "args": {"v": 10 * i + ts}}
+            for ts in (1, 2, 3)
+            for i in range(20)
+        ]
+        (tmp_path / "c.json").write_text(json.dumps({"traceEvents": events}))
+        decoded = convert(tmp_path / "c.json")
+        found = {(s.time, s.track.name.split(",")[0], s.value) for s in decoded.counters}
+        begin = min(s.time for s in decoded.counters) - 1000
+        assert found == {(begin + 1000 * e["ts"], e["name"], e["args"]["v"]) for e in events}
+        written = [p.track_event for p in packets(tmp_path / "c.pftrace") if p.track_event.type == 4]
+        assert sorted(len(event.extra_counter_values) for event in written)[-3:] == [8, 8, 8]
+        assert len(decoded.counters) == len(events) == len(written) + sum(len(e.extra_counter_values) for e in written)
+
+    def test_values_at_the_moment_of_another_event_are_in_its_packet(self, tmp_path: Path) -> None:
+        cutrace.convert(DATA / "kineto-torch2.11-h200-transformer.json.gz", tmp_path / "out.pftrace")
+        events = [p.track_event for p in packets(tmp_path / "out.pftrace") if p.HasField("track_event")]
+        assert sum(len(e.extra_counter_values) for e in events if e.type == 3) > 1_000
+        assert not any(e.extra_counter_track_uuids for e in events if not e.extra_counter_values)
 
 
 class TestOverlaps:

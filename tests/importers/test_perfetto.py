@@ -136,6 +136,17 @@ def test_counters_have_values_and_units(maker, tmp_path):
         ]  # fmt: skip
 
 
+def test_counters_in_the_packet_of_another_event(maker, tmp_path):
+    maker.event(
+        INSTANT, MAIN, 10, "m", extra_counter_track_uuids=[USED, RATE], extra_counter_values=[-4, 3],
+        extra_double_counter_track_uuids=[RATE], extra_double_counter_values=[0.5],
+    )  # fmt: skip
+    with balanced(cutrace.load(maker.write(tmp_path / "x.pftrace"))) as trace:
+        assert rows(trace, "instants", "time", "name") == [(10, "m")]
+        found = rows(trace, "counters", "time", "name", "value", "unit")
+        assert found == [(10, "memory", -4.0, "bytes"), (10, "rate", 30.0, "Hz"), (10, "rate", 35.0, "Hz")]
+
+
 def test_flows_connect_slices(maker, tmp_path):
     for time, flows in ((10, {"flow_ids": [9]}), (20, {"flow_ids": [9]}), (30, {"terminating_flow_ids": [9]})):
         maker.event(INSTANT, MAIN, time, "m", **flows)

@@ -340,6 +340,10 @@ class _Translation:
         fields = _fields(data)
         values = dict(fields)
         kind = _number(values.get(9))
+        for tracks, numbers, read in ((31, 12, _signed), (45, 46, _double)):
+            uuids = [_number(value) for number, value in fields if number == tracks]
+            for uuid, found in zip(uuids, (value for number, value in fields if number == numbers), strict=False):
+                yield from self._counter_value(self._tracks.setdefault(uuid, _Track()), time, read(found))
         track = self._tracks.setdefault(_number(values.get(11)) or sequence.track, _Track())
         categories = [
             _text(v) if n == 22 else sequence.texts.get((_CATEGORY, _number(v)), "") for n, v in fields if n in (3, 22)
@@ -373,11 +377,8 @@ class _Translation:
         elif kind == _INSTANT:
             yield {"ph": "i", "ts": time, **where}
         elif kind == _COUNTER:
-            value = (_double(values[44]) if 44 in values else _signed(values.get(30))) * track.multiplier
-            if track.total is not None:  # the values are differences
-                track.total = value = track.total + value
-            own = {"unit": track.unit, "single": True}
-            yield {"ph": "C", "ts": time, **where, "name": track.name or name, "args": {"value": value}, OWN: own}
+            counted = _double(values[44]) if 44 in values else _signed(values.get(30))
+            yield from self._counter_value(track, time, counted, where)
         else:
             self._lose("track events", "of an unknown type")
         for number, flow in fields:
@@ -386,6 +387,23 @@ class _Translation:
                 self._flows.add(_number(flow))
                 step = {"ph": "f" if last else "t" if known else "s", "ts": time, "pid": track.pid}
                 yield step | {"tid": track.tid or 0, "name": "flow", "id": _number(flow), "bp": "e"}
+
+    def _counter_value(
+        self, track: _Track, time: int, value: float, where: dict[str, Any] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """A value of a counter, as a trace event."""
+        if track.derived:
+            self.unsupported["events that cutrace computed"] += 1
+            return
+        if where is None:
+            yield from self._named(track)
+            where = {"pid": track.pid, "name": "", "cat": ""} | ({} if track.tid is None else {"tid": track.tid})
+        value *= track.multiplier
+        if track.total is not None:  # the values are differences
+            track.total = value = track.total + value
+        own = {"unit": track.unit, "single": True}
+        name = track.name or where["name"]
+        yield {"ph": "C", "ts": time, **where, "name": name, "args": {"value": value}, OWN: own}
 
     def _legacy(self, time: int, where: dict[str, Any], legacy: dict[int, Value]) -> Iterator[dict[str, Any]]:
         """A legacy event, as a trace event."""

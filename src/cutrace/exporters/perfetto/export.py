@@ -70,6 +70,9 @@ _FEW_ROWS, _MOST_PROCESSES = 1 << 16, 8
 #: Values of derived counters in a block.
 _SPOOLED = 1 << 14
 
+#: Perfetto's importer accepts so many values of counters with another event.
+_MOST_EXTRA = 8
+
 #: Windows that may wait for a thread, each with its rows.
 _WINDOWS_AHEAD = 3
 
@@ -527,12 +530,45 @@ class HostWriter:
             return
         track = self._tracks.prepare(laid.tracks, laid.offsets, laid.times, laid.lanes)
         order = np.argsort(laid.times, kind="stable") if len(laid.tracks) > 1 else slice(None)
-        times = laid.times[order]
-        by_event: Columns = {"time": times, "track": track[order], "bare_prefixes": self._output.bare_prefixes}
+        times, track, rows = laid.times[order], track[order], laid.rows[order]
+        numbers = np.minimum(laid.which, len(chunks))[order]
+        by_event: Columns = {"bare_prefixes": self._output.bare_prefixes}
+        extra, host = _extra(chunks, numbers, times)
+        if len(extra):
+            kept = np.ones(len(times), bool)
+            kept[extra] = False
+            by_event["extra_tracks"] = np.where(track[extra] == 0, np.uint64(self._tracks.default), track[extra])
+            by_event["extra_values"] = _values(chunks, numbers[extra], rows[extra])
+            counts = np.bincount(host, minlength=len(times))[kept]
+            by_event["extra_offsets"] = np.append(0, np.cumsum(counts)).astype(np.uint32)
+            times, track, rows, numbers = times[kept], track[kept], rows[kept], numbers[kept]
+        by_event |= {"time": times, "track": track}
         streams = [chunk.bind(by_event) for chunk in chunks]
-        streams.append(end_template().bind(by_event))
-        numbers, edges = np.minimum(laid.which, len(chunks))[order], np.array([0, len(times)], np.uint32)
-        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=laid.rows[order])
+        streams.append(end_template(bool(len(extra))).bind(by_event))
+        edges = np.array([0, len(times)], np.uint32)
+        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=rows)
+
+
+def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The whole values of counters that go into the packet of the first event of their moment, and these events.
+    Events are in the order of time; ``numbers`` has the chunk of each."""
+    whole = [chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks]
+    if not any(whole):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first = np.append(True, times[1:] != times[:-1])
+    extra = np.flatnonzero(np.array([*whole, False])[numbers] & ~first)
+    host = np.flatnonzero(first)[np.cumsum(first)[extra] - 1]
+    rank = np.arange(len(extra)) - np.searchsorted(host, host)
+    return extra[rank < _MOST_EXTRA], host[rank < _MOST_EXTRA]
+
+
+def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The values of counters, by their chunks and rows."""
+    values = np.zeros(len(rows), np.int64)
+    for number in np.unique(numbers).tolist():
+        mine = numbers == number
+        values[mine] = np.asarray(chunks[number].columns.result()["value"])[rows[mine]]
+    return values
 
 
 def _attached(laid: _Laid, chunks: Sequence[HostChunk]) -> np.ndarray:

@@ -390,26 +390,31 @@ _PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_v
 _POINTERS = frozenset(("address", "pool"))
 
 
-def _packet(event: dict[str, Any]) -> Template:
-    """A packet around a ``TrackEvent``. The track is left out where it is the default of the sequence."""
+def _packet(event: dict[str, Any], extra: bool = False) -> Template:
+    """A packet around a ``TrackEvent``. The track is left out where it is the default of the sequence. With ``extra``,
+    values of counters at its moment are added to it."""
     # What differs from packet to packet stands together, behind what does not: so it compresses best.
     prefix = SegmentPiece("bare_prefixes")
     event = {**event, "track_uuid": Column("track", omit=0, event=True)}
+    if extra:
+        event["extra_counter_track_uuids"] = Each("extra_offsets", "extra_tracks", event=True)
+        event["extra_counter_values"] = Each("extra_offsets", "extra_values", event=True)
     return Template(
         "Trace", {"packet": {"sequence": prefix, "timestamp": Delta("time", event=True), "track_event": event}}
     )
 
 
 @cache
-def end_template() -> Template:
+def end_template(extra: bool) -> Template:
     """The end of a slice, of whatever table."""
-    return _packet({"type": SLICE_END})
+    return _packet({"type": SLICE_END}, extra)
 
 
 @cache
-def counter_template(whole: bool) -> Template:
+def counter_template(whole: bool, extra: bool) -> Template:
     """A value of a counter: a ``whole`` number takes half the room."""
-    return _packet({"type": COUNTER_VALUE, "counter_value" if whole else "double_counter_value": Column("value")})
+    field = "counter_value" if whole else "double_counter_value"
+    return _packet({"type": COUNTER_VALUE, field: Column("value")}, extra)
 
 
 def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
@@ -446,13 +451,13 @@ class HostEvents:
         self._keys = Keys(len(self._fields) + (annotations is not None))
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
-        self._templates: dict[tuple[bool, bool], Template] = {}
+        self._templates: dict[tuple[bool, bool, bool], Template] = {}
         # Naming the arguments tells the common part what the templates refer to, before the first row.
-        self.template(payload=table.payload, waits=False)
+        self.template(payload=table.payload, waits=False, extra=False)
 
-    def template(self, *, payload: bool, waits: bool) -> Template:
-        """The template for rows of which some have payloads, or waited for work."""
-        key = payload, waits
+    def template(self, *, payload: bool, waits: bool, extra: bool) -> Template:
+        """The template for rows of which some have payloads, waited for work, or have values of counters with them."""
+        key = payload, waits, extra
         if key not in self._templates:
             self._templates[key] = self._describe(*key)
         return self._templates[key]
@@ -495,7 +500,7 @@ class HostEvents:
             event["debug_annotations"] += self._annotations.shared(shared, refs)
         return proto.encode("TrackEvent", event), [*self._common, *refs]
 
-    def _describe(self, payload: bool, waits: bool) -> Template:
+    def _describe(self, payload: bool, waits: bool, extra: bool) -> Template:
         table = self.table
         annotations: list[Any] = []
         for name in table.arguments:
@@ -523,7 +528,7 @@ class HostEvents:
             if waits:
                 ids["render_stage_wait_event_ids"] = Each("wait_offsets", "waits")
             event["gpu_correlation"] = When("correlated", ids)
-        return _packet(event)
+        return _packet(event, extra)
 
 
 @dataclass
@@ -543,14 +548,19 @@ class HostChunk:
     def end(self) -> np.ndarray | None:
         return self.rows["end"] if self.events.table.begins else None
 
+    @property
+    def whole(self) -> bool:
+        """Of a counter, whether all values are whole numbers."""
+        return np.asarray(self.columns.result()["value"]).dtype.kind != "f"
+
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
         """The template with its columns, and those by event."""
         columns = self.columns.result() | by_event
         if self.events.table.kind == "counter":
-            return counter_template(np.asarray(columns["value"]).dtype.kind != "f").bind(columns)
+            return counter_template(self.whole, "extra_offsets" in columns).bind(columns)
         columns |= {"combination": self.combinations, "pieces": self.events.pieces}
-        payload, waits = (name in columns for name in ("is_unsigned", "waits"))
-        return self.events.template(payload=payload, waits=waits).bind(columns)
+        payload, waits, extra = (name in columns for name in ("is_unsigned", "waits", "extra_offsets"))
+        return self.events.template(payload=payload, waits=waits, extra=extra).bind(columns)
 
 
 @dataclass
@@ -593,7 +603,7 @@ class HostTracks:
         """Forget the tracks: what follows is on new ones, and may be earlier."""
         self.tracks: list[Track] = []
         self.sequence = self._output.sequence()
-        self._default = 0  # the uuid of the sequence's default track
+        self.default = 0  # the uuid of the sequence's default track
         self._news: list[TrackNews] = []
         self._numbers: dict[tuple[int, DescribeTrack, Any], int] = {}
         self._of_events: dict[HostEvents, np.ndarray] = {}
@@ -630,8 +640,8 @@ class HostTracks:
             self.sequence.anchor(int(times.min()))
         counts = np.diff(offsets)
         most = tracks[int(counts.argmax())].uuid
-        if most != self._default:
-            self._default = most
+        if most != self.default:
+            self.default = most
             self.sequence.defaults({"track_event_defaults": {"track_uuid": most}})
         for track, deepest in zip(tracks, np.maximum.reduceat(lanes, offsets[:-1]).tolist(), strict=True):
             self._describe(track, deepest)

@@ -82,8 +82,9 @@ MESSAGES: dict[str, str] = {
     "TrackEventDefaults": "11 track_uuid varint",
     "TrackEvent": """
         3 category_iids varint, 4 debug_annotations DebugAnnotation, 6 legacy_event TrackEvent.LegacyEvent,
-        9 type varint, 10 name_iid varint, 11 track_uuid varint, 22 categories bytes, 23 name bytes,
-        30 counter_value varint, 44 double_counter_value double, 47 flow_ids fixed64,
+        9 type varint, 10 name_iid varint, 11 track_uuid varint, 12 extra_counter_values varint,
+        22 categories bytes, 23 name bytes, 30 counter_value varint, 31 extra_counter_track_uuids varint,
+        44 double_counter_value double, 47 flow_ids fixed64,
         3000 gpu_correlation GpuCorrelation, 3001 gpu_api varint""",
     "TrackEvent.LegacyEvent": "2 phase varint, 6 unscoped_id varint, 12 bind_to_enclosing varint",
     "DebugAnnotation": """
@@ -208,10 +209,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class Each:
-    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``."""
+    """A repeated field: the list ``values[offsets[row]:offsets[row + 1]]``. ``event`` as for :class:`Column`."""
 
     offsets: str
     values: str
+    event: bool = False
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class Template:
         if isinstance(value, Delta):
             return [Op(DELTA, kind.tag, self._column(value.name), event=value.event)]
         if isinstance(value, Each):
-            return [Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values))]
+            return [Op(REPEATED, kind.tag, self._column(value.offsets), self._column(value.values), event=value.event)]
         if isinstance(value, Mapping):
             body = self._compile(kind.coding, value)
             if any(op.kind != RAW for op in body):
