@@ -8,10 +8,12 @@
 //   others    <which launch of a kernel in this process, from 0> <mangled name of the kernel>
 //
 // Each process that runs a planned launch writes <pid>.values there, a line for each: the launch, its grid and block, the name
-// and the values of the launch, with tabs between them; or "error", a tab and a sentence. A plan of instructions names launches of
-// one kernel: their lines come after the last of the first that follow each other, and with them <pid>.instructions: device,
-// launches, function, offset and line of each instruction, sums over the launches, and the file. Launches into a stream that is being captured run nothing and are not counted; nor
-// are kernels of graphs, which no launch call names.
+// and the values of the launch, with tabs between them; or "error", a tab and a sentence. Launches into a stream that is being
+// captured run nothing and are not counted; nor are kernels of graphs, which no launch call names.
+//
+// A plan of instructions names launches of one kernel. The first of them that follow each other are counted together. After the
+// last one, or when the process ends, their lines are written, and <pid>.instructions: device, number of launches, function, offset,
+// line, sums of the metrics and file of each instruction.
 //
 // A planned launch runs alone: it has the lock that all other launches share.
 #include <dlfcn.h>
