@@ -74,7 +74,7 @@ _SPOOLED = 1 << 14
 _MOST_EXTRA = 8
 
 #: Windows that may wait for a thread, each with its rows.
-_WINDOWS_AHEAD = 3
+_WINDOWS_AHEAD = 2
 
 #: Chunks in one window at most: the native side numbers them with one byte.
 _CHUNKS = 200

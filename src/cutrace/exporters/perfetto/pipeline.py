@@ -31,7 +31,7 @@ GROUP_SIZE = 4 << 20
 _FEW_EVENTS = 1 << 12
 
 #: What keeps an order is done by three threads, whatever the number of cores. More workers would wait for them.
-_MOST_WORKERS = 6
+_MOST_WORKERS = 4
 
 #: Blocks that are read before they are asked for.
 _BLOCKS_AHEAD = 4
