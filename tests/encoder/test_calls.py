@@ -127,7 +127,7 @@ def test_nothing_is_kept_that_is_not_wanted() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     known, tally = Calls(4), Tally(0, 99, 3, 9)
     for bits in (25, 32, 64):
-        with pytest.raises(ValueError, match="not remembered"):
+        with pytest.raises(ValueError, match="can be kept"):
             Calls(bits)
     with pytest.raises(TypeError, match="incompatible"):
         known.add(*columns([(1, 10, 7)], "488"))

@@ -121,7 +121,7 @@ def test_sums_beyond_64_bits_wrap_around(kept: int) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="some time"):
+    with pytest.raises(ValueError, match="last >= first"):
         Tally(2, 1, 3, 0)
     tally = Tally(FIRST, LAST, 4, 0)
     one = np.zeros(1, np.uint32)
