@@ -529,24 +529,24 @@ class HostWriter:
         if not laid.tracks:
             return
         track = self._tracks.prepare(laid.tracks, laid.offsets, laid.times, laid.lanes)
-        order = np.argsort(laid.times, kind="stable") if len(laid.tracks) > 1 else slice(None)
-        times, track, rows = laid.times[order], track[order], laid.rows[order]
-        numbers = np.minimum(laid.which, len(chunks))[order]
+        order = np.argsort(laid.times, kind="stable")
+        times, numbers = laid.times[order], np.minimum(laid.which, len(chunks))[order]
         by_event: Columns = {"bare_prefixes": self._output.bare_prefixes}
         extra, host = _extra(chunks, numbers, times)
         if len(extra):
             kept = np.ones(len(times), bool)
             kept[extra] = False
-            by_event["extra_tracks"] = np.where(track[extra] == 0, np.uint64(self._tracks.default), track[extra])
-            by_event["extra_values"] = _values(chunks, numbers[extra], rows[extra])
+            tracks, rows = track[order[extra]], laid.rows[order[extra]]
+            by_event["extra_tracks"] = np.where(tracks == 0, np.uint32(self._tracks.default), tracks)
+            by_event["extra_values"] = _values(chunks, numbers[extra], rows)
             counts = np.bincount(host, minlength=len(times))[kept]
             by_event["extra_offsets"] = np.append(0, np.cumsum(counts)).astype(np.uint32)
-            times, track, rows, numbers = times[kept], track[kept], rows[kept], numbers[kept]
-        by_event |= {"time": times, "track": track}
+            times, numbers, order = times[kept], numbers[kept], order[kept]
+        by_event |= {"time": times, "track": track[order]}
         streams = [chunk.bind(by_event) for chunk in chunks]
         streams.append(end_template(bool(len(extra))).bind(by_event))
         edges = np.array([0, len(times)], np.uint32)
-        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=rows)
+        self._output.events(streams, [self._tracks.sequence], edges, times, which=numbers, rows=laid.rows[order])
 
 
 def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -555,9 +555,9 @@ def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) 
     whole = [chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks]
     if not any(whole):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first = np.append(True, times[1:] != times[:-1])
-    extra = np.flatnonzero(np.array([*whole, False])[numbers] & ~first)
-    host = np.flatnonzero(first)[np.cumsum(first)[extra] - 1]
+    extra = np.flatnonzero(np.array([*whole, False])[numbers])
+    host = np.searchsorted(times, times[extra])
+    extra, host = extra[host < extra], host[host < extra]
     rank = np.arange(len(extra)) - np.searchsorted(host, host)
     return extra[rank < _MOST_EXTRA], host[rank < _MOST_EXTRA]
 

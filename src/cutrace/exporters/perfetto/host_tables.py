@@ -647,9 +647,11 @@ class HostTracks:
             self._describe(track, deepest)
             self.sequence.intern(track.waiting)
             track.waiting.clear()
-        first = np.cumsum([0, *(len(track.lanes) for track in tracks)])[:-1]
-        uuids = np.array([uuid for track in tracks for uuid in track.lanes], np.uint64)
+        uuids = np.array([uuid for track in tracks for uuid in track.lanes], np.uint32)
         uuids[uuids == most] = 0
+        first = np.cumsum([0, *(len(track.lanes) for track in tracks)])[:-1]
+        if len(uuids) == len(tracks):
+            return np.repeat(uuids, counts)
         by_event: np.ndarray = uuids[np.repeat(first, counts) + lanes]
         return by_event
 
