@@ -166,13 +166,14 @@ def main() -> None:
             counted = profiled(counters, EIGHT, "--metrics", ",".join(COUNTERS.values()), *pattern)
             result["eight"] = {
                 "seconds": {"alone": alone["seconds"], "lines": under["seconds"], "counters": counted["seconds"]},
-                "same_results": same(alone, under),
-                "status": [under["status"], counted["status"]], "errors": [under["errors"], counted["errors"]],
+                "same_results": same(alone, under), "status": [under["status"], counted["status"]],
             }  # fmt: skip
             if under["status"] == counted["status"] == 0:
                 result["eight"]["totals"] = totals(lines, counters)
                 places = by_line(lines)[INSTRUCTIONS]
                 result["eight"]["files"] = sorted({Path(file).name for file, _ in places})
+            else:
+                result["eight"]["failed"] = [under["errors"], counted["errors"]]
         if args.ncu:
             try:
                 result["ncu"] = by_ncu(program, folder)

@@ -118,6 +118,14 @@ def test_instructions_without_lines_have_offsets_the_hottest_hundred_in_their_or
     assert "+0x950" in text
 
 
+def test_values_that_are_no_numbers_and_files_without_lines_do_no_harm(tmp_path: Path) -> None:
+    rows = [("_Z1av", 0, "/a.cu", 1, value, {}) for value in (float("nan"), float("inf"), -5.0, 7.0)]
+    found = measured(tmp_path / "run.bin", *rows, ("_Z1av", 16, "/a.cu", 0, 0, {"wait": 1}))
+    assert [(source.file, source.function) for source in found.found] == [("", "a"), ("/a.cu", "")]
+    assert found.total.values[EXECUTED] == 2
+    assert ">2 <small>100.0%<" in html(found, "")
+
+
 def test_columns_are_those_that_were_measured(tmp_path: Path, code: Path) -> None:
     counted = html(measured(tmp_path / "1.bin", ("_Z1av", 0, str(code), 1, 5, {})), "run.bin")
     sampled = html(measured(tmp_path / "2.bin", ("_Z1av", 0, str(code), 1, 0, {"wait": 2})), "run.bin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ class Place:
     file: str
     line: int
     offset: int
+
+    @classmethod
+    def of(cls, function: str, file: str, line: int, offset: int) -> Place:
+        """The place of an instruction. Its line counts where both file and line are known."""
+        return cls(function, file, line, 0) if file and line else cls(function, "", 0, offset)
 
     @property
     def text(self) -> str:
@@ -41,7 +47,8 @@ class LineMetric:
 
 
 def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineMetric]:
-    """Each metric of each line: metrics in the order in which they were asked for, of each the largest values first."""
+    """Each metric of each line: metrics in the order in which they were asked for, of each the largest values first.
+    NaN and infinite values do not count."""
     rows = trace.instruction_metrics
     columns = ["name", "unit", "function", "file", "line", "offset", "launches", "value"]
     sums: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -50,9 +57,9 @@ def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -
     for name, unit, function, file, line, offset, launches, value in rows[columns].tolist():
         place = known.get((function, file, line, offset))
         if place is None:
-            where = (text[file], line, 0) if file and line else ("", 0, offset)
-            place = known[function, file, line, offset] = Place(names(text[function]), *where)
-        sums[name, unit][place].append((launches, value))
+            place = known[function, file, line, offset] = Place.of(names(text[function]), text[file], line, offset)
+        if math.isfinite(value):
+            sums[name, unit][place].append((launches, value))
     uses = []
     for (name, unit), places in sums.items():
         whole = sum(value for parts in places.values() for _, value in parts)

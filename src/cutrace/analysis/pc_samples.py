@@ -70,7 +70,7 @@ def sampled_lines(trace: Trace, names: Callable[[str], str] = normalize_kernel) 
     stalls: dict[tuple[int, Place], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     function_names, text = _names(trace, names), trace.strings
     for (function, file, line, offset, stall), *counts in _sums(trace, "function", "file", "line", "offset", "stall"):
-        place = Place(function_names(function), *((text[file], line, 0) if file else ("", 0, offset)))
+        place = Place.of(function_names(function), text[file], line, offset)
         key = (0 if file else function, place)
         _add(sums[key], counts)
         stalls[key][text[stall]] += counts[0]
