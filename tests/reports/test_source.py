@@ -124,6 +124,8 @@ def test_values_that_are_no_numbers_and_files_without_lines_do_no_harm(tmp_path:
     assert [(source.file, source.function) for source in found.found] == [("", "a"), ("/a.cu", "")]
     assert found.total.values[EXECUTED] == 2
     assert ">2 <small>100.0%<" in html(found, "")
+    nothing = measured(tmp_path / "nothing.bin", ("_Z1av", 0, "/a.cu", 1, 0, {"wait": 0}))
+    assert "a.cu:1<" in html(nothing, "")
 
 
 def test_columns_are_those_that_were_measured(tmp_path: Path, code: Path) -> None:
@@ -132,6 +134,8 @@ def test_columns_are_those_that_were_measured(tmp_path: Path, code: Path) -> Non
     assert (">stalled by<" in counted, ">thread inst executed<" in counted) == (False, True)
     assert (">stalled by<" in sampled, ">thread inst executed<" in sampled) == (True, False)
     assert "3 launches or fewer" in counted
+    assert "100.0% of inst executed. Functions: a." in counted
+    assert "100.0% of the samples. Functions: a." in sampled
     assert "2 samples of warps" in sampled
 
 

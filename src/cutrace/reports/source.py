@@ -107,9 +107,13 @@ class _Shown:
         """A file or a function."""
         functions = sorted({name for heat in source.heats.values() for name in heat.functions})
         title = source.file or source.function
-        note = f"of {', '.join(functions)}" if source.file else "The lines of these instructions are not known."
-        if source.file and text is None:
-            note += ". The file cannot be read here: --root names the folder of the sources"
+        notes = [*self._shares(source.total)]
+        if not source.file:
+            notes.append("The lines of these instructions are not known.")
+        elif text is None:
+            notes.append("The file cannot be read here: --root names the folder of the sources.")
+        if source.file:
+            notes.append(f"Functions: {', '.join(functions)}.")
         if source.file:
             rows = list(self._lines(number, source, text))
             head = self._head("line", "source")
@@ -119,9 +123,17 @@ class _Shown:
             rows = [self._row(number, offset, f"+{offset:#x}", "", source.heats[offset]) for offset in chosen]
             head = self._head("offset", "")
             if len(hot) > len(chosen):
-                note += f" The hottest {len(chosen)} of {len(hot)} are here."
-        top = f"<h2 class=mono>{escaped(title)}</h2><p class=note>{escaped(note)}</p>"
+                notes.append(f"The hottest {len(chosen)} of {len(hot)} are here.")
+        top = f"<h2 class=mono>{escaped(title)}</h2><p class=note>{escaped(' '.join(notes))}</p>"
         return f"<section>{top}\n{_table(head, rows)}</section>"
+
+    def _shares(self, heat: Heat) -> Iterator[str]:
+        """What part of all was measured here, by what makes lines hot."""
+        if self._sampled:
+            yield f"{heat.sampled / self._found.total.sampled:.1%} of the samples."
+        for metric in self._metrics[: not self._sampled]:
+            if whole := self._found.total.values[metric]:
+                yield f"{heat.values[metric] / whole:.1%} of {_label(metric)}."
 
     def _lines(self, number: int, source: Source, text: list[str] | None) -> Iterator[str]:
         """The lines that something was measured of, with those around them."""
