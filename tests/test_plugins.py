@@ -99,7 +99,9 @@ def test_an_exporter_is_found_by_its_name_or_ending():
     assert plugins.exporter(Path("run.pftrace"), "sqlite").name == "sqlite"
     with pytest.raises(CutraceError, match=r"there is no format 'perfeto': did you mean perfetto\?"):
         plugins.exporter(Path("a"), "perfeto")
-    with pytest.raises(CutraceError, match="it can be perfetto, parquet, sqlite, csv, chrome, capture"):
+    with pytest.raises(
+        CutraceError, match="it can be perfetto, parquet, sqlite, csv, chrome, folded, speedscope, capture"
+    ):
         plugins.exporter(Path("a"), "zzz")
 
 
@@ -117,7 +119,10 @@ def test_an_exporter_is_found_by_the_ending(name, format):
         ("a.pftrac", r"did you mean .pftrace"),
         ("a.sqlit", r"did you mean .sqlite"),
         ("a.b.parqet", r"did you mean .parquet\?"),
-        ("a.xyz", "let its name end with one of .pftrace, .parquet, .sqlite, .csv, .json, .bin"),
+        (
+            "a.xyz",
+            "let its name end with one of .pftrace, .parquet, .sqlite, .csv, .json, .folded, .speedscope.json, .bin",
+        ),
         ("a", "let its name end with one of .pftrace"),
     ],
 )

@@ -65,6 +65,10 @@ EXPORTERS = (
     ),
     Exporter("csv", "one table as text", (".csv", ".csv.gz"), "cutrace.exporters.csvfile:write"),
     Exporter("chrome", "trace-event JSON", (".json", ".json.gz"), "cutrace.exporters.chrome:write"),
+    Exporter("folded", "collapsed stacks of GPU time", (".folded",), "cutrace.exporters.flame:write_folded"),
+    Exporter(
+        "speedscope", "a profile for speedscope.app", (".speedscope.json",), "cutrace.exporters.flame:write_speedscope"
+    ),
     Exporter("capture", "a capture, as `cutrace record` makes one", (".bin",), "cutrace.exporters.capture:write"),
 )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import GpuTimes, InnerTimes, Keys, StreamTimes
+from .._native import GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -319,6 +319,58 @@ def _host(c: CollectorContext, key: tuple[int, ...], time: Spread, projected: Pr
     return stats.HostUse(c.text(key[0]), time, kind, category, projected, time.total - inner)
 
 
+class Paths(StatsCollector):
+    """GPU work and time of threads by path of nested NVTX ranges and slices of the host."""
+
+    tables = (*GPU_WORK, "api_calls", "nvtx_ranges", "host_slices")
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._times, self._ranges, self._work = PathTimes(), _Groups(), _Groups()
+
+    def add(self, batch: Batch) -> None:
+        slices = []
+        for table, grouping in (("nvtx_ranges", _RANGES), ("host_slices", _HOST)):
+            if rows := batch.tables.get(table):
+                # Slices of the host show no category, so it does not divide them.
+                domain = rows["domain"] if table == "nvtx_ranges" else np.zeros(len(rows), np.uint32)
+                columns = rows["thread"], rows["start"], rows["end"], self._ranges.of(rows["name"], domain)
+                at = grouping.projects(rows)
+                slices.append(columns if at.all() else tuple(column[at] for column in columns))
+        if slices:
+            self._times.add_ranges(*map(np.concatenate, zip(*slices, strict=True)))
+        if len(work := batch.work):
+            names = self.context.kernels.numbers.take(work.launch)
+            label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
+            calls = work.calls
+            self._times.add_work(calls.thread, calls.start, calls.known, label, work.end - work.start)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
+        self._times.finish()
+        return ()
+
+    def result(self) -> Iterator[stats.PathUse]:
+        paths: list[tuple[str, ...]] = [()]
+        for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in self._times.nodes()), strict=True)):
+            kind = "range"
+            if label & PathTimes.WORK:
+                kind, name = self._work_name(*self._work.values[label - PathTimes.WORK])
+            elif node:
+                text, domain = map(self.context.text, self._ranges.values[label])
+                name = f"{domain}:{text}" if domain else text or "(unnamed)"
+            if node:
+                paths.append((*paths[parent], name))
+            if any(use):
+                yield stats.PathUse(paths[-1], kind, *use)
+
+    def _work_name(self, table: int, number: int) -> tuple[str, str]:
+        """The kind and the name of GPU work."""
+        if table == _KERNELS:
+            return "kernel", self.context.kernels.names[number]
+        kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[GPU_WORK[table]]
+        return kind, f"graph {number}" if kind == "graph" else operation_name(_FILL if kind == "fill" else number)
+
+
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
 
 
@@ -533,6 +585,12 @@ _RANGES = Grouping(
     _ranges,
     projects=lambda rows: rows["thread"] == rows["end_thread"],
 )
+_HOST = Grouping(
+    ("host_slices",),
+    _fields("name", "category", "kind"),
+    _host,
+    projects=lambda rows: (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS),
+)
 
 _GROUPINGS = {
     "kernels": Grouping(
@@ -581,15 +639,8 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     **{part: partial(Grouped, grouping=grouping) for part, grouping in _GROUPINGS.items()},
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
-    "host": partial(
-        Host,
-        grouping=Grouping(
-            ("host_slices",),
-            _fields("name", "category", "kind"),
-            _host,
-            projects=lambda rows: (rows["track"] == 0) & (rows["kind"] != _ASYNCHRONOUS),
-        ),
-    ),
+    "paths": Paths,
+    "host": partial(Host, grouping=_HOST),
     "streams": StreamUses,
     "gpus": GpuUses,
     "launches": Launches,

@@ -119,6 +119,22 @@ class RangeKernels:
 
 
 @dataclass(frozen=True)
+class PathUse:
+    """A path of nested NVTX ranges and slices of the host, outermost first.
+
+    ``kind`` is "range": ``cpu_ns`` is the time of its threads in the last range but in none inside it. Or it is that of
+    GPU work launched there, named by the last element: "kernel", "copy", "fill" or "graph"; ``operations`` is its
+    number, ``gpu_ns`` the sum of its times.
+    """
+
+    path: tuple[str, ...]
+    kind: str
+    operations: int
+    gpu_ns: int
+    cpu_ns: int
+
+
+@dataclass(frozen=True)
 class HostUse(Timed):
     """Slices of the host of one name that an importer read. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is
     their time without that of slices directly inside them on the same thread."""
@@ -228,6 +244,7 @@ class Stats:
     copies: tuple[CopyUse, ...] = ()
     ranges: tuple[RangeUse, ...] = ()
     range_kernels: tuple[RangeKernels, ...] = ()
+    paths: tuple[PathUse, ...] = ()
     host: tuple[HostUse, ...] = ()
     gpu_slices: tuple[GpuSliceUse, ...] = ()
     streams: tuple[StreamUse, ...] = ()

@@ -37,6 +37,8 @@ _REMEMBERED_BITS = 20
 _CLOCK_ERROR = 10_000_000
 # The fields that identify a stream, with their types.
 _STREAM = (("device", np.uint16), ("context", np.uint16), ("stream", np.uint32))
+# The field of :attr:`Work.detail`.
+_DETAILS = {"memcpys": "kind", "graph_launches": "graph"}
 
 
 class SortedRows:
@@ -110,7 +112,7 @@ class LaunchCalls:
 class Work:
     """GPU work of all tables as parallel arrays, ascending by ``start`` (ns). ``table`` is the index in
     :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` the index in :attr:`Sweep.streams`, ``launch`` the launch
-    configuration of a kernel, else 0."""
+    configuration of a kernel, else 0; ``detail`` the kind of a copy or the graph of a graph launch, else 0."""
 
     start: np.ndarray
     end: np.ndarray
@@ -119,6 +121,7 @@ class Work:
     device: np.ndarray
     correlation: np.ndarray
     launch: np.ndarray
+    detail: np.ndarray
     calls: LaunchCalls
 
     def __len__(self) -> int:
@@ -203,6 +206,7 @@ class Sweep:
             device=joined("device", np.uint16),
             correlation=correlation,
             launch=joined("launch", np.uint32),
+            detail=merged(np.uint32, [column(rows, _DETAILS.get(GPU_WORK[n], ""), np.uint32) for n, rows in parts]),
             calls=LaunchCalls(*self._calls.find(correlation)),
         )
 

@@ -17,7 +17,7 @@ from ..units import format_size, printable
 #: ``-`` as an output.
 STDOUT = Path("-")
 # The formats that a terminal can show, by name.
-_TEXT = ("chrome", "csv")
+_TEXT = ("chrome", "csv", "folded", "speedscope")
 
 
 def say(message: str) -> None:

@@ -1,0 +1,72 @@
+"""Flame graphs: GPU time by path of nested ranges, down to kernels, with the time of the launching threads beside it.
+
+A range is an NVTX range or a slice of the host (an operator) that begins and ends on one thread. GPU work belongs to
+the ranges that are open on its launching thread when the launching call begins. Work outside of all ranges, and work
+whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..trace import Trace
+from .collectors import collect
+from .stats import DEFAULTS, PathUse, StatsOptions
+
+
+@dataclass
+class Frame:
+    """A frame: a range, or GPU work of one name (``kind`` "range", "kernel", "copy", "fill" or "graph").
+
+    ``operations`` counts the pieces of GPU work, ``gpu_ns`` sums their times, and ``cpu_ns`` is the time of threads in
+    this range; each includes the frames below. ``children`` are by name, in the order of first appearance.
+    """
+
+    name: str
+    kind: str = "range"
+    operations: int = 0
+    gpu_ns: int = 0
+    cpu_ns: int = 0
+    children: dict[tuple[str, str], Frame] = field(default_factory=dict, repr=False)
+
+    @property
+    def own_gpu_ns(self) -> int:
+        """The GPU time (ns) that is in no frame below."""
+        return self.gpu_ns - sum(child.gpu_ns for child in self.children.values())
+
+    @property
+    def own_cpu_ns(self) -> int:
+        """The time (ns) of threads that is in no frame below."""
+        return self.cpu_ns - sum(child.cpu_ns for child in self.children.values())
+
+    def walk(self, path: tuple[Frame, ...] = ()) -> Iterator[tuple[Frame, ...]]:
+        """The path of each frame below this one, from below this one down to it; parents before their children."""
+        stack = [(*path, child) for child in reversed(self.children.values())]
+        while stack:
+            here = stack.pop()
+            yield here
+            stack += [(*here, child) for child in reversed(here[-1].children.values())]
+
+
+def flame(trace: Trace, options: StatsOptions = DEFAULTS) -> Frame:
+    """The root of the flame graph of a trace. Its ``gpu_ns`` is the sum of the times of all kernels, copies, fills and
+    whole graphs, as in the reports of ``cutrace stats``; its ``cpu_ns`` is the time of threads in any range."""
+    return frames(collect(trace, ["paths"], options).paths)
+
+
+def frames(paths: tuple[PathUse, ...]) -> Frame:
+    """The root of the flame graph of these paths."""
+    root = Frame("all")
+    for use in paths:
+        at = root
+        path = [root]
+        for depth, name in enumerate(use.path, 1):
+            kind = use.kind if depth == len(use.path) else "range"
+            at = at.children.setdefault((kind, name), Frame(name, kind))
+            path.append(at)
+        for frame in path:
+            frame.operations += use.operations
+            frame.gpu_ns += use.gpu_ns
+            frame.cpu_ns += use.cpu_ns
+    return root

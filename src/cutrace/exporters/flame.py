@@ -1,0 +1,67 @@
+"""Flame graphs of GPU time: collapsed stacks for flamegraph.pl and its successors, and profiles for speedscope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..analysis.flame import Frame, flame
+from ..outputs import unwritable
+from ..trace import Trace
+from .base import Request
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+#: A semicolon divides frames, a line break lines.
+_PLAIN = str.maketrans({";": ":", "\n": " ", "\r": " "})
+
+
+def write_folded(trace: Trace, path: Path, request: Request) -> None:
+    """Write a line for each path with GPU time of its own: its frames with semicolons between, a space, and the time in
+    ns. Lines are sorted. Raises :class:`cutrace.CutraceError` if the file cannot be written."""
+    lines: dict[str, int] = {}
+    root = flame(trace)
+    for frames in root.walk():
+        if own := frames[-1].own_gpu_ns:
+            line = ";".join(frame.name.translate(_PLAIN) for frame in frames)
+            lines[line] = lines.get(line, 0) + own
+    _write(path, "".join(f"{line} {ns}\n" for line, ns in sorted(lines.items())))
+
+
+def write_speedscope(trace: Trace, path: Path, request: Request) -> None:
+    """Write a file for speedscope.app with two profiles: GPU time, and the time of threads in ranges. Raises
+    :class:`cutrace.CutraceError` if the file cannot be written."""
+    root = flame(trace)
+    numbers: dict[str, int] = {}
+    profiles = [
+        _profile("GPU time", root, numbers, lambda frame: frame.own_gpu_ns),
+        _profile("time of threads in ranges", root, numbers, lambda frame: frame.own_cpu_ns),
+    ]
+    document = {
+        "$schema": _SCHEMA,
+        "exporter": "cutrace",
+        "name": path.name,
+        "activeProfileIndex": 0,
+        "shared": {"frames": [{"name": name} for name in numbers]},
+        "profiles": [profile for profile in profiles if profile["samples"]] or profiles[:1],
+    }
+    _write(path, json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+
+
+def _profile(name: str, root: Frame, numbers: dict[str, int], own: Callable[[Frame], int]) -> dict[str, Any]:
+    """A profile with a sample for each path, weighted by the time of its last frame outside of frames below."""
+    samples, weights = [], []
+    for frames in root.walk():
+        if time := own(frames[-1]):
+            samples.append([numbers.setdefault(frame.name, len(numbers)) for frame in frames])
+            weights.append(time)
+    times = {"unit": "nanoseconds", "startValue": 0, "endValue": sum(weights)}
+    return {"type": "sampled", "name": name, **times, "samples": samples, "weights": weights}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+    except OSError as error:
+        raise unwritable(path, error) from None

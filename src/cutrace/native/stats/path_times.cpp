@@ -1,0 +1,197 @@
+// Time by path of nested ranges: the GPU work launched in them, and the time of their threads.
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "common/arrays.h"
+#include "common/column.h"
+#include "common/table.h"
+
+namespace nb = nanobind;
+
+namespace cutrace {
+namespace {
+
+class PathTimes {
+ public:
+  // Nodes of a tree. A label with this bit is that of work, which is a leaf.
+  static constexpr std::uint32_t kWork = 1u << 31;
+  struct Node {
+    std::uint32_t parent = 0, label = 0;
+    std::uint64_t operations = 0, gpu = 0, cpu = 0;
+  };
+
+  void add_ranges(Column<std::uint32_t> threads, Column<std::int64_t> starts, Column<std::int64_t> ends,
+                  Column<std::uint32_t> labels) {
+    need_rows(starts.size, threads, ends, labels);
+    nb::gil_scoped_release release;
+    forget();
+    std::vector<std::size_t> order(starts.size);
+    std::iota(order.begin(), order.end(), 0);
+    // Of ranges with the same start, the longest encloses the others.
+    const auto earlier = [&](std::size_t a, std::size_t b) {
+      return starts[a] != starts[b] ? starts[a] < starts[b] : ends[a] > ends[b];
+    };
+    if (!std::is_sorted(order.begin(), order.end(), earlier)) std::stable_sort(order.begin(), order.end(), earlier);
+    for (const std::size_t row : order) {
+      Thread& thread = threads_[threads[row]];
+      advance(thread, starts[row]);
+      if (thread.open.size() == kDeepest) continue;
+      const std::uint32_t node = child(thread.node(), labels[row]);
+      thread.open.push_back({ends[row], labels[row], node});
+      thread.points.push_back({thread.now, node});
+    }
+  }
+
+  void add_work(Column<std::uint32_t> threads, Column<std::int64_t> called, Column<bool> known,
+                Column<std::uint32_t> labels, Column<std::int64_t> times) {
+    need_rows(times.size, threads, called, known, labels);
+    nb::gil_scoped_release release;
+    for (std::size_t row = 0; row < times.size; ++row) {
+      const std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]) : 0;
+      Node& leaf = nodes_[child(node, labels[row] | kWork)];
+      ++leaf.operations;
+      leaf.gpu += static_cast<std::uint64_t>(times[row]);
+    }
+  }
+
+  void finish() {
+    for (std::size_t i = 0; i < threads_.entries().size(); ++i)
+      advance(threads_.at(i), std::numeric_limits<std::int64_t>::max());
+    threads_ = {};
+  }
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+
+ private:
+  // Limits for captures whose ranges overlap without nesting, which make ever deeper and ever new paths.
+  static constexpr std::size_t kDeepest = 256;
+  static constexpr std::size_t kMostNodes = 1 << 20;
+  // The latest changes of a thread that are kept. Work that begins later than this many changes after its launch counts as
+  // launched outside of all ranges.
+  static constexpr std::size_t kKept = 1 << 17;
+
+  struct Open {
+    std::int64_t end;
+    std::uint32_t label, node;
+  };
+  // From a time on, the path of a thread.
+  struct Point {
+    std::int64_t time;
+    std::uint32_t node;
+  };
+  struct Thread {
+    std::vector<Open> open;  // outermost first
+    std::vector<Point> points;
+    std::size_t latest = 0;  // the point of the previous search
+    std::int64_t now = 0;
+
+    std::uint32_t node() const { return open.empty() ? 0 : open.back().node; }
+  };
+
+  // Beyond the limit, times count for the parent.
+  std::uint32_t child(std::uint32_t parent, std::uint32_t label) {
+    const auto same = [&](std::uint32_t number) {
+      return nodes_[number + 1].parent == parent && nodes_[number + 1].label == label;
+    };
+    const std::uint64_t hash = hash_of(std::uint64_t{parent} << 32 | label);
+    if (nodes_.size() >= kMostNodes) {
+      const std::uint32_t number = numbers_.find(hash, same);
+      return number == Table::kNone ? parent : number + 1;
+    }
+    return numbers_.add(hash, same, [&] { nodes_.push_back({parent, label}); }) + 1;
+  }
+
+  // Ends the ranges of a thread up to a time.
+  void advance(Thread& thread, std::int64_t until) {
+    while (!thread.open.empty()) {
+      std::int64_t end = thread.open.back().end;
+      for (const Open& one : thread.open) end = std::min(end, one.end);
+      if (end > until) break;
+      spend(thread, end);
+      // A range inside the ended one may go on, if they only overlap.
+      std::size_t kept = 0;
+      for (const Open& one : thread.open) {
+        if (one.end <= end) continue;
+        const std::uint32_t parent = kept ? thread.open[kept - 1].node : 0;
+        const bool moved = &one != &thread.open[kept];
+        thread.open[kept++] = {one.end, one.label, moved ? child(parent, one.label) : one.node};
+      }
+      thread.open.resize(kept);
+      thread.points.push_back({thread.now, thread.node()});
+    }
+    spend(thread, until);
+  }
+
+  void spend(Thread& thread, std::int64_t until) {
+    if (until <= thread.now) return;
+    if (!thread.open.empty()) nodes_[thread.node()].cpu += static_cast<std::uint64_t>(until - thread.now);
+    thread.now = until;
+  }
+
+  // The path of a thread at a time.
+  std::uint32_t around(Thread& thread, std::int64_t time) {
+    if (time > thread.now) advance(thread, time);
+    const std::vector<Point>& points = thread.points;
+    const auto at = [&](std::size_t i) {
+      return i < points.size() && points[i].time <= time && (i + 1 == points.size() || points[i + 1].time > time);
+    };
+    if (!at(thread.latest)) {
+      const auto next = std::upper_bound(points.begin(), points.end(), time,
+                                         [](std::int64_t t, const Point& point) { return t < point.time; });
+      if (next == points.begin()) return 0;
+      thread.latest = static_cast<std::size_t>(next - points.begin()) - 1;
+    }
+    return points[thread.latest].node;
+  }
+
+  void forget() {
+    for (std::size_t i = 0; i < threads_.entries().size(); ++i) {
+      Thread& thread = threads_.at(i);
+      if (thread.points.size() <= 2 * kKept) continue;
+      thread.points.erase(thread.points.begin(), thread.points.end() - static_cast<std::ptrdiff_t>(kKept));
+      thread.latest = 0;
+    }
+  }
+
+  std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
+  Table numbers_;                                   // of the nodes but the root
+  Map<Thread> threads_;
+};
+
+template <typename T>
+nb::object column(const PathTimes& times, T PathTimes::Node::*field) {
+  std::vector<T> out;
+  for (const PathTimes::Node& node : times.nodes()) out.push_back(node.*field);
+  return to_array(std::move(out));
+}
+
+}  // namespace
+
+void bind_path_times(nb::module_& m) {
+  nb::class_<PathTimes> times(m, "PathTimes", "Time by path of nested ranges: of GPU work, and of threads.");
+  times.attr("WORK") = PathTimes::kWork;
+  times.def(nb::init<>())
+      .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
+           "Add ranges (ns). None begins before one of an earlier call, nor before the launch of earlier work.")
+      .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
+           nb::arg("times"),
+           "Add work with its GPU time and the begin of its launching call (ns), if that is known. The ranges that begin\n"
+           "before these calls were added.")
+      .def("finish", &PathTimes::finish, "End all ranges, before those of another process.")
+      .def("nodes",
+           [](const PathTimes& self) {
+             using Node = PathTimes::Node;
+             return nb::make_tuple(column(self, &Node::parent), column(self, &Node::label), column(self, &Node::operations),
+                                   column(self, &Node::gpu), column(self, &Node::cpu));
+           },
+           "The tree: (parents, labels, operations, GPU times, times of threads); times are those of the path itself, in ns.\n"
+           "Node 0 is the root. Parents precede their children. Labels of work have the bit WORK.");
+}
+
+}  // namespace cutrace

@@ -1,0 +1,95 @@
+"""Flame graphs: totals are those of the statistics, and each piece of work is in the ranges around its launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from captures import ORIGIN, Capture, awkward, join, training_steps
+from cutrace.analysis import sweep
+from cutrace.analysis.collectors import collect
+from cutrace.analysis.flame import Frame, flame
+
+DATA = Path(__file__).parents[1] / "data"
+FILES = sorted(path for pattern in ("*.bin", "kineto*") for path in DATA.glob(pattern))
+
+
+@pytest.fixture(params=[*(path.name for path in FILES), "training", "awkward"])
+def capture(request, tmp_path) -> Path:
+    if request.param == "training":
+        return training_steps(tmp_path / "training.bin", steps=8)
+    if request.param == "awkward":
+        return awkward(tmp_path / "awkward.bin")
+    return DATA / request.param
+
+
+def own(root: Frame) -> Counter:
+    """The GPU time of each path that is in no path below."""
+    return Counter({tuple(f.name for f in frames): frames[-1].own_gpu_ns for frames in root.walk()})
+
+
+def test_totals_are_those_of_the_statistics(capture):
+    with cutrace.load(capture) as trace:
+        root, stats = flame(trace), collect(trace, ["kernels", "memory_operations", "graphs"])
+    by_kind = {"kernel": stats.kernels, "copy": stats.memory_operations, "graph": stats.graphs}
+    leaves = [frames[-1] for frames in root.walk() if frames[-1].kind != "range"]
+    assert not any(leaf.children for leaf in leaves)
+    found = Counter()
+    for leaf in leaves:
+        found["copy" if leaf.kind == "fill" else leaf.kind, leaf.name] += leaf.gpu_ns
+    assert +found == +Counter({(kind, use.name): use.time.total for kind, uses in by_kind.items() for use in uses})
+    assert root.gpu_ns == sum(use.time.total for uses in by_kind.values() for use in uses)
+    assert root.operations == sum(use.time.count for uses in by_kind.values() for use in uses)
+
+
+def test_work_is_in_all_ranges_around_its_launch(capture):
+    """Range by range: the GPU time in frames of a name is that of the statistics, unless ranges of one name nest."""
+    with cutrace.load(capture) as trace:
+        root, stats = flame(trace), collect(trace, ["ranges"])
+    want, found = Counter(), Counter()
+    for use in stats.ranges:
+        want[f"{use.domain}:{use.name}" if use.domain else use.name or "(unnamed)"] += use.projected.gpu_ns
+    for frames in root.walk():
+        if frames[-1].kind == "range" and frames[-1].name in want:
+            found[frames[-1].name] += frames[-1].gpu_ns
+    assert +found == +want
+
+
+def test_of_other_batches(capture, monkeypatch):
+    with cutrace.load(capture) as trace:
+        whole = flame(trace)
+        monkeypatch.setattr(sweep, "_BATCH_ROWS", 50)
+        assert flame(trace) == whole
+
+
+def test_ranges_by_thread_domain_and_time_of_the_threads(tmp_path):
+    with Capture(tmp_path / "a.bin") as c:
+        kernel = c.launch("_Z1kv", grid=(1, 1, 1), block=(1, 1, 1))
+        c.push_pop("step", 1000, 9000, thread=1)
+        c.push_pop("load", 2000, 4000, thread=1, domain="io")
+        c.start_end("elsewhere", 1000, 9000, range_id=1, thread=2, end_thread=3)
+        c.add("host_slices", start=ORIGIN + 5000, end=ORIGIN + 6000, name="aten::mm", category="cpu_op", thread=1)
+        for correlation, (thread, called) in enumerate([(1, 2500), (1, 4000), (1, 5500), (2, 5500), (1, 9000)], 1):
+            c.api("cudaLaunchKernel", called, called + 10, thread=thread, correlation=correlation)
+            c.kernel(
+                kernel, 10_000 * correlation, 10_000 * correlation + correlation, stream=7, correlation=correlation
+            )
+        c.kernel(kernel, 90_000, 90_100, stream=7, correlation=99)
+    with cutrace.load(c.path) as trace:
+        root = flame(trace)
+    assert +own(root) == {("step", "io:load", "k"): 1, ("step", "k"): 2, ("step", "aten::mm", "k"): 3, ("k",): 109}
+    step = root.children["range", "step"]
+    assert (step.cpu_ns, step.own_cpu_ns, step.gpu_ns, step.operations) == (8000, 5000, 6, 3)
+    assert root.cpu_ns == 8000
+
+
+def test_equal_paths_of_processes_are_one(tmp_path):
+    parts = [training_steps(tmp_path / f"{pid}.bin", steps=3, pid=pid) for pid in (100, 200)]
+    roots = []
+    for path in (parts[0], join(tmp_path / "both.bin", parts)):
+        with cutrace.load(path) as trace:
+            roots.append(own(flame(trace)))
+    assert roots[1] == Counter({path: 2 * ns for path, ns in roots[0].items()})

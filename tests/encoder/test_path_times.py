@@ -1,0 +1,103 @@
+"""Time by path of nested ranges, against a model that looks at every range for every moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutrace._native import PathTimes
+
+RANGES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 30), st.integers(0, 3)), max_size=12)
+WORK = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 70), st.booleans(), st.integers(0, 2), st.integers(0, 9)), max_size=25
+)
+TYPES = np.uint32, np.int64, np.int64, np.uint32
+WORK_TYPES = np.uint32, np.int64, bool, np.uint32, np.int64
+
+
+def columns(rows, types):
+    return [np.array([row[i] for row in rows], dtype) for i, dtype in enumerate(types)]
+
+
+def add_ranges(times: PathTimes, ranges) -> None:
+    times.add_ranges(
+        *columns([(thread, start, start + length, label) for thread, start, length, label in ranges], TYPES)
+    )
+
+
+def around(ranges, thread: int, time: int) -> tuple[int, ...]:
+    """The labels of the ranges that are open at a time, outermost first."""
+    open_now = [r for r in ranges if r[0] == thread and r[1] <= time < r[1] + r[2]]
+    return tuple(label for _, _, _, label in sorted(open_now, key=lambda r: (r[1], -r[2])))
+
+
+def found(times: PathTimes) -> tuple[Counter, Counter, Counter]:
+    """Operations and GPU time by path and label of work, and the time of threads by path."""
+    paths: list[tuple[int, ...]] = [()]
+    operations, gpu, cpu = Counter(), Counter(), Counter()
+    for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in times.nodes()), strict=True)):
+        if node:
+            paths.append((*paths[parent], label))
+        operations[paths[-1]] += use[0]
+        gpu[paths[-1]] += use[1]
+        cpu[paths[-1]] += use[2]
+    return +operations, +gpu, +cpu
+
+
+@settings(deadline=None)
+@given(RANGES, WORK, st.integers(1, 4))
+def test_of_any_ranges_and_work_taken_in_by_pieces(ranges, work, pieces):
+    times = PathTimes()
+    edges = [0, *(70 * piece // pieces for piece in range(1, pieces)), 100]
+    for low, high in pairwise(edges):
+        add_ranges(times, [r for r in ranges if low <= r[1] < high])
+        times.add_work(*columns([w for w in work if low <= w[1] < high], WORK_TYPES))
+    times.finish()
+    operations, gpu, cpu = Counter(), Counter(), Counter()
+    for thread, called, known, label, ns in work:
+        path = (*(around(ranges, thread, called) if known else ()), PathTimes.WORK | label)
+        operations[path] += 1
+        gpu[path] += ns
+    for thread in (0, 1):
+        for moment in range(80):
+            if path := around(ranges, thread, moment):
+                cpu[path] += 1
+    assert found(times) == (operations, +gpu, cpu)
+
+
+def test_ranges_of_another_process_contain_no_later_work():
+    times = PathTimes()
+    add_ranges(times, [(1, 0, 100, 5)])
+    times.finish()
+    times.add_work(*columns([(1, 50, True, 0, 7)], WORK_TYPES))
+    assert found(times) == ({(PathTimes.WORK,): 1}, {(PathTimes.WORK,): 7}, {(5,): 100})
+
+
+def test_ranges_deeper_than_the_limit_are_left_out():
+    times = PathTimes()
+    add_ranges(times, [(0, start, 1000 - start, start) for start in range(300)])
+    times.add_work(*columns([(0, 400, True, 0, 3)], WORK_TYPES))
+    times.finish()
+    assert found(times)[1] == {(*range(256), PathTimes.WORK): 3}
+
+
+def test_paths_beyond_the_limit_count_for_the_range_around_them():
+    times = PathTimes()
+    count = (1 << 20) + 50
+    label, start = np.arange(count, dtype=np.uint32), np.arange(count, dtype=np.int64) * 2
+    times.add_ranges(np.zeros(count, np.uint32), start, start + 1, label)
+    times.add_work(*columns([(0, 2 * (count - 1), True, 0, 3)], WORK_TYPES))
+    times.finish()
+    parents, _, operations, gpu, _ = times.nodes()
+    assert len(parents) == 1 << 20
+    assert (operations[0], gpu[0]) == (1, 3)
+
+
+def test_columns_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="equal lengths"):
+        PathTimes().add_ranges(*columns([(0, 0, 1, 0)], TYPES)[:3], np.zeros(2, np.uint32))
