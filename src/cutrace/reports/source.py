@@ -131,7 +131,8 @@ class _Shown:
         """What part of all was measured here, by what makes lines hot."""
         if self._sampled:
             yield f"{heat.sampled / self._found.total.sampled:.1%} of the samples."
-        for metric in self._metrics[: not self._sampled]:
+        elif self._metrics:
+            metric = self._metrics[0]
             if whole := self._found.total.values[metric]:
                 yield f"{heat.values[metric] / whole:.1%} of {_label(metric)}."
 
