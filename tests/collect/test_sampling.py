@@ -200,7 +200,7 @@ def test_options_as_people_write_them():
     assert Options.of().sample is None
 
 
-@pytest.mark.parametrize(("given", "line"), [("pc", "sample=pc"), ("pc=4096", "sample=pc=4096")])
+@pytest.mark.parametrize(("given", "line"), [("pc", "sample=pc=32768"), ("pc=4096", "sample=pc=4096")])
 def test_the_collector_is_told_to_sample_program_counters(given, line):
     options = Options.of(sample=given, last="30s")
     assert options.sample is None

@@ -54,8 +54,9 @@ struct Sampled {
 };
 
 std::mutex mutex;
-std::map<CUcontext, Sampled> sampled;
-std::set<std::string> names;  // that were handed out: CUPTI's stay
+// Never destroyed: a recording ends at the exit of the process.
+std::map<CUcontext, Sampled>& sampled = *new std::map<CUcontext, Sampled>;
+std::set<std::string>& names = *new std::set<std::string>;  // that were handed out: CUPTI's stay
 std::uint64_t overflow = 0;
 std::uint32_t dropped = 0;
 std::uint32_t last_period = 0;
@@ -118,7 +119,7 @@ EXPORT void fake_drop_samples(std::uint32_t lost) {
 }
 EXPORT unsigned fake_sampled_contexts() {
   const std::lock_guard lock(mutex);
-  return static_cast<unsigned>(sampled.size());
+  return static_cast<unsigned>(std::count_if(sampled.begin(), sampled.end(), [](const auto& one) { return one.second.started; }));
 }
 EXPORT std::uint32_t fake_sampling_period() { return last_period; }
 // One context of the GPU at a time.

@@ -77,7 +77,7 @@ TEST(samples_of_kernels_arrive_with_their_lines) {
 TEST(a_program_that_begins_with_a_module_is_sampled_from_the_next_flush_on) {
   Folder folder;
   Collector collector;
-  collector.begin(folder.options("sample=pc;flush_ms=10"));
+  collector.begin(folder.options("sample=pc=32768;flush_ms=10"));
   for (int i = 0; i < 1000 && fake_sampled_contexts() == 0; ++i) sleep_ms(10);
   ten_kernels();
   CHECK_EQUAL(collector.stop(), 0);
@@ -86,10 +86,30 @@ TEST(a_program_that_begins_with_a_module_is_sampled_from_the_next_flush_on) {
   CHECK_EQUAL(capture.rows<rows::Kernels>().size(), std::size_t{10});
 }
 
-TEST(without_a_period_there_is_one_that_cupti_can_decode) {
+TEST(samples_need_no_activity_kinds) {
   Folder folder;
-  recorded(folder, "sample=pc", ten_kernels);
-  CHECK_EQUAL(fake_sampling_period(), 15u);
+  const CaptureReader capture(recorded(folder, "sample=pc=32768;kinds=nvtx", ten_kernels));
+  CHECK(sums(capture) == profile("_Z4axpyPf", 10));
+  CHECK(capture.rows<rows::Kernels>().empty());
+}
+
+TEST(a_recording_of_the_newest_rows_keeps_its_newest_samples) {
+  Folder folder;
+  Collector collector;
+  begin(collector, folder.options("sample=pc=32768;flush_ms=10;last_ms=1000"));
+  ten_kernels();
+  sleep_ms(3000);
+  ten_kernels();
+  CHECK_EQUAL(collector.stop(), 0);
+  std::uint64_t kept = 0, gone = 0;
+  for (const std::string& path : folder.captures()) {
+    const CaptureReader capture(path);
+    kept += capture.rows<rows::PcSamples>().size();
+    for (const rows::Losses& row : capture.rows<rows::Losses>())
+      if (capture.text(row.detail) == "pc_samples") gone += row.count;
+  }
+  CHECK_EQUAL(kept, std::uint64_t{4});
+  CHECK_EQUAL(gone, std::uint64_t{4});
 }
 
 TEST(nothing_is_sampled_unless_it_is_asked_for) {
@@ -103,7 +123,7 @@ TEST(nothing_is_sampled_unless_it_is_asked_for) {
 
 TEST(samples_of_a_long_run_are_summed_by_interval) {
   Folder folder;
-  const CaptureReader capture(recorded(folder, "sample=pc;flush_ms=10", [] {
+  const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=10", [] {
     for (int i = 0; i < 120; ++i) {
       ten_kernels();
       sleep_ms(10);
@@ -117,7 +137,7 @@ TEST(samples_of_a_long_run_are_summed_by_interval) {
 
 TEST(a_context_that_is_destroyed_leaves_its_samples) {
   Folder folder;
-  const CaptureReader capture(recorded(folder, "sample=pc", [] {
+  const CaptureReader capture(recorded(folder, "sample=pc=32768", [] {
     ten_kernels();
     fake_context(1, false);
     CHECK_EQUAL(fake_sampled_contexts(), 0u);
@@ -131,7 +151,7 @@ TEST(a_context_that_is_destroyed_leaves_its_samples) {
 
 TEST(contexts_come_and_go_while_samples_are_fetched) {
   Folder folder;
-  const CaptureReader capture(recorded(folder, "sample=pc;flush_ms=1", [] {
+  const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=1", [] {
     fake_context(1, false);
     for (std::uintptr_t i = 2; i < 200; ++i) {
       fake_context(i, true);
@@ -146,7 +166,7 @@ TEST(contexts_come_and_go_while_samples_are_fetched) {
 
 TEST(a_second_context_of_a_gpu_is_said_to_be_missing) {
   Folder folder;
-  const CaptureReader capture(recorded(folder, "sample=pc", [] {
+  const CaptureReader capture(recorded(folder, "sample=pc=32768", [] {
     fake_context(2, true);
     ten_kernels();
   }));
@@ -162,7 +182,7 @@ TEST(a_refusal_is_said_and_the_rest_is_recorded) {
         std::tuple{"PCSamplingGetStallReasons", 27, "CUPTI_ERROR_NOT_SUPPORTED"}}) {
     Folder folder;
     fake_fail(function, error);
-    const CaptureReader capture(recorded(folder, "sample=pc", ten_kernels));
+    const CaptureReader capture(recorded(folder, "sample=pc=32768", ten_kernels));
     fake_fail(function, 0);
     CHECK(capture.says(part));
     CHECK(capture.rows<rows::PcSamples>().empty());
@@ -173,7 +193,7 @@ TEST(a_refusal_is_said_and_the_rest_is_recorded) {
 TEST(samples_that_cannot_be_fetched_are_said_to_be_missing) {
   Folder folder;
   fake_fail("PCSamplingGetData", 26);
-  const CaptureReader capture(recorded(folder, "sample=pc", ten_kernels));
+  const CaptureReader capture(recorded(folder, "sample=pc=32768", ten_kernels));
   fake_fail("PCSamplingGetData", 0);
   CHECK(capture.says("CUPTI did not return them (CUPTI_ERROR_HARDWARE_BUSY)"));
   CHECK(capture.says("only one process can sample a GPU at a time"));
@@ -182,7 +202,7 @@ TEST(samples_that_cannot_be_fetched_are_said_to_be_missing) {
 
 TEST(samples_that_the_gpu_had_no_room_for_are_counted) {
   Folder folder;
-  const CaptureReader capture(recorded(folder, "sample=pc;flush_ms=10", [] {
+  const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=10", [] {
     ten_kernels();
     fake_overflow(77);
     sleep_ms(100);
@@ -196,7 +216,7 @@ TEST(samples_that_the_gpu_had_no_room_for_are_counted) {
 TEST(a_module_without_lines_has_offsets) {
   Folder folder;
   fake_fail("GetSassToSourceCorrelation", 999);
-  const CaptureReader capture(recorded(folder, "sample=pc", ten_kernels));
+  const CaptureReader capture(recorded(folder, "sample=pc=32768", ten_kernels));
   fake_fail("GetSassToSourceCorrelation", 0);
   CHECK(sums(capture) == profile("_Z4axpyPf", 10));
   for (const rows::PcSamples& row : capture.rows<rows::PcSamples>()) CHECK(row.line == 0 && row.file == 0);
@@ -204,15 +224,15 @@ TEST(a_module_without_lines_has_offsets) {
 
 TEST(a_second_recording_has_its_own_samples) {
   Folder first, second;
-  CHECK(sums(CaptureReader(recorded(first, "sample=pc", ten_kernels))) == profile("_Z4axpyPf", 10));
-  const CaptureReader capture(recorded(second, "sample=pc", [] { fake_launch("_Z4axpyPf", 1, 7, false); }));
+  CHECK(sums(CaptureReader(recorded(first, "sample=pc=32768", ten_kernels))) == profile("_Z4axpyPf", 10));
+  const CaptureReader capture(recorded(second, "sample=pc=32768", [] { fake_launch("_Z4axpyPf", 1, 7, false); }));
   CHECK(sums(capture) == profile("_Z4axpyPf", 1));
 }
 
 TEST(a_file_that_is_cut_has_its_samples) {
   Folder folder, cut;
   Collector collector;
-  begin(collector, folder.options("sample=pc"));
+  begin(collector, folder.options("sample=pc=32768"));
   ten_kernels();
   CHECK_EQUAL(collector.cut((cut.path + "/first.bin").c_str()), 0);
   fake_launch("_Z4axpyPf", 1, 7, false);
@@ -222,7 +242,7 @@ TEST(a_file_that_is_cut_has_its_samples) {
 }
 
 TEST(a_period_is_a_power_of_two) {
-  for (const char* given : {"sample=pc=1000", "sample=pc=16", "sample=pcs", "sample=metrics", "sample=pc=4294967296"}) {
+  for (const char* given : {"sample=pc", "sample=pc=1000", "sample=pc=16", "sample=pcs", "sample=metrics", "sample=pc=4294967296"}) {
     Folder folder;
     Collector collector;
     CHECK(collector.start(folder.options(given).c_str()) != 0);

@@ -46,6 +46,8 @@ _LEAST_ROTATED = 16 << 20
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
 _MS = 10**6
+# CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
+_PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
@@ -92,8 +94,7 @@ class Options:
     :param cupti: path of the libcupti to load where the program has loaded none.
     :param sample: sample hardware counters of the GPUs: ``SET|NAME,...``, "" for the default set, None for none.
     :param interval_ns: nanoseconds between two samples.
-    :param sample_pc: sample program counters, each multiprocessor once in so many cycles; 0 for CUPTI's choice, None
-        for no samples.
+    :param sample_pc: sample program counters, each multiprocessor once in so many cycles; None for no samples.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -174,7 +175,7 @@ class Options:
             "nvtx": int(self.nvtx),
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
-            "sample": None if self.sample_pc is None else f"pc={self.sample_pc}" if self.sample_pc else "pc",
+            "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
         }
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
         for line in lines:
@@ -210,12 +211,12 @@ def _sampled(options: Options, sample: str) -> Options:
             f"{sample!r} cannot be sampled: write metrics, metrics=NAME,... for metrics of your choice, or pc"
         )
     if what == "pc":
-        cycles = int(given) if given.isdecimal() else -1
-        if equals and cycles not in _PERIODS:
+        cycles = int(given) if given.isdecimal() else 0 if equals else _PERIOD
+        if cycles not in _PERIODS:
             raise CutraceError(
                 f"program counters cannot be sampled every {given} cycles: give 32, 64, 128, ... 2147483648"
             )
-        return replace(options, sample=None, sample_pc=max(cycles, 0))
+        return replace(options, sample=None, sample_pc=cycles)
     if options.keeps_newest:
         raise CutraceError("a recording of the newest rows cannot hold samples of metrics: leave out one of the two")
     return replace(options, sample=given)

@@ -29,12 +29,11 @@ bool truth(std::string_view value, bool& out) {
   return true;
 }
 
-// "pc", or "pc=4096" for cycles: a power of two from 2^5 to 2^31.
+// "pc=4096": a number of cycles, a power of two from 2^5 to 2^31.
 bool sampled(std::string_view value, Options& o) {
   std::uint32_t cycles = 0;
   o.sample_pc = next_word(value, "=") == "pc";
-  if (!o.sample_pc || value.empty()) return o.sample_pc;
-  if (!number(value, cycles) || !std::has_single_bit(cycles)) return false;
+  if (!o.sample_pc || !number(value, cycles) || !std::has_single_bit(cycles)) return false;
   o.sample_period = static_cast<std::uint32_t>(std::countr_zero(cycles));
   return o.sample_period >= 5 && o.sample_period <= 31;
 }

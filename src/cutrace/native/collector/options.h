@@ -33,9 +33,8 @@ struct Options {
   std::uint32_t patience_ms = 20'000;                  // how long a caller waits for CUPTI or the disk
   bool synchronize = true;                             // wait for the GPU before the last flush
   mode_t file_mode = 0600;
-  bool sample_pc = false;                              // sample=pc: where warps are, and why they wait there
-  std::uint32_t sample_period = 15;                    // sample=pc=4096: every 2^12 cycles. CUPTI chooses 2^11 on an H200,
-                                                       // and needs longer to decode the samples than the program runs
+  bool sample_pc = false;                              // where warps are, and why they wait there
+  std::uint32_t sample_period = 0;                     // sample=pc=4096: every 2^12 cycles
   bool redact = false;                                 // leave out command line, host name and paths
   std::string text;                                    // the text of the options
   std::vector<std::pair<std::string, std::string>> given;  // its keys and values, for the process block

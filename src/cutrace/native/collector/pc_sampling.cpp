@@ -1,6 +1,8 @@
 #include "pc_sampling.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "clock.h"
@@ -28,6 +30,31 @@ Params params(CUcontext context) {
 bool has_lines(const CUpti_ModuleResourceData& module) {
   return module.pCubin != nullptr && std::string_view(module.pCubin, module.cubinSize).find("debug_line") != std::string_view::npos;
 }
+
+// Holds a mutex, if it is free in time. Callbacks hold locks of the driver that a thread inside CUPTI may need, so the wait is
+// bounded. It is no timed mutex, because ThreadSanitizer does not know all calls of those.
+class Control {
+ public:
+  explicit Control(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!lock_ && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      static_cast<void>(lock_.try_lock());
+    }
+    held = lock_.owns_lock();
+  }
+  ~Control() { held = false; }
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+  explicit operator bool() const { return lock_.owns_lock(); }
+
+  // By this thread: CUPTI may call back inside its own functions.
+  static thread_local bool held;
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+thread_local bool Control::held = false;
 
 }  // namespace
 
@@ -71,18 +98,15 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
 }
 
 void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept {
-  if (!on()) return;
-  if (domain != CUPTI_CB_DOMAIN_RESOURCE) {
-    if (!recorded || !waits_.load()) return;
-    const std::unique_lock lock(control_, kLongestWait);
-    if (lock.owns_lock()) begin_waiting();
-    return;
-  }
-  if (data == nullptr || std::find(std::begin(kWatched), std::end(kWatched), id) == std::end(kWatched)) return;
-  const auto& about = *static_cast<const CUpti_ResourceData*>(data);
-  const std::unique_lock lock(control_, kLongestWait);
-  if (!lock.owns_lock()) return;
+  if (!on() || Control::held) return;
+  const bool resource = domain == CUPTI_CB_DOMAIN_RESOURCE;
+  const bool watched = resource && data != nullptr && std::ranges::find(kWatched, id) != std::end(kWatched);
+  if (!watched && (resource || !recorded || !waits_.load())) return;
+  const Control control(control_);
+  if (!control) return;
   try {
+    if (!resource) return begin_waiting();
+    const auto& about = *static_cast<const CUpti_ResourceData*>(data);
     const auto known = std::ranges::find(contexts_, about.context, &Context::context);
     switch (id) {
       case CUPTI_CBID_RESOURCE_CONTEXT_CREATED:
@@ -110,16 +134,16 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
 
 void PcSampling::read(bool recorded) {
   if (!on()) return;
-  const std::unique_lock lock(control_, kLongestWait);
-  if (!lock.owns_lock()) return;
+  const Control control(control_);
+  if (!control) return;
   if (recorded) begin_waiting();
   for (Context& context : contexts_) read(context);
 }
 
 void PcSampling::stop() {
   if (!on()) return;
-  const std::unique_lock lock(control_, kLongestWait);
-  if (!lock.owns_lock()) return;
+  const Control control(control_);
+  if (!control) return;
   for (Context& context : contexts_) end(context);
   contexts_.clear();
   waiting_.clear();

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -72,8 +71,6 @@ class PcSampling {
  private:
   static constexpr std::size_t kPcs = 4096;            // that CUPTI hands out at once
   static constexpr std::size_t kMostInstructions = 1 << 16;
-  // Callbacks hold locks of the driver that a thread inside CUPTI may need, so all waits are bounded.
-  static constexpr std::chrono::seconds kLongestWait{5};
 
   // Where CUPTI puts samples.
   struct Buffer {
@@ -116,7 +113,7 @@ class PcSampling {
   std::atomic<bool> waits_{false};  // there are waiting contexts
   std::uint32_t period_ = 0;
 
-  std::timed_mutex control_;  // held across calls of CUPTI
+  std::mutex control_;  // held across calls of CUPTI
   std::vector<CUcontext> waiting_;
   std::vector<Context> contexts_;
   std::unique_ptr<SourceLines> lines_;

@@ -104,7 +104,7 @@ void Recording::fail() noexcept {
 void Recording::attach_cupti(bool before_cuda) {
   {
     const std::lock_guard lock(mutex_);
-    if (!running() || attach_ != Attach::none || (options_.kinds & ~bit(Kind::nvtx)) == 0) return;
+    if (!running() || attach_ != Attach::none || ((options_.kinds & ~bit(Kind::nvtx)) == 0 && !options_.sample_pc)) return;
     attach_ = Attach::trying;
   }
   try {
