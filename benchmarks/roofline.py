@@ -81,6 +81,8 @@ def main() -> None:
              "--", *PROGRAM]
         )  # fmt: skip
         (roof,) = cutrace.roofline(capture, options.out.with_suffix(".html"))
+        with cutrace.load(capture) as trace:
+            values = {row["name"]: row["value"] for row in trace.arrow("kernel_metrics").to_pylist()}
         theirs = [] if options.no_ncu else by_ncu(Path(folder), sorted({name for k in KINDS.values() for name in k}))
     known = json.loads([line for line in output.splitlines() if line.startswith('{"operations"')][-1])
     points = [point_of(part, operations, roof.points, theirs) for part, operations in known["operations"].items()]
@@ -108,6 +110,7 @@ def main() -> None:
         "passes": passes,
         "points": points,
         "ceilings": ceilings,
+        "peaks": {name: values.get(name) for name in peaks},
         "notes": roof.notes,
     }
     options.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -65,7 +65,7 @@ COPY_KINDS: dict[str, str] = {
 _WORK, _STATE, _TIME, _INFO = MetricClass.WORK, MetricClass.STATE, MetricClass.TIME, MetricClass.INFO
 _BYTES_TOLERANCE = 0.02
 #: Bytes: the L2 cache keeps and writes back data of this and of other work as it sees fit.
-_DRAM_FLOOR = 4 << 20
+_DRAM_FLOOR = 8 << 20
 _FULL_NAME = re.compile(r"[a-z0-9]+__[a-z0-9_]+\.(?:sum|min|max)")
 
 

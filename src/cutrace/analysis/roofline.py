@@ -219,7 +219,8 @@ def _ceilings(gpu: Gpu, launches: Sequence[Profiled]) -> Iterator[Ceiling]:
         # The last metric of a kind is that of multiply-adds, which have the highest rate.
         name, weight = list(metrics.items())[-1]
         peak = max((launch.values.get(name + _PEAK, 0.0) for launch in launches), default=0.0)
-        if peak >= 1:
+        # The peak of tensor operations is that of structured sparsity, which few kernels use: docs/roofline.md.
+        if peak >= 1 and not kind.startswith("tensor"):
             yield Ceiling(kind, peak * weight, True, f"{name}{_PEAK}{f' x {weight}' * (weight > 1)}")
 
 
