@@ -35,8 +35,8 @@ __global__ void barrier(float a, float b, int steps, float* out) {
     if (threadIdx.x < 32)
       for (int i = 0; i < steps; ++i) x = fmaf(x, a, b);
     if (threadIdx.x == 0) shared = x;
-    __syncthreads();  // hot: barrier barrier
-    x += shared;
+    __syncthreads();
+    x += shared;  // hot: barrier barrier, since warps that wait have issued the barrier
   }
   out[blockIdx.x * blockDim.x + threadIdx.x] = x;
 }
