@@ -37,6 +37,7 @@ from .golden.captures import (
 )
 from .loading import StrPath, as_capture, listed, opened
 from .outputs import check_output, replacing, scratch
+from .queries import answered
 from .reports.roofline import html as page
 from .reports.roofline import svg
 from .reports.tables import cell, key, render
@@ -167,6 +168,17 @@ def info(source: Source) -> Summary:
     """Return the figures of a trace: its processes, GPUs, rows by table, and losses."""
     with opened(source) as trace:
         return summarize(trace)
+
+
+def sql(source: Source, query: str) -> pyarrow.Table:
+    """Return the result of a query in the SQL of DuckDB over the tables of a trace.
+
+    Each table of :meth:`cutrace.Trace.arrow` is a table of the same name, and ``processes`` has the processes. Only the
+    tables that the query names are read. Times are in ns. docs/sql.md has examples. Raises :class:`CutraceError` when
+    the query fails, or duckdb or pyarrow is not installed.
+    """
+    with opened(source) as trace, answered(trace, query) as (schema, batches):
+        return arrow.pyarrow().Table.from_batches(batches, schema)
 
 
 def roofline(source: Source, destination: StrPath | None = None) -> list[Roofline]:

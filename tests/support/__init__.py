@@ -50,7 +50,21 @@ def cutrace(*arguments: object, env: dict[str, str] | None = None, cwd: Path | N
 
 
 _FILES = frozenset(
-    ("check", "convert", "diff", "golden", "info", "merge", "redact", "report", "roofline", "slice", "source", "stats")
+    (
+        "check",
+        "convert",
+        "diff",
+        "golden",
+        "info",
+        "merge",
+        "redact",
+        "report",
+        "roofline",
+        "slice",
+        "source",
+        "sql",
+        "stats",
+    )
 )
 
 

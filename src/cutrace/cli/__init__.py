@@ -23,6 +23,7 @@ VERBS = {
     "convert": "Convert captures to a trace for ui.perfetto.dev.",
     "info": "Show the contents of a capture.",
     "stats": "Show statistics of kernels, calls, copies, ranges and streams.",
+    "sql": "Answer a question in SQL about the tables of a trace.",
     "source": "Show lines of source with instruction counts and stall reasons.",
     "roofline": "Draw kernels against the limits of the GPU.",
     "diff": "Compare two traces.",

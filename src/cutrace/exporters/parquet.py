@@ -7,7 +7,6 @@ others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from .._native import demangle
 from ..outputs import unwritable
 from ..runbin.layout import LOSS_REASONS, TABLES, Table
 from ..trace import Trace
-from ..trace.arrow import array, column, dictionary, pyarrow
+from ..trace.arrow import array, column, dictionary, processes, pyarrow
 from .base import Request
 from .rows import pieces
 
@@ -167,18 +166,8 @@ class _File:
 def _write_processes(trace: Trace, folder: Path) -> None:
     from pyarrow import parquet
 
-    pa = _arrow()
     doc = "Recorded processes; process is their number in the other tables."
-    columns = {
-        "process": pa.array([p.index for p in trace.processes], pa.uint16()),
-        "pid": pa.array([p.pid for p in trace.processes], pa.int64()),
-        "name": [_text(p.name) for p in trace.processes],
-        "host": [_text(p.host) for p in trace.processes],
-        "boot_id": [_text(p.boot_id) for p in trace.processes],
-        "command": pa.array([[_text(word) for word in p.command] for p in trace.processes], pa.list_(pa.string())),
-        "description": [json.dumps(p.info) for p in trace.processes],
-    }
-    table = pa.table(columns).replace_schema_metadata(_metadata("processes", doc))
+    table = processes(trace).replace_schema_metadata(_metadata("processes", doc))
     with (folder / "processes.parquet").open("wb") as file:
         parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
 
@@ -196,11 +185,6 @@ def _damage(trace: Trace) -> dict[str, list[Any]]:
 
 def _metadata(name: str, doc: str) -> dict[str, str]:
     return {"cutrace.table": name, "cutrace.schema": str(SCHEMA_VERSION), "doc": doc}
-
-
-def _text(text: str) -> str:
-    """Text of a process description for Parquet; lone surrogates are replaced."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _arrow() -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -74,25 +75,59 @@ def dictionary(texts: list[str], indices: np.ndarray, nothing: np.ndarray) -> An
     return pa.DictionaryArray.from_arrays(pa.array(code[indices], mask=mask), pa.array(list(codes), pa.string()))
 
 
+def schema(name: str) -> Any:
+    """The Arrow schema of :meth:`cutrace.Trace.arrow` for a table."""
+    pa = pyarrow()
+    fields = []
+    for field in TABLES[name].fields:
+        if _refers(field):
+            fields += [each for each in schema(REFERRED[field.type]) if each.name != "id"]
+            continue
+        fields.append(column(field))
+        if field.name == "end":
+            fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
+    return pa.schema(fields, {"cutrace.table": name})
+
+
 def table(trace: Trace, name: str) -> Any:
     """The result of :meth:`cutrace.Trace.arrow`."""
     pa = pyarrow()
     rows = trace.table(name)
-    columns, fields = [], []
+    columns = []
     for field in TABLES[name].fields:
-        if field.type in REFERRED and field.name != "id":
-            other = table(trace, REFERRED[field.type]).drop_columns(["id"])
-            taken = other.take(pa.array(rows[field.name]))
+        if _refers(field):
+            taken = table(trace, REFERRED[field.type]).drop_columns(["id"]).take(pa.array(rows[field.name]))
             columns += [part.combine_chunks() for part in taken.columns]
-            fields += list(other.schema)
             continue
-        kind = column(field)
-        fields.append(kind)
-        columns.append(array(trace.strings, field, kind, rows, demangle if name == "launches" else str))
+        columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
         if field.name == "end":
-            fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
             columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields, {"cutrace.table": name}))
+    return pa.Table.from_arrays(columns, schema=schema(name))
+
+
+def _refers(field: Field) -> bool:
+    """Whether the columns of another table replace a field."""
+    return field.type in REFERRED and field.name != "id"
+
+
+def processes(trace: Trace) -> Any:
+    """The processes of a trace as a ``pyarrow.Table``; ``process`` is their number in the other tables."""
+    pa = pyarrow()
+    columns = {
+        "process": pa.array([p.index for p in trace.processes], pa.uint16()),
+        "pid": pa.array([p.pid for p in trace.processes], pa.int64()),
+        "name": [_text(p.name) for p in trace.processes],
+        "host": [_text(p.host) for p in trace.processes],
+        "boot_id": [_text(p.boot_id) for p in trace.processes],
+        "command": pa.array([[_text(word) for word in p.command] for p in trace.processes], pa.list_(pa.string())),
+        "description": [json.dumps(p.info) for p in trace.processes],
+    }
+    return pa.table(columns)
+
+
+def _text(text: str) -> str:
+    """Text of a process description; lone surrogates are replaced."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def pandas(table: Any) -> Any:

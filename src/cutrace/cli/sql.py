@@ -1,0 +1,95 @@
+"""cutrace sql: ask a trace questions in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import options
+from .output import STDOUT, put, say, terminal_width
+
+if TYPE_CHECKING:
+    from ..analysis.tables import Cell, Table
+
+# Default rows on a terminal or in Markdown.
+_LIMIT = 20
+
+
+@click.command()
+@options.sources()
+@click.argument("query")
+@options.form(["table", "csv", "json", "markdown", "parquet"])
+@options.output("File to write to; else stdout.", required=False)
+@options.limit(f"Rows to show; 0 for all ({_LIMIT} in tables, else all).")
+def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, limit: int | None) -> int:
+    """Answer QUERY, a select in the SQL of DuckDB, over the tables of FILE, or of several as one.
+
+    \b
+    cutrace sql run.bin 'select name, sum(duration) from kernels group by 1'
+
+    Times are in ns. `show tables` lists the tables, `describe kernels` the columns of one. docs/sql.md has examples.
+    """
+    from ..loading import opened
+    from ..outputs import check_output
+    from ..queries import answered
+    from ..reports.tables import no_style, render
+
+    file = None if output == STDOUT else output
+    if file is not None:
+        check_output(file)
+    elif form == "parquet":
+        raise click.UsageError("Parquet does not go to stdout: name a file with -o")
+    if limit is None:
+        limit = _LIMIT if form in ("table", "markdown") else 0
+    with opened(sources) as trace:
+        with answered(trace, query) as (schema, batches):
+            if file is not None and form == "parquet":
+                _write_parquet(file, schema, batches)
+            else:
+                about = {"kind": "cutrace sql"}
+                width, style = (None, None) if file else (terminal_width(), no_style)
+                text = render([_table(schema, batches)], form, limit=limit, width=width, about=about, style=style)
+                put(text, file)
+        for sentence in trace.quality.sentences():
+            say(sentence)
+    return 0
+
+
+def _table(schema: Any, batches: Iterable[Any]) -> Table:
+    from ..analysis.tables import Column, Table
+
+    columns = (Column(field.name, _unit(field.type)) for field in schema)
+    rows = (tuple(map(_cell, row)) for batch in batches for row in zip(*_values(batch), strict=True))
+    return Table("result", "Result", tuple(columns), rows, listing=True)
+
+
+def _values(batch: Any) -> Iterator[list[Any]]:
+    return (column.to_pylist() for column in batch.columns)
+
+
+def _unit(kind: Any) -> Any:
+    import pyarrow.types as types
+
+    return "" if types.is_integer(kind) else "number" if types.is_floating(kind) or types.is_decimal(kind) else "text"
+
+
+def _cell(value: Any) -> Cell:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _write_parquet(output: Path, schema: Any, batches: Iterable[Any]) -> None:
+    from pyarrow.parquet import ParquetWriter
+
+    from ..outputs import replacing
+
+    with replacing(output) as temporary, temporary.open("wb") as file, ParquetWriter(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)

@@ -1,0 +1,192 @@
+"""SQL over the tables of a trace, and docs/sql.md, whose examples run here."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cutrace
+from cutrace.runbin import TABLES, Writer
+from support import cutrace as command_line
+from support import rows, small_capture
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+DOCS = (Path(__file__).parents[1] / "docs" / "sql.md").read_text()
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def capture(tmp_path):
+    return small_capture(tmp_path / "run.bin")
+
+
+def sql(*arguments: object, **options) -> str:
+    done = command_line("sql", *arguments, **options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refused(*arguments: object) -> str:
+    done = command_line("sql", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("example", re.findall(r"```sql\n(.*?)```", DOCS, re.DOTALL))
+def test_the_examples_have_rows(example):
+    assert cutrace.sql(DATA / "torch_step.bin", example).num_rows
+
+
+def test_the_examples_in_python_run(tmp_path, monkeypatch):
+    for number, name in enumerate(("run", "rank0", "rank1")):
+        small_capture(tmp_path / f"{name}.bin", pid=100 + number, instance=number + 1)
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    names = {"cutrace": cutrace}
+    exec(example, names)
+    assert names["slowest"].to_pylist() == [{"name": "saxpy", "ns": 150}]
+    assert sorted(names["launches"].to_pydict()["launches"]) == [2, 2]
+
+
+def test_every_table_is_there_with_its_rows_and_columns():
+    with cutrace.load(DATA / "torch_step.bin") as trace:
+        listed = cutrace.sql(trace, "show tables").to_pydict()["name"]
+        assert set(listed) == {*TABLES, "processes"}
+        for name in ("kernels", "api_calls", "launches", "devices"):
+            expected = trace.arrow(name)
+            found = cutrace.sql(trace, f"select * from {name}")
+            assert found.to_pydict() == expected.to_pydict()
+            assert found.column_names == expected.column_names
+        assert cutrace.sql(trace, "select pid, name from processes").to_pylist() == [
+            {"pid": process.pid, "name": process.name} for process in trace.processes
+        ]
+
+
+def test_sums_agree_with_stats_and_are_integers():
+    path = DATA / "torch_step.bin"
+    found = cutrace.sql(path, "select sum(duration) as ns, count(*) as launches from kernels")
+    assert found.schema.types == [pa.int64(), pa.int64()]
+    report = cutrace.stats(path, "cuda_gpu_kern_sum")
+    totals = [sum(row[report.place(name)] for row in report.rows) for name in ("total", "count")]
+    assert list(found.to_pylist()[0].values()) == totals
+
+
+def test_only_the_named_tables_are_read(capture, monkeypatch):
+    read = []
+    original = cutrace.Trace.arrow
+    monkeypatch.setattr(cutrace.Trace, "arrow", lambda trace, name: read.append(name) or original(trace, name))
+    assert cutrace.sql(capture, 'select count(*) as n from "KERNELS"').to_pydict() == {"n": [2]}
+    assert read == ["kernels"]
+    computed = "select count(*) as n from query_table('api_' || 'calls')"
+    assert cutrace.sql(capture, computed).to_pydict() == {"n": [2]}
+
+
+def test_several_files_are_one_trace(tmp_path):
+    paths = [small_capture(tmp_path / f"{n}.bin", pid=n, offset=1000 * n, instance=n) for n in (1, 2)]
+    query = "select pid, count(*) as n from kernels join processes using (process) group by pid order by pid"
+    assert cutrace.sql(paths, query).to_pydict() == {"pid": [1, 2], "n": [2, 2]}
+    assert sql(*paths, query, "--format", "csv") == "pid,n\n1,2\n2,2\n"
+
+
+def test_the_table_is_limited_as_in_stats(capture):
+    shown = sql(capture, "select range as n from range(25)")
+    assert shown.splitlines()[0] == "Result"
+    assert "more: --limit 0 shows all" in shown.splitlines()[-1]
+    assert len(shown.splitlines()) == 2 + 20 + 1
+    assert len(sql(capture, "from range(25)", "--limit", 0).splitlines()) == 2 + 25
+    assert len(sql(capture, "from range(25)", "--format", "csv").splitlines()) == 1 + 25
+
+
+def test_json_has_numbers_texts_and_null(capture):
+    query = "select 7 as i, 1.5 as d, true as b, null as nothing, 'x' as t, 'ab'::blob as raw, [1, 2] as l, 1 as i"
+    (report,) = json.loads(sql(capture, query, "--format", "json"))["reports"]
+    assert report["rows"] == [
+        {"i": 7, "d": 1.5, "b": True, "nothing": None, "t": "x", "raw": "6162", "l": "[1, 2]", "i_2": 1}
+    ]
+    assert [column["unit"] for column in report["columns"][:2]] == ["", "number"]
+
+
+def test_parquet_has_all_rows_and_types(tmp_path, capture):
+    from pyarrow import parquet
+
+    query, out = "select name, duration, sum(duration) over () as total from kernels", tmp_path / "out.parquet"
+    assert sql(capture, query, "--format", "parquet", "-o", out) == ""
+    assert parquet.read_table(out).to_pylist() == cutrace.sql(capture, query).to_pylist()
+    assert "name a file with -o" in refused(capture, query, "--format", "parquet")
+
+
+def test_a_failed_query_leaves_the_output_alone(tmp_path, capture):
+    for form in ("parquet", "json"):
+        out = tmp_path / f"out.{form}"
+        out.write_text("before")
+        query = "select cast(name as int) from kernels"
+        assert "Could not convert string 'saxpy' to INT32" in refused(capture, query, "--format", form, "-o", out)
+        assert out.read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"run.bin", "out.parquet", "out.json"}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select nme from kernels", r'"nme" not found.*"name".* kernels has start, end, duration, .*registers'),
+        ("select k.nme from kernels k", r"kernels has start"),
+        ("select * from kernel", r'Did you mean "kernels"\? The tables are processes, kernels, memcpys'),
+        ("select start, end from kernels", r'as a column it needs quotes, "end"'),
+        ("selec 1", r'syntax error at or near "selec"\.'),
+        ("select sum(duration::hugeint * 1e18::hugeint) as s from kernels", "beyond 64 bits: .* s::double"),
+        ("", "one statement that reads"),
+        ("select 1; select 2", "one statement that reads"),
+        ("create table t as select 1", "one statement that reads"),
+        ("set memory_limit = '1GB'", "one statement that reads"),
+        ("copy kernels to 'x.csv'", "one statement that reads"),
+        ("select * from read_text('/etc/hostname')", "disabled by configuration"),
+        ("select * from '/etc/hostname'", "does not exist"),
+        ("select * from read_csv('http://localhost/x.csv')", "cutrace: "),
+        ("select * from rows", "does not exist"),  # a variable of this test's module
+    ],
+)
+def test_bad_queries_end_with_one_sentence(capture, query, said):
+    assert re.search(said, refused(capture, query))
+
+
+def test_errors_name_what_is_missing(capture, monkeypatch):
+    with pytest.raises(cutrace.CutraceError, match="Did you mean"):
+        cutrace.sql(capture, "select * from kernel")
+    for package in ("pyarrow", "duckdb"):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(cutrace.CutraceError, match=rf"{package}: install it with `pip install 'cutrace\[sql\]'`"):
+            cutrace.sql(capture, "select 1")
+
+
+def test_what_is_missing_in_the_trace_is_said_on_stderr(tmp_path):
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        writer.rows("losses", rows("losses", 1, time=5, count=7, reason=1))
+    done = command_line("sql", tmp_path / "a.bin", "select count(*) as n from kernels", "--format", "csv")
+    assert (done.returncode, done.stdout) == (0, "n\n0\n")
+    assert "7 records that CUPTI dropped" in done.stderr
+
+
+def test_what_exceeds_the_memory_of_duckdb_goes_to_the_temporary_folder(tmp_path, monkeypatch):
+    """A sort of 60 MB within 20 MB."""
+    duckdb = pytest.importorskip("duckdb")
+    connect = duckdb.connect
+    limits = {"memory_limit": "20MB", "threads": "1"}
+    monkeypatch.setattr(duckdb, "connect", lambda config: connect(config=config | limits))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        count = 1_000_000
+        start = np.arange(count, 0, -1) * 10
+        writer.rows("memsets", rows("memsets", count, start=start, end=start + 5, bytes=np.arange(count)))
+    query = "select start, bytes, correlation, duration, process from memsets order by start"
+    found = cutrace.sql(tmp_path / "a.bin", query)["start"].to_numpy()
+    assert found.tolist() == sorted(start.tolist())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
