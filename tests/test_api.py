@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,36 @@ def test_a_trace_is_redacted_into_any_format(tmp_path, capture):
     assert json.loads((tmp_path / "red.json").read_text())["traceEvents"]
     with cutrace.load(tmp_path / "red.bin") as trace:
         assert len(trace.kernels) == 2
+
+
+def test_the_trace_processor_has_the_trace_and_no_file_stays(tmp_path, capture, monkeypatch):
+    pytest.importorskip("perfetto")
+    if (shell := shutil.which("trace_processor_shell")) is None:
+        pytest.skip("needs trace_processor_shell")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cutrace.convert(capture, converted := tmp_path / "a:b.pftrace")
+    for source in (capture, converted):
+        with cutrace.trace_processor(source, shell=shell) as engine:
+            assert not list(tmp_path.glob("cutrace.*"))
+            found = [(row.name, row.dur) for row in engine.query("select name, dur from gpu_slice order by ts")]
+            program = engine.http.subprocess
+        assert found == [("saxpy", 100), ("saxpy", 150)]
+        assert program.wait(10) is not None
+
+
+def test_a_trace_processor_that_cannot_be_started_is_an_error(tmp_path, capture, monkeypatch):
+    pytest.importorskip("perfetto")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    text = tmp_path / "text"
+    text.write_text("no program")
+    text.chmod(0o700)
+    for shell in (tmp_path / "none", text, shutil.which("false")):
+        with pytest.raises(cutrace.CutraceError, match="trace_processor_shell that runs here"):
+            cutrace.trace_processor(capture, shell=shell)
+    assert not list(tmp_path.glob("cutrace.*"))
+    monkeypatch.setitem(sys.modules, "perfetto.trace_processor", None)
+    with pytest.raises(cutrace.CutraceError, match=r"pip install 'cutrace\[perfetto\]'"):
+        cutrace.trace_processor(capture)
 
 
 def test_names_are_demangled_where_they_are_mangled():

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import Diff, Report, demangle, diff, info, open, redact, roofline, sql, stats
+    from .api import Diff, Report, demangle, diff, info, open, redact, roofline, sql, stats, trace_processor
     from .collect import arm, dump, mark, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadCapture", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "convert", "demangle", "diff", "dump",
     "info", "load", "mark", "merge", "open", "profile", "record", "redact", "region", "roofline", "slice", "sql",
-    "stats",
+    "stats", "trace_processor",
 ]  # fmt: skip
 
 _HOMES = {

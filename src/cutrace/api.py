@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+    from perfetto.trace_processor import TraceProcessor
 
 Source = StrPath | Sequence[StrPath] | Trace
 
@@ -302,6 +303,30 @@ def open(
             raise CutraceError(
                 f"nobody fetched the trace in {format_duration(patience)}: open the link in a browser here"
             )
+
+
+def trace_processor(source: Source, *, shell: StrPath | None = None) -> TraceProcessor:
+    """Return a ``perfetto.trace_processor.TraceProcessor`` with a trace, for queries in the SQL of Perfetto.
+
+    Close it, or use it in a ``with`` statement. The trace is in its memory: the temporary file that it was read from is
+    removed before it is returned.
+
+    :param shell: the program ``trace_processor_shell`` to start; unless given, the one that the ``perfetto`` package
+        downloads on first use and keeps.
+
+    Raises :class:`CutraceError` when the package is not installed, or the program cannot be had or started.
+    """
+    engine = arrow.package("perfetto.trace_processor", "perfetto", "trace_processor()")
+    config = engine.TraceProcessorConfig(bin_path=None if shell is None else str(Path(shell)))
+    with _for_perfetto(source, lambda sentence: None) as path, path.open("rb") as file:
+        try:
+            made: TraceProcessor = engine.TraceProcessor(trace=file, config=config)
+        except Exception as error:  # the package raises Exception itself
+            raise CutraceError(
+                f"the trace processor of Perfetto failed: {' '.join(str(error).split())}. "
+                "Name a trace_processor_shell that runs here with shell=..."
+            ) from error
+    return made
 
 
 @contextmanager
