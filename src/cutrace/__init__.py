@@ -9,7 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import Diff, Report, demangle, diff, info, open, redact, roofline, sql, stats, trace_processor
+    from .api import (
+        Batch,
+        Diff,
+        Report,
+        batch,
+        demangle,
+        diff,
+        info,
+        open,
+        redact,
+        roofline,
+        sql,
+        stats,
+        trace_processor,
+    )  # fmt: skip
     from .collect import arm, dump, mark, record
     from .conversion import convert
     from .errors import BadCapture, CutraceError
@@ -22,9 +36,9 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 __all__ = [
-    "BadCapture", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "convert", "demangle", "diff", "dump",
-    "info", "load", "mark", "merge", "open", "profile", "record", "redact", "region", "roofline", "slice", "sql",
-    "stats", "trace_processor",
+    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "batch", "convert",
+    "demangle", "diff", "dump", "info", "load", "mark", "merge", "open", "profile", "record", "redact", "region",
+    "roofline", "slice", "sql", "stats", "trace_processor",
 ]  # fmt: skip
 
 _HOMES = {

@@ -24,6 +24,9 @@ from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
+from .batching.model import Options
+from .batching.running import Outcome
+from .batching.running import run as run_batch
 from .errors import CutraceError
 from .golden.captures import (
     PARTS,
@@ -252,6 +255,70 @@ def diff(a: Source, b: Source, *, fail_on: str = "exact", tolerance: Iterable[st
     with ThreadPoolExecutor(2) as pool:
         (before, notes_a), (after, notes_b) = pool.map(collected, (a, b))
     return Diff(compare_captures(before, after, rules), (notes_a, notes_b))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A report over many traces: ``reports`` are its tables, ``sentences`` say what stands out, ``files`` what became
+    of each file. It prints as tables."""
+
+    reports: list[Report]
+    sentences: list[str]
+    files: list[Outcome]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a file could not be read, or only in part."""
+        return any(file.bad for file in self.files)
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.reports), *self.sentences])
+
+    def _repr_html_(self) -> str:
+        return "".join([*(report._repr_html_() for report in self.reports), *(f"<p>{s}</p>" for s in self.sentences)])
+
+
+def batch(
+    report: str,
+    sources: Sequence[StrPath],
+    destination: StrPath,
+    *,
+    mode: str = "processes",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    job: str = "",
+    name: str = "",
+    baseline: Sequence[StrPath] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Batch:
+    """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
+
+    :param destination: a folder for partial results, which a later call uses again.
+    :param mode: ``processes`` on this machine, ``sequential``, or ``dask``. In a script, call with ``processes`` under
+        ``if __name__ == "__main__"``.
+    :param workers: the number of processes; by default that of the cores.
+    :param scheduler: the address, or the scheduler file, of a Dask cluster.
+    :param job: the name of the job of all files; else the one in a file, or the name of its folder.
+    :param name: the kernel, range or step of ``pace``: a name, a pattern with ``*``, or ``/a regular expression/``.
+    :param baseline: further traces, with which ``regressions`` compares the others.
+    :param progress: called with the number of files that are done, and of all.
+
+    Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
+    """
+    before = [Path(path).absolute() for path in baseline]
+    options = Options(name=name, baseline=tuple(map(str, before)))
+    result, files = run_batch(
+        report,
+        [*before, *map(Path, sources)],
+        Path(destination),
+        mode=mode,
+        workers=workers,
+        scheduler=scheduler,
+        job=job,
+        options=options,
+        progress=progress,
+    )
+    return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 
 def redact(source: StrPath, destination: StrPath) -> None:

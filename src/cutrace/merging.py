@@ -34,8 +34,6 @@ from .units import format_duration
 
 _CAPTURE, _ARCHIVE = ".bin", ".tar"
 _MANIFEST = "perfetto_manifest.json"
-#: Environment variables with the rank of a process, set by launchers.
-_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
 _MAX_NAME = 90
 
 
@@ -151,7 +149,7 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
     ranks = []
     for index, source in enumerate(joined.sources):
         processes = joined.processes(index)
-        recorded = next((rank for process in processes if (rank := _rank_of(process.info)) is not None), None)
+        recorded = next((rank for process in processes if (rank := process.rank) is not None), None)
         if names:
             name = names[index]
         elif number:
@@ -161,17 +159,6 @@ def _ranks(joined: _Joined, names: Sequence[str], number: bool) -> tuple[Rank, .
         hosts = ", ".join(dict.fromkeys(process.host for process in processes if process.host))
         ranks.append(Rank(name, source, hosts, len(processes), processes[0].alignment))
     return tuple(ranks)
-
-
-def _rank_of(info: dict[str, Any]) -> int | None:
-    """Return the rank in a process description."""
-    rank = info.get("rank")
-    if isinstance(rank, int) and not isinstance(rank, bool):
-        return rank
-    environment = info.get("environment")
-    values = environment if isinstance(environment, dict) else {}
-    texts = (values.get(name) for name in _RANK_VARIABLES)
-    return next((int(text) for text in texts if isinstance(text, str) and text.isascii() and text.isdigit()), None)
 
 
 # Copying

@@ -29,6 +29,7 @@ VERBS = {
     "diff": "Compare two traces.",
     "slice": "Cut a part out of a trace.",
     "merge": "Put the traces of ranks and machines on one timeline.",
+    "batch": "Report over the traces of many ranks or runs.",
     "open": "Show a trace in ui.perfetto.dev.",
     "redact": "Write a capture without command lines, host names and paths.",
     "check": "Compare captures with a golden file.",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from .alignment import Alignment
+
+#: Environment variables with the rank of a process, and with the job, set by launchers.
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK")
+JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,24 @@ class Process:
         """The host, boot, pid and start of the process. A capture may hold one process twice, because metrics of
         kernels are written later."""
         return self.host, self.boot_id, self.pid, str(self.info.get("started", ""))
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in its job, None if the file does not say."""
+        rank = self.info.get("rank")
+        if isinstance(rank, int) and not isinstance(rank, bool):
+            return rank
+        return next((int(text) for text in self._variables(RANK_VARIABLES) if text.isascii() and text.isdigit()), None)
+
+    @property
+    def job(self) -> str:
+        """The name or number of its job, "" if the file does not say."""
+        return next(filter(None, self._variables(JOB_VARIABLES)), "")
+
+    def _variables(self, names: tuple[str, ...]) -> Iterator[str]:
+        environment = self.info.get("environment")
+        values = environment if isinstance(environment, dict) else {}
+        return (text for name in names if isinstance(text := values.get(name), str))
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,96 @@
+"""Kernels over all ranks: times by name, and the slowest rank of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..analysis.collectors import CollectorContext
+from ..analysis.gpu import communicates
+from ..analysis.stats import DEFAULTS
+from ..analysis.tables import Column, Table
+from .model import BatchReport, Histogram, Options, Part, RankTrace, Result
+from .stragglers import stragglers
+from .tally import Tally, bin_end, binned
+
+# Kernels with a picture.
+_DRAWN = 6
+
+
+def times(rank: RankTrace, options: Options) -> Any:
+    """The times of kernels by name and bin."""
+    names, tally = CollectorContext(rank.trace, DEFAULTS).kernels, Tally("kernel", "at_least_ns")
+    for rows in rank.rows("kernels"):
+        duration = (rows["end"] - rows["start"]).astype(np.int64)
+        tally.add(duration, names.numbers.take(rows["launch"]), binned(duration))
+    return tally.table(kernel=names.names)
+
+
+def by_name(table: Any) -> dict[str, tuple[int, int, int, int]]:
+    """Return count, total, minimum and maximum (ns) of each kernel of a part."""
+    tally = Tally("kernel")
+    tally.add_table(table)
+    name, *values = (column.to_pylist() for column in tally.table().columns)
+    return dict(zip(name, zip(*values, strict=True), strict=True))
+
+
+def _reduce(parts: Sequence[Part], options: Options) -> Result:
+    bins, of_parts = Tally("kernel", "at_least_ns"), []
+    for part in parts:
+        table = part.table()
+        bins.add_table(table)
+        of_parts.append(by_name(table))
+    binned = bins.table()
+    whole = by_name(binned)
+    total = sum(use[1] for use in whole.values()) or 1
+    order = sorted(whole, key=lambda name: (-whole[name][1], name))
+    rows = []
+    for name in order:
+        count, spent, least, most = whole[name]
+        means = [(use[name][1] / use[name][0], part.label) for use, part in zip(of_parts, parts, strict=True)
+                 if name in use]  # fmt: skip
+        # The first of several equally slow ones.
+        mean, slowest = max(means, key=lambda found: found[0])
+        rows.append((spent / total, spent, count, spent / count, least, most, len(means), mean, slowest, name))
+    columns = (
+        *(Column("share", "1"), Column("total", "ns"), Column("count"), Column("mean", "ns")),
+        *(Column("min", "ns", spare=True), Column("max", "ns", spare=True), Column("ranks")),
+        *(Column("slowest mean", "ns"), Column("slowest rank", "text"), Column("kernel", "text")),
+    )
+    sentence = "{rank}: its kernels take {ratio:.2f} times as long as those of the median rank"
+    return Result(
+        [Table("kernels", "Kernels of all ranks", columns, rows)],
+        stragglers([part.label for part in parts], slowness(of_parts), sentence),
+        [_histogram(binned, name) for name in order[:_DRAWN]],
+    )
+
+
+def slowness(of_parts: Sequence[dict[str, tuple[int, int, int, int]]]) -> list[float]:
+    """Return for each part the time of its kernels, divided by the time that they take with the median duration of all
+    parts. Communication kernels are left out, because fast ranks wait in them for slow ones; so are kernels of less
+    than half of the parts."""
+    means: dict[str, list[float]] = {}
+    for uses in of_parts:
+        for name, (count, total, *_) in uses.items():
+            means.setdefault(name, []).append(total / count)
+    medians = {
+        name: float(np.median(found))
+        for name, found in means.items()
+        if 2 * len(found) >= len(of_parts) and not communicates(name)
+    }
+    slow = []
+    for uses in of_parts:
+        usual = sum(use[0] * medians[name] for name, use in uses.items() if name in medians)
+        slow.append(sum(use[1] for name, use in uses.items() if name in medians) / usual if usual else 1.0)
+    return slow
+
+
+def _histogram(table: Any, name: str) -> Histogram:
+    rows = [row for row in table.to_pylist() if row["kernel"] == name]
+    begins = [row["at_least_ns"] for row in rows]
+    return Histogram(name, begins, [bin_end(begin) for begin in begins], [row["count"] for row in rows])
+
+
+KERNELS = BatchReport("kernels", "Kernels of all ranks, and the slowest rank of each", times, _reduce)

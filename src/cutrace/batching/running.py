@@ -1,0 +1,187 @@
+"""Running a batch: mapping files in this process, in worker processes or on Dask, and reducing their parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ..errors import CutraceError
+from ..outputs import check_output, write_text
+from ..trace.arrow import package, pyarrow
+from .kernels import KERNELS
+from .model import BatchReport, Options, Result
+from .parts import Mapped, PartFolder, Task, map_file, stamp
+
+#: All reports by name.
+REPORTS: dict[str, BatchReport] = {report.name: report for report in (KERNELS,)}
+MODES = ("processes", "sequential", "dask")
+
+_DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
+# Tasks that a worker has beside the current one, so that it does not wait for the next one.
+_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a file. ``state`` is ``done``, ``skipped`` (its parts were there), ``damaged`` (a part of it, or
+    all, could not be read) or ``failed`` (each of its workers died). ``notes`` are sentences. ``retried`` if a worker
+    died."""
+
+    source: str
+    state: str
+    notes: tuple[str, ...] = ()
+    retried: bool = False
+
+    @property
+    def bad(self) -> bool:
+        return self.state in ("damaged", "failed")
+
+
+def run(
+    name: str,
+    sources: Sequence[Path],
+    folder: Path,
+    *,
+    mode: str = "processes",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    job: str = "",
+    options: Options | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Result, list[Outcome]]:
+    """Map the sources into ``folder`` and reduce them. Returns the result, and what became of each source, in order.
+
+    Raises :class:`CutraceError` if there is no such report or mode, nothing can be read, or the folder cannot be
+    written.
+    """
+    report, options = find(name), options or Options()
+    if mode not in MODES:
+        raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
+    if not sources:
+        raise CutraceError("there is nothing to read: name one file or more")
+    pyarrow("batch")
+    check_output(folder, folder=True)
+    parts = PartFolder(folder / name)
+    paths = dict.fromkeys(str(path.absolute()) for path in sources)
+    tasks = [Task(name, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
+    outcomes: dict[str, Outcome] = {}
+    for task in tasks:
+        damage = parts.done(task.identity(report))
+        if damage is not None:
+            outcomes[task.source] = Outcome(task.source, "skipped", damage)
+    parts.keep(set(paths))
+    left = [task for task in tasks if task.source not in outcomes]
+    for task, mapped, tries in _mapped(left, mode, workers, scheduler):
+        if mapped is None:
+            outcomes[task.source] = Outcome(task.source, "failed", (_DIED,), True)
+        else:
+            parts.add(task, mapped)
+            state = "damaged" if mapped.damage else "done"
+            outcomes[task.source] = Outcome(task.source, state, mapped.damage, tries > 1)
+        if progress:
+            progress(len(outcomes), len(tasks))
+    done = [outcomes[path] for path in paths]
+    manifest = {"kind": "cutrace batch", "format": 1, "report": name, "files": [asdict(outcome) for outcome in done]}
+    write_text(folder / f"{name}.manifest.json", json.dumps(manifest, indent=1) + "\n")
+    found = parts.parts()
+    if not found:
+        raise CutraceError(f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}")
+    return report.reduce(found, options), done
+
+
+def find(name: str) -> BatchReport:
+    """The report of this name. Raises :class:`CutraceError` if there is none."""
+    if name not in REPORTS:
+        raise CutraceError(f"there is no batch report {name!r}: use one of {', '.join(REPORTS)}")
+    return REPORTS[name]
+
+
+def work(task: Task) -> Mapped:
+    """Map a file, in a worker."""
+    return map_file(task, REPORTS[task.report])
+
+
+# Modes. Each yields a task, its result (None if each of its workers died) and the number of tries.
+
+_Done = tuple[Task, Mapped | None, int]
+
+
+def _mapped(tasks: Sequence[Task], mode: str, workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+    if not tasks:
+        return iter(())
+    if mode == "dask":
+        return _on_dask(tasks, workers, scheduler)
+    if mode == "sequential":
+        return ((task, work(task), 1) for task in tasks)
+    return _in_processes(tasks, min(workers or _cores(), len(tasks)))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
+    """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
+    waiting = list(reversed(tasks))
+    while waiting:
+        suspects: list[Task] = []
+        running: dict[Future[Mapped], Task] = {}
+        broken = False
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            while running or (waiting and not broken):
+                try:
+                    while waiting and not broken and len(running) < workers * _AHEAD:
+                        running[pool.submit(work, waiting[-1])] = waiting[-1]
+                        waiting.pop()
+                except BrokenProcessPool:
+                    broken = True
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    task = running.pop(future)
+                    try:
+                        yield task, future.result(), 1
+                    except BrokenProcessPool:
+                        suspects.append(task)
+                        broken = True
+        for task in suspects:
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                try:
+                    yield task, pool.submit(work, task).result(), 2
+                except BrokenProcessPool:
+                    yield task, None, 2
+
+
+def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) -> Iterator[_Done]:
+    """On the scheduler of this address or file, or that of ``DASK_SCHEDULER_ADDRESS``, else on local processes."""
+    distributed: Any = package("distributed", "dask", "batch on Dask")
+    scheduler = scheduler or os.environ.get("DASK_SCHEDULER_ADDRESS")
+    with ExitStack() as stack:
+        try:
+            if scheduler is None:
+                cluster = stack.enter_context(
+                    distributed.LocalCluster(workers or _cores(), threads_per_worker=1, dashboard_address=None)
+                )
+                client = distributed.Client(cluster)
+            elif Path(scheduler).is_file():
+                client = distributed.Client(scheduler_file=scheduler)
+            else:
+                client = distributed.Client(scheduler)
+            stack.enter_context(client)
+        except (OSError, ValueError) as error:
+            raise CutraceError(f"cannot reach the Dask scheduler {scheduler}: {error}. Is it running?") from None
+        # Dask runs a task again whose worker died, as often as the scheduler is configured to.
+        futures = {client.submit(work, task, pure=False): task for task in tasks}
+        for future in distributed.as_completed(list(futures)):
+            task = futures.pop(future)
+            try:
+                yield task, future.result(), 1
+            except distributed.KilledWorker:
+                yield task, None, 2
+            future.release()

@@ -1,0 +1,79 @@
+"""cutrace batch: report over the traces of many ranks or runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import options
+from .output import progress, put, say, terminal_width
+
+# Default rows of a table on a terminal or in Markdown; sentences about files.
+_LIMIT, _FILES = 20, 5
+
+
+def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ..batching.running import REPORTS
+
+        for report in REPORTS.values():
+            click.echo(f"{report.name:<14} {report.title}")
+        ctx.exit()
+
+
+@click.command()
+@click.argument("report")
+@options.sources()
+@options.output("Folder for the parts of the report and its page.")
+@click.option(
+    "--list-reports", is_flag=True, is_eager=True, expose_value=False, callback=_list_reports, help="List all reports."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["processes", "sequential", "dask"]),
+    default="processes",
+    show_default=True,
+    help="Where files are read.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; as many as cores by default.")
+@click.option("--scheduler", metavar="ADDRESS", help="Address or scheduler file of Dask, for --mode dask.")
+@click.option("--job", default="", metavar="NAME", help="Job of all FILEs; else the one in FILE, or its folder.")
+@click.option("--name", default="", metavar="PATTERN", help="Kernel, range or step of `pace`.")
+@click.option(
+    "--baseline", multiple=True, type=options.FILE, metavar="FILE", help="Trace to compare with; may be repeated."
+)
+@options.form(["table", "csv", "json", "markdown"])
+@options.limit(f"Rows of a table; 0 for all ({_LIMIT} in tables, else all).")
+@options.quiet
+def batch(
+    report: str, sources: tuple[Path, ...], output: Path, form: str, limit: int | None, quiet: bool, **how: Any
+) -> int:
+    """Report over FILE..., the traces of many ranks or runs.
+
+    Each FILE is read once, by one of several processes; the folder keeps the partial results as Parquet, and a second
+    run reads only new and changed files. A damaged FILE is listed, and the exit status is 1. `--list-reports` lists the
+    reports.
+    """
+    from .. import api
+    from ..reports.tables import no_style, render
+
+    with progress(enabled=not quiet) as advance:
+        result = api.batch(report, sources, output, progress=advance, **how)
+    if limit is None:
+        limit = 0 if form in ("csv", "json") else _LIMIT
+    about = {"kind": "cutrace batch", "report": report, "sentences": result.sentences}
+    put(render(result.reports, form, limit=limit, width=terminal_width(), about=about, style=no_style), None)
+    if not quiet:
+        for sentence in result.sentences:
+            say(sentence)
+    bad = [file for file in result.files if file.bad]
+    for file in bad[:_FILES]:
+        say(f"{file.source}: {' '.join(file.notes)}")
+    if len(bad) > _FILES:
+        say(f"{len(bad) - _FILES:,} more files could not be read: {output / f'{report}.manifest.json'} lists them")
+    if not quiet:
+        states = [file.state for file in result.files]
+        say(f"{output}: {', '.join(f'{states.count(state):,} {state}' for state in dict.fromkeys(states))}")
+    return 1 if bad else 0

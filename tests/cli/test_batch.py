@@ -1,0 +1,43 @@
+"""cutrace batch: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cutrace.cli import main
+
+pytest.importorskip("pyarrow")
+DATA = Path(__file__).parents[1] / "data"
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    done = capsys.readouterr()
+    return int(ended.value.code or 0), done.out, done.err
+
+
+def test_a_batch_prints_its_report_and_says_what_became_of_the_files(tmp_path, capsys):
+    more = ("-o", tmp_path / "out", "--mode", "sequential", "--format", "json")
+    status, out, err = run(capsys, "batch", "kernels", DATA / "ranks.bin", DATA / "triton.bin", *more)
+    assert status == 0
+    told = json.loads(out)
+    assert (told["kind"], told["report"]) == ("cutrace batch", "kernels")
+    assert sum(row["count"] for row in told["reports"][0]["rows"]) > 100
+    assert "2 done" in err
+    bad = tmp_path / "bad.bin"
+    bad.write_bytes(b"nothing")
+    status, _, err = run(capsys, "batch", "kernels", DATA / "ranks.bin", bad, *more)
+    assert status == 1
+    assert f"cutrace: {bad}: " in err
+    assert "1 skipped, 1 damaged" in err
+
+
+def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):
+    assert run(capsys, "batch", "colour", DATA / "triton.bin", "-o", tmp_path / "out")[0] == 2
+    status, _, err = run(capsys, "batch", "kernels", DATA / "triton.bin", "-o", tmp_path / "no" / "out")
+    assert (status, "Create it first" in err) == (2, True)
+    assert "kernels" in run(capsys, "batch", "--list-reports")[1]

@@ -1,0 +1,28 @@
+"""Workers of a batch that die: functions that worker processes import."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from cutrace.batching.parts import Mapped, Task
+from cutrace.batching.running import work
+
+
+def once(task: Task) -> Mapped:
+    """Die at the first file named ``killer*``, and map it when it comes again."""
+    if Path(task.source).name.startswith("killer"):
+        try:
+            Path(f"{task.source}.died").touch(exist_ok=False)
+        except FileExistsError:
+            return work(task)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(task)
+
+
+def always(task: Task) -> Mapped:
+    """Die at each file named ``killer*``."""
+    if Path(task.source).name.startswith("killer"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(task)
