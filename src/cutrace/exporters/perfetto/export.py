@@ -8,6 +8,7 @@ window: read rows, index their styles, derive columns, encode.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -119,7 +120,7 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
     uuids = write_header(output, descriptors)
     annotations = Annotations(trace.strings, output.names, _texts(trace), _RESERVED)
     flows, range_metrics = Flows(trace.blocks("flows")), RangeMetrics(trace)
-    moved = dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0)
+    moved = Counter(dict.fromkeys((_SPILLED, _DETACHED, _UNSOUGHT, _UNLOOKED), 0))
     free_id = 0
     for group in groups([blocks.rows(process) for process in range(len(uuids))]):
         columns: dict[int, HostColumns] = {}
@@ -127,43 +128,61 @@ def _write(trace: Trace, output: Output, request: Request) -> None:
         with Spool() as derived_rows, Spool() as blocks.still_open:
             for process in group:
                 submissions = Submissions(free_id, min(blocks.rows(process), NEAR_IDS))
-                queues = KeyIndex(*QUEUE_FIELDS)
-                indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
-                events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
-                waits: CallWaits | None = None
-                with output.file.thread(_WINDOWS_AHEAD) as beside:
-                    derived = (
-                        DerivedWork(trace, blocks, process, queues, derived_rows, beside) if request.derived else None
-                    )
-                    blocks.read_ahead(blocks.of(process, *_GPU_TABLES), sort=True)
-                    _write_gpu(process, blocks, events, derived)
-                    beside.wait()
+                spool = derived_rows if request.derived else None
+                derived = _write_work(process, blocks, output, descriptors, submissions, spool)
+                waits = derived.waits.of_calls() if derived else None
                 if derived:
-                    waits = derived.waits.of_calls()
-                    found = derived.values([descriptors.devices.queue_name(process, *key) for key in queues.keys])
-                    _spool_counters(found, derived_rows, descriptors, process)
-                    moved[_UNSOUGHT] += derived.waits.dropped
-                    moved[_UNLOOKED] += derived.projection.dropped
+                    moved.update({_UNSOUGHT: derived.waits.dropped, _UNLOOKED: derived.projection.dropped})
                 columns[process] = HostColumns(annotations, range_metrics, flows, submissions, waits)
-                blocks.read_ahead(blocks.of(process, _PC_SAMPLES))
-                tables = _HOST_TABLES
-                if is_sampled(trace, process):
-                    samples = SampleWriter(trace, output, descriptors, process)
-                    samples.write(map(blocks.read, blocks.of(process, "counters")))
-                    tables = tuple(name for name in tables if name != "counters")
-                pc_samples = PcSampleWriter(trace, output, descriptors, process)
-                pc_samples.write(map(blocks.read, blocks.of(process, _PC_SAMPLES)))
-                pending += blocks.of(process, *tables)
+                pending += _write_samples(process, blocks, output, descriptors)
                 free_id = submissions.end
             blocks.read_ahead([block for block in pending if isinstance(block, BlockInfo)])
             host = HostWriter(blocks, columns, HostTracks(output, descriptors, uuids), output)
             pending += derived_rows.blocks
             host.write(host_tables.TABLES, [_Block(block.first_time, block) for block in pending])
             host.write(host_tables.OPEN_TABLES, [_Block(block.first_time, block) for block in blocks.still_open.blocks])
-        moved[_SPILLED] += host.spilled
-        moved[_DETACHED] += host.detached
+        moved.update({_SPILLED: host.spilled, _DETACHED: host.detached})
     write_kernel_metrics(trace, output, descriptors)
     write_missing(output, trace, blocks.unknown, moved)
+
+
+def _write_work(
+    process: int,
+    blocks: Blocks,
+    output: Output,
+    descriptors: Descriptors,
+    submissions: Submissions,
+    derived_rows: Spool | None,
+) -> DerivedWork | None:
+    """Write the GPU work of a process. With a spool, return what follows from it; projected ranges and counters are in
+    the spool."""
+    queues = KeyIndex(*QUEUE_FIELDS)
+    indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
+    events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
+    with output.file.thread(_WINDOWS_AHEAD) as beside:
+        derived = DerivedWork(blocks, process, queues, derived_rows, beside) if derived_rows else None
+        blocks.read_ahead(blocks.of(process, *_GPU_TABLES), sort=True)
+        _write_gpu(process, blocks, events, derived)
+        beside.wait()
+    if derived and derived_rows:
+        values = derived.values([descriptors.devices.queue_name(process, *key) for key in queues.keys])
+        _spool_counters(values, derived_rows, descriptors, process)
+    return derived
+
+
+def _write_samples(
+    process: int, blocks: Blocks, output: Output, descriptors: Descriptors
+) -> list[BlockInfo | SpoolBlock]:
+    """Write the samples of a process. Returns the blocks of its other host tables."""
+    tables = _HOST_TABLES
+    blocks.read_ahead(blocks.of(process, _PC_SAMPLES))
+    if is_sampled(blocks.trace, process):
+        samples = SampleWriter(blocks.trace, output, descriptors, process)
+        samples.write(map(blocks.read, blocks.of(process, "counters")))
+        tables = tuple(name for name in tables if name != "counters")
+    pc_samples = PcSampleWriter(blocks.trace, output, descriptors, process)
+    pc_samples.write(map(blocks.read, blocks.of(process, _PC_SAMPLES)))
+    return list(blocks.of(process, *tables))
 
 
 def groups(rows: Sequence[int]) -> list[list[int]]:
@@ -255,9 +274,8 @@ class DerivedWork:
     it is there when that thread is done.
     """
 
-    def __init__(
-        self, trace: Trace, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread
-    ) -> None:
+    def __init__(self, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread) -> None:
+        trace = blocks.trace
         span, self._beside = (trace.start, trace.end), beside
         read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
