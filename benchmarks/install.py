@@ -1,0 +1,59 @@
+"""Measure the time from ``pip install`` of a wheel to the first converted trace, in a fresh environment.
+
+    python benchmarks/install.py dist/cutrace-*.whl [--out install.json]
+
+The environment has no compiler: ``PATH`` has its own programs alone, and pip may take wheels only. Dependencies come
+from where pip is configured to find them. Prints JSON: ``environment_s`` is the time to create the environment,
+``install_s`` and ``convert_s`` those of the two commands, ``size_mib`` the size of the wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from workloads import machine
+
+CAPTURE = Path(__file__).resolve().parent.parent / "tests" / "data" / "torch_step.bin"
+
+
+def measure(wheel: Path, folder: Path) -> dict[str, float]:
+    """Install the wheel under ``folder`` and convert a capture. Raises ``CalledProcessError`` if a step fails."""
+    programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    environment = {name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "PYTHONPATH")}
+    environment["PATH"] = str(programs)
+    commands = {
+        "environment_s": [sys.executable, "-m", "venv", folder / "venv"],
+        "install_s": [programs / "pip", "install", "--quiet", "--only-binary", ":all:", wheel.resolve()],
+        "convert_s": [programs / "cutrace", "convert", CAPTURE, "-o", folder / "run.pftrace"],
+    }
+    times = {}
+    for name, command in commands.items():
+        begin = time.monotonic()
+        subprocess.run([*map(str, command)], env=environment, cwd=folder, check=True, timeout=300)
+        times[name] = round(time.monotonic() - begin, 2)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--out", type=Path, help="also write the result to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        times = measure(options.wheel, Path(folder))
+    size = round(options.wheel.stat().st_size / 2**20, 2)
+    result = json.dumps({"wheel": options.wheel.name, "size_mib": size, **times, "machine": machine.facts()}, indent=2)
+    print(result)
+    if options.out:
+        options.out.write_text(result + "\n")
+
+
+if __name__ == "__main__":
+    main()

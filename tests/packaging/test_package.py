@@ -1,0 +1,88 @@
+"""The sdist, the wheel and the workflows: `tox -e package` runs these, with the wheel that it built."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WHEEL = Path(os.environ.get("TOX_PACKAGE", ""))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+pytestmark = pytest.mark.skipif(WHEEL.suffix != ".whl", reason="tox -e package builds the wheel")
+
+
+def run(*command: object) -> str:
+    """Run a Python module or program. Its output is part of a failure."""
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--skip-dependency-check", "--outdir", folder)
+    return next(folder.glob("*.tar.gz"))
+
+
+def test_the_sdist_has_every_file_of_the_repository(sdist: Path) -> None:
+    """`tox -e converter` builds its wheel from the sdist. This test is for the collector, which that wheel lacks."""
+    with tarfile.open(sdist) as archive:
+        members = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = {name for name in run("git", "ls-files").splitlines() if (ROOT / name).exists()}
+    assert tracked - members == set()
+    assert {name for name in members if name.endswith((".so", ".pyc", ".pftrace"))} == set()
+
+
+def test_the_metadata_render(sdist: Path) -> None:
+    assert "FAILED" not in run(sys.executable, "-m", "twine", "check", "--strict", sdist, WHEEL)
+
+
+def test_the_wheel_has_what_it_needs_and_no_sources() -> None:
+    names = set(zipfile.ZipFile(WHEEL).namelist())
+    for name in ("libcutrace_collector.so", "libcutrace_profiler.so", "py.typed", "reports/page.html", "_native.pyi"):
+        assert f"cutrace/{name}" in names
+    assert not [name for name in names if name.endswith((".cpp", ".h")) or name.startswith("tests/")]
+
+
+def test_the_wheel_needs_no_library_that_a_system_lacks(tmp_path: Path) -> None:
+    """`repair` copies libraries that its platform does not promise into the wheel: there must be none."""
+    output = run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", tmp_path, WHEEL)
+    repaired = next(tmp_path.glob("*.whl"))
+    print(repaired.name)
+    assert "manylinux" in repaired.name, output
+    assert not [name for name in zipfile.ZipFile(repaired).namelist() if ".libs/" in name]
+
+
+def test_installing_needs_no_compiler() -> None:
+    print(run(sys.executable, "benchmarks/install.py", WHEEL))
+
+
+def test_the_wheels_to_build() -> None:
+    """cibuildwheel reads its part of pyproject.toml, and 3.10 to 3.14 are built for each system."""
+    for platform in ("linux", "macos", "windows"):
+        command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
+        architectures = {"linux": "x86_64,aarch64", "macos": "x86_64,arm64", "windows": "AMD64"}[platform]
+        built = run(*command, "--archs", architectures).split()
+        assert {name.split("-")[0] for name in built} == {f"cp3{minor}" for minor in range(10, 15)}
+        assert len(built) == 5 * (architectures.count(",") + 1)
+
+
+def test_workflows_are_valid() -> None:
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS)
+    run("zizmor", "--offline", "--persona", "pedantic", *WORKFLOWS)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_to_commits(workflow: Path) -> None:
+    uses = re.findall(r"uses: (.*)", workflow.read_text())
+    assert uses
+    for action in uses:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
