@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +88,17 @@ def test_a_refusal_is_said_at_the_end_and_kernels_are_recorded(fake_driver, tmp_
     assert done.returncode == 0
     assert message in done.stderr
     assert "5 kernels" in done.stderr
+
+
+def test_a_gpu_that_another_process_samples_is_left_to_it(fake_driver, tmp_path):
+    held = Path(tempfile.gettempdir()) / f"cutrace-{os.getuid()}-{'11' * 16}.lock"
+    with held.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = record(fake_driver, tmp_path, "--sample", "pc")
+    assert done.returncode == 0
+    assert "only one process can sample a GPU at a time" in done.stderr
+    assert "5 kernels" in done.stderr
+    assert "PC sample" not in done.stderr
 
 
 def test_metrics_and_program_counters_together_are_an_error_before_the_command_runs(fake_driver, tmp_path):

@@ -32,7 +32,8 @@ namespace {
   X(GetDevice, "cuCtxGetDevice", (CUdevice*))                                        \
   X(ExchangeCaptureMode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode*)) \
   X(StreamContext, "cuStreamGetCtx", (CUstream, CUcontext*))                         \
-  X(IsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))
+  X(IsCapturing, "cuStreamIsCapturing", (CUstream, CUstreamCaptureStatus*))          \
+  X(GetUuid, "cuDeviceGetUuid", (CUuuid*, CUdevice))
 
 struct Driver {
 #define CUTRACE_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;
@@ -160,6 +161,16 @@ bool synchronize_contexts(void* context, const StreamCaptures& captures) {
   }
   if (context != nullptr) everywhere &= synchronize(*d, static_cast<CUcontext>(context), captures);
   return everywhere;
+}
+
+std::string device_uuid(std::uint32_t device) {
+  const Driver* const d = driver();
+  CUuuid uuid{};
+  if (d == nullptr || d->GetUuid == nullptr || d->GetUuid(&uuid, static_cast<CUdevice>(device)) != CUDA_SUCCESS) return {};
+  std::string text;
+  for (const char byte : uuid.bytes)
+    for (const int shift : {4, 0}) text += "0123456789abcdef"[static_cast<unsigned char>(byte) >> shift & 15];
+  return text;
 }
 
 std::vector<CUcontext> known_contexts() {

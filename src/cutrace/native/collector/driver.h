@@ -62,6 +62,8 @@ struct DeviceInfo {
 bool driver_is_loaded();
 // The current context of the calling thread, null when there is none.
 void* current_context();
+// The UUID of a device as 32 hexadecimal digits; empty when the driver does not tell.
+std::string device_uuid(std::uint32_t device);
 // The contexts that are there, as far as they can be known: primary ones, and the current one of the calling thread.
 std::vector<CUcontext> known_contexts();
 // The device of that context, 0 when there is none.

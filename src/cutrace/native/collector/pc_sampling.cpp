@@ -1,11 +1,17 @@
 #include "pc_sampling.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "clock.h"
+#include "driver.h"
 
 namespace cutrace {
 namespace {
@@ -173,6 +179,20 @@ void PcSampling::say(const std::string& sentence) {
 
 // ---- contexts ----
 
+bool PcSampling::GpuLock::take(const std::string& uuid) {
+  const char* folder = std::getenv("TMPDIR");
+  const std::string path = std::string(folder != nullptr && *folder != 0 ? folder : "/tmp") + "/cutrace-" +
+                           std::to_string(getuid()) + "-" + uuid + ".lock";
+  if (!uuid.empty()) file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  return file_ < 0 || ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+}
+
+PcSampling::GpuLock::~GpuLock() {
+  if (file_ < 0) return;
+  ::flock(file_, LOCK_UN);  // a forked child may have the file too
+  ::close(file_);
+}
+
 void PcSampling::begin_waiting() {
   waits_.store(false);
   for (CUcontext context : std::exchange(waiting_, {}))
@@ -185,16 +205,22 @@ void PcSampling::begin(CUcontext context) {
   std::uint32_t device = 0;
   cupti_->GetDeviceId(context, &device);
   made.device = static_cast<std::uint16_t>(device);
+  const std::string on_gpu = " on GPU " + std::to_string(device);
+  // CUPTI 13.0 hands out no records at all after it has refused to sample.
+  if (std::ranges::find(contexts_, made.device, &Context::device) != contexts_.end())
+    return say("program counters of a second context" + on_gpu + " were not sampled: a GPU samples one context at a time");
+  if (!made.lock.take(device_uuid(device)))
+    return say("program counters were not sampled" + on_gpu +
+               ": another process of cutrace reads its counters; only one process can sample a GPU at a time");
   const CUptiResult result = enable(made);
   if (result == CUPTI_SUCCESS) return contexts_.push_back(std::move(made));
-  const std::string on_gpu = " on GPU " + std::to_string(device);
   switch (static_cast<int>(result)) {
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
       return say("program counters were not sampled" + on_gpu +
                  ": only administrators may read counters (ERR_NVGPUCTRPERM); `cutrace doctor` says what to do");
     default:
       return say("program counters of a context" + on_gpu + " were not sampled: CUPTI refused (" + cupti_->error_name(result) +
-                 "); a GPU samples one context at a time, and no other tool may hold its counters");
+                 "), and may record nothing else either; no other tool may hold the counters of the GPU");
   }
 }
 

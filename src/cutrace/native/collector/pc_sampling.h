@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cupti_library.h"
@@ -84,7 +85,24 @@ class PcSampling {
     std::string_view name;
     Counts what = Counts::samples;
   };
+  // The file that one process of a user locks while it reads the counters of a GPU, as cutrace/metrics/counting.py does.
+  class GpuLock {
+   public:
+    GpuLock() = default;
+    GpuLock(GpuLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
+    GpuLock& operator=(GpuLock&& other) noexcept {
+      std::swap(file_, other.file_);
+      return *this;
+    }
+    ~GpuLock();
+    // False when another process has it. A file that cannot be opened locks nobody out.
+    bool take(const std::string& uuid);
+
+   private:
+    int file_ = -1;
+  };
   struct Context {
+    GpuLock lock;
     CUcontext context = nullptr;
     std::uint16_t device = 0;
     std::map<std::uint32_t, Reason> reasons;  // by CUPTI's index
