@@ -75,6 +75,13 @@ def test_the_wheels_to_build() -> None:
         assert len(built) == 5 * (architectures.count(",") + 1)
 
 
+def test_one_version() -> None:
+    version = WHEEL.name.split("-")[1]
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff")
+
+
 def test_workflows_are_valid() -> None:
     run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS)
     run("zizmor", "--offline", "--persona", "pedantic", *WORKFLOWS)
