@@ -82,8 +82,14 @@ def test_one_version() -> None:
     run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff")
 
 
-def test_workflows_are_valid() -> None:
-    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS)
+def test_workflows_are_valid(tmp_path: Path) -> None:
+    shown = []
+    for page in (ROOT / "docs" / "ci.md", ROOT / "docs" / "tutorials" / "ci.md"):
+        for text in re.findall(r"^```yaml\n(# \.github.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            shown.append(tmp_path / f"{len(shown)}.yml")
+            shown[-1].write_text(text)
+    assert shown
+    run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS, *shown)
     run("zizmor", "--offline", "--persona", "pedantic", *WORKFLOWS)
 
 
