@@ -124,7 +124,8 @@ class Result:
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
     not on the number of rows. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``uses`` are the fields of :class:`Options` that the mapper reads: other values need new parts."""
+    ``uses`` are the fields of :class:`Options` that the mapper reads. They must be given, and other values need new
+    parts."""
 
     name: str
     title: str

@@ -16,12 +16,14 @@ from typing import Any
 from ..errors import CutraceError
 from ..outputs import check_output, write_text
 from ..trace.arrow import package, pyarrow
+from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
 from .model import BatchReport, Options, Result
+from .pace import PACE
 from .parts import Mapped, PartFolder, Task, map_file, stamp
 
 #: All reports by name.
-REPORTS: dict[str, BatchReport] = {report.name: report for report in (KERNELS,)}
+REPORTS: dict[str, BatchReport] = {report.name: report for report in (KERNELS, PACE, UTILIZATION, GAPS, OVERLAP)}
 MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"
@@ -65,6 +67,9 @@ def run(
     report, options = find(name), options or Options()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
+    for option in report.uses:
+        if not getattr(options, option):
+            raise CutraceError(f"{name} needs --{option}")
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")

@@ -21,19 +21,17 @@ def robust_scores(values: Sequence[float]) -> np.ndarray:
         return np.where(away == 0, 0.0, away / deviation)
 
 
-def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str) -> list[str]:
-    """Return a sentence for each rank whose number is far above the median, the largest first. ``sentence`` formats the
-    ``rank``, its ``value`` and the ``ratio`` to the median."""
-    if len(values) < _FEWEST:
+def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str, *, low: bool = False) -> list[str]:
+    """Return a sentence for each rank whose number is far above the median, the largest first; or far below it, with
+    ``low``. ``sentence`` formats the ``rank``, its ``value``, the ``median`` and the ``ratio`` of the two."""
+    median = float(np.median(values)) if len(values) >= _FEWEST else 0.0
+    if median <= 0:
         return []
-    median = float(np.median(values))
+    sign = -1 if low else 1
     found = [
         (value, label)
         for label, value, score in zip(labels, values, robust_scores(values).tolist(), strict=True)
-        if score > _SCORE and value > median * (1 + _SHARE)
+        if sign * score > _SCORE and sign * (value - median) > _SHARE * median
     ]
-    found.sort(reverse=True)
-    return [
-        sentence.format(rank=label, value=value, ratio=value / median if median else float("inf"))
-        for value, label in found
-    ]
+    found.sort(key=lambda one: -sign * one[0])
+    return [sentence.format(rank=label, value=value, median=median, ratio=value / median) for value, label in found]
