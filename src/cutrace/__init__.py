@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from .api import (
         Batch,
         Diff,
+        FlameGraph,
         Report,
         batch,
         demangle,
         diff,
+        flame,
         info,
         open,
         redact,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         sql,
         stats,
         trace_processor,
+        view,
     )  # fmt: skip
     from .collect import arm, dump, mark, record
     from .conversion import convert
@@ -36,9 +39,9 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 __all__ = [
-    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "Report", "Trace", "arm", "batch", "convert",
-    "demangle", "diff", "dump", "info", "load", "mark", "merge", "open", "profile", "record", "redact", "region",
-    "roofline", "slice", "sql", "stats", "trace_processor",
+    "BadCapture", "Batch", "Conditions", "CutraceError", "Diff", "FlameGraph", "Report", "Trace", "arm", "batch",
+    "convert", "demangle", "diff", "dump", "flame", "info", "load", "mark", "merge", "open", "profile", "record",
+    "redact", "region", "roofline", "slice", "sql", "stats", "trace_processor", "view",
 ]  # fmt: skip
 
 _HOMES = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
@@ -19,6 +20,7 @@ from . import conversion
 from ._native import demangle as _demangle
 from .analysis import reports
 from .analysis.collectors import collect
+from .analysis.flame import Frame, frames
 from .analysis.names import normalize_kernel
 from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
@@ -44,9 +46,12 @@ from .queries import answered
 from .reports.roofline import html as page
 from .reports.roofline import svg
 from .reports.tables import cell, key, render
+from .reports.view import PARTS as VIEWED
+from .reports.view import flame_html
+from .reports.view import html as viewed
 from .serving import PORT, UI, Server
 from .trace import Trace, arrow
-from .units import format_duration, html_table, parse_duration
+from .units import count_of, format_duration, html_table, parse_duration
 
 if TYPE_CHECKING:
     import pandas
@@ -206,6 +211,59 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
             text = page(roofs, name) if path.suffix == ".html" else svg(roofs)
             temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
     return roofs
+
+
+@dataclass(frozen=True, repr=False)
+class FlameGraph:
+    """GPU time by path of ranges, down to kernels. ``root`` is the frame around all others; docs/view.md defines the
+    figures of a frame. It shows itself in a notebook."""
+
+    root: Frame
+
+    def __repr__(self) -> str:
+        frames = sum(1 for _ in self.root.walk())
+        return f"<FlameGraph of {count_of(frames, 'frame')}, {format_duration(self.root.gpu_ns)} of GPU time>"
+
+    def _repr_html_(self) -> str:
+        # In a frame, the style and the script of the page do not meet those of the notebook.
+        return f'<iframe srcdoc="{escape(flame_html(self.root))}" width="100%" height="420" frameborder="0"></iframe>'
+
+
+def flame(source: Source, *, names: Literal["stable", "full"] = "stable") -> FlameGraph:
+    """Return the flame graph of a trace: GPU time by NVTX range and operator, down to kernels.
+
+    :param names: kernels by ``stable`` names, or by ``full`` ones with template arguments.
+    """
+    options = StatsOptions(normalize_kernel if names == "stable" else demangle)
+    with opened(source) as trace:
+        return FlameGraph(frames(collect(trace, ["paths"], options).paths))
+
+
+def view(source: Source, destination: StrPath, *, other: Source | None = None) -> None:
+    """Write one page (``.html``) of a trace: timeline, flame graph, kernels, copies, idle time, memory. It needs no
+    server and no network.
+
+    :param other: an earlier trace: the flame graph shows the change from it, by path.
+
+    Raises :class:`CutraceError` when the destination does not end in ``.html`` or cannot be written.
+    """
+    path = Path(destination)
+    if path.suffix != ".html":
+        raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html")
+    check_output(path)
+    before = None
+    if other is not None:
+        with opened(other) as trace:
+            before = collect(trace, ["paths"]), _files(other)
+    with opened(source) as trace:
+        text = viewed(trace, collect(trace, VIEWED), _files(source), before)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+
+
+def _files(source: Source) -> str:
+    """The names of the files of a source, without their folders."""
+    return source.path.name if isinstance(source, Trace) else ", ".join(Path(path).name for path in listed(source))
 
 
 @dataclass(frozen=True, repr=False)

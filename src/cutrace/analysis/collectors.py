@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._native import GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes
+from .._native import BusyParts, GpuTimes, InnerTimes, Keys, PathTimes, StreamTimes, Tally
 from ..errors import CutraceError
 from ..runbin import labels
 from ..runbin.labels import known_label
@@ -28,6 +28,8 @@ from .sweep import Batch, Columns, Stream, Sweep
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
+# Parts of the time of GPU work, for values over time.
+_PARTS = 400
 _DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
 
 
@@ -559,8 +561,7 @@ class Memory(StatsCollector):
         if rows := batch.tables.get("allocations"):
             group, operation = self._groups.of(rows["device"], rows["memory"]), rows["operation"]
             self._numbers += [[0] * 6 for _ in range(len(self._groups.values) - len(self._numbers))]
-            signs = (operation == _ALLOCATE).astype(np.int8) - (operation == _RELEASE)
-            change = _sizes(rows["bytes"]) * signs
+            change = _changes(rows)
             for numbers, at in zip(self._numbers, by_value(group, range(len(self._numbers))), strict=True):
                 if not len(at):
                     continue
@@ -577,6 +578,62 @@ class Memory(StatsCollector):
     def end(self, process: int, streams: list[Stream]) -> Iterable[stats.MemoryUse]:
         for (device, memory), numbers in zip(self._groups.values, self._numbers, strict=True):
             yield stats.MemoryUse(process, device, known_label(labels.MEMORY_KINDS, memory), *numbers)
+
+
+def _changes(rows: Columns) -> np.ndarray:
+    """The bytes of each row of ``allocations``: positive if allocated, negative if released."""
+    operation = rows["operation"]
+    signs = (operation == _ALLOCATE).astype(np.int8) - (operation == _RELEASE)
+    changes: np.ndarray = _sizes(rows["bytes"]) * signs
+    return changes
+
+
+class Busy(StatsCollector):
+    tables = GPU_WORK
+    each_process = True
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        span = gpu.work_span(context.trace)
+        self._gpus, self._streams = BusyParts(*span, _PARTS), BusyParts(*span, _PARTS)
+
+    def add(self, batch: Batch) -> None:
+        work = batch.work
+        self._gpus.add(work.device.astype(np.uint32), work.start, work.end)
+        self._streams.add(work.stream, work.start, work.end)
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[stats.BusyUse]:
+        gpus, by_stream = (times.busy().reshape(-1, _PARTS) for times in (self._gpus, self._streams))
+        width = self._gpus.width
+        for device, parts in enumerate(gpus.tolist()):
+            if any(stream.device == device for stream in streams):
+                yield stats.BusyUse(process, device, None, width, tuple(parts))
+        for stream, parts in zip(streams, by_stream.tolist(), strict=False):
+            yield stats.BusyUse(process, stream.device, stream, width, tuple(parts))
+
+
+class MemoryOverTime(StatsCollector):
+    tables = ("allocations",)
+    each_process = True
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._groups = _Groups()
+        self._tally = Tally(*gpu.work_span(context.trace), _PARTS.bit_length(), 0)
+
+    def add(self, batch: Batch) -> None:
+        if rows := batch.tables.get("allocations"):
+            group = self._groups.of(rows["device"], rows["memory"])
+            number = np.arange(len(self._groups.values), dtype=np.uint32)
+            counter = np.where(number < Tally.MOST, number, np.uint32(0xFFFFFFFF))  # no counter
+            self._tally.add(group, counter, np.ones(len(number), np.int64), rows["time"], _changes(rows))
+
+    def end(self, process: int, streams: list[Stream]) -> Iterator[stats.MemoryLevels]:
+        for group, (device, memory) in enumerate(self._groups.values[: Tally.MOST]):
+            times, _, highest, _ = self._tally.values(group)
+            levels = tuple(map(int, highest.tolist()))
+            name = known_label(labels.MEMORY_KINDS, memory)
+            yield stats.MemoryLevels(process, device, name, tuple(times.tolist()), levels)
 
 
 _RANGES = Grouping(
@@ -654,6 +711,8 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     ),
     "counters": Counters,
     "memory": Memory,
+    "busy": Busy,
+    "memory_levels": MemoryOverTime,
 }
 
 

@@ -29,6 +29,14 @@ FULL_QUEUE = 1024
 LONGEST_QUEUE = 4096
 
 
+def work_span(trace: Trace) -> tuple[int, int]:
+    """The first begin and the last end (ns) of GPU work by the headers of blocks; those of the trace without work."""
+    infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
+    if not infos:
+        return trace.start, trace.end
+    return min(info.first_time for info in infos), max(info.last_time for info in infos)
+
+
 @dataclass(frozen=True)
 class Idle:
     """Idle time (ns) between the pieces of work of a stream, by reason, and the number of gaps."""

@@ -18,6 +18,7 @@ from .distribution import Spread
 from .gpu import GpuUse, StreamUse
 from .names import normalize_kernel
 from .projection import Projected
+from .sweep import Stream
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,30 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
+class BusyUse:
+    """The busy time (ns) of a GPU, or of one stream of it, in equal ``parts`` of :func:`.gpu.work_span`, each ``width``
+    ns long."""
+
+    process: int
+    device: int
+    stream: Stream | None
+    width: int
+    parts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MemoryLevels:
+    """The memory of one kind that a process holds on a device, above that at the begin of the capture. ``highest`` is
+    the highest level (bytes) in each part of :func:`.gpu.work_span`; a part begins at its time in ``times`` (ns)."""
+
+    process: int
+    device: int
+    memory: str
+    times: tuple[int, ...]
+    highest: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Stats:
     """The result of :func:`collect`; fields that were not requested are empty. ``start`` and ``end`` (ns) are those of
     the capture. Rows are in the order of first appearance."""
@@ -256,4 +281,6 @@ class Stats:
     unified_memory: tuple[UnifiedMemoryUse, ...] = ()
     counters: tuple[CounterUse, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
+    busy: tuple[BusyUse, ...] = ()
+    memory_levels: tuple[MemoryLevels, ...] = ()
     graphs: tuple[Timed, ...] = ()

@@ -26,6 +26,7 @@ VERBS = {
     "sql": "Answer a question in SQL about the tables of a trace.",
     "source": "Show lines of source with instruction counts and stall reasons.",
     "roofline": "Draw kernels against the limits of the GPU.",
+    "view": "Write a page of a trace: timeline, flame graph, kernels, memory.",
     "diff": "Compare two traces.",
     "slice": "Cut a part out of a trace.",
     "merge": "Put the traces of ranks and machines on one timeline.",

@@ -2,7 +2,7 @@
 
 The list of tests is HTML. The details of a test are JSON in the page, parsed and drawn only when the test is selected,
 so a page with hundreds of timelines opens quickly. Data from tests reach the page only through :func:`escaped` or
-:func:`_script`, and the content security policy of the page allows no other script.
+:func:`data_script`, and the content security policy of the page allows no other script.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def html(report: Report) -> str:
     cases = sorted(report.cases, key=lambda case: (not case.bad, order.index(case.state)))
     # Timelines share their styles, because tests run the same kernels.
     styles: dict[Style, int] = {}
-    details = [_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
+    details = [data_script(f"c{number}", _case(case, styles)) for number, case in enumerate(cases)]
     several = len({case.environment for case in cases if case.environment}) > 1
     return page(
         "page",
@@ -48,7 +48,7 @@ def html(report: Report) -> str:
         about="".join(_about(report)),
         filters="".join(_filters(report)),
         tests="\n".join(_entry(number, case, several) for number, case in enumerate(cases)),
-        data="\n".join([_script("styles", [(style.name, style.detail, style.kind) for style in styles]), *details]),
+        data="\n".join([data_script("styles", [(style.name, style.detail, style.kind) for style in styles]), *details]),
     )
 
 
@@ -56,10 +56,22 @@ def page(name: str, title: str, **parts: str) -> str:
     """The page of this name: the common head and its own template, filled with its style, its script if it has one, a
     policy that allows only these two, and the ``parts``."""
     style, script, template = style_of_page(name), _file(f"{name}.js"), _file("head.html") + _file(f"{name}.html")
+    script = script and _file("common.js") + script
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
     parts |= {"title": title, "policy": escape(policy), "style": style, "script": script}
     # Replace in one pass, so that placeholders in the inserted parts are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[str, str]) -> str:
+    """A table of texts. ``classes`` has the CSS classes of some columns, by their heads."""
+    kinds = [f' class="{classes[name]}"' if name in classes else "" for name in head]
+    top = "".join(f"<th scope=col{kind}>{escaped(name)}</th>" for name, kind in zip(head, kinds, strict=True))
+    body = "\n".join(
+        f"<tr>{''.join(f'<td{kind}>{escaped(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>"
+        for row in rows
+    )
+    return f"<div class=scroll><table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
 
 
 def style_of_page(name: str) -> str:
@@ -252,7 +264,7 @@ def escaped(text: str) -> str:
     return escape(printable(text))
 
 
-def _script(identity: str, data: object) -> str:
+def data_script(identity: str, data: object) -> str:
     """Data for the page's script: JSON in which no text can end the script or begin a comment."""
     text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = re.sub(r"[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..analysis.roofline import DRAM, Ceiling, Point, Roofline
 from ..units import count_of
-from .html import escaped, page, style_of_page
+from .html import escaped, page, style_of_page, table
 from .values import NOTHING, duration
 
 #: Width and height of a chart on a wide screen, and on a phone.
@@ -69,7 +69,7 @@ def _kernels(points: Sequence[Point]) -> str:
         )
         for number, point in enumerate(points, 1)
     )  # fmt: skip
-    return _table(head, rows, {"kernel": "text name", "operations": "text", "of": "text"})
+    return table(head, rows, {"kernel": "text name", "operations": "text", "of": "text"})
 
 
 def _ceilings(ceilings: Sequence[Ceiling]) -> str:
@@ -77,17 +77,7 @@ def _ceilings(ceilings: Sequence[Ceiling]) -> str:
     rows = (
         (c.kind, amount(c.rate, _unit(c.kind)), "measured" if c.measured else "documents", c.source) for c in ceilings
     )
-    return _table(head, rows, {"ceiling": "text", "known from": "text", "": "text name"})
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], classes: dict[str, str]) -> str:
-    kinds = [f' class="{classes[name]}"' if name in classes else "" for name in head]
-    top = "".join(f"<th scope=col{kind}>{escaped(name)}</th>" for name, kind in zip(head, kinds, strict=True))
-    body = "\n".join(
-        f"<tr>{''.join(f'<td{kind}>{escaped(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>"
-        for row in rows
-    )
-    return f"<div class=scroll><table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+    return table(head, rows, {"ceiling": "text", "known from": "text", "": "text name"})
 
 
 def amount(value: float, unit: str) -> str:

@@ -45,6 +45,45 @@ struct Union {
   }
 };
 
+// The time that groups of work are busy, in equal parts of a span.
+class BusyParts {
+ public:
+  BusyParts(std::int64_t first, std::int64_t last, std::size_t parts) : first_(first), parts_(parts) {
+    if (parts == 0 || parts > 1 << 16 || last < first) throw std::invalid_argument("parts are 1 to 2**16 of a span");
+    width_ = (last - first) / static_cast<std::int64_t>(parts) + 1;
+  }
+
+  void add(Column<std::uint32_t> groups, Times starts, Times ends) {
+    need_rows(starts.size, groups, ends);
+    nb::gil_scoped_release release;
+    for (std::size_t row = 0; row < starts.size; ++row) {
+      const std::size_t group = groups[row];
+      if (group >= reached_.size()) {
+        reached_.resize(group + 1, first_);
+        busy_.resize((group + 1) * parts_);
+      }
+      // Work may overlap earlier work of its group.
+      const std::int64_t end = std::min(ends[row], first_ + width_ * static_cast<std::int64_t>(parts_));
+      std::int64_t at = std::max(starts[row], reached_[group]);
+      reached_[group] = std::max(reached_[group], end);
+      while (at < end) {
+        const std::int64_t part = (at - first_) / width_, until = std::min(end, first_ + (part + 1) * width_);
+        busy_[group * parts_ + static_cast<std::size_t>(part)] += until - at;
+        at = until;
+      }
+    }
+  }
+
+  std::int64_t width() const { return width_; }
+  nb::object busy() const { return to_array(std::vector(busy_)); }
+
+ private:
+  std::int64_t first_, width_ = 1;
+  std::size_t parts_;
+  std::vector<std::int64_t> reached_;  // by group: the latest end so far
+  std::vector<std::int64_t> busy_;     // by group and part
+};
+
 class StreamTimes {
  public:
   // A gap below `consecutive` is a kernel wait. Work that starts up to `release` after other work may have waited for it.
@@ -209,6 +248,12 @@ class GpuTimes {
 }  // namespace
 
 void bind_work(nb::module_& m) {
+  nb::class_<BusyParts>(m, "BusyParts", "The time that groups of work are busy, in equal parts of a span.")
+      .def(nb::init<std::int64_t, std::int64_t, std::size_t>(), nb::arg("first"), nb::arg("last"), nb::arg("parts"))
+      .def("add", &BusyParts::add, nb::arg("groups"), nb::arg("starts"), nb::arg("ends"),
+           "Add work in the order of its start (ns). Time in which several pieces of a group run counts once.")
+      .def_prop_ro("width", &BusyParts::width, "The length of a part (ns).")
+      .def("busy", &BusyParts::busy, "The times (ns) of all parts of group 0, then of group 1, and so on.");
   nb::class_<StreamTimes>(m, "StreamTimes", "Busy and idle times of streams, and their queues.")
       .def(nb::init<std::int64_t, std::int64_t, std::size_t, std::size_t>(), nb::arg("consecutive"), nb::arg("release"),
            nb::arg("full"), nb::arg("longest"),

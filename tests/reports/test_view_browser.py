@@ -1,0 +1,154 @@
+"""The page of a capture in Chromium: needs the playwright package and a browser, which CHROMIUM may name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cutrace
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+DATA = Path(__file__).parents[1] / "data"
+BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+KINETO = DATA / "kineto-torch2.11-h200-transformer.json.gz"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        program = p.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield program
+        program.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    cutrace.view(KINETO, folder / "one.html")
+    cutrace.view(DATA / "torch_step.bin", folder / "two.html", other=DATA / "triton.bin")
+    return folder
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """Opens a page offline, and fails the test if its script complains."""
+    contexts, problems = [], []
+
+    def open(name: str, width: int = 1280, scheme: str = "light"):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        tab.goto((pages / name).as_uri())
+        drawn(tab)
+        assert height(tab) > 20
+        return tab
+
+    yield open
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def drawn(tab) -> None:
+    """Wait until the page is drawn again."""
+    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def height(tab) -> int:
+    drawn(tab)
+    return tab.evaluate("document.querySelector('canvas').clientHeight")
+
+
+def about(tab) -> str:
+    return tab.inner_text("p#about")
+
+
+def pixel(tab, x: int, y: int) -> list[int]:
+    script = "([x, y]) => [...document.querySelector('canvas').getContext('2d').getImageData(x, y, 1, 1).data]"
+    return tab.evaluate(script, [x, y])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 480, 360])
+def test_it_fits_the_window(opened, width, scheme):
+    tab = opened("one.html", width, scheme)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    dark = tab.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(18, 21, 26)"
+    assert dark == (scheme == "dark")
+    tab.click("#theme")
+    assert (tab.evaluate("document.documentElement.dataset.theme") == "light") == dark
+
+
+def test_a_click_fills_the_width_and_escape_goes_back(opened):
+    tab = opened("one.html")
+    whole = height(tab)
+    canvas = tab.locator("canvas")
+    canvas.click(position={"x": 700, "y": 30})
+    assert about(tab).startswith("autograd::engine::evaluate_function: AddmmBackward0\n")
+    assert height(tab) != whole
+    tab.keyboard.press("Escape")
+    assert about(tab).startswith("all\n")
+    assert height(tab) == whole
+
+
+def test_arrows_go_from_frame_to_frame(opened):
+    tab = opened("one.html")
+    tab.focus("canvas")
+    told = []
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowUp", "ArrowLeft", "ArrowUp", "ArrowUp"):
+        tab.keyboard.press(key)
+        told.append(about(tab).split("\n")[0].count("\u203a"))
+    assert told == [0, 0, 1, 0, 0, 0, 0]
+    tab.keyboard.press("ArrowDown")
+    first = about(tab)
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("0")
+    assert about(tab) != first
+    assert about(tab).startswith("all\n")
+
+
+def test_a_search_says_the_share_of_what_it_finds(opened):
+    tab = opened("one.html")
+    tab.keyboard.press("/")
+    tab.keyboard.type("addmmbackward")
+    flame = cutrace.flame(KINETO).root
+    ns = sum(child.gpu_ns for child in flame.children.values() if "AddmmBackward" in child.name)
+    assert tab.inner_text("#found").endswith(f"{ns / flame.gpu_ns:.1%}")
+    tab.fill("#find", "no such frame")
+    assert tab.inner_text("#found") == "0ns, 0.0%"
+
+
+def test_a_frame_under_the_pointer_gets_a_tooltip(opened):
+    tab = opened("one.html")
+    tab.locator("canvas").hover(position={"x": 700, "y": 30})
+    assert "of GPU time" in tab.inner_text(".tip")
+    tab.locator("h1").hover()
+    assert tab.is_hidden(".tip")
+
+
+def test_the_width_may_be_that_of_cpu_time(opened):
+    tab = opened("one.html")
+    tab.focus("canvas")
+    tab.click("text=CPU time")
+    assert tab.get_attribute("[data-width=cpu]", "aria-pressed") == "true"
+    tab.locator("canvas").click(position={"x": 5, "y": 30})
+    assert "of CPU time" in about(tab)
+
+
+def test_more_time_than_before_is_red_and_less_is_blue(opened):
+    tab = opened("two.html")
+    red, green, blue, _ = pixel(tab, 1000, 30)
+    assert red > max(green, blue) + 60
+    tab.click("text=GPU time before")
+    tab.locator("canvas").click(position={"x": 5, "y": 30})
+    assert "before: " in about(tab)
+    drawn(tab)
+    red, _, blue, _ = pixel(tab, 300, 30)
+    assert blue > red + 60
