@@ -42,6 +42,8 @@ def test_json_has_every_check(monkeypatch, capsys):
     status, out = doctor(monkeypatch, capsys, BAD, "--json")
     assert status == 1
     assert json.loads(out) == {
+        "format": 1,
+        "kind": "cutrace doctor",
         "can_record": False,
         "checks": [
             {"name": "driver", "status": "problem", "finding": "none [x]", "advice": "install it"},

@@ -25,7 +25,8 @@ def doctor(as_json: bool) -> int:
     checks = run_checks()
     able = can_record(checks)
     if as_json:
-        click.echo(json.dumps({"can_record": able, "checks": [asdict(check) for check in checks]}, indent=2))
+        data = {"format": 1, "kind": "cutrace doctor", "can_record": able, "checks": list(map(asdict, checks))}
+        click.echo(json.dumps(data, indent=2))
     else:
         _print(checks, able)
     return 0 if able else 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.sources("CAPTURE...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (documented in docs/cli.md).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/agents.md has its schema).")
 def info(sources: tuple[Path, ...], as_json: bool) -> int:
     """Show the processes, GPUs, rows and losses of CAPTURE, or of several as one."""
     from .. import api
@@ -43,6 +43,8 @@ def info(sources: tuple[Path, ...], as_json: bool) -> int:
 def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) -> dict[str, Any]:
     quality = summary.quality
     return {
+        "format": 1,
+        "kind": "cutrace info",
         "captures": [str(source) for source in sources],
         "bytes": size,
         "start_ns": summary.start,

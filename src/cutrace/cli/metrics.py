@@ -129,4 +129,4 @@ def _table_of(chip: Chip, described: list[Metric], more: str = "") -> Table:
 def _print(form: str, *tables: Table) -> None:
     from ..reports.tables import render
 
-    put(render(list(tables), form, width=terminal_width()), None)
+    put(render(list(tables), form, width=terminal_width(), about={"kind": "cutrace metrics"}), None)

@@ -70,7 +70,7 @@ def profile(output: Path, command: tuple[str, ...], form: str, **how: Any) -> in
         if form == "table":
             tables = [_hottest(table) for table in tables]
             say(f"{_MAX_LINES} lines at most; `cutrace stats --report instruction_line_sum {output}` has all")
-    put(render(tables, form, width=terminal_width()), None)
+    put(render(tables, form, width=terminal_width(), about={"kind": "cutrace profile"}), None)
     return done.status
 
 

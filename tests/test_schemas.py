@@ -1,0 +1,213 @@
+"""The JSON of every command fits its schema; docs/agents.md, whose commands run here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import schemas
+from captures import training_steps
+from cutrace.cli import cli
+from cutrace.golden.compare import Row
+from cutrace.golden.model import Interval, Span, Verdict
+from cutrace.reports.jsonfile import case_text, report_text
+from cutrace.reports.model import Case, Kernel, Report, State
+from support import cutrace, small_capture
+from support.fakedriver import FakeDriver
+
+jsonschema = pytest.importorskip("jsonschema")
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "tests" / "data"
+DOCS = (ROOT / "docs" / "agents.md").read_text()
+PROFILED = "import fakegpu; fakegpu.launch('_Z4axpyPfi'); fakegpu.synchronize()"
+
+
+def case(launches: int, **about) -> Case:
+    rows = (
+        Row("kernels", "", {"gemm": (1, 2)}, {"gemm": launches}, "equal", Verdict.CHANGED, True, "+ gemm", True),
+        Row("kernel_time_ns", "r", Interval(1, 2, 3, 4, (1, 2)), None, "slower", Verdict.SLOW, False),
+        Row("peak_memory_bytes", "", Span(1, 2), 1.5, "state", Verdict.SAME, False),
+    )
+    values = {"kernel_launches": launches, "kernels": {"gemm": launches}, "share": float("nan")}
+    kernels = (Kernel("gemm", launches, 5, 1, 2),)
+    return Case("t.py::a", rows=rows, values=values, regions={"r": values}, kernels=kernels, **about)
+
+
+def reports(folder: Path) -> tuple[Path, Path]:
+    """Two reports of sessions with different work, one with a test in each state."""
+    before, after = folder / "before.json", folder / "report.json"
+    states = tuple(Case(f"t.py::{state.value}", state=state, user={"x": [1]}) for state in State)
+    before.write_text(report_text(Report((case(1), Case("t.py::gone")), "header", versions={"cutrace": "1"})))
+    after.write_text(report_text(Report((case(2), *states), notes=("a note",), commit="abc", job="gpu")))
+    return before, after
+
+
+def json_options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The verbs with an option that asks for JSON."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            verb = command.get_command(context, name)
+            assert verb is not None
+            yield from json_options(verb, (*path, name))
+    for option in command.params:
+        if "--json" in option.opts or (isinstance(option.type, click.Choice) and "json" in option.type.choices):
+            yield " ".join(path)
+
+
+def printed(*arguments: object, status: int = 0, **options) -> str:
+    done = cutrace(*arguments, **options)
+    assert done.returncode == status, done.stderr
+    return str(done.stdout)
+
+
+def of_metrics(verb: str, *arguments: str) -> Callable[..., str]:
+    def run(folder: Path, driver: FakeDriver) -> str:
+        library = driver.libraries / "libcupti.so.13"
+        return printed(
+            "metrics", verb, *arguments, "--format", "json", "--chip", "GH100", "--cupti", library, env=os.environ
+        )
+
+    return run
+
+
+def of_profile(folder: Path, driver: FakeDriver) -> str:
+    command = [sys.executable, "-m", "cutrace", "profile", "--format", "json", "--", sys.executable, "-c", PROFILED]
+    done = subprocess.run(command, cwd=folder, env=driver.environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def of_doctor(folder: Path, driver: FakeDriver) -> str:
+    return cutrace("doctor", "--json").stdout
+
+
+def of_sql(folder: Path, driver: FakeDriver) -> str:
+    pytest.importorskip("duckdb")
+    query = "select kernels.name, duration, uuid, true as t, null as n from kernels cross join devices"
+    return printed("sql", "--format", "json", small_capture(folder / "a.bin"), query)
+
+
+def of_diff(folder: Path, driver: FakeDriver) -> str:
+    captures = [training_steps(folder / f"{steps}.bin", steps=steps) for steps in (1, 2)]
+    return printed("diff", "--format", "json", *captures, status=1)
+
+
+def of_comparison(folder: Path, driver: FakeDriver) -> str:
+    return printed("report", "compare", "--format", "json", *reports(folder), status=1)
+
+
+def of_batch(folder: Path, driver: FakeDriver) -> str:
+    pytest.importorskip("pyarrow")
+    return printed(
+        "batch", "kernels", DATA / "ranks.bin", "-o", folder / "out", "--mode", "sequential", "--format", "json"
+    )
+
+
+#: How to get the JSON of each verb.
+OUTPUTS: dict[str, Callable[[Path, FakeDriver], str]] = {
+    "batch": of_batch,
+    "diff": of_diff,
+    "doctor": of_doctor,
+    "info": lambda folder, driver: printed("info", "--json", DATA / "ranks.bin"),
+    "metrics describe": of_metrics("describe", "sm__inst_executed"),
+    "metrics list": of_metrics("list"),
+    "metrics sets": of_metrics("sets"),
+    "profile": of_profile,
+    "report compare": of_comparison,
+    "sql": of_sql,
+    "stats": lambda folder, driver: printed("stats", "--format", "json", DATA / "torch_step.bin"),
+}
+
+
+def test_every_option_for_json_is_tested_here():
+    assert set(json_options(cli)) == OUTPUTS.keys()
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+def test_the_output_fits_the_schema_of_its_kind(verb, tmp_path, request):
+    driver = request.getfixturevalue("fake_driver") if verb.startswith(("metrics", "profile")) else None
+    found = json.loads(OUTPUTS[verb](tmp_path, driver))
+    assert found["kind"].startswith(f"cutrace {verb.split()[0]}")
+    schemas.check(found)
+
+
+@pytest.mark.parametrize("source", ["nsys-2024.4-unified-memory.sqlite", "damaged", "sampled"])
+def test_info_fits_for_imports_damage_and_sampling(source, tmp_path):
+    path = DATA / source
+    if source == "damaged":
+        path = training_steps(tmp_path / "a.bin")
+        path.write_bytes(path.read_bytes()[:-100])
+    elif source == "sampled":
+        path = small_capture(tmp_path / "a.bin", sampled={"dram": "bytes"}, sample_interval=1000)
+    found = json.loads(printed("info", "--json", path))
+    schemas.check(found)
+    assert found[{"damaged": "losses", "sampled": "gpus"}.get(source, "imports")]
+
+
+def test_reports_of_tests_fit(tmp_path):
+    before, after = reports(tmp_path)
+    printed("report", "merge", before, after, "-o", tmp_path / "all.json")
+    for path in (before, after, tmp_path / "all.json"):
+        schemas.check(json.loads(path.read_text()))
+    schemas.check(json.loads(case_text(case(3, state=State.GATED))))
+
+
+def test_what_does_not_fit_is_found(tmp_path):
+    for change in ({"span_ns": "1"}, {"new": 1}, {"format": 2}):
+        found = json.loads(printed("info", "--json", small_capture(tmp_path / "a.bin")))
+        schemas.check(found)
+        with pytest.raises(jsonschema.ValidationError):
+            schemas.check(found | change)
+    del found["gpus"]
+    with pytest.raises(jsonschema.ValidationError):
+        schemas.check(found)
+
+
+def test_schemas_are_valid_and_the_page_lists_them_with_their_kinds_and_versions():
+    table = re.findall(r"^\| \[(\w+\.json)\]\(\.\./src/cutrace/schemas/\1\) \| (.*) \| (\d+) \|$", DOCS, re.MULTILINE)
+    assert {name for name, _, _ in table} == schemas.FILES.keys()
+    for name, kinds, version in table:
+        jsonschema.Draft202012Validator.check_schema(schemas.FILES[name])
+        assert schemas.FILES[name]["$id"] == f"urn:cutrace:{name.removesuffix('.json')}:{version}"
+        assert set(re.findall("`(.*?)`", kinds)) == {kind for kind, file in schemas.KINDS.items() if file == name}
+    (example,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    names: dict[str, str] = {}
+    exec(example, names)
+    assert json.loads(names["schema"]) == schemas.FILES["tables.json"]
+
+
+def test_the_commands_of_the_page_give_the_keys_that_it_names(tmp_path, monkeypatch):
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    training_steps(Path("run.bin"), steps=3)
+    training_steps(Path("before.bin"), steps=2)
+    for rank in range(2):
+        small_capture(Path(f"rank{rank}.bin"), pid=rank + 1, instance=rank + 1)
+    reports(tmp_path)
+    Path("train.py").touch()
+    rows = re.findall(r"^\| .* \| `(cutrace .*?)` \| (.*) \|$", DOCS.partition("## JSON")[0], re.MULTILINE)
+    assert len(rows) == 17
+    for command, answer in rows:
+        done = cutrace(*shlex.split(command)[1:])
+        if not {"--json", "json"} & set(command.split()):
+            assert done.returncode == 0, (command, done.stderr)
+            continue
+        found = json.loads(done.stdout)
+        schemas.check(found)
+        assert done.returncode == int(found.get("failed", not found.get("can_record", True))), (command, done.stderr)
+        for key in re.findall("`(.*?)`", answer):
+            assert f'"{key}"' in done.stdout, (command, key)
+    assert Path("step.bin").exists()
+    assert Path("run.pftrace").exists()
