@@ -83,6 +83,12 @@ def test_captures_appended_to_one_another_are_one_capture_of_two_processes(tmp_p
         assert len(rows_of(reader)) == 3 * 100 + 3 * 20
 
 
+def test_processes_with_layouts_of_this_version_share_their_declaration(tmp_path):
+    (tmp_path / "ab.bin").write_bytes(write(tmp_path / "a.bin", pid=1) + write(tmp_path / "b.bin", pid=2))
+    with Reader(tmp_path / "ab.bin") as reader:
+        assert reader.processes[0]["tables"] is reader.processes[1]["tables"]
+
+
 def test_a_capture_appended_to_itself_counts_once(tmp_path):
     a = write(tmp_path / "a.bin")
     (tmp_path / "aa.bin").write_bytes(a + a)

@@ -286,6 +286,9 @@ class Reader:
             if "tables" in info:  # a new file of the process begins here: "ended" belongs to the one before
                 process.pop("ended", None)
                 self._beginnings.add(index)
+                if info["tables"] == _own_schema():
+                    # Share it: a capture of a thousand ranks would hold a thousand equal ones.
+                    info = info | {"tables": _own_schema()}
             process.update((key, value) for key, value in info.items() if _sound(key, value))
 
 
