@@ -3,8 +3,8 @@
     python benchmarks/simulate_ranks.py FOLDER --ranks 64 [--copies 16] [--capture tests/data/ranks.bin]
 
 Each rank repeats the first process of a capture with collectives, with durations that vary by a percent. A rank begins
-a collective when it gets there, and all ranks end it together, so fast ranks wait for slow ones, as in NCCL. Eight ranks
-share a machine, whose boot, wall clock and clock snapshots are its own; wall clocks are off by about 20 us.
+a collective when it gets there, and all ranks end it together, so fast ranks wait for slow ones, as in NCCL. Eight
+ranks share a machine, whose boot, wall clock and clock snapshots are its own; wall clocks are off by about 20 us.
 
 Prints the planted facts as one JSON line: ranks whose kernels are ``slow`` by a factor; ranks that are ``stalled`` for
 so many ns before the first collective of each copy; machines whose wall ``clocks`` are so many ns ahead; and the

@@ -16,14 +16,19 @@ from typing import Any
 from ..errors import CutraceError
 from ..outputs import check_output, write_text
 from ..trace.arrow import package, pyarrow
+from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
 from .kernels import KERNELS
 from .model import BatchReport, Options, Result
 from .pace import PACE
 from .parts import Mapped, PartFolder, Task, map_file, stamp
+from .runs import OUTLIERS, REGRESSIONS
 
 #: All reports by name.
-REPORTS: dict[str, BatchReport] = {report.name: report for report in (KERNELS, PACE, UTILIZATION, GAPS, OVERLAP)}
+REPORTS: dict[str, BatchReport] = {
+    report.name: report
+    for report in (KERNELS, PACE, COLLECTIVES, UTILIZATION, GAPS, OVERLAP, REGRESSIONS, OUTLIERS)
+}
 MODES = ("processes", "sequential", "dask")
 
 _DIED = "each worker that read it died: give it more memory, or use --mode sequential to see why"

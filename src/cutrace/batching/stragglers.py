@@ -8,7 +8,7 @@ import numpy as np
 
 # A rank stands out beyond this robust z-score, and if it is this share of the median away. Fewer ranks have no median
 # that one of them could stand out from.
-_SCORE, _SHARE, _FEWEST = 6.0, 0.03, 4
+OUTSTANDING, _SHARE, _FEWEST = 6.0, 0.03, 4
 
 
 def robust_scores(values: Sequence[float]) -> np.ndarray:
@@ -31,7 +31,7 @@ def stragglers(labels: Sequence[str], values: Sequence[float], sentence: str, *,
     found = [
         (value, label)
         for label, value, score in zip(labels, values, robust_scores(values).tolist(), strict=True)
-        if sign * score > _SCORE and sign * (value - median) > _SHARE * median
+        if sign * score > OUTSTANDING and sign * (value - median) > _SHARE * median
     ]
     found.sort(key=lambda one: -sign * one[0])
     return [sentence.format(rank=label, value=value, median=median, ratio=value / median) for value, label in found]
