@@ -41,8 +41,9 @@ from .golden.captures import (
     verdict,
 )
 from .loading import StrPath, as_capture, listed, opened
-from .outputs import check_output, replacing, scratch
+from .outputs import check_output, replacing, scratch, write_text
 from .queries import answered
+from .reports.batch import html as batch_page
 from .reports.roofline import html as page
 from .reports.roofline import svg
 from .reports.tables import cell, key, render
@@ -351,7 +352,7 @@ def batch(
 ) -> Batch:
     """Report over many traces, one or several of each rank. docs/batch.md lists the reports.
 
-    :param destination: a folder for partial results, which a later call uses again.
+    :param destination: a folder for a page with pictures, and partial results, which a later call uses again.
     :param mode: ``processes`` on this machine, ``sequential``, or ``dask``. In a script, call with ``processes`` under
         ``if __name__ == "__main__"``.
     :param workers: the number of processes; by default that of the cores.
@@ -376,6 +377,8 @@ def batch(
         options=options,
         progress=progress,
     )
+    about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
+    write_text(Path(destination) / f"{report}.html", batch_page(report, result, about))
     return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 

@@ -85,9 +85,7 @@ def test_a_rank_that_began_to_record_later_is_said_and_matched_by_time(tmp_path)
     calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
     paths = [rank(tmp_path / f"rank{n}.bin", calls[2:] if n == 3 else calls) for n in range(4)]
     result = collectives(paths, tmp_path / "out")
-    assert result.sentences == [
-        f"rank 3: it has 6 calls of {REDUCE}, and others 8: its first is taken for number 3"
-    ]
+    assert result.sentences == [f"rank 3: it has 6 calls of {REDUCE}, and others 8: its first is taken for number 3"]
     assert {row["waited_ns"] for row in rows(result, 0)} == {0}
 
 
@@ -99,7 +97,7 @@ def test_planted_ranks_and_clocks_are_found_and_nothing_else(tmp_path):
     clocks = [sentence for sentence in result.sentences if "its clock is" in sentence]
     assert {sentence.split(":")[0] for sentence in late} == {"rank 5", "rank 9"}
     assert {sentence.split(":")[0] for sentence in clocks} == {f"rank {n}" for n in range(16, 24)}
-    assert all("3.0" in sentence and "behind" in sentence or "2.9" in sentence for sentence in clocks)
+    assert all(sentence.split("clock is ")[1][:3] in ("2.9", "3.0") and "behind" in sentence for sentence in clocks)
     assert len(result.sentences) == len(late) + len(clocks)
     calm = collectives(simulate(tmp_path / "calm", 24, 2, Facts()), tmp_path / "out2")
     assert calm.sentences == []

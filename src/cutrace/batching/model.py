@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis.sweep import Sweep
-from ..analysis.tables import Table
+from ..analysis.tables import Table, Unit
 from ..trace import Trace
 from ..trace.alignment import Alignment, lead
 from ..trace.arrow import package
@@ -87,10 +87,10 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Bars:
-    """A picture: a bar for each label, of one or several ``series`` by name. ``unit`` is that of a table's column."""
+    """A picture: a bar for each label; several ``series``, by name, are stacked. ``unit`` is that of a column."""
 
     title: str
-    unit: str
+    unit: Unit
     labels: Sequence[str]
     series: dict[str, Sequence[float]]
 
@@ -101,7 +101,7 @@ class HeatMap:
     column, ``step`` (ns) the width of one. ``values`` has a row for each label; NaN where there is none."""
 
     title: str
-    unit: str
+    unit: Unit
     labels: Sequence[str]
     start: int
     step: int

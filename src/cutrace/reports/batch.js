@@ -1,0 +1,31 @@
+"use strict";
+// Draw each heat map, a byte a cell (255: no value), and show the cell under the pointer.
+const color = name => {
+  const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));
+};
+for (const canvas of document.querySelectorAll("canvas[data-heat]")) {
+  const data = JSON.parse(document.getElementById(canvas.dataset.heat).textContent);
+  const cells = Uint8Array.from(atob(data.cells), c => c.charCodeAt(0));
+  const draw = () => {
+    const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
+    const low = color("--low"), high = color("--high");
+    cells.forEach((level, at) => {
+      if (level === 255) return;
+      for (let part = 0; part < 3; part++) image.data[4 * at + part] = low[part] + (high[part] - low[part]) * level / 254;
+      image.data[4 * at + 3] = 255;
+    });
+    context.putImageData(image, 0, 0);
+  };
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const output = canvas.closest("figure").querySelector("output");
+  canvas.addEventListener("pointermove", event => {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left) / box.width * canvas.width);
+    const row = Math.floor((event.clientY - box.top) / box.height * canvas.height);
+    const level = cells[row * canvas.width + column];
+    if (level === undefined || column < 0 || column >= canvas.width) return;
+    output.textContent = `${data.labels[row]}, after ${data.times[column]}: ${level === 255 ? "nothing" : data.texts[level]}`;
+  });
+}

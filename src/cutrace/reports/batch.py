@@ -1,0 +1,189 @@
+"""The page of a batch report: sentences, pictures and tables of many ranks, as one self-contained HTML file.
+
+Pictures stretch to the width of the screen, so their texts are HTML. A heat map is a canvas that the script of the page
+draws from one byte for each cell.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from ..analysis.tables import Column, Table
+from ..batching.model import Bars, HeatMap, Histogram, Result
+from ..units import count_of
+from .html import data_script, escaped, page
+from .tables import cell
+from .values import duration
+
+# Rows of a table; labels of bars that are listed one below the other; bytes of a cell, of which 255 means no value.
+_ROWS, _LISTED, _LEVELS = 200, 24, 254
+
+
+def html(report: str, result: Result, about: str) -> str:
+    """The page of a report. ``about`` says what it was made from."""
+    pictures = "\n".join(_picture(number, picture) for number, picture in enumerate(result.pictures))
+    heats = ((number, picture) for number, picture in enumerate(result.pictures) if isinstance(picture, HeatMap))
+    title = result.tables[0].title if result.tables else report
+    return page(
+        "batch",
+        f"cutrace batch {report}",
+        heading=escaped(title),
+        about=escaped(about),
+        sentences="".join(f"<li>{escaped(sentence)}</li>" for sentence in result.sentences),
+        pictures=pictures,
+        tables="\n".join(map(_table, result.tables)),
+        data="\n".join(data_script(f"heat{number}", _cells(picture)) for number, picture in heats),
+    )
+
+
+# Pictures
+
+
+def _picture(number: int, picture: Histogram | Bars | HeatMap) -> str:
+    if isinstance(picture, HeatMap):
+        drawn = _heat(number, picture)
+    elif isinstance(picture, Histogram):
+        drawn = _histogram(picture)
+    else:
+        drawn = _bars(picture)
+    return f"<figure><figcaption>{escaped(picture.title)}</figcaption>\n{drawn}\n</figure>"
+
+
+def _histogram(picture: Histogram) -> str:
+    """Counts by time, on a logarithmic axis."""
+    if not picture.begins:
+        return "<p class=note>nothing</p>"
+    edges = [[math.log2(time + 1) for time in times] for times in (picture.begins, picture.ends)]
+    first, last, most = edges[0][0], edges[1][-1], max(picture.counts)
+    bars = "".join(
+        _rect((begin - first, end - begin), (most - count, count),
+              f"{duration(a)} to {duration(b)}: {count:,}", "s0")
+        for begin, end, a, b, count in zip(*edges, picture.begins, picture.ends, picture.counts, strict=True)
+    )  # fmt: skip
+    axis = duration(picture.begins[0]), f"{most:,} in the highest bin", duration(picture.ends[-1])
+    return _chart(f"0 0 {last - first:.4f} {most}", bars) + _axis(*axis)
+
+
+def _bars(picture: Bars) -> str:
+    """Bars that begin at 0; those of several series are stacked."""
+    if not picture.labels:
+        return "<p class=note>nothing</p>"
+    column = Column("", picture.unit)
+    values = np.array(list(picture.series.values()), np.float64)
+    least = float(np.minimum(values, 0).sum(axis=0).min())
+    most = float(np.maximum(values, 0).sum(axis=0).max())
+    height = most - least or 1.0
+    legend = ""
+    if len(picture.series) > 1:
+        names = (f"<span class=s{at % 4}>{escaped(name)}</span>" for at, name in enumerate(picture.series))
+        legend = f"<p class=legend>{' '.join(names)}</p>"
+    stacks = [
+        list(_stack(label, picture, values[:, at], column, least, most)) for at, label in enumerate(picture.labels)
+    ]
+    if len(stacks) <= _LISTED:
+        rows = "".join(
+            f"<li><span class=name>{escaped(label)}</span><span>{cell(float(values[:, at].sum()), column)}</span>"
+            + _chart(f"0 0 {height} 1", "".join(_rect((x, wide), (0, 1), text, name) for x, wide, text, name in stack))
+            + "</li>"
+            for at, (label, stack) in enumerate(zip(picture.labels, stacks, strict=True))
+        )
+        return f"{legend}<ul class=bars>{rows}</ul>"
+    columns = "".join(
+        _rect((at, 1), (most - least - above - high, high), text, name)
+        for at, stack in enumerate(stacks)
+        for above, high, text, name in stack
+    )
+    axis = picture.labels[0], f"up to {cell(most, column)}", picture.labels[-1]
+    return legend + _chart(f"0 0 {len(stacks)} {height}", columns) + _axis(*axis)
+
+
+def _stack(
+    label: str, picture: Bars, values: np.ndarray, column: Column, least: float, most: float
+) -> Iterator[tuple[float, float, str, str]]:
+    """Yield begin and length of the bars of a label (from ``least``), with their text and style."""
+    below = above = -least
+    for at, (name, value) in enumerate(zip(picture.series, values.tolist(), strict=True)):
+        begin = above if value >= 0 else below + value
+        text = f"{label}, {name}: {cell(value, column)}"
+        yield begin, abs(value), text, f"s{at % 4}"
+        above, below = (above + value, below) if value >= 0 else (above, below + value)
+
+
+def _heat(number: int, picture: HeatMap) -> str:
+    rows, columns = picture.values.shape
+    seconds = duration(picture.step * columns)
+    low, high = (cell(edge, Column("", picture.unit)) for edge in _range(picture.values))
+    return (
+        f'<canvas width="{columns}" height="{rows}" data-heat="heat{number}" role="img" '
+        f'aria-label="{escaped(picture.title)}"></canvas>'
+        f"{_axis(picture.labels[0] if rows else '', f'{seconds} in steps of {duration(picture.step)}', '')}"
+        f"<p class=scale><span>{low}</span><span class=ramp></span><span>{high}</span> <output></output></p>"
+    )
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+
+def _cells(picture: HeatMap) -> dict[str, object]:
+    """A heat map as JSON values; the cells are bytes in base64, row by row."""
+    low, high = _range(picture.values)
+    scaled = (picture.values - low) / ((high - low) or 1.0) * _LEVELS
+    levels = np.where(np.isfinite(scaled), np.rint(np.nan_to_num(scaled)), _LEVELS + 1).astype(np.uint8)
+    texts = [cell(low + (high - low) * level / _LEVELS, Column("", picture.unit)) for level in range(_LEVELS + 1)]
+    return {
+        "labels": list(picture.labels),
+        "times": [duration(picture.step * column) for column in range(picture.values.shape[1])],
+        "texts": texts,
+        "cells": base64.b64encode(levels.tobytes()).decode(),
+    }
+
+
+def _chart(box: str, content: str) -> str:
+    return f'<svg viewBox="{box}" preserveAspectRatio="none" role="img">{content}</svg>'
+
+
+def _rect(across: tuple[float, float], down: tuple[float, float], text: str, style: str) -> str:
+    x, width = across
+    y, height = down
+    return (
+        f'<rect class="{style}" x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}">'
+        f"<title>{escaped(text)}</title></rect>"
+    )
+
+
+def _axis(left: str, middle: str, right: str) -> str:
+    return f"<p class=axis>{''.join(f'<span>{escaped(text)}</span>' for text in (left, middle, right))}</p>"
+
+
+# Tables
+
+
+def _table(table: Table) -> str:
+    rows = list(islice(table.rows, _ROWS + 1)) if not isinstance(table.rows, Sequence) else table.rows
+    head = "".join(f"<th scope=col{_text(column)}>{escaped(column.name)}</th>" for column in table.columns)
+    body = "\n".join(
+        "<tr>"
+        + "".join(
+            f"<td{_text(column)}>{escaped(cell(value, column))}</td>"
+            for value, column in zip(row, table.columns, strict=True)
+        )
+        + "</tr>"
+        for row in rows[:_ROWS]
+    )
+    left = len(rows) - _ROWS
+    more = f"<p class=note>{count_of(left, 'further row')}: cutrace batch prints them with --limit 0.</p>"
+    return (
+        f"<section><h2>{escaped(table.title)}</h2>\n<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>\n"
+        f"{body}\n</tbody></table></div>{more if left > 0 else ''}</section>"
+    )
+
+
+def _text(column: Column) -> str:
+    return " class=text" if column.unit == "text" else ""
