@@ -20,6 +20,11 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
     return int(ended.value.code or 0), done.out, done.err
 
 
+def test_a_page_with_pictures_is_beside_the_parts(tmp_path, capsys):
+    run(capsys, "batch", "kernels", DATA / "ranks.bin", "-o", tmp_path / "out", "--mode", "sequential", "-q")
+    assert "<figure>" in (tmp_path / "out" / "kernels.html").read_text()
+
+
 def test_a_batch_prints_its_report_and_says_what_became_of_the_files(tmp_path, capsys):
     more = ("-o", tmp_path / "out", "--mode", "sequential", "--format", "json")
     status, out, err = run(capsys, "batch", "kernels", DATA / "ranks.bin", DATA / "triton.bin", *more)

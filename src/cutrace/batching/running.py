@@ -26,8 +26,7 @@ from .runs import OUTLIERS, REGRESSIONS
 
 #: All reports by name.
 REPORTS: dict[str, BatchReport] = {
-    report.name: report
-    for report in (KERNELS, PACE, COLLECTIVES, UTILIZATION, GAPS, OVERLAP, REGRESSIONS, OUTLIERS)
+    report.name: report for report in (KERNELS, PACE, COLLECTIVES, UTILIZATION, GAPS, OVERLAP, REGRESSIONS, OUTLIERS)
 }
 MODES = ("processes", "sequential", "dask")
 

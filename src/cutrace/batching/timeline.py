@@ -8,6 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
+from ..analysis.tables import Unit
 from .model import HeatMap, Part, RankTrace
 
 # The most steps of a part, and the most columns of a picture.
@@ -66,7 +67,7 @@ def by_job(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:
 
 
 def heat_map(
-    title: str, unit: str, labels: Sequence[str], cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    title: str, unit: Unit, labels: Sequence[str], cells: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> HeatMap | None:
     """Return the picture of a ratio by rank and time; None if there is nothing to show. ``cells`` has for each label
     the times (ns) of steps, and the numbers to add and to divide for each of them."""

@@ -1,13 +1,23 @@
-"use strict";
 // Draw each heat map, a byte a cell (255: no value), and show the cell under the pointer.
-const color = name => {
+const color = (name) => {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 };
-for (const canvas of document.querySelectorAll("canvas[data-heat]")) {
-  const data = JSON.parse(document.getElementById(canvas.dataset.heat).textContent);
-  const cells = Uint8Array.from(atob(data.cells), c => c.charCodeAt(0));
-  const draw = () => {
+
+const drawings = [...document.querySelectorAll("canvas[data-heat]")].map((canvas) => {
+  const heat = data(canvas.dataset.heat);
+  const cells = Uint8Array.from(atob(heat.cells), (letter) => letter.charCodeAt(0));
+  const output = canvas.closest("figure").querySelector("output");
+  canvas.addEventListener("pointermove", (event) => {
+    const box = canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left) / box.width * canvas.width);
+    const row = Math.floor((event.clientY - box.top) / box.height * canvas.height);
+    const level = column < 0 || column >= canvas.width ? undefined : cells[row * canvas.width + column];
+    if (level !== undefined) {
+      output.textContent = `${heat.labels[row]}, after ${heat.times[column]}: ${level === 255 ? "nothing" : heat.texts[level]}`;
+    }
+  });
+  return () => {
     const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
     const low = color("--low"), high = color("--high");
     cells.forEach((level, at) => {
@@ -17,15 +27,8 @@ for (const canvas of document.querySelectorAll("canvas[data-heat]")) {
     });
     context.putImageData(image, 0, 0);
   };
-  draw();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  const output = canvas.closest("figure").querySelector("output");
-  canvas.addEventListener("pointermove", event => {
-    const box = canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / box.width * canvas.width);
-    const row = Math.floor((event.clientY - box.top) / box.height * canvas.height);
-    const level = cells[row * canvas.width + column];
-    if (level === undefined || column < 0 || column >= canvas.width) return;
-    output.textContent = `${data.labels[row]}, after ${data.times[column]}: ${level === 255 ? "nothing" : data.texts[level]}`;
-  });
-}
+});
+const draw = () => drawings.forEach((drawing) => drawing());
+draw();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+themeButton(draw);

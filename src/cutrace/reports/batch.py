@@ -17,6 +17,7 @@ from ..analysis.tables import Column, Table
 from ..batching.model import Bars, HeatMap, Histogram, Result
 from ..units import count_of
 from .html import data_script, escaped, page
+from .html import table as table_of_texts
 from .tables import cell
 from .values import duration
 
@@ -36,7 +37,7 @@ def html(report: str, result: Result, about: str) -> str:
         about=escaped(about),
         sentences="".join(f"<li>{escaped(sentence)}</li>" for sentence in result.sentences),
         pictures=pictures,
-        tables="\n".join(map(_table, result.tables)),
+        tables="\n".join(map(_section, result.tables)),
         data="\n".join(data_script(f"heat{number}", _cells(picture)) for number, picture in heats),
     )
 
@@ -88,7 +89,9 @@ def _bars(picture: Bars) -> str:
     if len(stacks) <= _LISTED:
         rows = "".join(
             f"<li><span class=name>{escaped(label)}</span><span>{cell(float(values[:, at].sum()), column)}</span>"
-            + _chart(f"0 0 {height} 1", "".join(_rect((x, wide), (0, 1), text, name) for x, wide, text, name in stack))
+            + _chart(
+                f"0 0 {height:.6g} 1", "".join(_rect((x, wide), (0, 1), text, name) for x, wide, text, name in stack)
+            )
             + "</li>"
             for at, (label, stack) in enumerate(zip(picture.labels, stacks, strict=True))
         )
@@ -99,7 +102,7 @@ def _bars(picture: Bars) -> str:
         for above, high, text, name in stack
     )
     axis = picture.labels[0], f"up to {cell(most, column)}", picture.labels[-1]
-    return legend + _chart(f"0 0 {len(stacks)} {height}", columns) + _axis(*axis)
+    return legend + _chart(f"0 0 {len(stacks)} {height:.6g}", columns) + _axis(*axis)
 
 
 def _stack(
@@ -117,11 +120,12 @@ def _stack(
 def _heat(number: int, picture: HeatMap) -> str:
     rows, columns = picture.values.shape
     seconds = duration(picture.step * columns)
+    ends = f"{picture.labels[0]} to {picture.labels[-1]}, from the top" if rows else ""
     low, high = (cell(edge, Column("", picture.unit)) for edge in _range(picture.values))
     return (
         f'<canvas width="{columns}" height="{rows}" data-heat="heat{number}" role="img" '
         f'aria-label="{escaped(picture.title)}"></canvas>'
-        f"{_axis(picture.labels[0] if rows else '', f'{seconds} in steps of {duration(picture.step)}', '')}"
+        f"{_axis(ends, '', f'{seconds} in steps of {duration(picture.step)}')}"
         f"<p class=scale><span>{low}</span><span class=ramp></span><span>{high}</span> <output></output></p>"
     )
 
@@ -165,25 +169,11 @@ def _axis(left: str, middle: str, right: str) -> str:
 # Tables
 
 
-def _table(table: Table) -> str:
+def _section(table: Table) -> str:
     rows = list(islice(table.rows, _ROWS + 1)) if not isinstance(table.rows, Sequence) else table.rows
-    head = "".join(f"<th scope=col{_text(column)}>{escaped(column.name)}</th>" for column in table.columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{_text(column)}>{escaped(cell(value, column))}</td>"
-            for value, column in zip(row, table.columns, strict=True)
-        )
-        + "</tr>"
-        for row in rows[:_ROWS]
-    )
+    shown = ([cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in rows[:_ROWS])
+    texts = {column.name: "text" for column in table.columns if column.unit == "text"}
+    drawn = table_of_texts([column.name for column in table.columns], shown, texts)
     left = len(rows) - _ROWS
-    more = f"<p class=note>{count_of(left, 'further row')}: cutrace batch prints them with --limit 0.</p>"
-    return (
-        f"<section><h2>{escaped(table.title)}</h2>\n<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>\n"
-        f"{body}\n</tbody></table></div>{more if left > 0 else ''}</section>"
-    )
-
-
-def _text(column: Column) -> str:
-    return " class=text" if column.unit == "text" else ""
+    more = f"<p class=note>{count_of(left, 'further row')}: cutrace batch prints all with --limit 0.</p>"
+    return f"<section><h2>{escaped(table.title)}</h2>\n{drawn}{more if left > 0 else ''}</section>"
