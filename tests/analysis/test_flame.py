@@ -51,7 +51,7 @@ def test_work_is_in_all_ranges_around_its_launch(capture):
         root, stats = flame(trace), collect(trace, ["ranges"])
     want, found = Counter(), Counter()
     for use in stats.ranges:
-        want[f"{use.domain}:{use.name}" if use.domain else use.name or "(unnamed)"] += use.projected.gpu_ns
+        want[(f"{use.domain}:" if use.domain else "") + (use.name or "(unnamed)")] += use.projected.gpu_ns
     for frames in root.walk():
         if frames[-1].kind == "range" and frames[-1].name in want:
             found[frames[-1].name] += frames[-1].gpu_ns
@@ -84,6 +84,21 @@ def test_ranges_by_thread_domain_and_time_of_the_threads(tmp_path):
     step = root.children["range", "step"]
     assert (step.cpu_ns, step.own_cpu_ns, step.gpu_ns, step.operations) == (8000, 5000, 6, 3)
     assert root.cpu_ns == 8000
+
+
+def test_many_names_that_differ_in_numbers_only_are_one(tmp_path):
+    def own_of(count: int) -> Counter:
+        with Capture(tmp_path / f"{count}.bin") as c:
+            kernel = c.launch("k2", grid=(1, 1, 1), block=(1, 1, 1))
+            for at in range(1, count + 1):
+                c.push_pop(f"step {at}", 1000 * at, 1000 * at + 500)
+                c.api("cudaLaunchKernel", 1000 * at, 1000 * at + 10, correlation=at)
+                c.kernel(kernel, 1000 * at + 100, 1000 * at + 100 + at, stream=7, correlation=at)
+        with cutrace.load(c.path) as trace:
+            return +own(flame(trace))
+
+    assert own_of(100) == {(f"step {at}", "k2"): at for at in range(1, 101)}
+    assert own_of(101) == {("step #", "k2"): 101 * 102 // 2}
 
 
 def test_equal_paths_of_processes_are_one(tmp_path):

@@ -88,13 +88,13 @@ def test_ranges_deeper_than_the_limit_are_left_out():
 
 def test_paths_beyond_the_limit_count_for_the_range_around_them():
     times = PathTimes()
-    count = (1 << 20) + 50
+    count = (1 << 17) + 50
     label, start = np.arange(count, dtype=np.uint32), np.arange(count, dtype=np.int64) * 2
     times.add_ranges(np.zeros(count, np.uint32), start, start + 1, label)
     times.add_work(*columns([(0, 2 * (count - 1), True, 0, 3)], WORK_TYPES))
     times.finish()
     parents, _, operations, gpu, _ = times.nodes()
-    assert len(parents) == 1 << 20
+    assert len(parents) == 1 << 17
     assert (operations[0], gpu[0]) == (1, 3)
 
 

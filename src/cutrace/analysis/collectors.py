@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -28,6 +30,9 @@ from .sweep import Batch, Columns, Stream, Sweep
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
+# More names of ranges than this that differ in numbers only have one path.
+_NUMBERED = 100
+_DIGITS = re.compile(r"\d+")
 # Parts of the time of GPU work, for values over time.
 _PARTS = 400
 _DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
@@ -58,6 +63,17 @@ class CollectorContext:
         """The names of kernels by launch configuration."""
         names = self.trace.strings.take(self.trace.launches["name"], self.options.names).tolist()
         return Numbering.of(name or UNKNOWN for name in names)
+
+    @cached_property
+    def ranges(self) -> Numbering:
+        """The names of ranges by string id. ``step 1``, ``step 2``, ... are ``step #`` if there are many of them."""
+        texts = list(self.trace.strings)
+        folded = [_DIGITS.sub("#", text) for text in texts]
+        counts = Counter(folded)
+        return Numbering.of(
+            short if counts[short] > _NUMBERED else text or "(unnamed)"
+            for text, short in zip(texts, folded, strict=True)
+        )
 
     @cached_property
     def functions(self) -> Numbering:
@@ -336,7 +352,8 @@ class Paths(StatsCollector):
             if rows := batch.tables.get(table):
                 # Slices of the host show no category, so it does not divide them.
                 domain = rows["domain"] if table == "nvtx_ranges" else np.zeros(len(rows), np.uint32)
-                columns = rows["thread"], rows["start"], rows["end"], self._ranges.of(rows["name"], domain)
+                label = self._ranges.of(self.context.ranges.numbers.take(rows["name"]), domain)
+                columns = rows["thread"], rows["start"], rows["end"], label
                 at = grouping.projects(rows)
                 slices.append(columns if at.all() else tuple(column[at] for column in columns))
         if slices:
@@ -358,8 +375,9 @@ class Paths(StatsCollector):
             if label & PathTimes.WORK:
                 kind, name = self._work_name(*self._work.values[label - PathTimes.WORK])
             elif node:
-                text, domain = map(self.context.text, self._ranges.values[label])
-                name = f"{domain}:{text}" if domain else text or "(unnamed)"
+                number, domain = self._ranges.values[label]
+                text = self.context.ranges.names[number]
+                name = f"{self.context.text(domain)}:{text}" if domain else text
             if node:
                 paths.append((*paths[parent], name))
             if any(use):

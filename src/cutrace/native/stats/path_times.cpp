@@ -71,7 +71,7 @@ class PathTimes {
  private:
   // Limits for captures whose ranges overlap without nesting, which make ever deeper and ever new paths.
   static constexpr std::size_t kDeepest = 256;
-  static constexpr std::size_t kMostNodes = 1 << 20;
+  static constexpr std::size_t kMostNodes = 1 << 17;
   // The latest changes of a thread that are kept. Work that begins later than this many changes after its launch counts as
   // launched outside of all ranges.
   static constexpr std::size_t kKept = 1 << 17;
