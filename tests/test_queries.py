@@ -70,6 +70,23 @@ def test_every_table_is_there_with_its_rows_and_columns():
         ]
 
 
+def test_launch_configurations_filter_sort_and_join(tmp_path):
+    with Writer(tmp_path / "a.bin", pid=1) as writer:
+        small, large = writer.launch(name="small", grid_x=1), writer.launch(name="large", grid_x=8)
+        launches, start = [large, small, 0, large], np.arange(10, 14)
+        writer.rows("kernels", rows("kernels", 4, start=start, end=start + 1, launch=launches))
+
+    def starts(condition: str) -> list[int]:
+        found = cutrace.sql(tmp_path / "a.bin", f"select start from kernels where {condition}")
+        return [start - 10 for start in found["start"].to_pylist()]
+
+    assert starts("grid_x > 1 and name is not null") == [0, 3]
+    assert starts("name is null") == [2]
+    assert starts("grid_x in (1, 2) or name = 'large'") == [0, 1, 3]
+    assert starts("true order by grid_x, start desc") == [2, 1, 3, 0]
+    assert starts("grid_x = (select grid_x from launches where name = 'small')") == [1]
+
+
 def test_sums_agree_with_stats_and_are_integers():
     path = DATA / "torch_step.bin"
     found = cutrace.sql(path, "select sum(duration) as ns, count(*) as launches from kernels")
@@ -81,10 +98,10 @@ def test_sums_agree_with_stats_and_are_integers():
 
 def test_only_the_named_tables_are_read(capture, monkeypatch):
     read = []
-    original = cutrace.Trace.arrow
-    monkeypatch.setattr(cutrace.Trace, "arrow", lambda trace, name: read.append(name) or original(trace, name))
+    original = cutrace.Trace.table
+    monkeypatch.setattr(cutrace.Trace, "table", lambda trace, name: read.append(name) or original(trace, name))
     assert cutrace.sql(capture, 'select count(*) as n from "KERNELS"').to_pydict() == {"n": [2]}
-    assert read == ["kernels"]
+    assert set(read) <= {"kernels", "launches", "losses"}
     computed = "select count(*) as n from query_table('api_' || 'calls')"
     assert cutrace.sql(capture, computed).to_pydict() == {"n": [2]}
 

@@ -32,7 +32,9 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
             words = _words(query)
             for name in TABLES:
                 read = not words.isdisjoint({name, *_ANY_TABLE})
-                connection.register(name, trace.arrow(name) if read else arrow.schema(name).empty_table())
+                connection.register(
+                    name, arrow.table(trace, name, indexed=True) if read else arrow.schema(name).empty_table()
+                )
             connection.register("processes", arrow.processes(trace))
             _check(duckdb, connection.extract_statements(query))
             result = pa.RecordBatchReader.from_stream(connection.sql(query))
