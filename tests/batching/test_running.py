@@ -159,6 +159,18 @@ def test_processes_of_one_file_that_tell_no_rank_are_numbered(tmp_path):
     result = cutrace.batch("kernels", [tmp_path / "both.bin"], tmp_path / "out", mode="sequential")
     assert {row["ranks"] for row in result.reports[0].arrow().to_pylist()} <= {1, 2}
     assert {path.parent.name for path in (tmp_path / "out").rglob("*.parquet")} == {"rank=0", "rank=1"}
+    backwards = tmp_path / "backwards.bin"
+    parts = [tmp_path / f"{device}.bin" for device in (1, 0)]
+    for part in parts:
+        with Capture(part, pid=100 - int(part.stem)) as c:
+            c.context(1, int(part.stem))
+            c.kernel(c.launch(f"of GPU {part.stem}"), 0, 5, correlation=1, device=int(part.stem))
+    backwards.write_bytes(b"".join(part.read_bytes() for part in parts))
+    by_gpu = cutrace.batch("kernels", [backwards], tmp_path / "out", mode="sequential").reports[0].arrow().to_pylist()
+    assert {(row["kernel"], row["slowest_rank"]) for row in by_gpu} == {
+        ("of GPU 0", "rank 0"),
+        ("of GPU 1", "rank 1"),
+    }
 
 
 def test_bins_are_narrow_and_hold_their_times():

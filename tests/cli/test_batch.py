@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cutrace import api
 from cutrace.cli import main
 
 pytest.importorskip("pyarrow")
@@ -46,3 +47,13 @@ def test_unknown_reports_and_missing_folders_are_explained(tmp_path, capsys):
     status, _, err = run(capsys, "batch", "kernels", DATA / "triton.bin", "-o", tmp_path / "no" / "out")
     assert (status, "Create it first" in err) == (2, True)
     assert "kernels" in run(capsys, "batch", "--list-reports")[1]
+
+
+def test_many_sentences_are_left_to_the_page(tmp_path, capsys, monkeypatch):
+    def told(*_: object, **__: object) -> api.Batch:
+        return api.Batch([], [f"rank {number} is slow" for number in range(20)], [])
+
+    monkeypatch.setattr(api, "batch", told)
+    status, _, err = run(capsys, "batch", "kernels", "a.bin", "-o", tmp_path / "out")
+    assert (status, err.count("is slow")) == (0, 12)
+    assert "8 more sentences" in err

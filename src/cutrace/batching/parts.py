@@ -94,8 +94,10 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
     named = _RANK.search(path.name)
     own = int(named[1]) if named else task.number
     work = [process for process, infos in enumerate(trace.infos_by_process(GPU_WORK)) if infos]
+    # Processes of one file that do not tell their ranks are numbered by GPU; one alone is the rank of its file.
+    devices = dict(sorted(trace.contexts[["process", "device"]].tolist(), reverse=True))
     unknown = [process for process in work if trace.processes[process].rank is None]
-    # Processes of one file that do not tell their ranks are numbered; one alone is the rank of its file.
+    unknown.sort(key=lambda process: (devices.get(process, 0), trace.processes[process].pid))
     numbers = {unknown[0]: own} if len(unknown) == 1 else {process: index for index, process in enumerate(unknown)}
     groups: dict[tuple[str, int], list[int]] = {}
     for process in trace.processes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -89,10 +90,10 @@ def run(
     parts.keep(set(paths))
     left = [task for task in tasks if task.source not in outcomes]
     for task, mapped, tries in _mapped(left, mode, workers, scheduler):
+        parts.add(task, mapped or Mapped())
         if mapped is None:
             outcomes[task.source] = Outcome(task.source, "failed", (_DIED,), True)
         else:
-            parts.add(task, mapped)
             state = "damaged" if mapped.damage else "done"
             outcomes[task.source] = Outcome(task.source, state, mapped.damage, tries > 1)
         if progress:
@@ -139,12 +140,17 @@ def _cores() -> int:
 
 def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
     """A worker that dies breaks its pool, and the files in flight are tried again, each alone."""
+
+    def pool_of(count: int) -> ProcessPoolExecutor:
+        # Ctrl-C ends this process, which then ends its workers.
+        return ProcessPoolExecutor(count, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
     waiting = list(reversed(tasks))
     while waiting:
         suspects: list[Task] = []
         running: dict[Future[Mapped], Task] = {}
         broken = False
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        with pool_of(workers) as pool:
             while running or (waiting and not broken):
                 try:
                     while waiting and not broken and len(running) < workers * _AHEAD:
@@ -160,7 +166,7 @@ def _in_processes(tasks: Sequence[Task], workers: int) -> Iterator[_Done]:
                         suspects.append(task)
                         broken = True
         for task in suspects:
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            with pool_of(1) as pool:
                 try:
                     yield task, pool.submit(work, task).result(), 2
                 except BrokenProcessPool:
@@ -175,7 +181,7 @@ def _on_dask(tasks: Sequence[Task], workers: int | None, scheduler: str | None) 
         try:
             if scheduler is None:
                 cluster = stack.enter_context(
-                    distributed.LocalCluster(workers or _cores(), threads_per_worker=1, dashboard_address=None)
+                    distributed.LocalCluster(workers or _cores(), threads_per_worker=1, dashboard_address=":0")
                 )
                 client = distributed.Client(cluster)
             elif Path(scheduler).is_file():

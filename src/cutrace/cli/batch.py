@@ -10,8 +10,8 @@ import click
 from . import options
 from .output import progress, put, say, terminal_width
 
-# Default rows of a table on a terminal or in Markdown; sentences about files.
-_LIMIT, _FILES = 20, 5
+# Default rows of a table on a terminal or in Markdown; sentences about what stands out, and about files.
+_LIMIT, _SENTENCES, _FILES = 20, 12, 5
 
 
 def _list_reports(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -59,15 +59,17 @@ def batch(
     from .. import api
     from ..reports.tables import no_style, render
 
-    with progress(enabled=not quiet) as advance:
+    with progress("reading", enabled=not quiet) as advance:
         result = api.batch(report, sources, output, progress=advance, **how)
     if limit is None:
         limit = 0 if form in ("csv", "json") else _LIMIT
     about = {"kind": "cutrace batch", "report": report, "sentences": result.sentences}
     put(render(result.reports, form, limit=limit, width=terminal_width(), about=about, style=no_style), None)
     if not quiet:
-        for sentence in result.sentences:
+        for sentence in result.sentences[:_SENTENCES]:
             say(sentence)
+        if len(result.sentences) > _SENTENCES:
+            say(f"{len(result.sentences) - _SENTENCES:,} more sentences: {output / f'{report}.html'} has them")
     bad = [file for file in result.files if file.bad]
     for file in bad[:_FILES]:
         say(f"{file.source}: {' '.join(file.notes)}")

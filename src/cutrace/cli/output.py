@@ -56,7 +56,7 @@ def target(output: Path, format: str | None, default: str) -> Iterator[Path]:
 
 
 @contextmanager
-def progress(*, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress(doing: str = "converting", *, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on the terminal."""
     if not enabled or not sys.stderr.isatty():
         yield None
@@ -64,9 +64,9 @@ def progress(*, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("converting"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("converting", total=None)
+        task = bar.add_task(doing, total=None)
 
         def advance(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
