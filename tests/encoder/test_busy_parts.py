@@ -31,6 +31,14 @@ def test_of_any_work_in_any_parts(work, first, span, parts, pieces):
     assert times.busy().tolist() == expected.reshape(-1).tolist()
 
 
+def test_the_latest_times():
+    last = (1 << 63) - 1
+    for first in (0, 5, last - 1):
+        times = BusyParts(first, last, 400)
+        times.add(np.zeros(2, np.uint32), np.array([0, last - 3]), np.array([last - 2, last]))
+        assert sum(times.busy().tolist()) == last - first
+
+
 def test_a_span_without_parts_or_that_ends_before_it_begins_is_refused():
     for first, last, parts in ((0, 1, 0), (1, 0, 1), (0, 1, 1 << 17)):
         with pytest.raises(ValueError, match="parts"):

@@ -121,6 +121,9 @@ class Captures(Target):
                 protos.Trace().ParseFromString(converted.read_bytes())
         if rng.random() < 0.1:
             self._print(path)
+        if rng.random() < 0.1:
+            with contextlib.suppress(CutraceError):
+                cutrace.view(path, self.folder / "fuzzed.html")
 
     def _read(self, trace: cutrace.Trace) -> None:
         for name, table in TABLES.items():

@@ -34,7 +34,9 @@ def work_span(trace: Trace) -> tuple[int, int]:
     infos = [info for table in GPU_WORK for info in trace.block_infos(table) if info.first_time]
     if not infos:
         return trace.start, trace.end
-    return min(info.first_time for info in infos), max(info.last_time for info in infos)
+    # A damaged header may have any times.
+    last = min(max(info.last_time for info in infos), trace.end)
+    return min(*(info.first_time for info in infos), last), last
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <queue>
 #include <stdexcept>
@@ -49,8 +50,11 @@ struct Union {
 class BusyParts {
  public:
   BusyParts(std::int64_t first, std::int64_t last, std::size_t parts) : first_(first), parts_(parts) {
-    if (parts == 0 || parts > 1 << 16 || last < first) throw std::invalid_argument("parts are 1 to 2**16 of a span");
+    if (parts == 0 || parts > 1 << 16 || first < 0 || last < first) throw std::invalid_argument("parts are 1 to 2**16 of a span");
     width_ = (last - first) / static_cast<std::int64_t>(parts) + 1;
+    constexpr std::int64_t kLatest = std::numeric_limits<std::int64_t>::max();
+    const auto count = static_cast<std::int64_t>(parts);
+    limit_ = width_ > (kLatest - first) / count ? kLatest : first + width_ * count;
   }
 
   void add(Column<std::uint32_t> groups, Times starts, Times ends) {
@@ -63,11 +67,12 @@ class BusyParts {
         busy_.resize((group + 1) * parts_);
       }
       // Work may overlap earlier work of its group.
-      const std::int64_t end = std::min(ends[row], first_ + width_ * static_cast<std::int64_t>(parts_));
+      const std::int64_t end = std::min(ends[row], limit_);
       std::int64_t at = std::max(starts[row], reached_[group]);
       reached_[group] = std::max(reached_[group], end);
       while (at < end) {
-        const std::int64_t part = (at - first_) / width_, until = std::min(end, first_ + (part + 1) * width_);
+        const std::int64_t part = (at - first_) / width_, left = width_ - (at - first_) % width_;
+        const std::int64_t until = at + std::min(left, end - at);
         busy_[group * parts_ + static_cast<std::size_t>(part)] += until - at;
         at = until;
       }
@@ -78,7 +83,7 @@ class BusyParts {
   nb::object busy() const { return to_array(std::vector(busy_)); }
 
  private:
-  std::int64_t first_, width_ = 1;
+  std::int64_t first_, limit_, width_ = 1;
   std::size_t parts_;
   std::vector<std::int64_t> reached_;  // by group: the latest end so far
   std::vector<std::int64_t> busy_;     // by group and part
