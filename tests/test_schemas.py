@@ -23,6 +23,7 @@ from cutrace.reports.jsonfile import case_text, report_text
 from cutrace.reports.model import Case, Kernel, Report, State
 from support import cutrace, small_capture
 from support.fakedriver import FakeDriver
+from support.suites import Suite
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -161,6 +162,25 @@ def test_reports_of_tests_fit(tmp_path):
     for path in (before, after, tmp_path / "all.json"):
         schemas.check(json.loads(path.read_text()))
     schemas.check(json.loads(case_text(case(3, state=State.GATED))))
+
+
+def test_reports_of_the_plugin_fit(tmp_path, fake_driver):
+    suite = Suite(tmp_path, fake_driver)
+    suite.write(
+        "test_a.py",
+        """
+        def test_work(gpu_trace):
+            with gpu_trace.region("r"):
+                for _ in range(int(os.environ["LAUNCHES"])):
+                    fakegpu.launch("gemm")
+            fakegpu.synchronize()
+        """,
+    )
+    suite.run("--cutrace-update", LAUNCHES="2")
+    assert suite.run("--cutrace", LAUNCHES="3").failed == {"test_work"}
+    (metrics,) = tmp_path.rglob("metrics.json")
+    for path in (tmp_path / "report.json", metrics):
+        schemas.check(json.loads(path.read_text()))
 
 
 def test_what_does_not_fit_is_found(tmp_path):
