@@ -25,7 +25,7 @@ from cutrace.analysis.gpu import communicates
 from cutrace.runbin import TABLES
 from cutrace.runbin.writer import Writer
 
-CAPTURE = Path(__file__).parents[1] / "tests" / "data" / "ranks.bin"
+CAPTURE = Path(__file__).resolve().parents[1] / "tests" / "data" / "ranks.bin"
 RANKS_OF_MACHINE = 8
 # The deviation of durations from copy to copy and from kernel to kernel.
 JITTER = 0.01

@@ -138,3 +138,10 @@ def test_goldens_in_ci(reader: Reader) -> None:
     reader.run("git init -q")
     assert reader.follow("ci.md") == {"python -m pytest -q --cutrace": 1}
     assert (reader.folder / "golden" / "tests" / "test_ops.toml").read_text().count("isnan") == 1
+
+
+def test_reading_a_trace_of_64_ranks(reader: Reader) -> None:
+    pytest.importorskip("pyarrow")
+    (reader.folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    assert reader.follow("ranks.md") == {}
+    assert "<figure>" in (reader.folder / "out" / "collectives.html").read_text()

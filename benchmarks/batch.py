@@ -1,0 +1,248 @@
+"""Report over a thousand simulated ranks with `cutrace batch`, and compare what it says with what was planted.
+
+    python benchmarks/batch.py --ranks 1024 [--copies 16] [--large 10000000] [--rounds 3] [--out results.json]
+
+Simulates a job (benchmarks/simulate_ranks.py), and 64 runs of one rank each, of which half have a slower kernel and two
+others differ as a whole. Then:
+
+* ``found``: each planted fact is found, and ``invented`` lists sentences about anything else.
+* ``same_bytes``: all modes write the same parts and pages, and also when a worker is killed in the middle.
+* ``seconds`` of each mode, for the report ``collectives``, the start of workers included.
+* ``worker_mib``: the peak memory of a worker, also for a capture with ``--large`` rows.
+* ``dask``: the time on a running cluster with one worker and with two, on fewer and longer captures. It is the lowest
+  of the rounds, which alternate. ``idle`` is the share of time in which the cores of the machine were idle meanwhile.
+
+Needs pyarrow and distributed. Prints one JSON line; ``--out`` adds it to the results in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import cutrace
+from convert import add_result, hardware, tile
+from simulate_ranks import CAPTURE, RANKS_OF_MACHINE, Facts, simulate
+
+RUNS, SLOWER, OUTLIERS = 64, {"splitKreduce": 1.1}, {7: 1.25, 40: 1.4}
+MEMORY_MIB, SPEEDUP = 300, 1.6
+REPORTS = ("kernels", "collectives", "utilization", "gaps", "overlap")
+
+
+def named(sentences: Sequence[str], words: str) -> set[str]:
+    """The ranks or runs of the sentences with these words."""
+    return {sentence.split(":")[0] for sentence in sentences if words in sentence}
+
+
+def check_job(paths: Sequence[Path], facts: Facts, folder: Path) -> dict[str, Any]:
+    """Compare the sentences about a job with the planted facts."""
+    said = {report: cutrace.batch(report, paths, folder).sentences for report in ("kernels", "collectives", "gaps")}
+    slow, stalled = ({f"rank {rank}" for rank in ranks} for ranks in (facts.slow, facts.stalled))
+    off = {f"rank {rank}" for rank in range(len(paths)) if rank // RANKS_OF_MACHINE in facts.clocks}
+    checks = {
+        "slow kernels": (slow, named(said["kernels"], "kernels take")),
+        "late ranks": (slow | stalled, named(said["collectives"], "late to a collective")),
+        "wrong clocks": (off, named(said["collectives"], "its clock")),
+    }
+    kinds = ("kernels take", "late to a collective", "its clock")
+    others = [text for report in ("kernels", "collectives") for text in said[report]]
+    invented = [text for text in others if not any(kind in text for kind in kinds)]
+    # Late ranks have longer gaps, and only they.
+    invented += [text for text in said["gaps"] if text.split(" GPU")[0] not in slow | stalled]
+    return summary(checks, invented)
+
+
+def check_runs(folder: Path, count: int, copies: int) -> dict[str, Any]:
+    """Compare the sentences about runs with the planted facts."""
+
+    def run(number: int, group: str, **facts: dict[Any, float]) -> Path:
+        (path,) = simulate(folder / "runs", 1, copies, Facts(**facts), seed=1000 + number, job=f"{group}{number}")  # type: ignore[arg-type]
+        return path
+
+    half = count // 2
+    before = [run(number, "old") for number in range(half)]
+    after = [run(number, "new", regression=SLOWER) for number in range(half, count)]
+    odd = [run(number, "odd", slow={0: factor}) for number, factor in OUTLIERS.items()]
+    compared = cutrace.batch("regressions", after, folder / "out", baseline=before).sentences
+    differing = cutrace.batch("outliers", [*before, *odd], folder / "out").sentences
+    checks = {
+        "regression": (set(SLOWER), {part for part in SLOWER for text in compared if part in text}),
+        "outliers": ({f"odd{number}" for number in OUTLIERS}, {text.split("/")[0] for text in differing}),
+    }
+    return summary(checks, [text for text in compared if not any(part in text for part in SLOWER)])
+
+
+def summary(checks: dict[str, tuple[set[str], set[str]]], invented: list[str]) -> dict[str, Any]:
+    return {
+        "planted": {name: len(planted) for name, (planted, _) in checks.items()},
+        "found": {name: len(planted & found) for name, (planted, found) in checks.items()},
+        "invented": [*invented, *(f"{name}: {one}" for name, (planted, found) in checks.items()
+                                  for one in sorted(found - planted))],
+    }  # fmt: skip
+
+
+def contents(folder: Path) -> str:
+    """The hash of all parts and pages."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".parquet", ".html"))
+    one = hashlib.sha256()
+    for path in files:
+        one.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return one.hexdigest()
+
+
+class Killer:
+    """Kills a worker when a quarter of the files is done."""
+
+    def __init__(self) -> None:
+        self.killed = 0
+
+    def __call__(self, done: int, whole: int) -> None:
+        if not self.killed and done >= whole // 4:
+            self.killed = active_children()[0].pid or 0
+            os.kill(self.killed, signal.SIGKILL)
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """Yield a list with the peak memory (MiB) of the worker processes so far."""
+    peak, ended = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            for child in active_children():
+                try:
+                    status = Path(f"/proc/{child.pid}/status").read_text()
+                except OSError:
+                    continue
+                lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+                peak[0] = max([peak[0], *(int(line.split()[1]) / 1024 for line in lines)])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        thread.join()
+
+
+def check_modes(paths: Sequence[Path], folder: Path) -> dict[str, Any]:
+    """Run one report in all modes, and with a worker that is killed."""
+    killer, hashes, seconds = Killer(), {}, {}
+    with peak_memory() as peak:
+        for name, mode, progress in (
+            ("sequential", "sequential", None), ("processes", "processes", None), ("dask", "dask", None),
+            ("killed", "processes", killer),
+        ):  # fmt: skip
+            out = folder / name
+            begin = time.perf_counter()
+            result = cutrace.batch("collectives", paths, out, mode=mode, workers=2, progress=progress)
+            seconds[name] = round(time.perf_counter() - begin, 2)
+            hashes[name] = f"{contents(out)} {hash(str(result))}"
+            shutil.rmtree(out)
+    return {
+        "same_bytes": len(set(hashes.values())) == 1,
+        "killed": bool(killer.killed),
+        "seconds": {name: seconds[name] for name in ("sequential", "processes", "dask")},
+        "worker_mib": round(peak[0], 1),
+    }
+
+
+def large(folder: Path, rows: int) -> dict[str, float]:
+    """The peak memory of a worker that reads one large capture, by report."""
+    path, peaks = folder / "large.bin", {}
+    tile(CAPTURE, path, rows)
+    for report in REPORTS:
+        with peak_memory() as peak:
+            cutrace.batch(report, [path], folder / "large", workers=1)
+        peaks[report] = round(peak[0], 1)
+    path.unlink()
+    return peaks
+
+
+def cores_idle(before: Sequence[int]) -> float:
+    spent = [now - then for now, then in zip(cpu_times(), before, strict=True)]
+    return round((spent[3] + spent[4]) / sum(spent), 3)
+
+
+def cpu_times() -> list[int]:
+    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+
+
+def speedup(paths: Sequence[Path], folder: Path, rounds: int) -> dict[str, Any]:
+    """The time of a report on a running Dask cluster with one worker and with two."""
+    from distributed import LocalCluster
+
+    best = {1: 1e9, 2: 1e9}
+    idle: dict[int, float] = {}
+    for _ in range(rounds):
+        for workers in best:
+            out = folder / f"dask{workers}"
+            with LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster:
+                # Workers import cutrace with their first file.
+                cutrace.batch("kernels", paths[: 2 * workers], out, mode="dask", scheduler=cluster.scheduler_address)
+                shutil.rmtree(out)
+                begin, cpu = time.perf_counter(), cpu_times()
+                cutrace.batch("kernels", paths, out, mode="dask", scheduler=cluster.scheduler_address)
+                seconds = time.perf_counter() - begin
+            if seconds < best[workers]:
+                best[workers], idle[workers] = seconds, cores_idle(cpu)
+            shutil.rmtree(out)
+    times = {f"seconds_{workers}": round(seconds, 2) for workers, seconds in best.items()}
+    return {"files": len(paths), **times, "times": round(best[1] / best[2], 2), "idle": idle, "rounds": rounds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1024, help="ranks of the job (1024)")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs of one rank each (64)")
+    parser.add_argument("--copies", type=int, default=16, help="copies of the capture in each file (16)")
+    parser.add_argument("--large", type=int, default=10_000_000, help="rows of a large capture, 0 for none (10000000)")
+    parser.add_argument("--files", type=int, default=32, help="longer captures for the speedup (32)")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of each of them (2000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the speedup, 0 for none (3)")
+    parser.add_argument("--out", type=Path, help="a JSON file of results to add this one to")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cutrace.") as name:
+        folder = Path(name)
+        facts = Facts.of(args.ranks)
+        paths = simulate(folder, args.ranks, args.copies, facts)
+        result: dict[str, Any] = {
+            "benchmark": "batch",
+            "capture": CAPTURE.name,
+            "events": args.ranks,
+            "bytes": sum(path.stat().st_size for path in paths),
+            "job": check_job(paths, facts, folder / "out"),
+            "runs": check_runs(folder, args.runs, args.copies),
+            "modes": check_modes(paths, folder),
+        }
+        shutil.rmtree(folder / "train")
+        if args.large:
+            result["large"] = {"rows": args.large, "worker_mib": large(folder, args.large)}
+        if args.rounds:
+            first = folder / "rank0.bin"
+            rows = tile(CAPTURE, first, args.rows)
+            longer = [first, *(folder / f"rank{rank}.bin" for rank in range(1, args.files))]
+            for path in longer[1:]:
+                path.hardlink_to(first)
+            result["dask"] = {"rows": rows} | speedup(longer, folder, args.rounds)
+        result["hardware"] = hardware(2)
+    print(json.dumps(result))
+    if args.out:
+        add_result(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
