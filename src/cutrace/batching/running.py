@@ -49,7 +49,8 @@ class Outcome:
 
     @property
     def bad(self) -> bool:
-        return self.state in ("damaged", "failed")
+        """Whether something of the file could not be read, in this run or the one that made its parts."""
+        return bool(self.notes)
 
 
 def run(
@@ -99,7 +100,8 @@ def run(
         if progress:
             progress(len(outcomes), len(tasks))
     done = [outcomes[path] for path in paths]
-    manifest = {"kind": "cutrace batch", "format": 1, "report": name, "files": [asdict(outcome) for outcome in done]}
+    files = [asdict(outcome) for outcome in done]
+    manifest = {"kind": "cutrace batch manifest", "format": 1, "report": name, "files": files}
     write_text(folder / f"{name}.manifest.json", json.dumps(manifest, indent=1) + "\n")
     found = parts.parts()
     if not found:
