@@ -14,6 +14,34 @@ from cutrace.collect import library
 CAPTURE = Path(__file__).parents[1] / "data" / "cuda_core.bin"
 
 
+#: Removes what Python lacks on Windows, then imports every module.
+WITHOUT_POSIX = """
+import importlib, os, pkgutil, signal, subprocess, sys, time
+import click, numpy, rich.console
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for module, names in {
+    signal: [n for n in dir(signal) if n.startswith("SIG") and n not in ("SIGINT", "SIGTERM")] + ["pthread_sigmask"],
+    os: ["fork", "getuid", "pread", "posix_spawn", "register_at_fork", "sched_getaffinity", "uname", "O_NOFOLLOW"],
+    time: [n for n in dir(time) if n.lower().startswith("clock_")],
+}.items():
+    for name in names:
+        delattr(module, name)
+import cutrace
+for found in pkgutil.walk_packages(cutrace.__path__, "cutrace."):
+    if found.name not in ("cutrace.__main__", "cutrace.cli.demo_workload") and ".lib" not in found.name:
+        importlib.import_module(found.name)
+cutrace.convert(*sys.argv[1:])
+"""
+
+
+def test_reading_needs_nothing_of_posix(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_POSIX, str(CAPTURE), str(tmp_path / "run.pftrace")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run.pftrace").exists()
+
+
 @pytest.fixture
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> None:
     library.installed.cache_clear()

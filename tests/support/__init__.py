@@ -70,7 +70,9 @@ _FILES = frozenset(
 
 def _run_here(words: list[str]) -> subprocess.CompletedProcess[str]:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="", write_through=True) for _ in range(2))
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number) for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    }
     with redirect_stdout(out), redirect_stderr(err):
         try:
             main(words)

@@ -6,7 +6,6 @@ A program that is started with :meth:`FakeDriver.environment` finds them where i
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -69,6 +68,8 @@ def build(cache: Path) -> FakeDriver:
     directory = cache / _key(compiler, includes)
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
+        import fcntl  # Windows lacks it, and needs the rest of this module
+
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not directory.is_dir():
             _compile(compiler, includes, directory)

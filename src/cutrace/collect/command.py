@@ -24,7 +24,7 @@ _FORWARDED = {
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # other systems lack some
 }
-_SIGNALS = _FORWARDED | {signal.SIGCHLD}
+_SIGNALS = _FORWARDED | {getattr(signal, "SIGCHLD", signal.SIGINT)}  # Windows has no SIGCHLD and records nothing
 _SI_KERNEL = 0x80
 
 

@@ -158,6 +158,7 @@ def profile(
         raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
     output = Path(output)
     check_output(output)
+    installed(_LIBRARY)
     if not lines and (refused := counters_refused()):
         raise CutraceError(": ".join(refused))
     with undisturbed():

@@ -184,8 +184,8 @@ class BoottimeClock:
     registered its timestamp callback in the process.
     """
 
-    def __init__(self, read: Callable[[int], int] = time.clock_gettime_ns) -> None:
-        self._read, self._offset = read, 0
+    def __init__(self, read: Callable[[int], int] | None = None) -> None:
+        self._read, self._offset = read or time.clock_gettime_ns, 0
 
     def move(self, times: np.ndarray) -> np.ndarray:
         """Convert times (ns). The offset changes only if the wall clock was set; smaller differences come from reading

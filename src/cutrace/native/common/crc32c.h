@@ -43,7 +43,7 @@ inline std::uint32_t portable(std::uint32_t crc, const unsigned char* p, std::si
 }
 
 #if defined(__x86_64__)
-#define CUTRACE_CRC_TARGET __attribute__((target("sse4.2")))
+#define CUTRACE_CRC_TARGET __attribute__((target("sse4.2,crc32")))
 CUTRACE_CRC_TARGET inline std::uint32_t add_word(std::uint32_t crc, std::uint64_t word) {
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
 }
