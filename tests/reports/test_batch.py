@@ -43,7 +43,9 @@ def test_a_histogram_has_a_bar_for_each_bin():
 def test_bars_of_few_labels_are_listed_and_those_of_many_stand_side_by_side():
     few = page(Bars("change", "1", ["a", EVIL], {"change": [0.1, -0.05]}))
     assert "&lt;script&gt;alert(1)&lt;/script&gt;, change: -5.0%" in few
-    assert re.findall(r'<rect class="s0" x="(.*?)" y="0" width="(.*?)"', few) == [("0.05", "0.1"), ("0", "0.05")]
+    assert re.findall(r'<rect class="s0" x="(.*?)" y="0" width="(.*?)"', few) == [
+        ("333.333", "666.667"), ("0", "333.333"),
+    ]  # fmt: skip
     labels = [f"rank {n}" for n in range(100)]
     many = page(Bars("time", "ns", labels, {"busy": list(range(100)), "idle": [100 - n for n in range(100)]}))
     assert many.count("<rect") == 200
@@ -51,6 +53,14 @@ def test_bars_of_few_labels_are_listed_and_those_of_many_stand_side_by_side():
     # Stacks of equal height reach the top.
     assert many.count('y="0" ') == 100
     assert "<span class=s1>idle</span>" in many
+
+
+def test_coordinates_are_small_whatever_the_values_are():
+    labels = [f"rank {n}" for n in range(30)]
+    text = page(Bars("time", "ns", labels, {"t": [10**12 * n for n in range(30)]}), Histogram("h", [1], [2], [10**9]))
+    numbers = re.findall(r' (?:x|y|width|height)="(.*?)"', text)
+    assert max(map(float, numbers)) == 1000
+    assert 'x="966.667" y="0" width="33.3333" height="1000"' in text
 
 
 def test_a_heat_map_has_a_byte_for_each_cell():

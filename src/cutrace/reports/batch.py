@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -23,6 +23,10 @@ from .values import duration
 
 # Rows of a table; labels of bars that are listed one below the other; bytes of a cell, of which 255 means no value.
 _ROWS, _LISTED, _LEVELS = 200, 24, 254
+_SIDE = 1000
+
+# A bar: x, y, width, height, its text and its style.
+_Bar = tuple[float, float, float, float, str, str]
 
 
 def html(report: str, result: Result, about: str) -> str:
@@ -61,13 +65,12 @@ def _histogram(picture: Histogram) -> str:
         return "<p class=note>nothing</p>"
     edges = [[math.log2(time + 1) for time in times] for times in (picture.begins, picture.ends)]
     first, last, most = edges[0][0], edges[1][-1], max(picture.counts)
-    bars = "".join(
-        _rect((begin - first, end - begin), (most - count, count),
-              f"{duration(a)} to {duration(b)}: {count:,}", "s0")
+    bars = (
+        (begin - first, most - count, end - begin, count, f"{duration(a)} to {duration(b)}: {count:,}", "s0")
         for begin, end, a, b, count in zip(*edges, picture.begins, picture.ends, picture.counts, strict=True)
-    )  # fmt: skip
+    )
     axis = duration(picture.begins[0]), f"{most:,} in the highest bin", duration(picture.ends[-1])
-    return _chart(f"0 0 {last - first:.4f} {most}", bars) + _axis(*axis)
+    return _chart(last - first, most, bars) + _axis(*axis)
 
 
 def _bars(picture: Bars) -> str:
@@ -89,20 +92,17 @@ def _bars(picture: Bars) -> str:
     if len(stacks) <= _LISTED:
         rows = "".join(
             f"<li><span class=name>{escaped(label)}</span><span>{cell(float(values[:, at].sum()), column)}</span>"
-            + _chart(
-                f"0 0 {height:.6g} 1", "".join(_rect((x, wide), (0, 1), text, name) for x, wide, text, name in stack)
-            )
-            + "</li>"
+            f"{_chart(height, 1, ((x, 0, wide, 1, text, style) for x, wide, text, style in stack))}</li>"
             for at, (label, stack) in enumerate(zip(picture.labels, stacks, strict=True))
         )
         return f"{legend}<ul class=bars>{rows}</ul>"
-    columns = "".join(
-        _rect((at, 1), (most - least - above - high, high), text, name)
+    columns = (
+        (at, height - above - high, 1, high, text, style)
         for at, stack in enumerate(stacks)
-        for above, high, text, name in stack
+        for above, high, text, style in stack
     )
     axis = picture.labels[0], f"up to {cell(most, column)}", picture.labels[-1]
-    return legend + _chart(f"0 0 {len(stacks)} {height:.6g}", columns) + _axis(*axis)
+    return legend + _chart(len(stacks), height, columns) + _axis(*axis)
 
 
 def _stack(
@@ -149,17 +149,15 @@ def _cells(picture: HeatMap) -> dict[str, object]:
     }
 
 
-def _chart(box: str, content: str) -> str:
-    return f'<svg viewBox="{box}" preserveAspectRatio="none" role="img">{content}</svg>'
-
-
-def _rect(across: tuple[float, float], down: tuple[float, float], text: str, style: str) -> str:
-    x, width = across
-    y, height = down
-    return (
-        f'<rect class="{style}" x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}">'
-        f"<title>{escaped(text)}</title></rect>"
+def _chart(width: float, height: float, bars: Iterable[_Bar]) -> str:
+    """Bars in a box of this size. It is drawn as 1,000 by 1,000, because browsers limit coordinates."""
+    across, down = _SIDE / width, _SIDE / height
+    content = "".join(
+        f'<rect class="{style}" x="{x * across:.6g}" y="{y * down:.6g}" width="{wide * across:.6g}" '
+        f'height="{high * down:.6g}"><title>{escaped(text)}</title></rect>'
+        for x, y, wide, high, text, style in bars
     )
+    return f'<svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" role="img">{content}</svg>'
 
 
 def _axis(left: str, middle: str, right: str) -> str:
