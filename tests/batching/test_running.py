@@ -72,6 +72,13 @@ def test_dask_writes_the_same_bytes(tmp_path):
     assert str(one) == str(other)
 
 
+def test_a_scheduler_that_cannot_be_reached_is_explained(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "nonsense://here")
+    with pytest.raises(cutrace.CutraceError, match="cannot reach the Dask scheduler nonsense://here"):
+        cutrace.batch("kernels", CAPTURES, tmp_path / "out", mode="dask")
+
+
 def test_a_second_run_reads_new_and_changed_files_only(tmp_path):
     paths, out = ranks(tmp_path, 4), tmp_path / "out"
     cutrace.batch("kernels", paths[:3], out, mode="sequential")
