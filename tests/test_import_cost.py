@@ -46,6 +46,11 @@ def test_recording_needs_no_numpy_until_there_is_a_capture_to_read():
     assert not modules & {"numpy", "perfetto", "rich"}
 
 
+def test_verbs_of_one_trace_do_not_load_those_of_many():
+    modules = imported_by("import cutrace.api")
+    assert not {module for module in modules if module.startswith("cutrace.batching") or module == "multiprocessing"}
+
+
 def test_every_public_name_is_there_and_known_to_dir():
     import cutrace
 

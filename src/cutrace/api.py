@@ -26,9 +26,6 @@ from .analysis.roofline import Roofline, rooflines
 from .analysis.stats import Stats, StatsOptions
 from .analysis.summary import Summary, summarize
 from .analysis.tables import Cell, Table
-from .batching.model import Options
-from .batching.running import Outcome
-from .batching.running import run as run_batch
 from .errors import CutraceError
 from .golden.captures import (
     PARTS,
@@ -43,7 +40,6 @@ from .golden.captures import (
 from .loading import StrPath, as_capture, listed, opened
 from .outputs import check_output, replacing, scratch, write_text
 from .queries import answered
-from .reports.batch import html as batch_page
 from .reports.roofline import html as page
 from .reports.roofline import svg
 from .reports.tables import cell, key, render
@@ -59,6 +55,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
     from perfetto.trace_processor import TraceProcessor
+
+    from .batching.running import Outcome
 
 Source = StrPath | Sequence[StrPath] | Trace
 
@@ -364,9 +362,13 @@ def batch(
 
     Raises :class:`CutraceError` if there is no such report, no file can be read or the folder cannot be written.
     """
+    from .batching.model import Options
+    from .batching.running import run
+    from .reports.batch import html
+
     before = [Path(path).absolute() for path in baseline]
     options = Options(name=name, baseline=tuple(map(str, before)))
-    result, files = run_batch(
+    result, files = run(
         report,
         [*before, *map(Path, sources)],
         Path(destination),
@@ -378,7 +380,7 @@ def batch(
         progress=progress,
     )
     about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
-    write_text(Path(destination) / f"{report}.html", batch_page(report, result, about))
+    write_text(Path(destination) / f"{report}.html", html(report, result, about))
     return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 
