@@ -80,30 +80,31 @@ class _Job:
     @classmethod
     def of(cls, parts: Sequence[Part]) -> _Job:
         most: dict[str, np.ndarray] = {}
+        # The number of calls, and the first end, of each part.
+        own: list[dict[str, tuple[int, int]]] = []
         for part in parts:
-            for name, (_, end) in _read(part).items():
-                if len(end) > len(most.get(name, ())):
-                    most[name] = end
+            read = _read(part)
+            own.append({name: (len(end), int(end[0])) for name, (_, end) in read.items()})
+            most |= {name: end for name, (_, end) in read.items() if len(end) > len(most.get(name, ()))}
         first, total = {}, 0
         for name in sorted(most):
             first[name], total = total, total + len(most[name])
         base = min((int(ends[0]) for ends in most.values()), default=0)
         job = cls(parts, first, total, base, [], [])
-        for part in parts:
-            job.shifts.append(job._shifted(part, most))
+        for part, counts in zip(parts, own, strict=True):
+            job.shifts.append(job._shifted(part, counts, most))
         return job
 
-    def _shifted(self, part: Part, most: dict[str, np.ndarray]) -> dict[str, int]:
+    def _shifted(self, part: Part, counts: dict[str, tuple[int, int]], most: dict[str, np.ndarray]) -> dict[str, int]:
         """A rank with fewer calls began or ended to record at another time: its first call is the nearest one."""
         shifts = {}
-        for name, (_, end) in _read(part).items():
-            missing = len(most[name]) - len(end)
+        for name, (count, end) in counts.items():
+            missing = len(most[name]) - count
             if missing and part.clock.error is not None:
-                away = np.abs(most[name][: missing + 1] - end[0])
-                shifts[name] = int(away.argmin())
+                shifts[name] = int(np.abs(most[name][: missing + 1] - end).argmin())
             if missing:
                 self.sentences.append(
-                    f"{part.label}: it has {len(end):,} calls of {name}, and others {len(most[name]):,}: its first is "
+                    f"{part.label}: it has {count:,} calls of {name}, and others {len(most[name]):,}: its first is "
                     f"taken for number {shifts.get(name, 0) + 1:,}"
                 )
         return shifts
