@@ -43,7 +43,14 @@ REPORTS = ("kernels", "collectives", "utilization", "gaps", "overlap")
 
 def named(sentences: Sequence[str], words: str) -> set[str]:
     """The ranks or runs of the sentences with these words."""
-    return {sentence.split(":")[0] for sentence in sentences if words in sentence}
+    found = set()
+    for sentence in sentences:
+        first, _, last = sentence.split(":")[0].partition(" to ")
+        if words in sentence and last:
+            found |= {f"rank {rank}" for rank in range(int(first.split()[1]), int(last.split()[1]) + 1)}
+        elif words in sentence:
+            found.add(first)
+    return found
 
 
 def check_job(paths: Sequence[Path], facts: Facts, folder: Path) -> dict[str, Any]:
@@ -54,9 +61,9 @@ def check_job(paths: Sequence[Path], facts: Facts, folder: Path) -> dict[str, An
     checks = {
         "slow kernels": (slow, named(said["kernels"], "kernels take")),
         "late ranks": (slow | stalled, named(said["collectives"], "late to a collective")),
-        "wrong clocks": (off, named(said["collectives"], "its clock")),
+        "wrong clocks": (off, named(said["collectives"], ": clock ")),
     }
-    kinds = ("kernels take", "late to a collective", "its clock")
+    kinds = ("kernels take", "late to a collective", ": clock ")
     others = [text for report in ("kernels", "collectives") for text in said[report]]
     invented = [text for text in others if not any(kind in text for kind in kinds)]
     # Late ranks have longer gaps, and only they.
