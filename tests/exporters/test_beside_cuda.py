@@ -138,7 +138,7 @@ def test_arrows(imported: Decoded) -> None:
     ]  # fmt: skip
     (other,) = (s for s in imported.steps if s.id != 77)
     assert (other.name, other.phase) == ("ac2g", "s")
-    assert "1 steps of arrows that lie in no slice, not shown" in imported.attributes.values()
+    assert "1 steps of flows outside any slice, not shown" in imported.attributes.values()
 
 
 def test_what_a_device_says_of_itself(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Perfetto traces: a capture as a GPU compute trace for ui.perfetto.dev. docs/perfetto.md says what becomes of what.
+"""Perfetto traces: write a capture as a GPU compute trace for ui.perfetto.dev. docs/perfetto.md has the mapping.
 
-``proto`` knows Perfetto's messages by name, ``packets`` the file and its sequences, ``descriptors`` the tracks.
-``gpu_events`` and ``host_tables`` describe what tables become, ``annotations`` and ``flows`` what more their rows have,
-``derived`` what follows from them. ``export`` puts these together, window by window.
+``proto`` encodes messages, ``packets`` writes packets and sequences, ``descriptors`` describes tracks. ``gpu_events``
+and ``host_tables`` map tables to events. ``annotations`` and ``flows`` add arguments and flows to them. ``derived``
+computes counters, projected NVTX ranges and waits. ``export`` runs all of them, window by window.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Arguments that a source gave as a JSON object, as debug annotations.
+"""Debug annotations for arguments that a source gave as a JSON object.
 
-Numbers differ from slice to slice and stay with it. Texts, lists and objects, such as the shapes of an operator's
-inputs, are the same for many slices: they are interned, and each slice refers to them. Several lists and objects of one
-slice are interned as one JSON text. When a trace has too many different ones, they are written out in each slice.
+Numbers differ between slices, so each slice holds its own. Texts, lists and objects, such as the shapes of an
+operator's inputs, repeat in many slices, so they are interned. Several lists and objects of one slice are interned as
+one JSON text. When a trace has more than :data:`MOST_SHARED` different sets, each further slice holds its own.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from . import proto
 from .packets import InternedNames, InternedRefs
 from .proto import Columns
 
-#: The field with the arguments that a source gave, a JSON object's text.
+#: The field with the JSON text of a source's arguments.
 TEXT = "arguments"
-#: Levels of lists and objects beyond which the JSON text itself is shown.
+#: Lists and objects nested deeper than this are written as JSON text.
 DEPTH = 16
-#: At most so many different sets of texts are shared in one trace.
+#: The largest number of shared sets of texts in one trace.
 MOST_SHARED = 1 << 14
-#: The number of the shared set of rows that share nothing.
+#: The number of the empty shared set.
 UNSHARED = 0
 
-#: Whole numbers by name in a JSON text, short enough for 64 bits.
+#: Integers with a name in a JSON text, short enough for 64 bits.
 _WHOLE = re.compile(rb'(?<=":)( ?)(-?(?:0|[1-9][0-9]{0,17}))(?=[,}])')
-#: Stands for the first number of a text when it is tried out which numbers are annotations.
+#: The first of the numbers that replace those of a text, to test which numbers become annotations.
 _PROBE = 10**17
 _ANNOTATION = proto.field("TrackEvent", "debug_annotations").tag
 _INT_VALUE = proto.field("DebugAnnotation", "int_value").tag
 
 
 class Annotations:
-    """The arguments of the rows of a trace, by the ids of their texts.
+    """The arguments of the rows of a trace, by string id of their JSON text.
 
-    ``shared_of`` numbers the sets of texts that rows share, ``piece_of`` the ``pieces``: fields of a ``TrackEvent``
-    with the row's own arguments. Both have an entry for each string of the trace; ``used`` are the ids of texts with
-    arguments. ``reserved`` are names of annotations that rows have beside these.
+    ``shared_of`` maps a string id to a shared set of texts. ``piece_of`` maps it to an entry of ``pieces``: encoded
+    fields of a ``TrackEvent`` with the row's own arguments. Both have an entry for each string of the trace. ``used``
+    gives the ids of the JSON texts. ``reserved`` names annotations that come from other fields of the rows.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Annotations:
         self._names, self._reserved = names, reserved
         self.pieces = Blobs()
         self._pieces = {b"": self.pieces.add(b"")}
-        # The texts of each shared set, and the names of the numbers beside them.
+        # By shared set: its texts, and the names of the numbers in the slice.
         self._shared: list[tuple[dict[str, str], tuple[str, ...]]] = [({}, ())]
         self._numbers: dict[tuple[Any, ...], int] = {((), ()): UNSHARED}
-        # Of texts that differ in whole numbers alone, by the text around the numbers: what they share, and the encoded
-        # name of each number.
+        # For texts that differ only in integers, by the text around the integers: their shared set, and the encoded
+        # name of each integer.
         self._similar: dict[tuple[bytes, ...], tuple[int, list[bytes]]] = {}
         self.shared_of = np.zeros(len(strings), np.uint32)
         self.piece_of = np.zeros(len(strings), np.uint32)
@@ -65,7 +65,7 @@ class Annotations:
                 self.shared_of[text], self.piece_of[text] = shared, self._piece(piece)
 
     def columns(self, texts: np.ndarray) -> Columns:
-        """Columns for rows with these texts: ``shared``, and the ``text`` of each among the ``texts``."""
+        """Columns for rows with these string ids: ``shared``, ``text`` (an index into ``texts``) and ``texts``."""
         return {"shared": self.shared_of[texts], "text": self.piece_of[texts], "texts": self.pieces}
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
@@ -73,14 +73,14 @@ class Annotations:
         return np.asarray(self.shared_of[rows[TEXT]])
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
-        """The debug annotations of a shared set. ``refs`` gets what they, and the rows' own, refer to."""
+        """The debug annotations of a shared set. Adds to ``refs`` the interned entries of these and the own ones."""
         texts, numbers = self._shared[number]
         for name in numbers:
             refs.name("debug_annotation_names", name)
         return refs.annotations(texts)
 
     def _parse(self, data: bytes, text: str) -> tuple[int, bytes]:
-        """What a text shares with others, and its own annotations, encoded."""
+        """The number of the shared set of a text, and its own annotations, encoded."""
         parts = _WHOLE.split(data)
         numbers = [int(number) for number in parts[2::3]]
         around = (*parts[0::3], *parts[1::3])
@@ -100,7 +100,7 @@ class Annotations:
             self._shared.append((texts, tuple(own)))
         iids = {name: self._names.entry("debug_annotation_names", name).iid for name in own}
         if numbers:
-            # Whether other numbers in the same places change these annotations, and nothing else.
+            # Reuse the result for similar texts only if each integer is exactly one annotation.
             probes = range(_PROBE, _PROBE + len(numbers))
             parts[2::3] = [b"%d" % probe for probe in probes]
             if self._divide(b"".join(parts)) == (dict(zip(own, probes, strict=False)), texts):
@@ -110,8 +110,8 @@ class Annotations:
         return self._numbers[key], proto.encode("TrackEvent", {"debug_annotations": fields})
 
     def _divide(self, data: bytes) -> tuple[dict[str, Any] | None, dict[str, str]]:
-        """The members of a JSON object: numbers as numbers, the rest as text. Several lists and objects become one
-        text. JSON that is not an object gives None and no text."""
+        """The numbers and the texts of a JSON object. Lists and objects become text, several of them one text.
+        Returns None and no texts for JSON that is not an object."""
         values = _object(data)
         if values is None:
             return None, {}
@@ -129,7 +129,7 @@ class Annotations:
 
 
 def _whole_number(begin: bytes, number: int) -> bytes:
-    """An annotation from its encoded name and its value."""
+    """An encoded annotation from its encoded name and its value."""
     body = begin + proto.varint(number)
     return _ANNOTATION + proto.varint(len(body)) + body
 

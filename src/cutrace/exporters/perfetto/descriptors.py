@@ -1,4 +1,4 @@
-"""What a trace describes beside its events: clocks, processes, threads, GPUs, queues, tracks, and what is missing."""
+"""Descriptions in a trace: clocks, processes, threads, GPUs, queues, tracks, and missing data."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _INSTANT = 3
 #: Value of InternedGraphicsContext.Api and of GpuApi.
 CUDA = 4
 
-#: The category of events that are no records themselves, but follow from records.
+#: The category of events that are computed from records.
 DERIVED = "cutrace.derived"
 
 #: Units of Perfetto's counters.
 _UNITS = {"ns": 1, "count": 2, "bytes": 3, "B": 3}
 
-#: Kinds of work, with what viewers show as the description of such work. gpu_specifications holds stages and queues
-#: under one range of ids. Stages have the first ones.
+#: Kinds of GPU work, with the description that viewers show. Stages and queues share the ids of gpu_specifications:
+#: stages have the first ones.
 STAGES = {
     "Kernel": "CUDA kernel",
     "Memcpy": "copy of memory",
@@ -49,16 +49,15 @@ _ARCHITECTURES = {
 
 
 class Devices:
-    """The GPUs, contexts and streams of a trace. A device ordinal, context id or stream id belongs to one process.
-    GPUs, contexts and queues of a Perfetto trace have one numbering for all processes. ``rows`` describes devices, by
-    process and ordinal."""
+    """The GPUs, contexts and streams of a trace. A capture numbers devices, contexts and streams per process. A
+    Perfetto trace numbers them for all processes. ``rows`` has the rows of ``devices`` by process and ordinal."""
 
     def __init__(self, trace: Trace, pids: list[int]) -> None:
         self._trace, self._pids = trace, pids
         self.rows = {(int(r["process"]), int(r["device"])): r for r in trace.devices}
         self._gpus: dict[Any, int] = {}
         self._taken: set[int] = set()
-        self._free = count()  # indices of GPUs, those taken among them
+        self._free = count()  # candidates for the index of a GPU; some are taken
         self._gpu_rows: dict[int, np.void] = {}
         self._contexts: dict[tuple[int, int], int] = {}
         self._queues: dict[tuple[int, int, int, int], int] = {}
@@ -75,7 +74,8 @@ class Devices:
             self._gpu_rows.setdefault(self.gpu(process, device), row)
 
     def gpu(self, process: int, device: int) -> int:
-        """The index of a device among the GPUs of the trace: one a physical GPU, as far as the capture says."""
+        """The index of a device among the GPUs of the trace. Devices that the capture shows to be one physical GPU have
+        one index."""
         row = self.rows.get((process, device))
         key: Any
         if row is None:
@@ -110,9 +110,9 @@ class Devices:
         return Interned("gpu_specifications", self._queues[key], {"name": name, "category": _COMPUTE})
 
     def queue_name(self, process: int, device: int, context: int, stream: int) -> str:
-        """The name of a stream within its process. Queues with equal names would share a track, so the name has the
-        device and the context when the process uses several. Context 0 stands for an unknown context: it counts as the
-        context that was named first."""
+        """The name of a stream within its process. Queues with equal names would share a track, so the name includes
+        the device and the context when the process uses several. Context 0 is an unknown context. It is treated as the
+        context of the first call."""
         given = self._stream_names.get((process, context, stream)) or self._stream_names.get((process, 0, stream))
         name = f"stream {stream} {given}" if given else f"stream {stream}"
         first = self._first_queues.setdefault(process, (device, context))
@@ -122,7 +122,7 @@ class Devices:
         return name
 
     def stage(self, name: str) -> Interned:
-        """A kind of GPU work as interned data; only kernels count as compute."""
+        """A kind of GPU work as interned data. Only kernels have the category compute."""
         category = _COMPUTE if name == "Kernel" else _OTHER
         number = 1 + list(STAGES).index(name)
         return Interned("gpu_specifications", number, {"name": name, "description": STAGES[name], "category": category})
@@ -167,14 +167,14 @@ class Devices:
 
 
 class Descriptors:
-    """Descriptions of the processes, threads and tracks of a trace, as ``TrackDescriptor`` has them. ``pids`` has the
-    process id that each process has in the trace."""
+    """The fields of ``TrackDescriptor`` for the processes, threads and tracks of a trace. ``pids`` has the process id
+    of each process in the trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.pids = trace, pids(trace)
         self.devices = Devices(trace, self.pids)
         self.counters: dict[tuple[int, int], dict[str, Any]] = {}  # tracks of derived counters, by process and number
-        # The last name given to a thread counts, and NVTX counts more than the operating system.
+        # The last name of a thread wins, and names from NVTX win over those from the operating system.
         self._threads = {
             (int(row["process"]), int(row["thread"])): trace.strings[int(row["name"])]
             for row in trace.threads[np.argsort(trace.threads["source"], kind="stable")]
@@ -189,14 +189,14 @@ class Descriptors:
 
 
 def counter(unit: str, *categories: str) -> dict[str, Any]:
-    """What the counter of a track counts, and what it belongs to: a ``CounterDescriptor``."""
+    """The fields of ``CounterDescriptor``: unit and categories."""
     known = {"unit": _UNITS[unit]} if unit in _UNITS else {"unit_name": unit or None}
     return {"categories": categories, **known}
 
 
 def pids(trace: Trace) -> list[int]:
-    """A process id for each process of the trace. Viewers know processes by this number. When the pid of a process is
-    taken (by a process on another machine, or because it was reused), it gets a number that no system gives out."""
+    """A distinct process id for each process of the trace, because viewers identify processes by it. A process whose
+    pid is taken (by another machine, or reused) gets a number from 2**30, where no system has pids."""
     taken: set[int] = set()
     out = []
     for process in trace.processes:
@@ -212,8 +212,8 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
     """Write the packets that a reader needs first. Returns the uuid of each process's track."""
     _packet(output, {"sequence_flags": CLEARED})
     for clocks in _clocks(descriptors.trace):
-        read = [{"clock_id": clock, "timestamp": int(time)} for clock, time in clocks.items()]
-        _packet(output, {"clock_snapshot": {"clocks": read, "primary_trace_clock": BOOTTIME}})
+        snapshot = [{"clock_id": clock, "timestamp": int(time)} for clock, time in clocks.items()]
+        _packet(output, {"clock_snapshot": {"clocks": snapshot, "primary_trace_clock": BOOTTIME}})
     msb, lsb = np.frombuffer(os.urandom(16), np.int64).tolist()
     _packet(output, {"trace_uuid": {"msb": msb, "lsb": lsb}})
     info = descriptors.devices.info()
@@ -223,13 +223,13 @@ def write_header(output: Output, descriptors: Descriptors) -> list[int]:
     for process in descriptors.trace.processes:
         uuids.append(output.uuid())
         pid, command = descriptors.pids[process.index], list(process.command)
-        described = {"pid": pid, "process_name": process.name, "cmdline": command}
-        _packet(output, {"track_descriptor": {"uuid": uuids[-1], "process": described}})
+        descriptor = {"pid": pid, "process_name": process.name, "cmdline": command}
+        _packet(output, {"track_descriptor": {"uuid": uuids[-1], "process": descriptor}})
     return uuids
 
 
 def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> None:
-    """Write what is missing or was moved, as attributes of the trace and as instants on a track of their own.
+    """Write the notices of missing and moved data, as attributes of the trace and as instants on their own track.
     ``unknown`` counts the rows without known times by table. ``moved`` counts what the exporter left out or moved."""
     missing = [(f"{n:,} {what}" if n else what, n) for what, n in _missing(trace, unknown, moved)]
     attributes: list[dict[str, Any]] = [
@@ -250,7 +250,7 @@ def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], move
             "categories": ["cutrace.missing", "error"],
             "debug_annotations": [{"name": "count", "uint_value": n}] if n else None,
         }
-        # At the end of the trace: one event that is earlier than those before it makes viewers sort them all.
+        # At the end of the trace: an event earlier than those before it makes viewers sort all events.
         _packet(output, {"timestamp": max(trace.end, 1), "timestamp_clock_id": BOOTTIME, "track_event": event})
 
 
@@ -259,7 +259,7 @@ def _packet(output: Output, values: dict[str, Any]) -> None:
 
 
 def _clocks(trace: Trace) -> list[dict[int, int]]:
-    """Snapshots of the machine's clocks, as far as they are on the clock of the trace."""
+    """Snapshots of the machine's clocks, of the processes whose times are on the clock of the trace."""
     here = trace.processes[0].boot_id
     shifted = [p.index for p in trace.processes if p.alignment.moves or p.boot_id != here]
     rows = trace.clocks[~np.isin(trace.clocks["process"], shifted)]
@@ -269,7 +269,7 @@ def _clocks(trace: Trace) -> list[dict[int, int]]:
 
 
 def _missing(trace: Trace, unknown: Mapping[str, int], moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """What is missing or was moved, as (sentence, count). A count of 0 is left out of the sentence."""
+    """The notices of missing and moved data, as (text, count). A notice with count 0 has no count in its text."""
     losses: Counter[tuple[str, str]] = Counter()
     for loss in trace.named_losses:
         losses[loss.meaning, loss.detail] += loss.count

@@ -1,8 +1,8 @@
-"""A whole capture as a Perfetto trace, one process after the other: first its GPU work, then the host.
+"""Write a whole capture as a Perfetto trace, process by process: first its GPU work, then its host events.
 
-Both are written in windows of time. A window has, of all tables, what begins before a moment. So what follows from
-several tables is known when an event is written, and memory is bounded by the window and not by the capture. Per
-window: read rows, index their styles, derive columns, encode.
+Both are written in windows of time. A window has the rows of all tables that begin before a time, so columns that
+depend on several tables are known when an event is written. Memory is bounded by the window, not by the capture. Each
+window reads rows, indexes their styles, derives columns and encodes events.
 """
 
 from __future__ import annotations
@@ -55,63 +55,63 @@ from .pipeline import OrderedThread, PacketFile
 from .proto import Columns
 from .samples import SampleWriter, is_sampled
 
-#: Bytes of freed blocks that may stay with the process.
+#: Bytes of freed memory that the C library keeps.
 KEPT_FREE = 16 << 20
 
-#: Ids of GPU work that are kept for the first correlations of a process: up to here, an id takes three bytes.
+#: Ids reserved for the GPU work of the first correlations of a process: ids below this take three bytes.
 NEAR_IDS = 1 << 21
 
-#: Bytes of rows that are read for a window, and that may stay in memory for later ones.
+#: Bytes of rows to read for a window, and bytes to keep in memory for later windows.
 GPU_WINDOW, GPU_KEPT = 1 << 20, 32 << 20
 HOST_WINDOW, HOST_KEPT = 3 << 20, 16 << 20
 
-#: The host events of processes with few rows are written with those of others, of so many processes at most.
+#: The rows of a large process, and the largest number of processes whose host events are written together.
 _FEW_ROWS, _MOST_PROCESSES = 1 << 16, 8
 
-#: Values of derived counters in a block.
+#: The number of derived counter values in a block.
 _SPOOLED = 1 << 14
 
-#: Perfetto's importer accepts so many values of counters with another event.
+#: The largest number of counter values that Perfetto's importer accepts in another event.
 _MOST_EXTRA = 8
 
-#: Windows that may wait for a thread, each with its rows.
+#: The largest number of windows that wait for a thread.
 _WINDOWS_AHEAD = 2
 
-#: Chunks in one window at most: the native side numbers them with one byte.
+#: The largest number of chunks in a window: the native code numbers them with one byte.
 _CHUNKS = 200
 
 NEVER = (1 << 64) - 1
 
-#: What is moved or left out, for the notices of the trace.
-_SPILLED = "slices that overlap others of their thread, shown on a track of their own"
-_DETACHED = "steps of arrows that lie in no slice, not shown"
-_UNSOUGHT = "synchronizations, too many to look for what they waited for"
-_UNLOOKED = "NVTX ranges on streams, too many to look for the work in them"
+#: The notices of the trace about data that is moved or left out.
+_SPILLED = "slices that overlap others of their thread, shown on a separate track"
+_DETACHED = "steps of flows outside any slice, not shown"
+_UNSOUGHT = "synchronizations not matched with the work they waited for: too many"
+_UNLOOKED = "NVTX ranges on streams not matched with the work in them: too many"
 
 _GPU_TABLES = tuple(t.name for t in gpu_events.TABLES)
 _PC_SAMPLES = "pc_samples"
 _HOST_TABLES = tuple(dict.fromkeys(t.name for t in host_tables.TABLES if not t.derived))
-#: Names of annotations that stand beside arguments of the source.
+#: Names of annotations from fields of rows that also have arguments of the source.
 _RESERVED = frozenset(name for t in host_tables.TABLES if t.text for name in t.arguments)
 
 
 def write(trace: Trace, path: Path, request: Request) -> None:
     """Write a trace for ui.perfetto.dev to ``path``; a path that ends with .gz is compressed as a whole.
 
-    Memory does not grow with the capture; progress is counted in rows.
+    Memory does not grow with the capture. Progress is counted in rows. Raises CutraceError for an unknown compression.
     """
     compress = request.compress
     if compress not in (None, "zstd", "deflate"):
         raise CutraceError(f"cannot compress with {compress!r}: choose zstd or deflate")
     if compress and path.suffix == ".gz":
         raise CutraceError("compress the whole file with .gz or its packets with --compress, not both")
-    # The C library gives the memory of freed blocks back to the system, which has to clear it for the next ones. Having
-    # freed something larger once, it keeps them.
+    # The C library returns freed blocks to the system, which clears them for the next use. After a larger block is
+    # freed once, the library keeps such blocks.
     np.empty(KEPT_FREE, np.uint8)
     with PacketFile(path, wrapper(compress)) as file:
         output = Output(file)
         if request.capture or (request.capture is None and not compress and path.suffix != ".gz"):
-            output.capture(trace)  # in front of all else, where it is found at once
+            output.capture(trace)  # first, so that readers find it at once
         _write(trace, output, request)
 
 
@@ -154,16 +154,16 @@ def _write_work(
     submissions: Submissions,
     derived_rows: Spool | None,
 ) -> DerivedWork | None:
-    """Write the GPU work of a process. With a spool, return what follows from it; projected ranges and counters are in
-    the spool."""
+    """Write the GPU work of a process. With a spool, derive data from it, put projected ranges and counters into the
+    spool, and return the rest."""
     queues = KeyIndex(*QUEUE_FIELDS)
     indices = [StyleIndex(table, descriptors, process, output, queues) for table in gpu_events.TABLES]
     events = {index.table.name: GpuEvents(index, output, submissions) for index in indices}
-    with output.file.thread(_WINDOWS_AHEAD) as beside:
-        derived = DerivedWork(blocks, process, queues, derived_rows, beside) if derived_rows else None
+    with output.file.thread(_WINDOWS_AHEAD) as thread:
+        derived = DerivedWork(blocks, process, queues, derived_rows, thread) if derived_rows else None
         blocks.read_ahead(blocks.of(process, *_GPU_TABLES), sort=True)
         _write_gpu(process, blocks, events, derived)
-        beside.wait()
+        thread.wait()
     if derived and derived_rows:
         values = derived.values([descriptors.devices.queue_name(process, *key) for key in queues.keys])
         _spool_counters(values, derived_rows, descriptors, process)
@@ -186,8 +186,8 @@ def _write_samples(
 
 
 def groups(rows: Sequence[int]) -> list[list[int]]:
-    """The processes whose host events are written together, by their numbers of rows: at most one has many rows, since
-    what its host events follow from stays in memory."""
+    """Group processes, given their numbers of rows, to write their host events together. A group has at most one
+    process with many rows, because the inputs of its host events stay in memory."""
     groups: list[list[int]] = []
     large = 0
     for process, size in enumerate(rows):
@@ -200,7 +200,7 @@ def groups(rows: Sequence[int]) -> list[list[int]]:
 
 
 def _texts(trace: Trace) -> Iterator[int]:
-    """The ids of texts with arguments."""
+    """The string ids of arguments in JSON."""
     used = np.zeros(len(trace.strings), bool)
     for name in dict.fromkeys(table.name for table in host_tables.TABLES if table.text):
         for info in trace.block_infos(name):
@@ -210,8 +210,8 @@ def _texts(trace: Trace) -> Iterator[int]:
 
 
 class Blocks:
-    """The blocks of the tables that become events. Counts what is read, for progress and for the rows without known
-    times (``unknown``, by table). Slices that never ended are put into the spool ``still_open``."""
+    """The blocks of the tables that become events. Reports progress, counts the rows without known times by table
+    (``unknown``), and puts slices that never ended into the spool ``still_open``."""
 
     def __init__(self, trace: Trace, file: PacketFile, progress: Progress | None) -> None:
         self.trace, self._file, self._progress = trace, file, progress
@@ -226,33 +226,33 @@ class Blocks:
             self._blocks.setdefault((info.table or "", info.process), []).append(info)
 
     def of(self, process: int, *tables: str) -> list[BlockInfo]:
-        """The blocks of some tables of a process, those of each table in rising time."""
+        """The blocks of some tables of a process, table by table, in rising time."""
         return [info for table in tables for info in self._blocks.get((table, process), [])]
 
     def rows(self, process: int) -> int:
-        """How many rows of a process become events."""
+        """The number of rows of a process that become events."""
         return sum(info.rows for info in self.of(process, *_GPU_TABLES, *_HOST_TABLES))
 
     def ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> ReadBlock:
-        """Let the threads of the file read some blocks, in rising time, before the function that is returned is called.
-        With ``sort`` it gives rows in the order of their begin."""
+        """A function that returns the rows of blocks; the threads of the file read these ahead in rising time. With
+        ``sort``, rows are in the order of their begin."""
         ordered = sorted(infos, key=lambda info: info.first_time)
         return self._file.read_ahead(self._sorted if sort else self.trace.block, ordered)
 
     def read_ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> None:
-        """Let :meth:`read` take some blocks from :meth:`ahead`."""
+        """Read blocks ahead for :meth:`read` (see :meth:`ahead`)."""
         self._block = self.ahead(infos, sort=sort)
 
     def _sorted(self, info: BlockInfo) -> tuple[np.ndarray, np.ndarray]:
         rows, unknown = self.trace.block(info)
         order = time_order(rows["start"])
         if order is not None:
-            # As plain bytes: whole rows, not field by field.
+            # As plain bytes, so that NumPy copies whole rows.
             rows = rows.view(f"V{rows.itemsize}").take(order).view(rows.dtype)
         return rows, unknown
 
     def read(self, info: BlockInfo) -> np.ndarray:
-        """The rows of a block with known times, to be written. Counts the block when it is read first."""
+        """The rows of a block with known times. Counts the block at the first call."""
         rows, unknown = self._block(info)
         if info.offset in self._read:
             return rows
@@ -268,32 +268,32 @@ class Blocks:
 
 
 class DerivedWork:
-    """What follows from the GPU work of one process. Projected ranges are put into a spool.
+    """The data derived from the GPU work of one process. Projected ranges are put into a spool.
 
-    Only what work waited for is part of its events. The rest is derived in a thread ``beside`` that which writes them:
-    it is there when that thread is done.
+    Events of GPU work need only the waits. ``thread`` derives the rest at the same time, so the rest is complete when
+    that thread is done.
     """
 
-    def __init__(self, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, beside: OrderedThread) -> None:
+    def __init__(self, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, thread: OrderedThread) -> None:
         trace = blocks.trace
-        span, self._beside = (trace.start, trace.end), beside
+        span, self._thread = (trace.start, trace.end), thread
         read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self.waits = Waits(trace, process, queues)
         self.counters, self._memory = WorkCounters(queues, span), MemoryCounters(span)
         for info in blocks.of(process, "allocations"):
-            beside.run(self._add_allocations, trace, info)
+            thread.run(self._add_allocations, trace, info)
 
     def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
-        """Add the work of a window, and ``calls`` that may have launched it. Returns what the rows of each part waited
-        for, None where that is nothing."""
+        """Add the work of a window, and blocks of ``calls`` that may have launched it. Returns the event ids that the
+        rows of each part waited for, None for a part without waits."""
         queues = [part.queues for part in parts]
-        self._beside.run(self._derive, until, calls, parts, queues)
+        self._thread.run(self._derive, until, calls, parts, queues)
         return self.waits.window(parts, queues)
 
     def values(self, queue_names: Sequence[str]) -> list[CounterValues]:
-        """All counters, when the thread is done; ``queue_names`` has the names of the streams."""
+        """All counters, after the thread is done. ``queue_names`` has the names of the streams."""
         return [*self.counters.values(queue_names), *self._memory.values()]
 
     def _add_allocations(self, trace: Trace, info: BlockInfo) -> None:
@@ -314,16 +314,16 @@ class DerivedWork:
         self.projection.settle(until)
 
 
-def _spool_counters(found: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:
+def _spool_counters(counters: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:
     """Put the values of derived counters into a spool, in rising time."""
-    rows = np.zeros(sum(len(one.times) for one in found), COUNTED.dtype)
+    rows = np.zeros(sum(len(c.times) for c in counters), COUNTED.dtype)
     rows["process"] = process
     begin = 0
-    for number, one in enumerate(found):
-        described = {"name": one.name, "description": one.description, "counter": counter(one.unit, DERIVED)}
-        descriptors.counters[process, number] = described
-        part = rows[begin : begin + len(one.times)]
-        part["time"], part["value"], part["counter"] = one.times, one.values, number
+    for number, c in enumerate(counters):
+        descriptor = {"name": c.name, "description": c.description, "counter": counter(c.unit, DERIVED)}
+        descriptors.counters[process, number] = descriptor
+        part = rows[begin : begin + len(c.times)]
+        part["time"], part["value"], part["counter"] = c.times, c.values, number
         begin += len(part)
     rows = rows[np.argsort(rows["time"], kind="stable")]
     for begin in range(0, len(rows), _SPOOLED):
@@ -331,8 +331,8 @@ def _spool_counters(found: Sequence[CounterValues], spool: Spool, descriptors: D
 
 
 def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], derived: DerivedWork | None) -> None:
-    """Write the GPU work of a process. Blocks that reach too far ahead, and all blocks where nothing is derived, are
-    taken whole, in the window in which they are read."""
+    """Write the GPU work of a process. The last window, and a window with too many bytes of rows in memory, take whole
+    blocks. So does each window if nothing is derived."""
     live: list[GpuBlock] = []
     size, kept = 0, 0
     ordered = sorted(blocks.of(process, *_GPU_TABLES), key=lambda info: info.first_time)
@@ -351,14 +351,14 @@ def _write_gpu(process: int, blocks: Blocks, events: Mapping[str, GpuEvents], de
             waits: Sequence[Lists | None] = derived.window(moment, calls, parts) if derived else [None] * len(parts)
             for part, waited in zip(parts, waits, strict=True):
                 events[part.block.index.table.name].write(part, waited)
-            del parts  # they hold their blocks
+            del parts  # to release their blocks
         live = [block for block in live if block.written < len(block.rows)]
         size, kept = 0, sum(block.rows.nbytes for block in live)
 
 
 @dataclass(frozen=True)
 class HostColumns:
-    """The columns of host tables. Without ``waits``, calls waited for nothing."""
+    """The columns of host tables. ``waits`` is None if waits are not derived."""
 
     annotations: Annotations
     range_metrics: RangeMetrics
@@ -367,17 +367,18 @@ class HostColumns:
     waits: CallWaits | None
 
     def shared(self, table: HostTable) -> Annotations | RangeMetrics | None:
-        """What tells the arguments that rows of a table share, by the column ``shared``."""
+        """The source of the arguments that rows of a table share, None if they share none."""
         if table.text:
             return self.annotations
         return self.range_metrics if table.counted and self.range_metrics else None
 
     def submitted(self, table: HostTable, rows: np.ndarray) -> Lists | None:
-        """The work that calls launched. It is asked for in the order of the rows: not all is told."""
+        """The ids of the work that calls launched. Callers must ask in the order of the rows, because not all ids are
+        kept."""
         return self.submissions.lists(rows["correlation"]) if table.submits else None
 
     def of(self, table: HostTable, rows: np.ndarray, submitted: Lists | None) -> Columns:
-        """The columns of rows for the template of their table. Several threads call this."""
+        """The columns of rows for the template of their table; thread-safe."""
         columns: Columns = {name: rows[name] for name in table.arguments}
         if table.payload and rows["payload_type"].any():
             columns |= payload_columns(rows)
@@ -400,8 +401,8 @@ class HostColumns:
 
 @dataclass(order=True)
 class _Block:
-    """A block. Its rows that begin before ``written`` were written, the others begin at ``time`` or later. In memory it
-    is one chunk for each description that takes rows of it."""
+    """A block. Rows that begin before ``written`` are written; the others begin at ``time`` or later. A block in memory
+    has one chunk for each :class:`HostTable` that selects rows of it."""
 
     time: int
     source: BlockInfo | SpoolBlock = field(compare=False)
@@ -410,9 +411,9 @@ class _Block:
     order: int = field(default_factory=count().__next__)
 
 
-class _Laid(NamedTuple):
-    """Events as :class:`cutrace._native.Lanes` lays them out: the tracks, each with the events ``offsets[i]`` to
-    ``offsets[i + 1]``; by event its chunk (or ``Lanes.END``), row, time and lane."""
+class _LaidOut(NamedTuple):
+    """Events in the layout of :class:`cutrace._native.Lanes`. Track i has the events ``offsets[i]`` to
+    ``offsets[i + 1]``. ``which`` (the chunk, or ``Lanes.END``), ``rows``, ``times`` and ``lanes`` are by event."""
 
     tracks: list[Track]
     offsets: np.ndarray
@@ -421,28 +422,28 @@ class _Laid(NamedTuple):
     times: np.ndarray
     lanes: np.ndarray
 
-    def only(self, kept: np.ndarray) -> _Laid:
-        """The events of a mask, and the tracks that have any."""
+    def only(self, kept: np.ndarray) -> _LaidOut:
+        """The events of a mask, and the tracks with such events."""
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         some = np.diff(offsets) > 0
         tracks = [track for track, has in zip(self.tracks, some.tolist(), strict=True) if has]
         offsets = np.append(offsets[:-1][some], offsets[-1]).astype(np.uint32)
-        return _Laid(tracks, offsets, self.which[kept], self.rows[kept], self.times[kept], self.lanes[kept])
+        return _LaidOut(tracks, offsets, self.which[kept], self.rows[kept], self.times[kept], self.lanes[kept])
 
 
 class HostWriter:
-    """Writes the host's events of some processes. ``columns`` has what makes their columns, by process.
+    """Writes the host events of some processes. ``columns`` computes their columns, by process.
 
-    Slices of a thread come from several tables, lie in blocks in any order, and have to be written as begin and end
-    events that nest. A pass goes over the process in windows of time. It reads the blocks that reach into the window,
-    lets :class:`cutrace._native.Lanes` lay out what begins there, and writes the events of all tracks in the order of
-    time. Blocks that reach far ahead are dropped when there are too many of them, and read again when their time comes.
+    The slices of a thread come from several tables, in any order, and are written as begin and end events that nest. A
+    pass goes over the processes in windows of time. It reads the blocks of the window, lays out the rows that begin in
+    it (:class:`cutrace._native.Lanes`), and writes the events of all tracks in rising time. When too many blocks are in
+    memory, the ones with the latest times are dropped and read again later.
 
-    The caller's thread reads rows and numbers what they have in common, in order. Other threads make their columns, and
-    one more writes window after window.
+    The caller's thread reads rows and numbers their combinations, in order. Other threads compute columns. One thread
+    writes the windows.
 
-    ``spilled`` counts the slices of threads that did not nest, ``detached`` the steps of arrows that lie in no slice
-    and are not written.
+    ``spilled`` counts the slices of threads that did not nest. ``detached`` counts the steps of flows outside any
+    slice, which are not written.
     """
 
     def __init__(self, blocks: Blocks, columns: Mapping[int, HostColumns], tracks: HostTracks, output: Output) -> None:
@@ -454,7 +455,7 @@ class HostWriter:
     def write(self, tables: Iterable[HostTable], pending: list[_Block]) -> None:
         has_steps = any(block.source.table == "flows" for block in pending)
         while pending:
-            # Each pass has tracks of its own: those of an earlier pass are in use up to the end of the capture.
+            # Each pass needs new tracks, because an earlier pass used its tracks up to the end of the capture.
             self._lanes, self._events = Lanes(), {}
             self._tracks.clear()
             for process, columns in self._columns.items():
@@ -468,8 +469,7 @@ class HostWriter:
             self.spilled += int(self._lanes.spilled()[: len(threads)][threads].sum())
 
     def _pass(self, pending: list[_Block], has_steps: bool, writing: OrderedThread) -> list[_Block]:
-        """One pass in rising time. Returns blocks that hold earlier rows than their header says: a capture that lies
-        about its times costs another pass, not a wrong trace."""
+        """One pass in rising time. Returns the blocks with rows earlier than their header says, for another pass."""
         late: list[_Block] = []
         live: list[_Block] = []
         heapq.heapify(pending)
@@ -484,7 +484,7 @@ class HostWriter:
                     live.append(block)
             until = pending[0].time if pending else NEVER
             if until <= begin and live:
-                until = begin + 1  # many blocks begin at one moment: it is written in parts
+                until = begin + 1  # many blocks begin at one time, which is written in parts
             chunks = self._close_window(live, until)
             writing.run(self._write_window, chunks, self._tracks.news(), has_steps)
             live = [block for block in live if block.time != NEVER]
@@ -498,7 +498,7 @@ class HostWriter:
 
     def _load(self, block: _Block, begin: int, late: list[_Block]) -> list[HostChunk]:
         source = block.source
-        tables, makes = self._events[source.process, source.table or ""], self._columns[source.process]
+        tables, host_columns = self._events[source.process, source.table or ""], self._columns[source.process]
         rows = source.read() if isinstance(source, SpoolBlock) else self._blocks.read(source)
         if not len(rows):
             return []
@@ -509,16 +509,16 @@ class HostWriter:
                 return []
         chunks: list[HostChunk] = []
         for events in tables:
-            chosen = events.table.select(rows) if events.table.select else None
-            part = rows if chosen is None or chosen.all() else rows[chosen]
+            selected = events.table.select(rows) if events.table.select else None
+            part = rows if selected is None or selected.all() else rows[selected]
             if len(part):
-                submitted = makes.submitted(events.table, part)
-                columns = self._output.file.submit(makes.of, events.table, part, submitted)
+                submitted = host_columns.submitted(events.table, part)
+                columns = self._output.file.submit(host_columns.of, events.table, part, submitted)
                 chunks.append(events.chunk(part, columns))
         return chunks
 
     def _close_window(self, live: list[_Block], until: int) -> list[HostChunk]:
-        """Let what begins before a moment be laid out. Returns the chunks, by the number that each has there."""
+        """Lay out the rows that begin before ``until``. Returns the chunks by their number in the window."""
         chunks: list[HostChunk] = []
         for block in live:
             block.time = NEVER
@@ -534,12 +534,12 @@ class HostWriter:
         return chunks
 
     def _write_window(self, chunks: Sequence[HostChunk], news: Iterable[TrackNews], has_steps: bool) -> None:
-        """Write the events of the oldest window that is closed."""
+        """Write the events of the oldest closed window."""
         self._tracks.add(news)
         groups, offsets, which, rows, times, lanes = self._lanes.take()
         if not len(times):
             return
-        laid = _Laid([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)
+        laid = _LaidOut([self._tracks.tracks[group] for group in groups.tolist()], offsets, which, rows, times, lanes)
         if has_steps:
             kept = _attached(laid, chunks)
             self.detached += int((~kept).sum())
@@ -568,8 +568,8 @@ class HostWriter:
 
 
 def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The whole values of counters that go into the packet of the first event of their moment, and these events.
-    Events are in the order of time; ``numbers`` has the chunk of each."""
+    """The events with integer counter values that move into the packet of the first event at their time, and those
+    first events. Events are in rising time; ``numbers`` has the chunk of each."""
     whole = [chunk.events.table.kind == "counter" and chunk.whole for chunk in chunks]
     if not any(whole):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -581,7 +581,7 @@ def _extra(chunks: Sequence[HostChunk], numbers: np.ndarray, times: np.ndarray) 
 
 
 def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The values of counters, by their chunks and rows."""
+    """The counter values of events, given their chunks and rows."""
     values = np.zeros(len(rows), np.int64)
     for number in np.unique(numbers).tolist():
         mine = numbers == number
@@ -589,9 +589,9 @@ def _values(chunks: Sequence[HostChunk], numbers: np.ndarray, rows: np.ndarray) 
     return values
 
 
-def _attached(laid: _Laid, chunks: Sequence[HostChunk]) -> np.ndarray:
-    """Which events to keep: all but steps of arrows that lie in no slice, which viewers cannot attach to anything.
-    Updates the number of open slices of each track."""
+def _attached(laid: _LaidOut, chunks: Sequence[HostChunk]) -> np.ndarray:
+    """Which events to keep: all except steps of flows outside any slice, which viewers cannot attach. Updates the
+    number of open slices of each track."""
     begins = np.array([chunk.events.table.begins for chunk in chunks] + [False])
     change = np.where(laid.which == Lanes.END, -1, begins[np.minimum(laid.which, len(chunks))]) * (laid.lanes == 0)
     depth = np.cumsum(change)

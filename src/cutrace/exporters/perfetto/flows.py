@@ -1,7 +1,7 @@
-"""Arrows between slices: ids that no other arrow has, and which steps lie in a slice.
+"""Flows between slices: give each flow its own id, and find the steps that need a slice.
 
-Viewers know one begin for each id: they leave out a second one, and let all ends be those of the first. Sources use an
-id again when its arrow has ended, and files that were merged have the same ids.
+Viewers accept one begin for each id. They ignore a second begin and connect all ends to the first. Sources reuse the id
+of a flow that has ended, and merged files use the same ids.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import numpy as np
 from ...runbin.layout import TABLES
 from .proto import Columns
 
-#: At most so many arrows get ids of their own; where there are more, all have the ids of the source.
+#: In a trace with more flows than this, all flows keep the ids of the source.
 MOST = 1 << 19
 
-#: Where ids begin of arrows whose own id is in use, and of arrows whose id is a text in the source.
+#: The first new id for flows whose id is in use, and for flows whose id is a text in the source.
 _AGAIN, _TEXT_IDS = np.uint64(1 << 62), np.uint64(1 << 63)
 _BEGIN, _END = ord("s"), ord("f")
-#: The fields that tell arrows apart.
-_ARROW = ("category", "name", "id", "text")
+#: The fields that identify a flow.
+_FLOW = ("category", "name", "id", "text")
 
 
 class Flows:
-    """Ids for the steps of arrows, from blocks of ``flows``. A step belongs to the arrow with its id that began last
-    in its process, or in any process if none did there."""
+    """Ids for the steps of flows, from blocks of ``flows``. A step belongs to the flow with its id that began last in
+    its process, or in any process if none began in its own."""
 
     def __init__(self, blocks: Iterable[np.ndarray]) -> None:
         begins = _begins(blocks)
-        first = np.unique(_hashed(begins, _ARROW), return_index=True)[1]
-        # By the number of a begin, counted from 1 on, whether there was one with its id before.
+        first = np.unique(_hashed(begins, _FLOW), return_index=True)[1]
+        # By the number of a begin, from 1: whether an earlier begin has its id.
         self._again = np.ones(len(begins) + 1, bool)
         self._again[0] = self._again[first + 1] = False
         if self._again.any():
             self._times = begins["time"]
-            self._anywhere, self._within = _Begins(begins, _ARROW), _Begins(begins, ("process", *_ARROW))
+            self._anywhere, self._within = _Begins(begins, _FLOW), _Begins(begins, ("process", *_FLOW))
 
     def columns(self, rows: np.ndarray) -> Columns:
         """Columns of steps: ``phase``, ``id`` (uint64), ``bind_to_enclosing``."""
@@ -48,18 +48,18 @@ class Flows:
             return ids
         before = np.searchsorted(self._times, rows["time"], "right")
         within = self._within.last(rows, before)
-        arrow = np.where(within > 0, within, self._anywhere.last(rows, before))
-        return np.where(self._again[arrow], arrow.astype(np.uint64) | _AGAIN, ids)
+        flow = np.where(within > 0, within, self._anywhere.last(rows, before))
+        return np.where(self._again[flow], flow.astype(np.uint64) | _AGAIN, ids)
 
 
 def needs_slice(rows: np.ndarray) -> np.ndarray:
-    """Which steps need a slice around them; the end of an arrow may be for the next slice instead."""
+    """Which steps need a slice around them. The end of a flow may bind to the next slice instead."""
     needs: np.ndarray = (rows["phase"] != _END) | (rows["flags"] & 1 == 1)
     return needs
 
 
 class _Begins:
-    """Begins of arrows, in rising time and numbered from 1 on, by what ``fields`` hold."""
+    """Begins of flows in rising time, numbered from 1, indexed by the values of ``fields``."""
 
     def __init__(self, begins: np.ndarray, fields: Sequence[str]) -> None:
         self._fields = fields
@@ -71,26 +71,26 @@ class _Begins:
         hashes = _hashed(rows, self._fields)
         kind = np.minimum(np.searchsorted(self._kinds, hashes), len(self._kinds) - 1)
         latest = kind << 32 | before
-        found = self._sorted[np.searchsorted(self._sorted, latest, "right") - 1]
-        known = (self._kinds[kind] == hashes) & (found >> 32 == kind) & (found <= latest)
-        return np.where(known, found & 0xFFFFFFFF, 0)
+        entry = self._sorted[np.searchsorted(self._sorted, latest, "right") - 1]
+        known = (self._kinds[kind] == hashes) & (entry >> 32 == kind) & (entry <= latest)
+        return np.where(known, entry & 0xFFFFFFFF, 0)
 
 
 def _begins(blocks: Iterable[np.ndarray]) -> np.ndarray:
-    """The rows that begin arrows in rising time; none if they are too many."""
-    found, count = [np.zeros(0, TABLES["flows"].dtype)], 0
+    """The rows that begin flows, in rising time; no rows if they are more than :data:`MOST`."""
+    parts, count = [np.zeros(0, TABLES["flows"].dtype)], 0
     for rows in blocks:
         begins = rows[rows["phase"] == _BEGIN]
         count += len(begins)
         if count > MOST:
-            return found[0]
-        found.append(begins)
-    begins = np.concatenate(found)
+            return parts[0]
+        parts.append(begins)
+    begins = np.concatenate(parts)
     return begins[np.argsort(begins["time"], kind="stable")]
 
 
 def _hashed(rows: np.ndarray, fields: Sequence[str]) -> np.ndarray:
-    """A number of 64 bits for what fields hold."""
+    """A 64-bit hash of the values of some fields, by row."""
     mixed = np.zeros(len(rows), np.uint64)
     for name in fields:
         mixed = (mixed ^ rows[name]) * np.uint64(0x9E3779B97F4A7C15)

@@ -1,9 +1,8 @@
-"""Work on the GPU: one ``gpu_render_stage_event`` for each kernel, copy, fill and graph.
+"""GPU work: one ``gpu_render_stage_event`` for each kernel, copy, fill and graph.
 
-A *style* is a combination of the fields that all of an event but its times and ids depends on: name, launch
-configuration, queue. What styles share is interned once. A capture can have as many styles as events, so styles are
-encoded from columns, as events are. Few styles differ in names and queue: those with equal ones are a *family*, which
-is described by field name.
+A *style* is a combination of name, launch configuration and queue. It determines all fields of an event except its
+times and ids. A capture can have as many styles as events, so styles are encoded from columns, like events. Styles with
+equal names and queue are a *family*. Families are few and are encoded one by one, from field names.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ COPY_FIELDS = (
     "kind", "source_memory", "destination_memory", "flags", "source_device", "destination_device", "peer_context",
 )  # fmt: skip
 FILL_FIELDS = ("value", "memory", "flags")
-#: Fields of the launch configuration that are text in a trace.
+#: Fields of the launch configuration that become text in a trace.
 NAME_FIELDS = ("name", "launch_type", "cluster_x", "cluster_y", "cluster_z", "cache_executed", "cache_requested")
 _DIMENSIONS = {
     "grid_size": {axis: f"grid_{axis}" for axis in "xyz"},
     "workgroup_size": {axis: f"block_{axis}" for axis in "xyz"},
 }
-ABSENT = (1 << 64) - 1  # stands for a number that a style does not have
+ABSENT = (1 << 64) - 1  # in a column: the style has no such number
 
 Lists = tuple[np.ndarray, np.ndarray]  # offsets by row, and ids
 
 
 @dataclass(frozen=True)
 class Family:
-    """What the events of a family share: their name, arguments, and fields of the interned kernel. Copies and fills
-    have an interned kernel for the arguments only: it has no name, and the stage does not say *Kernel*."""
+    """The shared data of a family: name, arguments, and fields of the interned kernel. Copies and fills have an
+    interned kernel without a name, for the arguments only; their stage is not *Kernel*."""
 
     name: str
     arguments: Mapping[str, int | str | None]
@@ -54,10 +53,10 @@ class Family:
 class GpuTable:
     """How a table becomes events.
 
-    Families depend on ``family_fields``, on the device, context and stream, and on ``launch_fields`` of the launch
-    configuration; ``describe`` describes the family of a row of a process. Styles depend on ``number_fields`` too.
-    ``counts`` are the arguments that are whole numbers of a style, ``ratios`` those that are fractions; ``numbers``
-    computes both for rows of styles. ``arguments`` are each event's own.
+    A family depends on ``family_fields``, on the device, context and stream, and on ``launch_fields`` of the launch
+    configuration. ``describe`` returns the family of a row. A style also depends on ``number_fields``. ``counts`` are
+    the integer arguments of a style, ``ratios`` the fractional ones; ``numbers`` computes both, with one row for each
+    style. ``arguments`` differ from event to event.
     """
 
     name: str
@@ -73,9 +72,9 @@ class GpuTable:
 
 
 def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Family:
-    """A kernel on one stream, with what else of its launch configuration is text."""
+    """A kernel on one stream, with the text fields of its launch configuration."""
     trace, device = descriptors.trace, int(row["device"])
-    facts = descriptors.devices.rows.get((process, device))
+    device_row = descriptors.devices.rows.get((process, device))
     launch, known = trace.launches[int(row["launch"])], bool(row["launch"])
     mangled = trace.strings[int(launch["name"])]
     name = demangle(mangled) if known else "(unknown kernel)"
@@ -89,15 +88,15 @@ def kernel_family(descriptors: Descriptors, process: int, row: np.void) -> Famil
     if known:
         cluster = [int(launch[f"cluster_{axis}"]) for axis in "xyz"]
         arguments |= {
-            "shared_mem_driver": None if facts is None else int(facts["shared_reserved_per_block"]),
+            "shared_mem_driver": None if device_row is None else int(device_row["shared_reserved_per_block"]),
             "func_cache_config": CACHE_CONFIGS.get(int(launch["cache_executed"])),
             "func_cache_config_requested": CACHE_CONFIGS.get(int(launch["cache_requested"])),
             "cluster_size": "x".join(map(str, cluster)) if any(cluster) else None,
             "launch_type": LAUNCH_TYPES.get(int(launch["launch_type"])),
         }
     names = {"name": mangled if known else name, "demangled_name": name}
-    if facts is not None and facts["compute_major"]:
-        names["arch"] = f"sm_{facts['compute_major']}{facts['compute_minor']}"
+    if device_row is not None and device_row["compute_major"]:
+        names["arch"] = f"sm_{device_row['compute_major']}{device_row['compute_minor']}"
     return Family(name, arguments, names)
 
 
@@ -145,7 +144,7 @@ LAUNCH_COUNTS: dict[str, tuple[str, int | None]] = {
     "graph": ("graph", 0),
     "graph_node": ("graph_node", 0),
 }
-#: Arguments that are a figure of the occupancy.
+#: Arguments that come from the occupancy.
 OCCUPANCY_COUNTS = {
     "occupancy_limit_blocks": "limit_blocks",
     "occupancy_limit_warps": "limit_warps",
@@ -157,7 +156,7 @@ OCCUPANCY_RATIOS = {"waves_per_multiprocessor": "waves", "sm__maximum_warps_per_
 
 
 def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The launch configurations of kernels, with the occupancy that follows from them."""
+    """The launch configuration and the theoretical occupancy of kernels, as columns."""
     launches = descriptors.trace.launches[rows["launch"]]
     known = rows["launch"] != 0
     blocks, threads = volume(launches, "grid"), volume(launches, "block")
@@ -169,25 +168,25 @@ def kernel_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> 
     out |= {name: np.zeros(len(rows)) for name in OCCUPANCY_RATIOS}
     for device in sorted(set(rows["device"].tolist())):
         at = np.flatnonzero(known & (rows["device"] == device))
-        facts = descriptors.devices.rows.get((process, device))
-        found = None if facts is None else occupancy(facts, launches[at])
-        if found is None:
+        device_row = descriptors.devices.rows.get((process, device))
+        result = None if device_row is None else occupancy(device_row, launches[at])
+        if result is None:
             continue
-        for name, figure in OCCUPANCY_COUNTS.items():
-            values = getattr(found, figure)
-            out[name][at] = _present(values, found.known & (values != UNLIMITED))
-        for name, figure in OCCUPANCY_RATIOS.items():
-            out[name][at] = getattr(found, figure)
+        for name, attribute in OCCUPANCY_COUNTS.items():
+            values = getattr(result, attribute)
+            out[name][at] = _present(values, result.known & (values != UNLIMITED))
+        for name, attribute in OCCUPANCY_RATIOS.items():
+            out[name][at] = getattr(result, attribute)
     return out
 
 
 def graph_numbers(descriptors: Descriptors, process: int, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The graph and the node that work comes from."""
+    """The graph and the graph node of GPU work."""
     return {name: _present(rows[name], rows[name] != 0) for name in GRAPH_FIELDS}
 
 
 def _present(values: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Numbers as they stand in a column; those that are not there as ABSENT."""
+    """A column of numbers, ABSENT where ``where`` is false."""
     return np.where(where, values.astype(np.uint64), np.uint64(ABSENT))
 
 
@@ -209,7 +208,8 @@ TABLES = (
 
 
 class KeyIndex:
-    """Numbers for the combinations of some fields, as they come. ``keys`` has the combination of each number."""
+    """Numbers for the combinations of some fields, in order of appearance. ``keys`` has the combination of each
+    number."""
 
     def __init__(self, *fields: str) -> None:
         self.fields = fields
@@ -223,7 +223,7 @@ class KeyIndex:
 
 
 class StyleIndex:
-    """The styles of one table in one process, numbered as they come. ``queues`` numbers the streams of the process."""
+    """The styles of one table in one process, numbered in order of appearance. ``queues`` numbers the streams."""
 
     def __init__(
         self, table: GpuTable, descriptors: Descriptors, process: int, output: Output, queues: KeyIndex
@@ -242,9 +242,9 @@ class StyleIndex:
         # By family.
         self._refs: list[InternedRefs] = []
         self._event_pieces, self._kernel_pieces = Blobs(), Blobs()
-        #: By style, the fields of the event.
+        #: By style, the encoded fields of the event.
         self.events = Blobs()
-        #: What all sequences with such styles have to know.
+        #: The interned entries that every sequence with such styles needs.
         self.common = InternedRefs(output.names)
         self._event, self._kernel = self._event_template(), self._kernel_template()
 
@@ -258,8 +258,8 @@ class StyleIndex:
         return styles
 
     def intern(self, styles: np.ndarray, sequence: Sequence, sent: np.ndarray) -> None:
-        """Send a sequence what styles refer to. ``sent`` says for each family whether the sequence has its entries, and
-        is updated."""
+        """Write the interned entries of styles to a sequence. ``sent`` says for each family whether the sequence has
+        its entries; it is updated."""
         sent.resize(len(self._refs), refcheck=False)
         families = np.flatnonzero(np.bincount(self._family_of[styles]))
         for family in families[~sent[families]].tolist():
@@ -328,8 +328,8 @@ class StyleIndex:
 
 @dataclass
 class GpuBlock:
-    """A block of rows in the order of their begin with, by row, their style, the id of the event, and computed columns.
-    ``written`` of them are in parts."""
+    """A block of rows in the order of their begin. ``styles``, the event ``ids`` and the ``computed`` columns are by
+    row. The first ``written`` rows are in parts."""
 
     index: StyleIndex
     rows: np.ndarray
@@ -339,7 +339,7 @@ class GpuBlock:
     written: int = 0
 
     def before(self, moment: int) -> GpuPart:
-        """The rows that begin before a moment and were not in a part yet."""
+        """The rows that begin before ``moment`` and are not in a part yet."""
         starts, end = self.rows["start"], len(self.rows)
         if starts[-1] >= moment:
             end = int(np.searchsorted(np.ascontiguousarray(starts), np.uint64(moment)))
@@ -382,12 +382,12 @@ class GpuEvents:
     def __init__(self, index: StyleIndex, output: Output, submissions: Submissions) -> None:
         self._table, self._index, self._output, self._submissions = index.table, index, output, submissions
         self._common = index.common
-        # Naming the arguments tells the common part what the templates refer to.
+        # _template also adds the names of the arguments to index.common.
         self._templates = {waits: self._template(waits) for waits in (False, True)}
         self._open()
 
     def block(self, rows: np.ndarray) -> GpuBlock:
-        """A block of rows in the order of their begin, ready to be taken apart. Its events get ids."""
+        """A block from rows in the order of their begin. Its events get ids."""
         computed = {"duration": rows["end"] - rows["start"]}
         if "bandwidth" in self._table.arguments:
             computed["bandwidth"] = _bandwidth(rows["bytes"], rows["end"] - rows["start"])
@@ -395,11 +395,11 @@ class GpuEvents:
         return GpuBlock(self._index, rows, self._index.of(rows), ids, computed)
 
     def write(self, part: GpuPart, waits: Lists | None = None) -> None:
-        """Write a part. ``waits`` are ids of the events that each row of its block waited for."""
+        """Write a part. ``waits`` has the ids of the events that each row of its block waited for."""
         block, rows = part.block, part.block.rows
         first = int(rows["start"][part.begin])
         if first < self._sequence.anchored:
-            # Blocks come in the order of their first times. The header of this one did not tell the truth.
+            # Blocks come in the order of the first times in their headers. The header of this one was wrong.
             self._open()
         fresh = self._sequence.time < 0
         self._sequence.anchor(first)
@@ -427,7 +427,7 @@ class GpuEvents:
 
     def _open(self) -> None:
         self._sequence = self._output.sequence()
-        # By style and by family, whether the sequence has its entries.
+        # By style and by family: whether the sequence has the interned entries.
         self._sent, self._sent_families = np.zeros(0, bool), np.zeros(0, bool)
 
     def _template(self, waits: bool) -> Template:
@@ -454,7 +454,7 @@ class GpuEvents:
 
 
 def _bandwidth(size: np.ndarray, duration: np.ndarray) -> np.ndarray:
-    """Bytes a second of each copy; 0, which is not shown, for a copy without duration."""
+    """Bytes per second of each copy; 0 for a copy without duration, which omits the argument."""
     out = np.zeros(len(size))
     np.divide(size * 1e9, duration, out=out, where=duration > 0)
     return np.rint(np.minimum(out, 2.0**63), out).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""Events of the host: which tables become slices, instants, counters and arrows, on which tracks, with which arguments.
+"""Host events: map tables to slices, instants, counters and flows, with their tracks and arguments.
 
-:data:`TABLES` describes the tables. A :class:`HostEvents` numbers what rows of one table have in common and turns
-blocks of rows into chunks, which are columns for a template. :class:`HostTracks` has the tracks of a process.
+:data:`TABLES` describes the tables. A :class:`HostEvents` numbers the combinations of one table and turns blocks of
+rows into chunks, which have the columns for a template. :class:`HostTracks` has the tracks of a group of processes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from .kernel_metrics import RangeMetrics
 from .packets import Interned, InternedNames, InternedRefs, Output
 from .proto import Column, Columns, Delta, Each, Piece, SegmentPiece, Template, When
 
-#: Whole numbers up to here are the same as integers and as floats.
+#: Integers up to this one are exact as floats.
 _EXACT = float(1 << 53)
 
-#: An NVTX range as one stream saw it: fields of the range, and of the stream. It is derived: no capture has this table.
+#: An NVTX range projected onto one stream. The rows are derived; no capture has this table.
 PROJECTED = Table(
     "projected",
     1,
@@ -64,8 +64,8 @@ PROJECTED = Table(
 
 
 class Style(NamedTuple):
-    """What events of one style share: their name, categories, arguments, and other fields of the ``TrackEvent``.
-    Arguments that are 0 or None are left out."""
+    """The shared data of the events of one style: name, categories, arguments, and other fields of the ``TrackEvent``.
+    Arguments that are 0 or None are omitted."""
 
     name: str
     categories: tuple[str, ...]
@@ -73,22 +73,22 @@ class Style(NamedTuple):
     fields: Mapping[str, Any] = {}
 
 
-#: A value of a derived counter. No capture has this table.
+#: A value of a derived counter. The rows are derived; no capture has this table.
 COUNTED = Table(
     "counted",
     1,
     "Values of counters that are derived from records.",
     (
-        Field("time", "u64", "ns", "from when the counter has the value"),
+        Field("time", "u64", "ns", "begin of the value"),
         Field("value", "f64", "", "value"),
         Field("counter", "u32", "", "number of the counter in the process"),
         SHARED["process"],
     ),
 )
 
-#: Describes the track with a key of a process, as ``TrackDescriptor`` has it. Tables with the same one share tracks.
+#: Returns the ``TrackDescriptor`` fields of a process's track with a key. Tables with the same function share tracks.
 DescribeTrack = Callable[[Descriptors, int, Any], dict[str, Any]]
-#: Describes the style of a row.
+#: Returns the style of a row.
 Describe = Callable[[Trace, np.void], Style]
 
 
@@ -96,12 +96,12 @@ Describe = Callable[[Trace, np.void], Style]
 class HostTable:
     """How a table becomes events on tracks.
 
-    ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without any, a tuple of
-    several. ``style_fields`` are the fields that ``describe`` looks at; counters have no style.
-    ``arguments`` are fields that become a debug annotation each, left out where they are 0; with ``text``, those of
-    :data:`TEXT` stand beside them; rows of a ``counted`` table can have hardware metrics beside them. ``select``
-    chooses the rows that this description is for. ``value`` gives the value of a counter for each row. Rows of an
-    ``open`` table are slices that never ended. ``layout`` has the fields of derived rows.
+    ``track`` describes its tracks. The key of a track is the value of ``track_fields``: 0 without fields, a tuple for
+    several. ``describe`` reads the ``style_fields``; counters have no style. Each of ``arguments`` becomes a debug
+    annotation, omitted where it is 0. A table with ``text`` also has the arguments in :data:`TEXT`. Rows of a
+    ``counted`` table can have hardware metrics. ``select`` returns the mask of the rows that this description is for.
+    ``value`` returns the value of a counter for each row. Rows of an ``open`` table are slices that never ended.
+    ``derived`` has the fields of derived rows.
     """
 
     name: str
@@ -126,7 +126,7 @@ class HostTable:
 
     @property
     def begins(self) -> bool:
-        """Whether each row has an end, which is an event too."""
+        """Whether each row has an end event."""
         return "end" in self.layout.offsets and not self.open
 
 
@@ -149,15 +149,17 @@ def _nvtx(trace: Trace, row: np.void) -> Style:
     domain = trace.strings[int(row["domain"])]
     categories: tuple[str, ...] = (f"nvtx.{domain}",) if domain else ("nvtx",)
     category = int(row["category"])
-    found = trace.category_names.get((int(row["process"]), int(row["domain"]), category)) if category else None
-    named = None if found is None else trace.strings[found]
+    name_id = trace.category_names.get((int(row["process"]), int(row["domain"]), category)) if category else None
+    category_name = None if name_id is None else trace.strings[name_id]
+    if category_name:
+        categories = (*categories, category_name)
     arguments = {
         "domain": domain or None,
         "category": category,
-        "category_name": named,
+        "category_name": category_name,
         "color": f"#{int(row['color']):08X}" if row["color"] else None,
     }
-    return Style(trace.strings[int(row["name"])], (*categories, named) if named else categories, arguments)
+    return Style(trace.strings[int(row["name"])], categories, arguments)
 
 
 def _nvtx_mark(trace: Trace, row: np.void) -> Style:
@@ -212,18 +214,20 @@ def _environment(trace: Trace, row: np.void) -> Style:
 
 
 def _source_event(category: str, kinds: Mapping[int, str] = {}, name: str = "(unnamed)") -> Describe:
-    """Events as their source named them: ``name`` without a name, and without a category that of ``kinds``, or
-    ``category``."""
+    """Styles with the name and category of the source. The default name is ``name``. The default category is that of
+    the row's kind in ``kinds``, else ``category``."""
 
     def describe(trace: Trace, row: np.void) -> Style:
-        given, of = _texts(trace, row, "name", "category")
-        return Style(given or name, (of or (kinds.get(int(row["kind"]), category) if kinds else category),))
+        row_name, row_category = _texts(trace, row, "name", "category")
+        default = kinds.get(int(row["kind"]), category) if kinds else category
+        return Style(row_name or name, (row_category or default,))
 
     return describe
 
 
 def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: float = 1.0) -> HostTable:
-    """The counter that an ``environment`` row of one kind gives: bits of ``values`` in a unit, times a factor."""
+    """A counter from ``environment`` rows of one kind: ``bits`` bits of ``values`` from bit ``shift``, times a
+    factor."""
 
     def value(rows: np.ndarray) -> np.ndarray:
         numbers: np.ndarray = rows["values"] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
@@ -238,12 +242,12 @@ def _reading(kind: int, name: str, unit: str, shift: int, bits: int, factor: flo
 
 
 def named(template: str, description: str | None = None) -> DescribeTrack:
-    """Tracks whose name has the key in place of ``{}``."""
+    """Tracks with a name template: the key replaces ``{}``."""
     return lambda descriptors, process, key: {"name": template.format(key), "description": description}
 
 
 def of_thread(name: str, description: str | None = None) -> DescribeTrack:
-    """Tracks beside those of threads, whose names tell the thread if it is known."""
+    """Tracks by thread, with the thread in the name if it is known."""
 
     def describe(descriptors: Descriptors, process: int, thread: int) -> dict[str, Any]:
         return {"name": f"{name}, thread {thread}" if thread else name, "description": description}
@@ -264,15 +268,15 @@ def _counter_track(descriptors: Descriptors, process: int, key: tuple[int, ...])
     name, series, category, unit, thread, device = key
     parts = [strings[name] or "counter", strings[series], f"thread {thread}" if thread else ""]
     parts.append(f"device {device}" if device != 0xFFFF else "")
-    counted = counter(strings[unit], strings[category] or "counter")
-    return {"name": ", ".join(filter(None, parts)), "counter": counted}
+    descriptor = counter(strings[unit], strings[category] or "counter")
+    return {"name": ", ".join(filter(None, parts)), "counter": descriptor}
 
 
 def _projection_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
     domain, stream = descriptors.trace.strings[key[3]], descriptors.devices.queue_name(process, *key[:3])
     return {
         "name": f"NVTX {domain} on {stream}" if domain else f"NVTX on {stream}",
-        "description": "Ranges, from the first begin to the last end of the work here that was launched in them",
+        "description": "Each range, from the first begin to the last end of the work on this stream launched in it",
     }
 
 
@@ -291,7 +295,7 @@ def _gpu_slice_track(descriptors: Descriptors, process: int, key: tuple[int, ...
 THREAD = Descriptors.thread
 _NVTX_FIELDS = ("name", "domain", "category", "color", "process")
 
-# What the descriptions of a table with several have in common.
+# The shared parts of descriptions of one table.
 _RANGE = HostTable("nvtx_ranges", THREAD, ("thread",), _NVTX_FIELDS, _nvtx, payload=True, counted=True)
 _CROSSING = replace(_RANGE, arguments=("range_id", "thread", "end_thread"))
 _SLICE = HostTable(
@@ -311,7 +315,7 @@ TABLES: tuple[HostTable, ...] = (
         ("correlation", "stream", "event", "event_record"),
     ),
     HostTable(
-        "overheads", of_thread("overhead", "Time that CUPTI and the driver took, e.g. to load kernels and to record"),
+        "overheads", of_thread("overhead", "Time in CUPTI and the driver, e.g. to load kernels and to record"),
         ("thread",), ("kind",), _overhead, ("correlation",),
     ),
     HostTable(
@@ -374,7 +378,7 @@ TABLES: tuple[HostTable, ...] = (
     ),
 )  # fmt: skip
 
-#: Slices that never ended are on tracks of their own: elsewhere, ends of others would end them.
+#: Slices that never ended have separate tracks: on other tracks, the ends of other slices would end them.
 OPEN_TABLES = (
     replace(_CROSSING, track=named("NVTX ranges still open at the end, thread {}"), open=True),
     replace(_SLICE, track=named("slices still open at the end, thread {}"), open=True),
@@ -383,17 +387,17 @@ OPEN_TABLES = (
 
 SLICE_BEGIN, SLICE_END, INSTANT, COUNTER_VALUE = 1, 2, 3, 4
 
-#: The columns that hold NVTX payloads of one kind, and the field of a debug annotation that shows them.
+#: The columns with NVTX payloads of one kind, and the field of a debug annotation for each.
 _PAYLOADS = {"unsigned": "uint_value", "signed": "int_value", "float": "double_value"}
 
-#: Arguments that viewers are to show as addresses.
+#: Arguments that viewers show as addresses.
 _POINTERS = frozenset(("address", "pool"))
 
 
 def _packet(event: dict[str, Any], extra: bool = False) -> Template:
-    """A packet around a ``TrackEvent``. The track is left out where it is the default of the sequence. With ``extra``,
-    values of counters at its moment are added to it."""
-    # What differs from packet to packet stands together, behind what does not: so it compresses best.
+    """A packet with a ``TrackEvent``. The track is omitted where it is the default of the sequence. With ``extra``, the
+    event also has the values of counters at its time."""
+    # Constant bytes come first and varying bytes together behind them: this compresses best.
     prefix = SegmentPiece("bare_prefixes")
     event = {**event, "track_uuid": Column("track", omit=0, event=True)}
     if extra:
@@ -406,19 +410,19 @@ def _packet(event: dict[str, Any], extra: bool = False) -> Template:
 
 @cache
 def end_template(extra: bool) -> Template:
-    """The end of a slice, of whatever table."""
+    """The end of a slice of any table."""
     return _packet({"type": SLICE_END}, extra)
 
 
 @cache
 def counter_template(whole: bool, extra: bool) -> Template:
-    """A value of a counter: a ``whole`` number takes half the room."""
+    """A value of a counter. A ``whole`` number takes half the bytes."""
     field = "counter_value" if whole else "double_counter_value"
     return _packet({"type": COUNTER_VALUE, field: Column("value")}, extra)
 
 
 def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
-    """Whether all values are whole numbers, and then as integers."""
+    """Whether all values are integers, and the values, as int64 in that case."""
     if values.dtype.kind != "f":
         return True, values.astype(np.int64)
     # There is no integer for -0.0.
@@ -428,10 +432,10 @@ def counter_values(values: np.ndarray) -> tuple[bool, np.ndarray]:
 
 
 class HostEvents:
-    """One description of a table of a process, with what its rows have in common.
+    """One description of a table of a process, with the combinations of its rows.
 
-    A *combination* is a track together with a style. Rows refer to it by number, and through it to their track
-    (``tracks``, as its key), to the constant part of their event (``pieces``) and to what that refers to (``refs``).
+    A *combination* is a track and a style. Rows refer to it by number. By combination, ``tracks`` has the key of the
+    track, ``pieces`` the encoded constant fields of the event, and ``refs`` the interned entries of these.
     """
 
     def __init__(
@@ -452,26 +456,25 @@ class HostEvents:
         self._styles: dict[tuple[Any, ...], tuple[bytes, list[Interned]]] = {}
         self._common = InternedRefs(names)
         self._templates: dict[tuple[bool, bool, bool], Template] = {}
-        # Naming the arguments tells the common part what the templates refer to, before the first row.
+        # _describe also adds the names of the arguments to _common, which the first row needs.
         self.template(payload=table.payload, waits=False, extra=False)
 
     def template(self, *, payload: bool, waits: bool, extra: bool) -> Template:
-        """The template for rows of which some have payloads, waited for work, or have values of counters with them."""
+        """The template for chunks with NVTX payloads, waits for GPU work, or extra counter values."""
         key = payload, waits, extra
         if key not in self._templates:
             self._templates[key] = self._describe(*key)
         return self._templates[key]
 
     def chunk(self, rows: np.ndarray, columns: Future[Columns]) -> HostChunk:
-        """Rows, ready to be laid out and encoded. ``columns`` are those of their template, by the time that they are
-        encoded."""
+        """A chunk of rows. ``columns`` are the columns for their template; encoding waits for them."""
         keys = [rows[f] for f in self._fields]
         if self._annotations is not None:
             keys.append(self._annotations.numbers(rows))
         combinations, new = self._keys.ids(keys)
         shared = keys[-1][new].tolist() if self._annotations is not None else [0] * len(new)
-        for row, one in zip(rows[new], shared, strict=True):
-            self._combine(row, one)
+        for row, number in zip(rows[new], shared, strict=True):
+            self._combine(row, number)
         return HostChunk(self, rows, combinations, columns)
 
     def _combine(self, row: np.void, shared: int) -> None:
@@ -486,7 +489,7 @@ class HostEvents:
         self.tracks.append(key[0] if len(key) == 1 else key or 0)
 
     def _style(self, row: np.void, shared: int) -> tuple[bytes, list[Interned]]:
-        """The constant part of the event of rows, and what it refers to."""
+        """The encoded constant fields of an event, and the interned entries that it needs."""
         if not self.table.describe:
             return b"", []
         style, refs = self.table.describe(self._trace, row), InternedRefs(self._names)
@@ -517,7 +520,7 @@ class HostEvents:
             "debug_annotations": annotations,
         }
         if table.kind == "flow":
-            # A step of an arrow is not an event: viewers attach it to a slice around it, or to the next one.
+            # A step of a flow has no event type: viewers attach it to the slice around it, or to the next slice.
             bind = Column("bind_to_enclosing", omit=0)
             event["type"] = None
             event["legacy_event"] = {"phase": Column("phase"), "unscoped_id": Column("id"), "bind_to_enclosing": bind}
@@ -533,7 +536,7 @@ class HostEvents:
 
 @dataclass
 class HostChunk:
-    """Some rows of a table, each with the number of its combination, and the columns for their template."""
+    """Some rows of a table, the combination of each, and the columns for their template."""
 
     events: HostEvents
     rows: np.ndarray
@@ -550,11 +553,11 @@ class HostChunk:
 
     @property
     def whole(self) -> bool:
-        """Of a counter, whether all values are whole numbers."""
+        """Whether all values are integers; for counters only."""
         return np.asarray(self.columns.result()["value"]).dtype.kind != "f"
 
     def bind(self, by_event: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
-        """The template with its columns, and those by event."""
+        """The template, bound to the chunk's columns and those by event."""
         columns = self.columns.result() | by_event
         if self.events.table.kind == "counter":
             return counter_template(self.whole, "extra_offsets" in columns).bind(columns)
@@ -565,18 +568,18 @@ class HostChunk:
 
 @dataclass
 class Track:
-    """A track of the trace: the group of slices that Lanes keeps nested."""
+    """A track: the group of slices that Lanes nests. Each lane is one track of the trace."""
 
     uuid: int
     kind: DescribeTrack
     descriptor: dict[str, Any]
-    waiting: list[Interned] = field(default_factory=list)  # to be sent before the next event
-    lanes: list[int] = field(default_factory=list)  # uuids of the tracks that are described, by lane
-    open: int = 0  # slices on lane 0 that have not ended so far; only counted where there are arrows
+    waiting: list[Interned] = field(default_factory=list)  # to write before the next event
+    lanes: list[int] = field(default_factory=list)  # uuids of the described tracks, by lane
+    open: int = 0  # open slices on lane 0; counted only in captures with flows
 
 
 class TrackNews(NamedTuple):
-    """A new combination: the number, process, kind and key of its track, and what the combination refers to."""
+    """A new combination: the number, process, kind and key of its track, and the interned entries that it needs."""
 
     number: int
     process: int
@@ -586,21 +589,22 @@ class TrackNews(NamedTuple):
 
 
 class HostTracks:
-    """The tracks below those of processes, which have the uuids ``parents``, by number. The events of all tracks are on
-    one packet sequence, in rising time: viewers need not sort what is in order.
+    """The tracks below those of processes, by number. ``parents`` has the track uuid of each process. The events of all
+    tracks are on one packet sequence in rising time, so viewers need not sort them.
 
-    :meth:`of` numbers tracks, :meth:`add` makes those that are new. So one thread may number tracks while another one
-    writes to those of an earlier window.
+    :meth:`of` numbers tracks and :meth:`add` creates new ones, so one thread can number tracks while another thread
+    writes an earlier window.
     """
 
     def __init__(self, output: Output, descriptors: Descriptors, parents: Sequence[int]) -> None:
         self._output, self._descriptors, self._parents = output, descriptors, parents
-        # Viewers take events of no thread to be of the thread that their sequence has described.
+        # Viewers assign events without a thread to the thread that their sequence described, so descriptors have their
+        # own sequence.
         self._described = output.sequence()
         self.clear()
 
     def clear(self) -> None:
-        """Forget the tracks: what follows is on new ones, and may be earlier."""
+        """Forget the tracks. Later events are on new tracks and a new sequence, and may have earlier times."""
         self.tracks: list[Track] = []
         self.sequence = self._output.sequence()
         self.default = 0  # the uuid of the sequence's default track
@@ -619,12 +623,12 @@ class HostTracks:
         return known
 
     def news(self) -> list[TrackNews]:
-        """What is new since this was asked for last."""
+        """The combinations that are new since the last call."""
         news, self._news = self._news, []
         return news
 
     def add(self, news: Iterable[TrackNews]) -> None:
-        """Make tracks that are not there. The sequence will be sent what new combinations refer to."""
+        """Create the tracks of new combinations, and queue the interned entries of these."""
         for number, process, kind, key, refs in news:
             if number == len(self.tracks):
                 descriptor = kind(self._descriptors, process, key)
@@ -634,8 +638,9 @@ class HostTracks:
             self.tracks[number].waiting += refs
 
     def prepare(self, tracks: Sequence[Track], offsets: np.ndarray, times: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Send what the events of a window need: track i has those from ``offsets[i]`` to ``offsets[i + 1]``. Returns
-        the uuid of each event's track, 0 for the default: that with the most events."""
+        """Write the descriptors and interned entries for the events of a window: track i has the events ``offsets[i]``
+        to ``offsets[i + 1]``. Returns the track uuid of each event, 0 for the default, which is the track with the most
+        events."""
         if self.sequence.time < 0:
             self.sequence.anchor(int(times.min()))
         counts = np.diff(offsets)
@@ -656,12 +661,12 @@ class HostTracks:
         return by_event
 
     def _describe(self, track: Track, deepest: int) -> None:
-        """Describe the track of each lane up to the deepest."""
+        """Write the descriptors of lanes 0 to ``deepest``."""
         if not track.lanes:
             track.lanes.append(track.uuid)
             self._described.packet({"track_descriptor": {"uuid": track.uuid, **track.descriptor}})
         while len(track.lanes) <= deepest:
-            # A track for slices that do not nest: below a thread's track, beside any other.
+            # A track for slices that do not nest: a child of a thread's track, a sibling of any other track.
             parent = track.descriptor.get("parent_uuid", track.uuid)
             name = track.descriptor.get("name", "overlapping slices")
             track.lanes.append(self._output.uuid())
@@ -671,7 +676,7 @@ class HostTracks:
 
 @dataclass(frozen=True)
 class SpoolBlock:
-    """Some rows of a spool, at an offset. It has the names of a capture's block."""
+    """Some rows of a spool, with the attributes of a :class:`BlockInfo`."""
 
     spool: Spool
     layout: Table
@@ -690,10 +695,10 @@ class SpoolBlock:
 
 
 class Spool:
-    """Rows that are made in one pass and written in another, in blocks: in memory as long as they are few, else in an
-    unnamed file. Leaving the ``with`` block gives up the rows."""
+    """Blocks of rows that one pass makes and a later pass writes, in memory or, above :data:`KEPT_BYTES`, in an unnamed
+    file. The end of the ``with`` block discards the rows."""
 
-    #: Bytes of rows that are kept in memory.
+    #: The largest number of bytes in memory.
     KEPT_BYTES = 8 << 20
 
     def __init__(self) -> None:
@@ -707,7 +712,7 @@ class Spool:
         self.file.close()
 
     def add(self, table: Table, rows: np.ndarray) -> None:
-        """Append a block of rows of a table, which are of one process."""
+        """Append a block of rows of a table and of one process."""
         if len(rows):
             self.file.seek(0, os.SEEK_END)
             first = int(rows[table.start_field].min())

@@ -1,11 +1,11 @@
-"""Hardware metrics of kernels, as Perfetto's GPU Compute tab reads them: counters of the GPU, by name.
-Metrics of NVTX ranges are arguments of their slices.
+"""Hardware metrics of kernels as counters of the GPU, for Perfetto's GPU Compute tab. Metrics of NVTX ranges become
+arguments of their slices.
 
-The tab takes, of each counter of the group COMPUTE, the values between a kernel's begin and its end, and does not
-compare GPUs. So a value stands at the begin of its kernel, and a 0 at the end, but where another kernel begins at that
-moment: the tab would average both.
+For each counter of the group COMPUTE the tab reads the values between the begin and the end of a kernel, on all
+GPUs. Each value is written at the begin of its kernel, and a 0 at the end. The 0 is left out where another kernel
+begins at that time, because the tab would average both.
 
-The time that the tab shows of a kernel is a counter too. It is the kernel's own here, not that of a replay.
+The tab reads the duration of a kernel from a counter too. It is the duration in the capture, not in a replay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .packets import BOOTTIME, NEEDS_STATE, Interned, InternedRefs, Output
 
 _COMPUTE, _FORWARDS = 6, 2
 _TIME = "gpu__time_duration.sum"
-#: Perfetto's numbers of what is counted, and by what it is divided.
+#: Perfetto's numbers for the numerator and the denominator of each unit.
 UNITS = {
     "%": (37, None),
     "bytes": (7, None),
@@ -65,7 +65,7 @@ class RangeMetrics:
 
     def __init__(self, trace: Trace) -> None:
         self._processes = [process.identity for process in trace.processes]
-        # By the range, as a number in ``_sets``.
+        # The index in ``_sets`` of each range, by process, begin and name.
         self._numbers: dict[tuple[object, int, int], int] = {}
         self._sets: list[dict[str, float]] = [{}]
         for rows in trace.blocks("kernel_metrics"):
@@ -81,7 +81,7 @@ class RangeMetrics:
         return bool(self._numbers)
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
-        """For rows of ``nvtx_ranges`` the number of their metrics, 0 for none."""
+        """The number of the set of metrics for each row of ``nvtx_ranges``, 0 for none."""
         numbers = np.zeros(len(rows), np.uint32)
         for at in np.flatnonzero(np.isin(rows["start"], self._starts)).tolist():
             row = rows[at]
@@ -90,7 +90,7 @@ class RangeMetrics:
         return numbers
 
     def shared(self, number: int, refs: InternedRefs) -> list[dict[str, Any]]:
-        """The metrics of a number as debug annotations."""
+        """The metrics of one set as debug annotations."""
         return [
             {"name_iid": refs.name("debug_annotation_names", name), "double_value": value}
             for name, value in self._sets[number].items()
@@ -112,9 +112,9 @@ def _spec(trace: Trace, row: np.void, counter: int) -> dict[str, Any]:
 
 
 def _moments(rows: np.ndarray, names: dict[int, int]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The values at each moment, in rising time."""
+    """The values at each time, in rising time."""
     begins = set(rows["start"].tolist())
-    found = [(start, names[name], value) for start, name, value in rows[["start", "name", "value"]].tolist()]
-    found += [(end, names[name], 0.0) for end, name in rows[["end", "name"]].tolist() if end not in begins]
-    for moment, values in groupby(sorted(found), key=lambda one: one[0]):
-        yield moment, [{"counter_id": counter, "double_value": value} for _, counter, value in values]
+    values = [(start, names[name], value) for start, name, value in rows[["start", "name", "value"]].tolist()]
+    values += [(end, names[name], 0.0) for end, name in rows[["end", "name"]].tolist() if end not in begins]
+    for moment, group in groupby(sorted(values), key=lambda item: item[0]):
+        yield moment, [{"counter_id": counter, "double_value": value} for _, counter, value in group]

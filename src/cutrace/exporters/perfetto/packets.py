@@ -1,10 +1,10 @@
-"""Packets and where they go: the file, packet sequences, interned data.
+"""Packets, packet sequences and interned data.
 
-Times on a sequence are differences to the packet before (an incremental clock, scoped to the sequence). They cost two
-or three bytes where a full timestamp costs eight. A clock snapshot says where the differences begin.
+A timestamp on a sequence is the difference to the previous packet (an incremental clock of the sequence). It takes two
+or three bytes; a full timestamp takes eight. A clock snapshot gives the first time.
 
-An interned id means something only within a packet sequence. Here each id is given out once for the whole trace, so
-that an encoded piece of an event fits every sequence that has been sent its entries.
+Perfetto scopes interned ids to a packet sequence. Here ids are unique in the whole trace, so that encoded fields of an
+event are valid on each sequence that has received the interned entries.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from . import proto
 from .pipeline import PacketFile
 
 BOOTTIME = 6
-INCREMENTAL = 64  # the first of the clock ids that belong to a sequence
+INCREMENTAL = 64  # the first clock id that is scoped to a sequence
 
 CLEARED, NEEDS_STATE = 1, 2
 
-#: The field that holds the text of an interned entry, where it is not ``name``.
+#: The field with the text of an interned entry, if it is not ``name``.
 _TEXT = {"debug_annotation_string_values": "str", "function_names": "str"}
 
 
 @dataclass(frozen=True)
 class Interned:
-    """One entry of interned data: the field of InternedData, and the entry itself with its ``iid``."""
+    """One entry of interned data: its field of InternedData, its ``iid``, and its other values."""
 
     field: str
     iid: int
@@ -50,13 +50,13 @@ class InternedNames:
         self._ids: dict[str, dict[str, int]] = {}
 
     def entry(self, field: str, name: str) -> Interned:
-        """The entry of a name, with a new id if it was not there."""
+        """The entry of a name, with a new id for a new name."""
         ids = self._ids.setdefault(field, {})
         return Interned(field, ids.setdefault(name, len(ids) + 1), {_TEXT.get(field, "name"): name})
 
 
 class InternedRefs(list[Interned]):
-    """The interned entries that an event refers to, gathered while its constant part is described."""
+    """The interned entries that an event refers to, collected while its constant fields are built."""
 
     def __init__(self, names: InternedNames) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class InternedRefs(list[Interned]):
         return self.add(self._names.entry(field, name))
 
     def add(self, entry: Interned) -> int:
-        """The id of an entry that was made elsewhere."""
+        """Add an entry. Returns its id."""
         self.append(entry)
         return entry.iid
 
@@ -86,16 +86,16 @@ class InternedRefs(list[Interned]):
 
 
 class Output:
-    """Writes packets to ``file``, and gives out what must not repeat in a trace: sequences, uuids of tracks, ids of
+    """Writes packets to ``file``. Allocates what must be unique in a trace: sequences, track uuids and the ids of
     interned ``names``."""
 
     def __init__(self, file: PacketFile) -> None:
         self.file = file
         self._sequences, self._uuids = 1, 0  # the first sequence is for packets about the trace as a whole
         self.names = InternedNames()
-        # What the packets of each sequence share, by the number of the sequence here. NEEDS_STATE makes a reader skip
-        # a packet when packets before it were lost. No packet of a file is lost on its own, and each id has one meaning
-        # in the whole trace, so host events use the bare prefixes: the flag would be a tenth of such an event.
+        # The fields that all packets of a sequence share. NEEDS_STATE makes a reader skip a packet after lost packets.
+        # A file loses no single packets and its ids are unique, so host events use the bare prefixes: the flag would
+        # take a tenth of such an event.
         self.prefixes, self.bare_prefixes = Blobs(), Blobs()
 
     def uuid(self) -> int:
@@ -115,7 +115,7 @@ class Output:
         self.file.put(proto.encode("Trace", {"packet": values}))
 
     def capture(self, trace: Trace) -> None:
-        """Write the capture behind a trace, in packets that viewers skip. They are compressed as they are."""
+        """Write the capture itself into the trace, in packets that viewers skip. Its pieces are already compressed."""
         for make in piece_makers(trace):
             self.file.put_made(partial(_capture_packet, make))
 
@@ -129,11 +129,11 @@ class Output:
         which: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> None:
-        """Encode events in segments, and move the clock of each segment's sequence to its last event.
+        """Encode events in segments, and advance the clock of each segment's sequence to its last event.
 
         Segment s has the events ``offsets[s]`` to ``offsets[s + 1]`` on ``sequences[s]``; no segment is empty.
         ``times`` has the time of each event, None for packets without one; ``which`` has its stream and ``rows`` its
-        row (see ``cutrace._native.encode``). The arrays must not be changed afterwards.
+        row (see ``cutrace._native.encode``). The caller must not change the arrays afterwards.
         """
         prefixes = np.array([s.piece for s in sequences], np.uint32)
         clocks = np.array([s.time for s in sequences], np.uint64)
@@ -141,18 +141,18 @@ class Output:
             for sequence, last in zip(sequences, times[offsets[1:] - 1].tolist(), strict=True):
                 sequence.time = last
 
-        def encoded(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
+        def encode_into(buffer: np.ndarray, at: int, event: int) -> tuple[int, int]:
             return encode(buffer, at, streams, offsets, prefixes, clocks, event, which, rows)
 
-        self.file.events(encoded, int(offsets[0]), int(offsets[-1]))
+        self.file.events(encode_into, int(offsets[0]), int(offsets[-1]))
 
 
 class Sequence:
     """One packet sequence, made by :meth:`Output.sequence`.
 
-    ``time`` is where its clock stands (ns of BOOTTIME, -1 before it is opened). ``anchored`` is the latest snapshot:
-    snapshots of a clock must not go back, while the packets behind one may lie ahead of the next. ``piece`` is the
-    number of what its packets share in the prefixes of the output.
+    ``time`` is the value of its clock (ns of BOOTTIME, -1 before the first :meth:`anchor`). ``anchored`` is the time of
+    the latest snapshot: snapshots must not go back, but events before a snapshot may be later than it. ``piece`` is the
+    index of its shared fields in the prefixes of the output.
     """
 
     def __init__(self, output: Output, number: int, piece: int) -> None:
@@ -161,15 +161,15 @@ class Sequence:
         self._sent: set[tuple[str, int]] = set()
 
     def packet(self, values: Mapping[str, Any]) -> None:
-        """Write a packet that does not need the clock."""
+        """Write a packet without a timestamp."""
         self._output.packet({"trusted_packet_sequence_id": self._number, **values})
 
     def defaults(self, values: Mapping[str, Any], others: Mapping[str, Any] = {}) -> None:
-        """Set the ``trace_packet_defaults`` beside the clock of the packets that follow."""
+        """Set the ``trace_packet_defaults`` of the packets that follow; the default clock is added."""
         self.packet({**others, "trace_packet_defaults": {"timestamp_clock_id": INCREMENTAL, **values}})
 
     def anchor(self, time: int) -> None:
-        """Set the clock to a moment that is not before :attr:`anchored`; the first one opens the sequence."""
+        """Set the clock to a time that is not before :attr:`anchored`. The first call opens the sequence."""
         assert time >= self.anchored, "snapshots of one clock do not go back"
         if self.time < 0:
             self.defaults({}, {"sequence_flags": CLEARED})
@@ -181,7 +181,7 @@ class Sequence:
         self.packet({"clock_snapshot": {"clocks": clocks}})
 
     def intern(self, entries: Iterable[Interned]) -> None:
-        """Send the entries that this sequence has not seen."""
+        """Write the entries that this sequence has not received yet."""
         data: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             if (entry.field, entry.iid) not in self._sent:
@@ -196,7 +196,7 @@ def _capture_packet(make: Callable[[], bytes]) -> bytes:
 
 
 def wrapper(compress: Compression) -> Callable[[bytes], bytes] | None:
-    """What makes a packet that holds a group of packets compressed. Several threads call it."""
+    """A function that compresses a group of packets into one packet; thread-safe. None without compression."""
     if compress == "zstd":
         return lambda group: proto.encode("Trace", {"packet": {"zstd_compressed_packets": compressed(group)}})
     if compress == "deflate":

@@ -1,7 +1,7 @@
-"""Samples of program counters as Perfetto's stack samples, of which it makes flame graphs: the function, below it the
-line or the instruction, below it the stall reason.
+"""PC samples as Perfetto's stack samples, for flame graphs. A stack has the function, the line or the instruction, and
+the stall reason.
 
-A row is one stack sample whose weight is the number of samples. It stands in the middle of the row's interval.
+Each row becomes one stack sample in the middle of its interval. The weight is the number of samples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TEMPLATE = Template(
 
 
 class PcSampleWriter:
-    """Writes the rows of ``pc_samples`` of one process, ``process`` by its index."""
+    """Writes the rows of ``pc_samples`` of the process with index ``process``."""
 
     def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, process: int) -> None:
         self._output, self._descriptors, self._process = output, descriptors, process
@@ -66,7 +66,7 @@ class PcSampleWriter:
         return sequence
 
     def _tasks(self, sequence: Sequence, rows: np.ndarray) -> np.ndarray:
-        """The context of each row: the process, on a GPU."""
+        """The task context of each row: its process and its GPU."""
         devices, inverse = np.unique(rows["device"], return_inverse=True)
         ids = []
         for device in devices.tolist():

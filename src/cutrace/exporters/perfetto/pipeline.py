@@ -1,6 +1,6 @@
-"""The threads of a conversion. Packets are encoded and compressed by several, and written in order by one.
+"""The threads of a conversion. Several threads encode and compress packets; one thread writes them in order.
 
-The bytes of the file depend on what is given to it alone, not on the number of threads.
+The bytes of the file do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from ...runbin import BlockInfo
 
 T = TypeVar("T")
-#: Encodes into a buffer, from an offset and an event on, what has room. Returns the offset and the event to go on from.
+#: Encodes events into a buffer, from an offset and an event on, until it is full. Returns the next offset and event.
 Encode = Callable[[np.ndarray, int, int], tuple[int, int]]
 
-#: Bytes of packets that are written, and compressed, together.
+#: Bytes of packets that are compressed and written together.
 GROUP_SIZE = 4 << 20
 
-#: A call with fewer events is encoded at once: handing it to a thread takes longer.
+#: Calls with fewer events are encoded by the caller, because handing them to a thread takes longer.
 _FEW_EVENTS = 1 << 12
 
-#: What keeps an order is done by three threads, whatever the number of cores. More workers would wait for them.
+#: More workers would wait for the three threads that do the work in order.
 _MOST_WORKERS = 4
 
-#: Blocks that are read before they are asked for.
+#: The number of blocks to read ahead.
 _BLOCKS_AHEAD = 4
 
 
@@ -43,9 +43,9 @@ def available_cores() -> int:
 
 
 class OrderedThread:
-    """Runs calls in the order in which they are given, in a thread of its own, or at once on one core. :meth:`run`
-    waits as long as more than ``ahead`` calls are not done, which bounds the memory that they hold. An error of a call
-    is raised by a later one, or by :meth:`wait`."""
+    """Runs calls in order, in its own thread, or at once without ``threads``. :meth:`run` waits while more than
+    ``ahead`` calls are not done, which bounds the memory that they hold. A later :meth:`run` or :meth:`wait` raises the
+    error of a call."""
 
     def __init__(self, ahead: int, threads: bool) -> None:
         self._thread: Executor = ThreadPoolExecutor(1) if threads else _AtOnce()
@@ -57,7 +57,7 @@ class OrderedThread:
         self.wait(self._ahead)
 
     def wait(self, left: int = 0) -> None:
-        """Wait until at most so many calls are not done."""
+        """Wait until at most ``left`` calls are not done."""
         while len(self._given) > left:
             self._given.popleft().result()
 
@@ -69,16 +69,16 @@ class OrderedThread:
 
 
 class PacketFile:
-    """Writes packets to ``path``; a path that ends with .gz is compressed as a whole. ``wrap`` makes a packet that
-    holds a group of packets compressed; several threads call it. An error of a thread is raised by a later call, or
-    when the ``with`` block is left."""
+    """Writes packets to ``path``; a path that ends with .gz is compressed as a whole. ``wrap`` compresses a group of
+    packets into one packet; it must be thread-safe. A later call, or the end of the ``with`` block, raises the error of
+    a thread."""
 
     def __init__(self, path: Path, wrap: Callable[[bytes], bytes] | None = None, workers: int | None = None) -> None:
         self._wrap = wrap
         self._workers = min(available_cores(), _MOST_WORKERS) if workers is None else workers
         self._group, self._used = np.empty(GROUP_SIZE, np.uint8), 0
         self._spare: SimpleQueue[np.ndarray] = SimpleQueue()
-        # Packets that wait to be compressed together, and groups that are being compressed. Only the writer uses these.
+        # Packets of the next group, and groups that are being compressed. Only the writer's thread uses these.
         self._gathered: list[np.ndarray] = []
         self._packed: deque[Future[bytes]] = deque()
         self._raw: BinaryIO = path.open("wb", buffering=0)
@@ -95,16 +95,16 @@ class PacketFile:
         self._group[self._used : self._used + len(packets)] = np.frombuffer(packets, np.uint8)
         self._used += len(packets)
 
-    def events(self, encoded: Encode, first: int, stop: int) -> None:
-        """Write the packets of events from ``first`` to ``stop``, which ``encoded`` puts into a buffer."""
+    def events(self, encode: Encode, first: int, stop: int) -> None:
+        """Write the packets of the events from ``first`` to ``stop``, which ``encode`` encodes."""
         if stop - first < _FEW_EVENTS:
-            self._used, first = encoded(self._group, self._used, first)
+            self._used, first = encode(self._group, self._used, first)
         if first < stop:
             self._send_group()
-            self._send(self._pool.submit(self._encode, encoded, first, stop))
+            self._send(self._pool.submit(self._encode, encode, first, stop))
 
     def put_made(self, make: Callable[[], bytes]) -> None:
-        """Write the encoded packets that a function makes, in a thread. They are not compressed with others."""
+        """Write the encoded packets that ``make`` returns; a thread calls it. They are not compressed again."""
         self._send_group()
         self._writer.run(self._write_alone, self.submit(make))
 
@@ -113,12 +113,12 @@ class PacketFile:
         return self._pool.submit(call, *args)
 
     def thread(self, ahead: int) -> OrderedThread:
-        """A thread beside those of the file (see :class:`OrderedThread`)."""
+        """A further thread (see :class:`OrderedThread`)."""
         return OrderedThread(ahead, self._workers > 1)
 
     def read_ahead(self, read: Callable[[BlockInfo], T], blocks: Iterable[BlockInfo]) -> Callable[[BlockInfo], T]:
-        """The function ``read``, whose results for ``blocks`` (each asked for once, about in this order) are made
-        before they are asked for."""
+        """A function like ``read`` that reads ``blocks`` ahead. The caller asks for each block once, about in this
+        order."""
         if self._workers < 2:
             return read
         left = deque(blocks)
@@ -166,16 +166,16 @@ class PacketFile:
         self._drain(0)
 
     def _send(self, packets: Future[list[np.ndarray]]) -> None:
-        """Let packets be written behind those sent before."""
+        """Queue packets for the writer's thread."""
         self._writer.run(self._write, packets)
 
     # The threads of the pool
 
-    def _encode(self, encoded: Encode, event: int, stop: int) -> list[np.ndarray]:
-        """The packets of events, each array at most a group unless one packet is larger."""
+    def _encode(self, encode: Encode, event: int, stop: int) -> list[np.ndarray]:
+        """The packets of events, in arrays of at most :data:`GROUP_SIZE` bytes unless one packet is larger."""
         parts, buffer = [], self._buffer()
         while event < stop:
-            size, event = encoded(buffer, 0, event)
+            size, event = encode(buffer, 0, event)
             if size:
                 parts.append(buffer[:size])
             if event < stop:
@@ -183,7 +183,7 @@ class PacketFile:
         return parts
 
     def _buffer(self) -> np.ndarray:
-        """Memory for a group: the system need not clear what was used before."""
+        """Memory for a group, reused because the system would clear new memory."""
         try:
             return self._spare.get_nowait()
         except Empty:
@@ -208,7 +208,7 @@ class PacketFile:
         self._out(packets.result())
 
     def _pack(self) -> None:
-        """Let the gathered packets be compressed."""
+        """Start to compress the gathered packets."""
         if self._gathered and self._wrap:
             self._packed.append(self._pool.submit(self._wrap, b"".join(part.data for part in self._gathered)))
             for part in self._gathered:
@@ -216,7 +216,7 @@ class PacketFile:
             self._gathered.clear()
 
     def _drain(self, left: int) -> None:
-        """Write compressed groups until so many are left."""
+        """Write compressed groups until ``left`` are left."""
         while len(self._packed) > left:
             self._out(self._packed.popleft().result())
 
@@ -231,7 +231,7 @@ class PacketFile:
 
 
 class _AtOnce(Executor):
-    """Runs what is submitted before it returns: on one core, threads would only take turns."""
+    """Runs calls inside ``submit``, because threads on one core would only take turns."""
 
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         return _done(call(*args, **kwargs))

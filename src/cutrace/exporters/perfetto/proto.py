@@ -1,11 +1,11 @@
 """Perfetto's messages: fields by name, constant messages, and templates that take values from columns.
 
-:data:`MESSAGES` lists the fields that the exporter writes, as Perfetto's .proto files have them. A test compares the
-table with the descriptors of the ``perfetto`` package. Converting does not need that package: loading it takes as long
-as converting half a million events.
+:data:`MESSAGES` lists the fields that the exporter writes, with the names and numbers of Perfetto's .proto files. A
+test compares it with the descriptors of the ``perfetto`` package. The exporter does not import that package, because
+this takes as long as converting half a million events.
 
-:func:`encode` writes a message from values. A :class:`Template` is a message of which some values come from columns;
-it is compiled into a native program::
+:func:`encode` encodes a message from values. A :class:`Template` is a message with some values from columns. It is
+compiled into a native program::
 
     Template("Trace", {"packet": {"timestamp": Delta("time"), "sequence_flags": 2}})
 """
@@ -23,10 +23,10 @@ import numpy as np
 from ..._native import Blobs, Program
 from ..programs import BLOB, CLOSE, DELTA, FIXED64S, GIVEN, OPEN, RAW, REPEATED, UNLESS, VARINTS, Op
 
-#: By how a value is coded, its wire type. Nested messages are coded like bytes.
+#: The wire type of each coding. Nested messages are coded like bytes.
 _WIRE_TYPES = {"varint": 0, "fixed64": 1, "double": 1, "bytes": 2}
 
-#: By message, its fields: number, name, and the coding or, for a nested message, the name of that.
+#: The fields of each message: number, name, and the coding or the name of the nested message.
 MESSAGES: dict[str, str] = {
     "Trace": "1 packet TracePacket",
     "TracePacket": """
@@ -72,7 +72,7 @@ MESSAGES: dict[str, str] = {
     "GpuCounterDescriptor.GpuCounterSpec": """
         1 counter_id varint, 2 name bytes, 3 description bytes, 7 numerator_units varint, 8 denominator_units varint,
         10 groups varint, 11 value_direction varint""",
-    # Tracks and what is on them.
+    # Tracks and their events.
     "TrackDescriptor": """
         1 uuid varint, 2 name bytes, 3 process ProcessDescriptor, 4 thread ThreadDescriptor, 5 parent_uuid varint,
         8 counter CounterDescriptor, 14 description bytes""",
@@ -128,7 +128,7 @@ _SHORT = [bytes((i,)) for i in range(0x80)]
 
 
 def varint(value: int) -> bytes:
-    """A number as varint; a negative number as its 64-bit two's complement."""
+    """A number as varint. A negative number is written as its 64-bit two's complement."""
     if 0 <= value < 0x80:
         return _SHORT[value]
     value &= (1 << 64) - 1
@@ -141,7 +141,7 @@ def varint(value: int) -> bytes:
 
 
 class FieldType(NamedTuple):
-    """One field: its number and tag, and how its value is coded, for a nested message the name of that message."""
+    """One field: its number, its tag, and its coding or the name of its nested message."""
 
     number: int
     tag: bytes
@@ -150,10 +150,10 @@ class FieldType(NamedTuple):
 
 @cache
 def field(message: str, name: str) -> FieldType:
-    """One field of a message. Raises KeyError, which names both, when there is none."""
-    for described in MESSAGES[message].split(","):
-        number, known, coding = described.split()
-        if known == name:
+    """One field of a message. Raises KeyError with both names for an unknown field."""
+    for entry in MESSAGES[message].split(","):
+        number, field_name, coding = entry.split()
+        if field_name == name:
             return FieldType(int(number), varint(int(number) << 3 | _WIRE_TYPES.get(coding, 2)), coding)
     raise KeyError(f"{message} has no field {name}")
 
@@ -190,7 +190,7 @@ Columns = dict[str, "np.ndarray | Blobs"]
 
 @dataclass(frozen=True)
 class Column:
-    """The value of a column. The field is left out where the column holds ``omit``. With ``event`` the column has an
+    """The value of a column. The field is omitted where the column holds ``omit``. With ``event`` the column has an
     entry for each event instead of each row."""
 
     name: str
@@ -200,8 +200,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Delta:
-    """The difference to the previous value of this kind in the segment, whichever template wrote it. ``event`` as for
-    :class:`Column`."""
+    """The difference to the previous ``Delta`` of the segment, of any template. ``event`` as for :class:`Column`."""
 
     name: str
     event: bool = False
@@ -218,8 +217,8 @@ class Each:
 
 @dataclass(frozen=True)
 class Piece:
-    """Encoded fields out of the :class:`Blobs` given as ``table``, by the id in column ``ids``. The key that it stands
-    under means nothing: a piece carries its own field numbers."""
+    """Encoded fields from the :class:`Blobs` bound as ``table``, by the id in column ``ids``. The key in the
+    description is ignored, because the fields have their own numbers."""
 
     ids: str
     table: str
@@ -227,15 +226,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class SegmentPiece:
-    """Encoded fields that all events of a segment share: the piece of the segment out of the :class:`Blobs` bound under
-    this name. The key that it stands under means nothing."""
+    """Encoded fields that all events of a segment share: the segment's entry of the :class:`Blobs` bound as ``table``.
+    The key in the description is ignored."""
 
     table: str
 
 
 @dataclass(frozen=True)
 class When:
-    """A value that is left out, whole, where a column is ``unless``."""
+    """A value that is omitted where a column is ``unless``."""
 
     column: str
     value: Any
@@ -243,20 +242,20 @@ class When:
 
 
 _PREFIXED = frozenset((VARINTS, FIXED64S, DELTA, BLOB, OPEN, GIVEN))
-_TAG_SIZE = 8  # bytes that an operation can have for its tag
+_TAG_SIZE = 8  # bytes for the tag of an operation
 _OF_CODING = {"varint": VARINTS, "fixed64": FIXED64S, "double": FIXED64S}
 
 
 class Template:
-    """A description, compiled. A description is a mapping like the one that :func:`encode` takes, in which a value may
-    also be one of the classes above. ``columns`` are the names that :meth:`bind` needs."""
+    """A compiled description. A description is a mapping as for :func:`encode`; a value may also be one of the classes
+    above. ``columns`` are the names that :meth:`bind` needs."""
 
     def __init__(self, message: str, description: Mapping[str, Any]) -> None:
         self.columns: list[str] = []
         self.program = Program(self._compile(message, description))
 
     def bind(self, columns: Columns) -> tuple[Program, list[np.ndarray | Blobs]]:
-        """The program with its columns, as native functions take them."""
+        """The program and its columns, for the native functions."""
         return self.program, [columns[name] for name in self.columns]
 
     def _column(self, name: str) -> int:
@@ -269,7 +268,7 @@ class Template:
         return self._joined(self._field(message, name, value) for name, values in items for value in values)
 
     def _joined(self, parts: Iterable[list[Op]]) -> list[Op]:
-        """The operations of parts, with constant bytes in one piece, and in the tag behind them if they fit there."""
+        """Concatenate operations. Adjacent constant bytes are merged, and moved into the next tag if they fit."""
         out: list[Op] = []
         raw = b""
         for part in parts:

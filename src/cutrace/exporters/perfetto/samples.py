@@ -1,7 +1,8 @@
-"""Hardware counters that were sampled over time, as counters of the GPU in a group of their own.
+"""Sampled hardware counters, as counters of the GPU in their own counter group.
 
-They are in no group that Perfetto knows: its GPU Compute tab takes what it finds in COMPUTE for values of kernels. In a
-``GpuCounterEvent`` a value is that since the event before. So each event has the values that have held until then.
+They are not in Perfetto's group COMPUTE, because its GPU Compute tab reads values there as values of kernels. A value
+in a ``GpuCounterEvent`` covers the time since the previous event, so each event has the values that held until its
+time.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .packets import Interned, Output, Sequence
 from .proto import Column, Columns, Delta, SegmentPiece, Template
 
 _GROUP = "Hardware counters"
-_GROUP_ID = 1000  # below are those that Perfetto knows
-_FIRST_IID = 1000  # below are those of metrics of kernels
+_GROUP_ID = 1000  # smaller ids are Perfetto's own groups
+_FIRST_IID = 1000  # smaller ids are metrics of kernels
 
 
 def is_sampled(trace: Trace, process: int) -> bool:
@@ -29,13 +30,13 @@ def is_sampled(trace: Trace, process: int) -> bool:
 
 
 class SampleWriter:
-    """Writes what was sampled in one process. ``number`` is that of the process."""
+    """Writes the sampled counters of one process. ``number`` is the index of the process."""
 
     def __init__(self, trace: Trace, output: Output, descriptors: Descriptors, number: int) -> None:
         self._output, self._descriptors, self._process = output, descriptors, number
         self._strings = trace.strings
-        described: Mapping[str, Any] = trace.processes[number].info["sampled"]
-        self._meanings = {name: str(meaning) for name, meaning in described.items()}
+        descriptions: Mapping[str, Any] = trace.processes[number].info["sampled"]
+        self._descriptions = {name: str(text) for name, text in descriptions.items()}
         self._gpus: dict[int, _Gpu] = {}
 
     def write(self, blocks: Iterable[np.ndarray]) -> None:
@@ -66,7 +67,7 @@ class SampleWriter:
         name = self._strings[int(row["name"])]
         counted, divided = UNITS.get(self._strings[int(row["unit"])], (None, None))
         return {
-            "counter_id": number, "name": name, "description": self._meanings.get(name), "numerator_units": counted,
+            "counter_id": number, "name": name, "description": self._descriptions.get(name), "numerator_units": counted,
             "denominator_units": divided,
         }  # fmt: skip
 
@@ -75,19 +76,19 @@ class SampleWriter:
         held = np.full((len(times) + 1, len(gpu.columns)), -1)
         column = np.array([gpu.columns[name] for name in rows["name"].tolist()])
         held[moment + 1, column] = np.arange(len(rows))
-        # By moment and counter the last row until then, then its value; nothing is known where that is no number.
+        # By time and counter: the last row up to then, -1 for none, and then its value. NaN is an unknown value.
         held = np.maximum.accumulate(held, axis=0)
         values = np.where(held < 0, gpu.last, rows["value"][held])
         gpu.last = values[-1]
-        shown = np.nan_to_num(values[:-1], posinf=0, neginf=0)
+        finite = np.nan_to_num(values[:-1], posinf=0, neginf=0)
         columns: Columns = {"time": times, "bare_prefixes": self._output.bare_prefixes}
-        columns |= {f"value{i}": np.ascontiguousarray(shown[:, i]) for i in range(shown.shape[1])}
-        bound = _template(gpu.iid, gpu.gpu, shown.shape[1]).bind(columns)
+        columns |= {f"value{i}": np.ascontiguousarray(finite[:, i]) for i in range(finite.shape[1])}
+        bound = _template(gpu.iid, gpu.gpu, finite.shape[1]).bind(columns)
         self._output.events([bound], [gpu.sequence], np.array([0, len(times)], np.uint32), times)
 
 
 class _Gpu:
-    """The counters of one GPU: the sequence of their events, by name their column, and the values that hold."""
+    """The counters of one GPU: the sequence of their events, their columns by name, and their last values."""
 
     def __init__(self, sequence: Sequence, iid: int, gpu: int, names: list[int]) -> None:
         self.sequence, self.iid, self.gpu = sequence, iid, gpu

@@ -1,1 +1,1 @@
-"""What follows from records: NVTX ranges on streams, counters, and which work waited for which."""
+"""Data derived from records: NVTX ranges on streams, counters, launches and waits."""

@@ -1,11 +1,11 @@
-"""Counters that are derived from records: work and memory over time.
+"""Counters derived from records: work and memory over time.
 
-* *launch queue* of a stream: work that was launched and is not finished;
+* *launch queue* of a stream: the work that is launched and not finished;
 * *copy bandwidth* of a device, by kind of copy: the sum over the copies that run;
-* *memory* of a device, by kind: what was allocated since the capture began and is not released.
+* *memory* of a device, by kind: the bytes allocated since the capture began and not released.
 
-Up to :data:`EXACT` changes, all values of the counters of one sort are in the trace. Beyond that, each counter has a
-value for each of up to ``2**BITS`` equal parts of the time: its mean, for memory its highest value.
+Up to :data:`EXACT` changes, the trace has all values of the counters of one sort. Beyond that, the time is divided into
+up to ``2**BITS`` equal parts, and each counter has one value for each part: the mean, or the peak for memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONE = (1 << 32) - 1
 
 
 class CounterValues(NamedTuple):
-    """One counter: what it is called, counts, and its values from moments (ns, rising) on."""
+    """One counter: name, description, unit, and the values that begin at ``times`` (ns, rising)."""
 
     name: str
     description: str
@@ -36,15 +36,15 @@ class CounterValues(NamedTuple):
 
 
 class CounterSet:
-    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers beyond as many as a
-    :class:`Tally` holds have no counter."""
+    """Counters of one sort, by number, over the time from ``span[0]`` to ``span[1]``. Numbers from ``Tally.MOST`` have
+    no counter."""
 
     def __init__(self, span: tuple[int, int]) -> None:
         self._numbers = np.zeros(0, np.uint32)
         self.tally = Tally(*span, BITS, EXACT)
 
     def numbers(self, count: int) -> np.ndarray:
-        """By number, the counter of the tally (2**32 - 1: none), for numbers up to a count."""
+        """By number, the counter of the tally (2**32 - 1 for none), for at least ``count`` numbers."""
         if len(self._numbers) < count:
             numbers = np.arange(count, dtype=np.uint32)
             self._numbers = np.where(numbers < Tally.MOST, numbers, np.uint32(_NONE))
@@ -53,7 +53,8 @@ class CounterSet:
     def values(
         self, names: Sequence[str], description: str, unit: str = "", *, peaks: bool = False
     ) -> Iterator[CounterValues]:
-        """The counters, with their names by number. ``peaks`` chooses the highest values where not all are shown."""
+        """The counters; ``names`` are by number. With ``peaks``, a value of a part of the time is the highest one, not
+        the mean."""
         for number, name in enumerate(names[: min(len(self._numbers), Tally.MOST)]):
             times, values, highest, exact = self.tally.values(number)
             if not exact and len(times):
@@ -74,7 +75,7 @@ class WorkCounters:
 
     @property
     def depth(self) -> tuple[Tally, np.ndarray]:
-        """What counts the work that was launched and is not finished, and its counter for each stream."""
+        """The tally of launched and unfinished work, and its counter for each stream."""
         return self._depth.tally, self._depth.numbers(len(self._queues.keys))
 
     def add(self, part: GpuPart) -> None:
@@ -85,9 +86,9 @@ class WorkCounters:
             self._bandwidth.tally.add_stretches(kinds, counters, rows["start"], rows["end"], bandwidth)
 
     def values(self, queue_names: Sequence[str]) -> Iterator[CounterValues]:
-        """All counters; ``queue_names`` has the names of the streams."""
+        """All counters. ``queue_names`` has the names of the streams."""
         queues = [f"launch queue, {name}" for name in queue_names]
-        yield from self._depth.values(queues, "Work that was launched and is not finished")
+        yield from self._depth.values(queues, "Work that is launched and not finished")
         copies = [f"copy bandwidth, device {device}: {label(MEMCPY_KINDS, kind)}" for device, kind in self._copies.keys]
         yield from self._bandwidth.values(copies, "The sum over the copies that run", "bytes/s")
 
@@ -112,5 +113,5 @@ class MemoryCounters:
 
     def values(self) -> Iterator[CounterValues]:
         names = [f"memory in use, device {device}: {label(MEMORY_KINDS, memory)}" for device, memory in self._held]
-        meaning = "Allocated since the capture began, less what was released since"
-        yield from self._counters.values(names, meaning, "bytes", peaks=True)
+        description = "Bytes allocated since the capture began and not released"
+        yield from self._counters.values(names, description, "bytes", peaks=True)

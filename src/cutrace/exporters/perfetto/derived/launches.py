@@ -1,7 +1,7 @@
-"""When the work of the GPU was launched, and by which thread: the API call with its correlation id.
+"""The launch time and thread of GPU work, from the API call with its correlation id.
 
-Only the newest ``2**CALL_BITS`` calls are remembered, so memory does not grow with the capture. Work waits for far
-fewer launches: the queues of a GPU are full after some thousand.
+Only the newest ``2**CALL_BITS`` calls are kept, so memory does not grow with the capture. These are enough, because the
+queues of a GPU are full after some thousand launches.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import numpy as np
 from ...._native import Calls
 from ....runbin import BlockInfo
 
-#: The number of calls that are remembered, as a power of two, and how many are read at a time.
+#: The number of kept calls, as a power of two, and the number of calls to read in one step.
 CALL_BITS = 17
 STEP = 1 << 16
 
 
-#: Gives the rows of a block with known times, and the others.
+#: Returns the rows of a block with known times, and the rows without.
 ReadBlock = Callable[[BlockInfo], tuple[np.ndarray, np.ndarray]]
 
 
 class LaunchIndex:
-    """The API calls of one process, read along with the work that they launched. ``infos`` are the blocks of
-    ``api_calls`` in rising time; without any, nothing is known of launches."""
+    """The API calls of one process, read in step with the work that they launched. ``infos`` are the blocks of
+    ``api_calls`` in rising time. ``known`` is false without any."""
 
     def __init__(self, read: ReadBlock, infos: list[BlockInfo]) -> None:
         self._read = read
         self._unread = deque(infos)
-        #: The remembered calls, and what each launched.
+        #: The kept calls, and the work of each.
         self.calls = Calls(CALL_BITS)
-        # Of the calls that are remembered: when they began and their threads, by block.
+        # The begins and threads of the kept calls, by block.
         self._newest: deque[tuple[np.ndarray, np.ndarray]] = deque()
         self._count = 0
-        #: Calls that began before this moment (ns) are forgotten.
+        #: Calls that began before this time (ns) may be forgotten.
         self.horizon = 0
         self.known = bool(infos)
 
     def steps(self, until: int) -> Iterator[tuple[int, list[BlockInfo]]]:
-        """The calls that begin before a moment, in steps: moments, each with blocks to :meth:`read` before the work up
-        to there is added. The last moment is ``until``."""
+        """The calls that begin before ``until``, in steps. A step is a time, and the blocks to :meth:`read` before
+        adding work up to that time. The last time is ``until``."""
         blocks: list[BlockInfo] = []
         while self._unread and self._unread[0].first_time < until:
             if sum(info.rows for info in blocks) > STEP:
@@ -51,7 +51,7 @@ class LaunchIndex:
         yield until, blocks
 
     def read(self, info: BlockInfo) -> None:
-        """Remember the calls of a block."""
+        """Add the calls of a block."""
         rows = self._read(info)[0]
         if not len(rows):
             return
@@ -64,13 +64,13 @@ class LaunchIndex:
             self.horizon = max(self.horizon, int(starts.max()))
 
     def any_in(self, threads: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Which of these stretches of time contain a remembered call of their thread."""
-        found = np.zeros(len(threads), bool)
+        """Which of these intervals contain a kept call of their thread, as a mask."""
+        mask = np.zeros(len(threads), bool)
         if not self._newest:
-            return found
+            return mask
         times, owners = (np.concatenate(columns) for columns in zip(*self._newest, strict=True))
         for thread in np.unique(threads).tolist():
             calls = np.sort(times[owners == thread])
             mine = threads == thread
-            found[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(calls, ends[mine], "right")
-        return found
+            mask[mine] = np.searchsorted(calls, starts[mine]) < np.searchsorted(calls, ends[mine], "right")
+        return mask

@@ -1,7 +1,8 @@
-"""NVTX ranges projected onto streams: from the first begin to the last end of the work that was launched inside.
+"""NVTX ranges projected onto streams.
 
-A range holds what its thread launched from its begin to its end; for a start/end range that is the thread that began
-it. On each stream that such work ran on, the range becomes one slice.
+A range contains the work that its thread launched between its begin and its end. The thread of a start/end range is the
+one that began it. On each stream with such work, the range becomes one slice, from the first begin to the last end of
+the work.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from .launches import LaunchIndex, ReadBlock
 _RANGE = TABLES["nvtx_ranges"]
 _KEPT = tuple(name for name in PROJECTED.offsets if name in _RANGE.offsets and name not in ("start", "end"))
 
-#: How many calls are noted before it is looked in which ranges they are, and how many ranges there are before it is
-#: looked which of them can be forgotten.
+#: The number of noted calls that starts a search for their ranges, and of ranges that starts a search for finished
+#: ones.
 MANY_CALLS, MANY_RANGES = 1 << 16, 1 << 13
 
 _LATEST = np.uint64((1 << 64) - 1)
-#: For each range and each call, so many ranges may be looked at: that is enough for ranges that nest as programs let
-#: them, and streams as programs use them; ranges that all overlap, on a stream for each call, would take for ever.
+#: The search budget: each range and each call adds this many comparisons with ranges. Nested ranges need less. Without
+#: a limit, ranges that all overlap, with one stream for each call, would take quadratic time.
 _LOOKS = 256
-#: Rows of structured arrays are moved faster as plain bytes.
+#: NumPy moves rows of structured arrays faster as plain bytes.
 _BYTES = f"V{_RANGE.row_size}"
 
 
-#: What was seen of a range (its number) on a stream: the first begin and the last end of work.
+#: The work of a range (by number) on a stream so far: the first begin and the last end.
 _SEEN = np.dtype([("range", np.int64), ("queue", np.uint32), ("start", np.uint64), ("end", np.uint64)])
 
 
 class Projection:
-    """The ranges of one process, read along with the work that was launched in them. What becomes of them is put into a
-    spool of :data:`PROJECTED`."""
+    """The ranges of one process, read in step with the work launched in them. The slices are put into a spool of
+    :data:`PROJECTED`."""
 
     def __init__(
         self, read: ReadBlock, infos: list[BlockInfo], launches: LaunchIndex, queues: KeyIndex, spool: Spool
@@ -47,12 +48,12 @@ class Projection:
         self._read, self._launches, self._queues, self._spool = read, launches, queues, spool
         self._unread = deque(infos)
         self._ranges = np.zeros(0, _RANGE.dtype)
-        # By thread, its ranges in the order of their begin: their rows, begins, ends, and the latest end so far.
+        # By thread, for its ranges in the order of their begin: rows, begins, ends, and the latest end so far.
         self._threads: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
-        self._seen: list[np.ndarray] = []  # their ranges are numbers of rows in _ranges
+        self._seen: list[np.ndarray] = []  # a range is an index into _ranges
         self._limit = MANY_RANGES
         self._may_look = 0
-        #: How often it was not looked whether work is in a range.
+        #: The number of ranges not matched with work, because the search budget was used up.
         self.dropped = 0
 
     @property
@@ -72,8 +73,7 @@ class Projection:
             self._ranges, self._threads = joined(_RANGE, read), {}
 
     def settle(self, until: int) -> None:
-        """Pass on the ranges that no work can belong to any more, now that all work that begins before a moment is
-        noted."""
+        """Write the ranges that can get no more work. All work that begins before ``until`` must be noted."""
         if until == int(_LATEST):
             self._look()
             self._pass_on(np.ones(len(self._ranges), bool))
@@ -84,22 +84,22 @@ class Projection:
             self._look()
             over = self._ranges["end"] < self._launches.horizon
             if 2 * int(over.sum()) < len(over):
-                # Ranges without any call in them need not wait for the work of the calls that are remembered.
+                # Ended ranges without a kept call get no more work.
                 ended = ~over & (self._ranges["end"] < until)
                 over[ended] = ~self._launches.any_in(*(self._ranges[f][ended] for f in ("thread", "start", "end")))
             self._pass_on(over)
             self._limit = 2 * (len(self._ranges) + len(self._seen[0])) + MANY_RANGES
 
     def _index(self) -> None:
-        """Bring the ranges of each thread into the order of their begin."""
+        """Sort the ranges of each thread by their begin."""
         threads, starts, ends = (np.ascontiguousarray(self._ranges[f]) for f in ("thread", "start", "end"))
         order = np.lexsort((starts, threads))
-        found, begins = np.unique(threads[order], return_index=True)
-        for thread, rows in zip(found.tolist(), np.split(order, begins[1:]), strict=False):
+        distinct, begins = np.unique(threads[order], return_index=True)
+        for thread, rows in zip(distinct.tolist(), np.split(order, begins[1:]), strict=False):
             self._threads[thread] = rows, starts[rows], ends[rows], np.maximum.accumulate(ends[rows])
 
     def _look(self) -> None:
-        """Look in which ranges the work is that was noted."""
+        """Find the ranges of the noted work."""
         if not self._threads:
             self._index()
         for thread, queue, launched, start, end in self._launches.calls.take():
@@ -109,7 +109,7 @@ class Projection:
                 order = np.argsort(launched, kind="stable")
                 launched, start, end = launched[order], start[order], end[order]
             rows, starts, ends, reach = self._threads[thread]
-            # Ranges in the order of their begin; none before the first one here reaches this far.
+            # The ranges that can contain these launches: earlier ranges end before the first launch.
             near = slice(np.searchsorted(reach, launched[0]), np.searchsorted(starts, launched[-1], "right"))
             self._may_look += _LOOKS * len(launched)
             self._may_look -= int(near.stop - near.start)
@@ -127,7 +127,7 @@ class Projection:
                 self._seen.append(seen)
 
     def _pass_on(self, done: np.ndarray) -> None:
-        """Put the slices of ranges into the spool, and forget the ranges."""
+        """Put the slices of ranges into the spool and forget the ranges. ``done`` is a mask of the ranges."""
         seen = _merged(self._seen)
         ready = done[seen["range"]]
         chosen, kept = seen[ready], seen[~ready]
@@ -148,14 +148,14 @@ class Projection:
 
 
 def _extremes(choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """The lowest or highest value of each stretch; none is empty."""
+    """The lowest or highest value of each interval of indices; no interval is empty."""
     lengths = stops - begins
     if int(lengths.sum()) < 16 * (len(values) + len(lengths)):
-        # One value more, so that an edge may lie behind the last.
+        # With one more value, a stop may equal the number of values.
         edges = np.stack([begins, stops], axis=1).reshape(-1)
-        found: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[::2]
-        return found
-    # Long stretches: two that overlap, of the longest length that is a power of two.
+        extremes: np.ndarray = choose.reduceat(np.append(values, values[-1]), edges)[::2]
+        return extremes
+    # Long intervals: cover each by two that overlap, whose length is the largest power of two that fits.
     powers = np.frexp(lengths)[1] - 1
     out = np.empty(len(lengths), values.dtype)
     for power in range(int(powers.max()) + 1):
@@ -167,7 +167,7 @@ def _extremes(choose: np.ufunc, values: np.ndarray, begins: np.ndarray, stops: n
 
 
 def _merged(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """What was seen of each range on each stream, as one row."""
+    """Merge the rows of each range on each stream into one."""
     seen = np.concatenate([np.zeros(0, _SEEN), *parts])
     if not len(seen):
         return seen

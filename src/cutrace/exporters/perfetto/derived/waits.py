@@ -1,15 +1,15 @@
-"""What waited for which work: calls of the host that synchronise, and work behind a ``cudaStreamWaitEvent``.
+"""Waits for GPU work: host calls that synchronize, and work after a ``cudaStreamWaitEvent``.
 
-CUPTI numbers API calls in the order in which they begin, so correlation ids tell what came before what, also for calls
-that were not recorded themselves. A wait is for the last work of a stream before a call:
+CUPTI numbers API calls in the order in which they begin, so correlation ids give the order of calls, even of calls that
+are not in the capture. A wait ends with the last work of a stream before a call:
 
-* a stream: the work of this stream with the highest correlation id below that of the waiting call;
-* a context: that of each of its streams;
-* an event: the record of this event (the recording CUPTI names, else the last one before the wait), and of the
-  stream that it was recorded in the work with the highest id below that of the record.
+* wait for a stream: the work of the stream with the highest correlation id below that of the waiting call;
+* wait for a context: the same for each of its streams;
+* wait for an event: the work with the highest correlation id below that of the call that recorded the event, on the
+  stream of that call. CUPTI may name the recording; otherwise it is the last one before the wait.
 
-Work waits for an event when a wait of its stream lies before it: the first work with a higher id than the wait's. What
-the records do not tell is left out: a wait for an event whose record is not in the capture, work before the capture.
+After a stream waits for an event, the next work of that stream has the wait: the first work with a higher id. Waits for
+events or work that are not in the capture are omitted.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ....runbin.layout import TABLES
 from ....trace import Trace
 from ..gpu_events import GpuPart, KeyIndex, Lists
 
-#: Rows of ``synchronizations`` and ``cuda_events`` beyond which waits are not looked for: they are kept in memory.
+#: With more rows of ``synchronizations`` and ``cuda_events`` than this, waits are not derived, to limit memory.
 MOST = 1 << 21
 
 _EVENT, _STREAM_EVENT, _STREAM, _CONTEXT = 1, 2, 3, 4
 _LOOKED_AT = ("correlation", "event_record", "stream", "event", "context", "type")
 
-# A stream is named by its context and its id, in one number.
+# Here a stream is one number: its context and its id.
 
 
 class _Last:
-    """For some correlation ids ``asked`` (ascending), the last work of one stream below each."""
+    """The last work of one stream below each of some correlation ids, ``asked`` (ascending)."""
 
     def __init__(self, asked: np.ndarray) -> None:
         self.asked = asked
         self._work = np.zeros(len(asked), np.uint32)
         self._ids = np.zeros(len(asked), np.uint64)
-        self._filled = 0  # what lies before this has all that came before in it
+        self._filled = 0  # entries below this index include the work of all entries before them
 
     def note(self, work: np.ndarray, ids: np.ndarray) -> None:
-        """Work by ascending correlation id, and the ids of its events."""
+        """Add work by ascending correlation id, and the ids of its events."""
         begin = int(np.searchsorted(self.asked, work[0], "right"))
         end = min(int(np.searchsorted(self.asked, work[-1], "right")) + 1, len(self.asked))
         if begin >= end:
@@ -54,8 +54,8 @@ class _Last:
         self._filled = min(self._filled, begin)
 
     def below(self, asked: np.ndarray) -> np.ndarray:
-        """The event of the last work below each of these ids, which are among those asked, as far as work was noted; 0
-        for none."""
+        """The event id of the last noted work below each of these correlation ids, 0 for none. The ids must be among
+        ``self.asked``."""
         at = np.searchsorted(self.asked, asked)
         self._fill(int(at.max(initial=-1)) + 1)
         return np.where(self._work[at] > 0, self._ids[at], np.uint64(0))
@@ -71,7 +71,7 @@ class _Last:
         self._filled = max(self._filled, end)
 
 
-#: A wait: the correlation id of what waits, and below which id the last work of which stream it awaits.
+#: A wait: the correlation id of the waiting call or work, the stream, and the id below which its last work is awaited.
 _ASKED = np.dtype([("by", np.uint32), ("stream", np.uint64), ("below", np.uint32)])
 
 
@@ -90,7 +90,7 @@ def _by_stream(asked: np.ndarray) -> dict[int, np.ndarray]:
 
 @dataclass
 class _Waiting:
-    """Waits of one stream for others, by ascending correlation id; ``done`` of them are answered."""
+    """Waits of one stream for others, by ascending correlation id. The first ``done`` are resolved."""
 
     asked: np.ndarray
     by: np.ndarray
@@ -99,7 +99,7 @@ class _Waiting:
 
 @dataclass(frozen=True)
 class _Work:
-    """Work of one stream in one part, by ascending correlation id, with the ids of its events and its rows."""
+    """Work of one stream in one part: correlation ids (ascending), event ids and rows."""
 
     part: int
     work: np.ndarray
@@ -108,8 +108,8 @@ class _Work:
 
 
 class Waits:
-    """The waits of one process, read along with the work waited for. ``queues`` numbers its streams; ``dropped`` counts
-    the waits that were too many to look for."""
+    """The waits of one process, resolved in step with the work. ``queues`` numbers its streams. ``dropped`` counts the
+    waits beyond :data:`MOST`, which are not resolved."""
 
     def __init__(self, trace: Trace, process: int, queues: KeyIndex) -> None:
         self._queues, self.dropped = queues, 0
@@ -120,7 +120,7 @@ class Waits:
         kind, stream = syncs["type"], _key(syncs["context"], syncs["stream"])
         by = np.ascontiguousarray(syncs["correlation"])
         whole = kind == _CONTEXT
-        #: By context the calls that wait for all its streams.
+        #: By context, the calls that wait for all its streams.
         self._whole = {
             c: np.sort(by[whole & (syncs["context"] == c)]) for c in np.unique(syncs["context"][whole]).tolist()
         }
@@ -130,7 +130,7 @@ class Waits:
         behind = np.flatnonzero(kind == _STREAM_EVENT)
         known, asked = _recorded(syncs[behind], records)
         waiting = _by_stream(_asked(asked["by"], stream[behind[known]], np.arange(len(known))))
-        #: By stream its waits for others.
+        #: By stream, its waits for other streams.
         self._waiting = {}
         for key, waits in waiting.items():
             mine = asked[waits["below"][np.argsort(waits["by"], kind="stable")]]
@@ -138,17 +138,18 @@ class Waits:
         self._asked = _by_stream(np.concatenate([asked, *self._host.values()]))
         self._last: dict[int, _Last] = {}
         self._wholes = 0
-        self._partial: set[int] = set()  # streams for which it is not looked what waits for their whole context
+        self._partial: set[int] = set()  # streams whose waits for the whole context are dropped
         self._active = bool(self._host or self._whole or self._waiting)
 
     def window(self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]) -> list[Lists | None]:
-        """Note the work of a window; for each part what its rows waited for, None where that is nothing."""
+        """Add the work of a window. Returns the event ids that the rows of each part waited for, None for a part
+        without waits."""
         out: list[Lists | None] = [None] * len(parts)
         waiting: dict[int, list[_Work]] = {}
         for number, (part, queue) in enumerate(zip(parts, queues, strict=True)):
             correlations = np.ascontiguousarray(part.rows["correlation"])
-            for one, at in _each(queue) if self._active else ():
-                _, context, stream = self._queues.keys[one]
+            for queue_number, at in _each(queue) if self._active else ():
+                _, context, stream = self._queues.keys[queue_number]
                 key = context << 32 | stream
                 if key in self._asked or context in self._whole or key in self._waiting:
                     work = _work(number, part, correlations, at)
@@ -156,17 +157,17 @@ class Waits:
                         self._last_of(key).note(work.work, work.ids)
                         if key in self._waiting:
                             waiting.setdefault(key, []).append(work)
-        found = [self._answer(self._waiting[stream], works) for stream, works in waiting.items()]
-        if found:
-            of, rows, ids = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        resolved = [self._resolve(self._waiting[stream], works) for stream, works in waiting.items()]
+        if resolved:
+            part_of, rows, ids = (np.concatenate(columns) for columns in zip(*resolved, strict=True))
             for number, part in enumerate(parts):
-                mine = of == number
+                mine = part_of == number
                 if mine.any():
                     out[number] = _lists(rows[mine], ids[mine], len(part.block.rows))
         return out
 
     def of_calls(self) -> CallWaits:
-        """What calls of the host waited for, once all work was noted."""
+        """The waits of host calls, after all work was added."""
         by, ids = [np.zeros(0, np.uint32)], [np.zeros(0, np.uint64)]
         nothing = np.zeros(0, np.uint32)
         for stream, last in self._last.items():
@@ -185,7 +186,7 @@ class Waits:
             asked = self._asked.get(stream)
             whole = self._of_context(stream)
             if self._wholes + len(whole) > MOST:
-                # Waits for contexts, once for each of their streams: a capture could have many of both.
+                # A wait for a context costs one entry for each of its streams, and a capture can have many of both.
                 self.dropped += len(whole)
                 self._partial.add(stream)
                 whole = whole[:0]
@@ -193,8 +194,8 @@ class Waits:
             self._last[stream] = _Last(np.unique(whole if asked is None else np.append(whole, asked["below"])))
         return self._last[stream]
 
-    def _answer(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The waits that end with work of this window: their parts, rows, and the events that were waited for."""
+    def _resolve(self, waiting: _Waiting, works: Sequence[_Work]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The waits of work in this window: the part and row of the work, and the event id that it waited for."""
         work, rows = (np.concatenate([getattr(w, name) for w in works]) for name in ("work", "rows"))
         parts = np.repeat([w.part for w in works], [len(w.work) for w in works])
         if len(works) > 1:
@@ -213,7 +214,7 @@ class Waits:
 
 
 def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
-    """Ids by row as lists, each once."""
+    """Lists of distinct ids by row, for ``count`` rows."""
     order = np.lexsort((ids, rows))
     rows, ids = rows[order], ids[order]
     new = np.append(True, (rows[1:] != rows[:-1]) | (ids[1:] != ids[:-1]))
@@ -222,7 +223,7 @@ def _lists(rows: np.ndarray, ids: np.ndarray, count: int) -> Lists:
 
 
 class CallWaits:
-    """The events that API calls waited for, by the correlation id of the call."""
+    """The event ids that API calls waited for, by correlation id of the call."""
 
     def __init__(self, by: np.ndarray, ids: np.ndarray) -> None:
         order = np.lexsort((ids, by))
@@ -231,7 +232,7 @@ class CallWaits:
         self._offsets = np.append(starts, len(ids))
 
     def lists(self, correlations: np.ndarray) -> Lists | None:
-        """What each call waited for, None when none did."""
+        """The event ids that each call waited for; None if no call waited."""
         if not len(self._calls) or not len(correlations):
             return None
         begin, end = np.searchsorted(self._calls, [correlations.min(), correlations.max() + np.int64(1)])
@@ -240,9 +241,9 @@ class CallWaits:
         calls = self._calls[begin:end]
         first, size = calls[0], int(calls[-1] - calls[0]) + 1
         if size < 16 * len(correlations):
-            place = np.full(size + 1, -1, np.int32)  # the last one is for what lies outside
-            place[calls - first] = np.arange(len(calls))
-            at = place[np.minimum(correlations - first, np.uint32(size))]
+            index = np.full(size + 1, -1, np.int32)  # the last entry is for ids out of range
+            index[calls - first] = np.arange(len(calls))
+            at = index[np.minimum(correlations - first, np.uint32(size))]
         else:
             at = np.minimum(np.searchsorted(calls, correlations), len(calls) - 1)
             at = np.where(calls[at] == correlations, at, -1)
@@ -251,19 +252,19 @@ class CallWaits:
         counts = np.zeros(len(correlations), np.int64)
         counts[rows] = stops - starts
         offsets = np.append(0, np.cumsum(counts))
-        # Each list is a stretch of all ids: its place there less its place here, added to the numbers from 0 on.
+        # Each list is a slice of self._ids: the shift of each slice, added to the indices of the result.
         ids = self._ids[np.arange(offsets[-1]) + np.repeat(starts - offsets[rows], stops - starts)]
         return offsets.astype(np.uint32), ids
 
 
 def _each(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each value with where it stands."""
-    found = np.flatnonzero(np.bincount(values)).tolist()
-    if len(found) < 8:
-        yield from ((value, np.flatnonzero(values == value)) for value in found)
+    """Each distinct value, with its indices."""
+    distinct = np.flatnonzero(np.bincount(values)).tolist()
+    if len(distinct) < 8:
+        yield from ((value, np.flatnonzero(values == value)) for value in distinct)
         return
     order = np.argsort(values, kind="stable")
-    yield from zip(found, np.split(order, np.flatnonzero(np.diff(values[order])) + 1), strict=True)
+    yield from zip(distinct, np.split(order, np.flatnonzero(np.diff(values[order])) + 1), strict=True)
 
 
 def _work(number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray) -> _Work:
@@ -278,7 +279,7 @@ def _work(number: int, part: GpuPart, correlations: np.ndarray, at: np.ndarray) 
 
 
 def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
-    """The rows of a table that belong to a process and to a call, and of them what is looked at."""
+    """The rows of a table for a process that have a correlation id, with the fields in :data:`_LOOKED_AT`."""
     names = [f for f in _LOOKED_AT if f in TABLES[table].offsets]
     dtype = np.dtype([(f, TABLES[table].dtype[f]) for f in names])
     parts = [np.zeros(0, dtype)]
@@ -295,7 +296,7 @@ def _rows(trace: Trace, table: str, process: int) -> np.ndarray:
 
 
 def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of waits for events those whose record is known, and what they are for."""
+    """The indices of the waits for events whose recording is known, and the waits for the work before it."""
     at = np.full(len(syncs), -1)
     named = syncs["event_record"] > 0
     for which, find in ((np.flatnonzero(named), _named), (np.flatnonzero(~named), _newest)):
@@ -308,7 +309,7 @@ def _recorded(syncs: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The record with the number that each wait names, -1 where it is not known."""
+    """The row in ``records`` of the recording that each wait names, -1 if there is none."""
     events, of = np.unique(_event(records), return_inverse=True)
     numbers, rank = np.unique(records["event_record"], return_inverse=True)
     keys = rank.astype(np.uint64) << np.uint64(32) | of.astype(np.uint64)
@@ -323,7 +324,7 @@ def _named(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
 
 
 def _newest(syncs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """The last record of the event before each wait, -1 where there is none."""
+    """The row in ``records`` of the last recording of the event before each wait, -1 if there is none."""
     events, of = np.unique(_event(records), return_inverse=True)
     event = np.minimum(np.searchsorted(events, _event(syncs)), len(events) - 1)
     high = np.uint64(32)
