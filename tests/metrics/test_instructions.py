@@ -157,7 +157,7 @@ def test_what_was_counted_before_a_program_changed_its_mind_is_kept(runs: Runs) 
     )
     done = runs("--metrics", EXECUTED, program=program)
     assert done.returncode == 0, done.stderr
-    assert "2 launches of the first run did not come in the second" in done.stderr
+    assert "2 launches of the first run did not run in the second" in done.stderr
     with cutrace.load(runs.folder / "run.bin") as trace:
         assert set(trace.instruction_metrics["launches"].tolist()) == {1}
 
@@ -172,7 +172,7 @@ def test_a_program_that_is_killed_before_its_counts_are_written_is_said(runs: Ru
     )
     done = runs(program=program)
     assert done.returncode == 2
-    assert "3 launches of the first run did not come in the second, or could not be counted" in done.stderr
+    assert "3 launches of the first run did not run in the second, or could not be counted" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_program_that_is_killed_before_its_counts_are_written_is_said(runs: Ru
         ("SassMetricsEnable:35", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("SassMetricsGetDataProperties:27", "cuptiSassMetricsGetDataProperties failed"),
         ("SassMetricsFlushData:999", "cuptiSassMetricsFlushData failed"),
-        ("SassMetricsGetMetrics:999", "does not tell the metrics of instructions"),
+        ("SassMetricsGetMetrics:999", "cannot list the instruction metrics"),
     ],
 )
 def test_what_cupti_refuses_is_said_once(runs: Runs, failures: str, sentence: str) -> None:

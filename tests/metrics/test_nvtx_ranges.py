@@ -137,7 +137,7 @@ with nvtx.annotate("step"):
     )
     done = runs("--ranges", "step", program=program)
     assert "a range began while a CUDA graph was captured" in done.stderr
-    assert "1 range of the first run did not come in the second" in done.stderr
+    assert "1 range of the first run did not run in the second" in done.stderr
     assert [row["value"] for row in runs.rows()] == [1000, 1000]
 
 

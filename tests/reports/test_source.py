@@ -104,7 +104,7 @@ def test_the_hottest_lines_are_links_to_their_rows(tmp_path: Path, code: Path) -
 
 def test_a_file_that_cannot_be_read_leaves_its_line_numbers(tmp_path: Path) -> None:
     text = html(measured(tmp_path / "run.bin", ("_Z4axpyPfi", 0, "/nowhere/axpy.cu", 12, 5, {})), "run.bin")
-    assert "The file cannot be read here" in text
+    assert "The file cannot be read:" in text
     assert "axpy.cu:12" in text
     assert 'id="s0-11"' not in text
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_leaves_its_line_numbers(tmp_path: Path) -> N
 def test_instructions_without_lines_have_offsets_the_hottest_hundred_in_their_order(tmp_path: Path) -> None:
     rows = [("_Z4axpyPfi", 16 * at, "", 0, float(at + 1), {}) for at in range(150)]
     text = html(measured(tmp_path / "run.bin", *rows), "run.bin")
-    assert "The hottest 100 of 150 are here." in text
+    assert "Only the hottest 100 of 150 instructions are listed." in text
     places = [int(part.partition('"')[0]) for part in text.split('<tr id="s0-')[1:]]
     assert places == [16 * at for at in range(50, 150)]
     assert "+0x950" in text

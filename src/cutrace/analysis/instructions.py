@@ -1,4 +1,4 @@
-"""Metrics of instructions by line of source: what ``cutrace profile --lines`` counted."""
+"""Instruction metrics of ``cutrace profile --lines``, summed by source line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .names import normalize_kernel
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A line of a file; without line information, where ``file`` is empty and ``line`` 0, the ``offset`` of an
-    instruction in its function (bytes), else 0."""
+    """A line of a file (``offset`` is 0), or, without line information, the ``offset`` (bytes) of an instruction in its
+    function (``file`` is empty, ``line`` 0)."""
 
     function: str
     file: str
@@ -23,7 +23,7 @@ class Place:
 
     @classmethod
     def of(cls, function: str, file: str, line: int, offset: int) -> Place:
-        """The place of an instruction. Its line counts where both file and line are known."""
+        """The place of an instruction: its line if both file and line are known, else its offset."""
         return cls(function, file, line, 0) if file and line else cls(function, "", 0, offset)
 
     @property
@@ -47,8 +47,8 @@ class LineMetric:
 
 
 def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[LineMetric]:
-    """Each metric of each line: metrics in the order in which they were asked for, of each the largest values first.
-    NaN and infinite values do not count."""
+    """Each metric of each line: metrics in the order of the request, and for each the largest values first. NaN and
+    infinite values are ignored."""
     rows = trace.instruction_metrics
     columns = ["name", "unit", "function", "file", "line", "offset", "launches", "value"]
     sums: dict[tuple[int, int], dict[Place, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
@@ -63,10 +63,10 @@ def line_metrics(trace: Trace, names: Callable[[str], str] = normalize_kernel) -
     uses = []
     for (name, unit), places in sums.items():
         whole = sum(value for parts in places.values() for _, value in parts)
-        found = [
+        metrics = [
             LineMetric(text[name], text[unit], place, max(n for n, _ in parts), len(parts), total, total / (whole or 1))
             for place, parts in places.items()
             for total in [sum(value for _, value in parts)]
         ]
-        uses += sorted(found, key=lambda use: (-use.value, use.place))
+        uses += sorted(metrics, key=lambda use: (-use.value, use.place))
     return uses

@@ -53,7 +53,7 @@ def metric_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) ->
 
 
 def range_metric_uses(trace: Trace) -> list[MetricUse]:
-    """The same for the NVTX ranges that were counted as a whole, by their name."""
+    """The values of each metric of NVTX ranges that were counted as a whole, by name of the range."""
     rows = _rows(trace, of_ranges=True)
     return _uses(trace, rows, trace.strings.take(rows["range"]).tolist())
 

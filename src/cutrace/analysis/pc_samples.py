@@ -1,4 +1,4 @@
-"""Samples of program counters, summed by function and stall reason, and by line of source."""
+"""PC samples, summed by function and stall reason, and by source line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..trace import Trace
 from .instructions import Place
 from .names import UNKNOWN, normalize_kernel
 
-#: The reason of warps that issued an instruction: they did not wait.
+#: The stall reason of warps that issued an instruction and did not wait.
 SELECTED = "selected"
 
 
 @dataclass(frozen=True)
 class StallUse:
-    """How often warps of a function were seen waiting for one reason: ``samples``, of which ``not_issued`` were taken
-    when the scheduler issued no instruction, and the ``share`` (0 to 1) of the samples of the function."""
+    """The samples of a function with one stall reason: the number of ``samples``, those of them taken when the
+    scheduler issued no instruction (``not_issued``), and the ``share`` (0 to 1) of the function's samples."""
 
     function: str
     stall: str
@@ -30,8 +30,8 @@ class StallUse:
 
 @dataclass(frozen=True)
 class SampledLine:
-    """How often warps were seen at one line, or at one instruction without line information: ``samples``, of which
-    ``not_issued`` were taken when the scheduler issued no instruction, and the ``share`` (0 to 1) of all samples.
+    """The samples of one line, or of one instruction without line information: the number of ``samples``, those of them
+    taken when the scheduler issued no instruction (``not_issued``), and the ``share`` (0 to 1) of all samples.
     ``stalls`` has the samples by stall reason, largest first."""
 
     place: Place
@@ -42,13 +42,13 @@ class SampledLine:
 
     @property
     def stall(self) -> str:
-        """The reason for which most warps waited; empty if none waited."""
+        """The most frequent stall reason except :data:`SELECTED`; empty without one."""
         return next((name for name in self.stalls if name != SELECTED), "")
 
 
 def stall_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[StallUse]:
-    """The samples of each function by stall reason: functions with most samples first, of each the largest values
-    first. ``names`` makes the name of a function from the mangled name."""
+    """The samples of each function by stall reason: functions with the most samples first, and for each the largest
+    values first. ``names`` converts mangled names of functions."""
     sums: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     function_names = _names(trace, names)
     for (function, stall), *counts in _sums(trace, "function", "stall"):
@@ -63,9 +63,9 @@ def stall_uses(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> 
 
 
 def sampled_lines(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> list[SampledLine]:
-    """The samples of each line, or of each instruction without line information; largest values first. ``names`` makes
-    the name of a function from the mangled name."""
-    # Functions of one name share lines, but no offsets.
+    """The samples of each line, or of each instruction without line information, largest values first. ``names``
+    converts mangled names of functions."""
+    # Functions with the same name share lines but not offsets.
     sums: dict[tuple[int, Place], list[int]] = defaultdict(lambda: [0, 0])
     stalls: dict[tuple[int, Place], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     function_names, text = _names(trace, names), trace.strings
@@ -88,7 +88,7 @@ def _add(to: list[int], counts: list[int]) -> None:
 
 
 def _names(trace: Trace, names: Callable[[str], str]) -> Callable[[int], str]:
-    """A function that makes the name of a device function from the id of its mangled name."""
+    """A cached function from the string id of a mangled name to the converted name."""
     known: dict[int, str] = {}
 
     def name(number: int) -> str:
@@ -101,8 +101,8 @@ def _names(trace: Trace, names: Callable[[str], str]) -> Callable[[int], str]:
 
 
 def _sums(trace: Trace, *fields: str) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """For each combination of these fields, its samples and those of them without an issued instruction. A combination
-    is yielded once for each block that contains it."""
+    """For each combination of these fields, the sums of ``samples`` and ``not_issued``. A combination is yielded once
+    for each block that contains it."""
     for rows in trace.blocks("pc_samples"):
         keys, inverse = np.unique(np.stack([rows[name] for name in fields]), axis=1, return_inverse=True)
         counts = np.zeros((2, keys.shape[1]), np.uint64)

@@ -1,5 +1,5 @@
-"""What was measured of lines of source, and of instructions whose lines are not known: metrics that ``cutrace profile
---lines`` counted, and samples of program counters by stall reason."""
+"""Metrics of ``cutrace profile --lines`` and PC samples by stall reason, for source lines and for instructions without
+line information."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pc_samples import sampled_lines
 
 @dataclass
 class Heat:
-    """What was measured of a line or an instruction: ``values`` by metric and ``samples`` by stall reason."""
+    """The measurements of a line or an instruction: ``values`` by metric and ``samples`` by stall reason."""
 
     values: Counter[str] = field(default_factory=Counter)
     samples: Counter[str] = field(default_factory=Counter)
@@ -23,13 +23,14 @@ class Heat:
 
     @property
     def sampled(self) -> int:
-        """Samples of all reasons."""
+        """The number of samples."""
         return self.samples.total()
 
 
 @dataclass
 class Source:
-    """A file with its lines by number. Where ``file`` is empty, a function with its instructions by offset (bytes)."""
+    """A file with its measured lines by number. If ``file`` is empty, a function with its instructions by offset
+    (bytes)."""
 
     file: str
     function: str
@@ -39,8 +40,8 @@ class Source:
 
 @dataclass
 class Sources:
-    """The sources of a trace. ``metrics`` are those that were counted, in the order in which they were asked for, with
-    their units; their values are sums over ``launches`` at most."""
+    """The sources of a trace. ``metrics`` has the units of the counted metrics, in the order of the request. Their
+    values are sums over at most ``launches``."""
 
     found: list[Source] = field(default_factory=list)
     total: Heat = field(default_factory=Heat)
@@ -48,12 +49,12 @@ class Sources:
     launches: int = 0
 
     def weight(self, heat: Heat) -> tuple[float, ...]:
-        """How hot something is: by its samples, then by the metrics."""
+        """The sort key of the hottest code: the samples, then the metrics."""
         return heat.sampled, *(heat.values[metric] for metric in self.metrics)
 
 
 def sources(trace: Trace, names: Callable[[str], str] = normalize_kernel) -> Sources:
-    """What was measured of each line and instruction of a trace, hottest source first."""
+    """The measurements of each line and instruction of a trace, hottest source first."""
     result = Sources()
     by_name: dict[tuple[str, str], Source] = {}
 

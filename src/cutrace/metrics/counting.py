@@ -1,4 +1,4 @@
-"""The hardware counters of tests and regions: one range at a time, and one process at a time on a GPU."""
+"""Hardware counters of tests and regions. A GPU counts one range of one process at a time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..errors import CutraceError
 from .ranges import Context, RangeCounters
 from .sets import COUNTERS
 
-#: Seconds that a range waits for other processes that count on its GPU.
+#: The longest time (s) to wait for other processes that count on the same GPU.
 PATIENCE = 300.0
 _POLL = 0.01
 
 
 @contextlib.contextmanager
 def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
-    """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. It waits for the
-    GPU at the begin and the end, and needs one pass, so nothing runs twice.
+    """Count the GPU work of a part of this program: its current CUDA context, all streams and graphs. Waits for the GPU
+    at the begin and the end. Counts in one pass, so nothing runs twice.
 
     ``counters`` are names such as ``instructions`` and ``dram_bytes``, or CUPTI's names with a rollup. Yields a dict
-    that has their values after the region; a recording gets a mark with them. Raises :class:`CutraceError` if they
-    cannot be read, for example inside another region or test with counters.
+    that has their values after the region. A running recording gets a mark with the values. Raises
+    :class:`CutraceError` if they cannot be read, for example inside another region or test with counters.
     """
     values: dict[str, float] = {}
     shared = counting()
@@ -45,7 +45,7 @@ def region(name: str, counters: Sequence[str]) -> Iterator[dict[str, float]]:
 
 @cache
 def counting() -> Counting:
-    """The counters of this process, which all of its users share."""
+    """The counters of this process."""
     return Counting()
 
 
@@ -76,7 +76,7 @@ class Counting:
         """
         if self.running:
             raise CutraceError(
-                "the GPU counts one range at a time, and one has begun already: ask for counters in one of them"
+                "the GPU counts one range at a time, and one is open already: use counters in only one of them"
             )
         context = Context.current()
         self._lock = _GpuLock(context.uuid)

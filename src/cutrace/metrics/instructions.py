@@ -1,4 +1,4 @@
-"""Metrics of single instructions, which CUPTI calls SASS metrics: code is patched to count them while it runs, once."""
+"""Metrics of single instructions (CUPTI's SASS metrics). CUPTI patches kernels so that they count during one run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..errors import CutraceError
 from .cupti import Cupti, CuptiError, SassMetric, address
 from .host import Config, Metric
 
-#: What is counted unless somebody says.
+#: The default metrics.
 DEFAULT = "smsp__sass_inst_executed,smsp__sass_thread_inst_executed"
-#: CUPTI does not say what these metrics count; their names do.
+#: What these metrics count, by a part of their names, because CUPTI does not describe them.
 _COUNTED = {
     "inst_executed": "instruction", "branch_targets": "branch_target", "sectors": "l2_sector", "bytes": "byte",
     "wavefronts": "wavefront", "tags": "tag",
@@ -19,7 +19,7 @@ _COUNTED = {
 
 
 def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
-    """The metrics of instructions of a chip, by name. Raises :class:`CutraceError` where CUPTI does not tell them."""
+    """The instruction metrics of a chip, sorted by name. Raises :class:`CutraceError` if CUPTI cannot list them."""
     try:
         cupti.call("ProfilerInitialize")
         count = cupti.call("SassMetricsGetNumOfMetrics", chip=chip.encode()).count
@@ -27,8 +27,8 @@ def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
         cupti.call("SassMetricsGetMetrics", chip=chip.encode(), count=count, metrics=address(found))
     except CuptiError as error:
         raise CutraceError(
-            f"{cupti.path} does not tell the metrics of instructions of {chip}: it needs the NVIDIA driver for that, "
-            "and a GPU of compute capability 7.0 or later"
+            f"{cupti.path} cannot list the instruction metrics of {chip}: install the NVIDIA driver, and use a GPU of "
+            "compute capability 7.0 or later"
         ) from error
     described = [(metric.name.decode(), (metric.description or b"").decode()) for metric in found]
     return [
@@ -37,16 +37,17 @@ def metrics_of(cupti: Cupti, chip: str) -> list[Metric]:
 
 
 def configure(cupti: Cupti, chip: str, text: str) -> Config:
-    """How to count the metrics of ``NAME,...`` together. Raises :class:`CutraceError` for a name the chip lacks."""
+    """The configuration to count the metrics ``NAME,...`` together. Raises :class:`CutraceError` for a name that the
+    chip lacks, or without names."""
     known = {metric.name: metric for metric in metrics_of(cupti, chip)}
     names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     for name in names:
         if name not in known:
             close = get_close_matches(name, known, 3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace metrics list --lines` has all"
-            raise CutraceError(f"{name} is no metric that {chip} can count by line: {hint}")
+            hint = f"did you mean {' or '.join(close)}?" if close else "`cutrace metrics list --lines` lists all"
+            raise CutraceError(f"{chip} has no metric {name} to count by line: {hint}")
     if not names:
-        raise CutraceError(f"{text!r} names no metrics: take names of `cutrace metrics list --lines`, with commas")
+        raise CutraceError(f"{text!r} names no metrics: give names from `cutrace metrics list --lines`, with commas")
     return Config(tuple(names), tuple(known[name].values_in for name in names), ctypes.create_string_buffer(0), 1)
 
 

@@ -1,6 +1,7 @@
-"""NVTX ranges that `cutrace profile --ranges` counts: which are meant, and what the second run counted of them.
+"""Select the NVTX ranges that `cutrace profile --ranges` counts, and write the plan for the second run.
 
-A range is known by its name and domain and by its number among those in its process, in the order of their begins.
+A range is identified by its domain, its name, and its number among such ranges of its process, in the order of their
+begins.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from ..slicing import Conditions, matcher, resolve
 from ..trace import Trace
 from ..units import count_of
 
-#: What the second run knows a range by: its domain, its name and its number.
+#: Identifies a range in the second run: its domain, its name and its number.
 Key = tuple[bytes, bytes, int]
 
 
 @dataclass(frozen=True)
 class Range:
-    """An NVTX range: which of its name and domain in its process (from 0), and its row of ``nvtx_ranges``.
+    """An NVTX range: its number among the ranges of its domain and name in its process (from 0), and its row of
+    ``nvtx_ranges``.
 
-    ``place`` is that of its process among those with ranges of these names and numbers, by process id; ``device`` the
-    GPU that counted it.
+    ``place`` is the index of its process among the processes with selected ranges, sorted by process id. ``device`` is
+    the GPU that counted it.
     """
 
     process: int
@@ -44,21 +46,21 @@ class Range:
 
     @property
     def title(self) -> str:
-        """Its name, for people."""
+        """Its name."""
         return self.name.decode("utf-8", "replace")
 
     def columns(self, to: Writer) -> dict[str, int]:
-        """What a row of ``kernel_metrics`` says of it."""
+        """The columns of ``kernel_metrics`` that identify it."""
         return {"device": self.device, "range": to.string(self.name)}
 
 
 def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[list[Range], int]:
-    """The ranges that a pattern names; of each process all but the first ``skip``, and at most ``count``. Also how many
-    more were left out because they begin inside another one: the GPU counts one range at a time.
+    """The ranges whose names match a pattern: in each process at most ``count`` after the first ``skip``. Also returns
+    the number of ranges left out because they begin inside another one: the GPU counts one range at a time.
 
-    Raises :class:`CutraceError` when nothing is meant.
+    Raises :class:`CutraceError` if no range is selected.
     """
-    resolve(trace, Conditions(nvtx=(pattern,)))  # says what there is when nothing has the name
+    resolve(trace, Conditions(nvtx=(pattern,)))  # raises an error that lists the ranges if none matches
     matches = matcher(pattern)
     rows = trace.nvtx_ranges
     ids = [name for name in np.unique(rows["name"]).tolist() if name and matches(trace.strings[name])]
@@ -72,7 +74,7 @@ def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[li
         ordinal = seen[process, domain, name]
         seen[process, domain, name] += 1
         if not row["end"]:
-            continue  # it never ended
+            continue  # the range never ended
         if row["start"] < ends[process]:
             inside += 1
             continue
@@ -82,23 +84,23 @@ def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[li
     last = None if count is None else skip + count
     ranges = [each for some in chosen.values() for each in some[skip:last]]
     if not ranges:
-        found = count_of(sum(map(len, chosen.values())), "NVTX range")
-        raise CutraceError(f"nothing is left to profile: {found} met the filter. Change --ranges, --skip or --count.")
-    meant: dict[tuple[bytes, bytes], int] = {}
+        hits = count_of(sum(map(len, chosen.values())), "NVTX range")
+        raise CutraceError(f"nothing is left to profile: {hits} met the filter. Change --ranges, --skip or --count.")
+    lowest: dict[tuple[bytes, bytes], int] = {}
     for each in ranges:
-        meant[each.key[:2]] = min(each.ordinal, meant.get(each.key[:2], each.ordinal))
-    # A process that meets one of these keys counts, wherever the range is meant.
+        lowest[each.key[:2]] = min(each.ordinal, lowest.get(each.key[:2], each.ordinal))
+    # Every process with a range of these keys counts it, also if the range was selected in another process.
     counting = {
         process
         for (process, domain, name), number in seen.items()
-        if number > meant.get((trace.strings.bytes(domain), trace.strings.bytes(name)), number)
+        if number > lowest.get((trace.strings.bytes(domain), trace.strings.bytes(name)), number)
     }
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
     return [replace(each, place=places.index(each.process)) for each in ranges], inside
 
 
 def plan(cupti: str, names: Sequence[str], ranges: Sequence[Range]) -> tuple[list[Key], bytes]:
-    """What to count, each key once, and as native/profiler/range_counting.h reads it."""
+    """The distinct keys of ranges, and the plan in the format of native/profiler/range_counting.h."""
     keys = sorted({each.key for each in ranges})
     texts = [os.fsencode(cupti), ",".join(names).encode()]
     for domain, name, ordinal in keys:

@@ -1,10 +1,10 @@
-"""Hardware metrics of chosen kernels, of their instructions or of whole NVTX ranges: a program is recorded without
-counters, then run again with them.
+"""Hardware metrics of selected kernels, of their instructions or of whole NVTX ranges: record a program without
+counters, then run it again with counters.
 
-The first run says what each kernel took, and which launches are meant. In the second, libcutrace_profiler.so replays
-those and nothing else, and records nothing. A launch is known by its kernel's name and by its number among the
-launches of that kernel in its process, so the program has to launch the same each time.
-Ranges are chosen likewise and counted as a whole, without a replay.
+The first run gives the duration of each kernel and selects the launches. In the second run, libcutrace_profiler.so
+replays only these launches and records nothing. A launch is identified by its kernel's name and its number among the
+launches of that kernel in its process, so the program must launch the same kernels each time. Ranges are selected the
+same way, and counted as a whole without a replay.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ from .host import Chip, first_chip, undisturbed
 from .nvtx_ranges import Range
 from .sets import chosen
 
-#: What is counted of kernels, and of ranges, unless somebody says.
+#: The default metrics of kernels, and of ranges.
 DEFAULT, DEFAULT_OF_RANGES = "speed-of-light,occupancy", "overview"
-#: Kernels whose instructions are counted at most: each takes a run of its own.
+#: The largest number of kernels whose instructions are counted: each needs its own run.
 KERNELS = 8
 _LIBRARY = "libcutrace_profiler.so"
 _PLAN = "CUTRACE_PROFILE"
-#: What the rows of the second run say of their process, as the first run does.
+#: The information about a process that the metrics have in common with the first run.
 _WHO = ("pid", "parent_pid", "host", "boot_id", "command", "executable", "started", "cupti_version")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: which of its kernel's in its process (from 0), its row of ``kernels``, and its grid and block.
+    """A launch: its number among the launches of its kernel in its process (from 0), its row of ``kernels``, and its
+    grid and block.
 
-    ``place`` is that of its process among all that run a launch of these names and numbers, by process id.
+    ``place`` is the index of its process among the processes that run selected launches, sorted by process id.
     """
 
     process: int
@@ -68,18 +69,18 @@ class Launch:
 
     @property
     def title(self) -> str:
-        """The name of its kernel, for people."""
+        """The demangled, normalized name of its kernel."""
         return normalize_kernel(demangle(self.kernel))
 
     def columns(self, to: Writer) -> dict[str, int]:
-        """What a row of ``kernel_metrics`` says of it."""
+        """The columns of ``kernel_metrics`` that identify it."""
         return {"correlation": int(self.row["correlation"]), "device": int(self.row["device"])}
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction, ``offset`` bytes into a (mangled) function: its ``file`` and ``line`` (empty and 0 where nothing
-    is known), and its ``values``, sums over ``launches``. ``process`` is that of the first run."""
+    """An instruction at ``offset`` bytes of a (mangled) function: its ``file`` and ``line`` (empty and 0 if unknown),
+    and its ``values``, which are sums over ``launches``. ``process`` is the index in the first run."""
 
     process: int
     device: int
@@ -93,9 +94,8 @@ class Instruction:
 
 @dataclass
 class Profile:
-    """What came of profiling a command: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or
-    the ``instructions`` of all launches, and ``notes`` on what went wrong. ``status`` is the exit status of the command
-    in its last run.
+    """The result of :func:`profile`: ``names`` and ``units`` of metrics, ``values`` of each launch or range, or the
+    ``instructions`` of all launches, and ``notes`` on problems. ``status`` is the exit status of the last run.
     """
 
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class Profile:
     status: int = 0
 
     def table(self) -> Table:
-        """The metrics of all launches or ranges, a row each. Times are those of the first run (ns)."""
+        """The metrics of all launches or ranges, one row for each value. Times (ns) are from the first run."""
         of_ranges = any(isinstance(counted, Range) for counted, _ in self.values)
         what, number = ("range", "number") if of_ranges else ("kernel", "launch")
         columns = (
@@ -138,21 +138,21 @@ def profile(
     count: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Profile:
-    """Run a command twice: once recorded, once to count hardware metrics of chosen launches, or of whole NVTX ranges.
-    The capture of the first run, with the metrics, is written to ``output``.
+    """Run a command twice: record it, then count hardware metrics of selected launches or of whole NVTX ranges. Writes
+    the capture of the first run, with the metrics, to ``output``.
 
-    ``metrics`` are sets and names as ``SET|NAME,...``, :data:`DEFAULT` unless given. With ``lines`` they are counted of
-    each instruction, as sums over the launches: names as ``NAME,...``, :data:`.instructions.DEFAULT` unless given. The
-    command then runs once more for each kernel, for :data:`KERNELS` at most.
+    ``metrics`` are sets and names as ``SET|NAME,...``; the default is :data:`DEFAULT`. With ``lines``, metrics are
+    counted for each instruction and summed over the launches. ``metrics`` are then names as ``NAME,...``; the default
+    is :data:`.instructions.DEFAULT`. The command runs again for each kernel, for at most :data:`KERNELS`.
 
-    ``kernel`` is a regular expression on demangled names, ``nvtx`` the name of ranges around the launch; of what is
-    left in each process, the first ``skip`` launches are left out, and ``count`` taken at most. ``ranges`` is the name
-    of NVTX ranges that are counted in place of launches, each as a whole and in one pass, :data:`DEFAULT_OF_RANGES`
-    unless ``metrics`` are given. ``say`` is told what goes on, in sentences. Where the first run fails, nothing is
-    written, and the status is its.
+    ``kernel`` is a regular expression on demangled names, ``nvtx`` the name of ranges around the launch. In each
+    process, the first ``skip`` of these launches are skipped and at most ``count`` are counted. ``ranges`` is the name
+    of NVTX ranges to count instead of launches, each as a whole and in one pass; the default of ``metrics`` is then
+    :data:`DEFAULT_OF_RANGES`. ``say`` receives progress messages. If the first run fails, nothing is written, and the
+    result has its exit status.
 
-    Raises :class:`CutraceError` when there is no GPU, its counters may not be read, nothing is meant, a metric is
-    unknown, the metrics of ranges need several passes, or the command cannot be run.
+    Raises :class:`CutraceError` if there is no GPU, its counters cannot be read, no launch or range is selected, a
+    metric is unknown, the metrics of ranges need several passes, or the command cannot be run.
     """
     if ranges is not None and (lines or kernel or nvtx):
         raise CutraceError("ranges are counted as a whole: give them alone, without lines, kernel and nvtx")
@@ -165,9 +165,7 @@ def profile(
         cupti = Cupti.found()
         name = first_chip(cupti)
         if name is None:
-            raise CutraceError(
-                "there is no GPU here whose counters could be read: `cutrace doctor` checks this machine"
-            )
+            raise CutraceError("no GPU with readable counters was found: run `cutrace doctor` to check this machine")
         if lines:
             config = instructions.configure(cupti, name, instructions.DEFAULT if metrics is None else metrics)
         else:
@@ -180,7 +178,7 @@ def profile(
         began = time.monotonic()
         recording = record_command(command, folder / "run.bin", completed(Options()))
         if recording.status or recording.output is None:
-            reason = f"ended with {recording.status}" if recording.status else "made no CUDA call that could be seen"
+            reason = f"ended with {recording.status}" if recording.status else "made no CUDA call that was recorded"
             note = f"nothing was profiled: the command {reason} in its first run"
             return Profile(config.names, config.units, notes=[note], status=recording.status)
         with load(recording.output) as trace:
@@ -194,8 +192,8 @@ def profile(
                 why = "inside CUDA graphs, which cannot be replayed one by one"
                 if more := len(launches) - number:
                     say(
-                        f"left out: {count_of(more, what)}. Instructions are counted of the {KERNELS} kernels with "
-                        "most time, of each the first launches that follow each other: --kernel chooses"
+                        f"left out: {count_of(more, what)}. Instructions are counted for the first consecutive "
+                        f"launches of the {KERNELS} kernels with the most time: select others with --kernel"
                     )
             else:
                 whole, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
@@ -203,7 +201,7 @@ def profile(
                 what, number, of = "range", len(whole), ""
                 why = "that began inside another one: the GPU counts one at a time"
                 if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
-                    done.notes.append("NVTX events of the first run were lost, so ranges can have other numbers there")
+                    done.notes.append("the first run lost NVTX events, so ranges of the runs can be mismatched")
             how = f"{count_of(len(runs), 'more run')}" if lines else f"{count_of(config.passes, 'pass')} each"
             say(
                 f"counting {count_of(len(config.names), 'metric')} of {of}{count_of(number, what)} in {how}; "
@@ -222,8 +220,8 @@ def profile(
 
 
 def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """The launches of each kernel whose instructions can be counted together: in each process the first that follow
-    each other. Kernels that took more time come first."""
+    """The launches of each kernel whose instructions can be counted together: the first consecutive ones of each
+    process. Kernels with more time come first."""
     kernels: dict[str, list[Launch]] = defaultdict(list)
     ends: dict[tuple[str, int], int] = {}
     for launch in launches:
@@ -231,17 +229,17 @@ def stretches(launches: Sequence[Launch]) -> list[list[Launch]]:
         if ends.get(key, launch.ordinal - 1) == launch.ordinal - 1:
             ends[key] = launch.ordinal
             kernels[launch.kernel].append(launch)
-    return sorted(kernels.values(), key=lambda some: -sum(int(one.row["end"] - one.row["start"]) for one in some))
+    return sorted(kernels.values(), key=lambda group: -sum(int(x.row["end"] - x.row["start"]) for x in group))
 
 
 def choose(
     trace: Trace, kernel: str | None, nvtx: str | None, skip: int, count: int | None
 ) -> tuple[list[Launch], int]:
-    """The launches whose kernels ``kernel`` (a regular expression) is found in, inside NVTX ranges ``nvtx``; of each
-    process all but the first ``skip``, and at most ``count``. Also how many more run inside CUDA graphs, where they
+    """The launches of kernels that match ``kernel`` (a regular expression) inside NVTX ranges ``nvtx``: in each process
+    at most ``count`` after the first ``skip``. Also returns the number of such launches inside CUDA graphs, which
     cannot be replayed one by one.
 
-    Raises :class:`CutraceError` when nothing is meant.
+    Raises :class:`CutraceError` if no launch is selected.
     """
     conditions = Conditions(kernel=(f"/{kernel}/",) if kernel else (), nvtx=(nvtx,) if nvtx else ())
     with selected(trace, resolve(trace, conditions)[0]) as part:
@@ -260,28 +258,29 @@ def choose(
         if number >= skip and (count is None or number < skip + count):
             launches.append(launch)
     if not launches:
-        found = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
+        hits = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
         graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
-        raise CutraceError(f"nothing is left to profile: {found}{graphs}. Change --kernel, --nvtx, --skip or --count.")
+        raise CutraceError(f"nothing is left to profile: {hits}{graphs}. Change --kernel, --nvtx, --skip or --count.")
     return _placed(trace, launches), in_graphs
 
 
 def _placed(trace: Trace, launches: list[Launch]) -> list[Launch]:
-    """The launches with their places: the second run knows them by name and number, so other processes count theirs."""
+    """The launches with their places. The second run identifies launches by name and number, so every process with such
+    a launch counts it."""
     if len(trace.processes) == 1:
         return launches
-    meant = {(launch.kernel, launch.ordinal) for launch in launches}
+    selected_keys = {(launch.kernel, launch.ordinal) for launch in launches}
     counting = {
         launch.process
         for launch in _launched(trace)
-        if (launch.kernel, launch.ordinal) in meant and not trace.launches[launch.row["launch"]]["graph"]
+        if (launch.kernel, launch.ordinal) in selected_keys and not trace.launches[launch.row["launch"]]["graph"]
     }
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
     return [replace(launch, place=places.index(launch.process)) for launch in launches]
 
 
 def _launched(trace: Trace) -> Iterator[Launch]:
-    """The kernels of a trace in the order of their launches in each process, with their numbers."""
+    """The launches of each process of a trace, in order, with their numbers."""
     kernels, configurations = trace.kernels, trace.launches
     seen: dict[tuple[int, str], int] = defaultdict(int)
     for row in kernels[np.lexsort((kernels["correlation"], kernels["process"]))]:
@@ -296,8 +295,8 @@ def _launched(trace: Trace) -> Iterator[Launch]:
 
 @contextmanager
 def _second_run(command: Sequence[str], done: Profile, plan: str, text: bytes, *variables: str) -> Iterator[list[Path]]:
-    """Run a command again, with the profiler by these environment variables and ``text`` as its file ``plan``. Gives
-    the files with the values of its processes, by process id."""
+    """Run a command again with the profiler, which ``variables`` inject and which reads ``text`` in the file ``plan``.
+    Yields the files with the values of the processes, sorted by process id."""
     with scratch() as folder:
         (folder / plan).write_bytes(text)
         environment = {**os.environ, **dict.fromkeys(variables, str(installed(_LIBRARY))), _PLAN: str(folder)}
@@ -305,23 +304,23 @@ def _second_run(command: Sequence[str], done: Profile, plan: str, text: bytes, *
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
 
 
-def _words(done: Profile, file: Path) -> list[list[str]]:
-    """The lines of a file with values as words. Errors become notes."""
+def _read_values(done: Profile, file: Path) -> list[list[str]]:
+    """The lines of a file of values, split into fields. Errors become notes."""
     lines = [line.split("\t") for line in file.read_text(errors="surrogateescape").splitlines()]
-    done.notes += [advised(words[-1]) for words in lines if words[0] == "error"]
-    return [words for words in lines if words[0] != "error"]
+    done.notes += [advised(line[-1]) for line in lines if line[0] == "error"]
+    return [line for line in lines if line[0] != "error"]
 
 
 def _replay(command: Sequence[str], launches: Sequence[Launch], done: Profile, counted: str) -> None:
-    """Run a command again and count the metrics of these launches, or of their instructions."""
+    """Run a command again, and count metrics of these launches or of their instructions."""
     planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
     head = [completed(Options()).cupti or "", counted, ",".join(done.names)]
     lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
     text = ("\n".join(lines) + "\n").encode(errors="surrogateescape")
     with _second_run(command, done, "plan", text, CUDA) as files:
-        found = _match(done, launches, [_words(done, path) for path in files])
-        done.values += found
-        processes = {launch.place: launch.process for launch, _ in found}
+        matched = _match(done, launches, [_read_values(done, path) for path in files])
+        done.values += matched
+        processes = {launch.place: launch.process for launch, _ in matched}
         for place, path in enumerate(files):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
@@ -330,17 +329,17 @@ def _replay(command: Sequence[str], launches: Sequence[Launch], done: Profile, c
 
 
 def _count(command: Sequence[str], ranges: Sequence[Range], done: Profile) -> None:
-    """Run a command again and count the metrics of these NVTX ranges."""
+    """Run a command again, and count metrics of these NVTX ranges."""
     keys, text = nvtx_ranges.plan(completed(Options()).cupti or "", done.names, ranges)
     with _second_run(command, done, "ranges", text, CUDA, NVTX) as files:
         counted = [
-            {keys[int(words[0])]: (int(words[1]), tuple(map(float, words[2:]))) for words in _words(done, path)}
+            {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in _read_values(done, path)}
             for path in files
         ]
     for each in ranges:
-        found = counted[each.place].get(each.key) if each.place < len(counted) else None
-        if found is not None:
-            done.values.append((replace(each, device=found[0]), found[1]))
+        result = counted[each.place].get(each.key) if each.place < len(counted) else None
+        if result is not None:
+            done.values.append((replace(each, device=result[0]), result[1]))
     _note_missing(done, len(ranges) - len(done.values), "range")
 
 
@@ -353,21 +352,22 @@ def _instruction(process: int, line: str, metrics: int) -> Instruction:
 def _match(
     done: Profile, launches: Sequence[Launch], files: Sequence[Sequence[Sequence[str]]]
 ) -> list[tuple[Launch, tuple[float, ...]]]:
-    """The launches with the values that the process in the place of each counted."""
+    """Each launch that was counted with the same grid and block, with its values. ``files`` has the lines of each
+    process, by place."""
     counted = [
         {(w[7], int(w[0])): (tuple(map(int, w[1:7])), tuple(map(float, w[8:]))) for w in lines} for lines in files
     ]
     matched, other = [], 0
     for launch in launches:
-        found = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
-        if found is not None and found[0] == launch.shape:
-            matched.append((launch, found[1]))
-        elif found is not None:
+        result = counted[launch.place].get((launch.kernel, launch.ordinal)) if launch.place < len(counted) else None
+        if result is not None and result[0] == launch.shape:
+            matched.append((launch, result[1]))
+        elif result is not None:
             other += 1
     if other:
         done.notes.append(
-            f"{count_of(other, 'launch')} had another grid or block in the second run, and has no metrics of its own: "
-            "the program does not launch the same each time"
+            f"no metrics for {count_of(other, 'launch')} with another grid or block in the second run: "
+            "the program does not launch the same kernels each time"
         )
     _note_missing(done, len(launches) - len(matched) - other, "launch")
     return matched
@@ -376,7 +376,7 @@ def _match(
 def _note_missing(done: Profile, missing: int, what: str) -> None:
     if missing:
         done.notes.append(
-            f"{count_of(missing, what)} of the first run did not come in the second, or could not be counted"
+            f"{count_of(missing, what)} of the first run did not run in the second, or could not be counted"
         )
 
 
