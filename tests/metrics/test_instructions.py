@@ -202,7 +202,7 @@ def test_lines_stay_unknown_where_cupti_cannot_trace_them(runs: Runs) -> None:
     ("metrics", "sentence"),
     [
         ("smsp__sass_inst_exicuted", "did you mean smsp__sass_inst_executed"),
-        ("speed-of-light", "no metric that GH100 can count by line"),
+        ("speed-of-light", "GH100 has no metric speed-of-light to count by line"),
         (",", "names no metrics"),
     ],
 )
