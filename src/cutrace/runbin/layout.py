@@ -1,8 +1,8 @@
 """The tables of run.bin: the only definition of the rows of a capture.
 
 It has three uses. Python converts a table to a NumPy dtype. The build runs this file as a script, which writes the C++
-structs of the collector with a ``static_assert`` for each offset. The collector writes the same description as JSON
-into each capture, so that a reader of another version can read the rows.
+structs of the collector with a ``static_assert`` for each offset. The collector writes the layouts as JSON into each
+capture, so that a reader of another version can read the rows.
 
 Rows are packed, little-endian and of fixed size. Only the standard library is imported at module level, because the
 build runs this file without NumPy.
@@ -57,7 +57,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: a stable number (the block kind), fields in the order of their bytes, and its meaning."""
+    """One table: its stable number (the block kind), its meaning, and its fields in byte order."""
 
     name: str
     number: int
@@ -97,13 +97,13 @@ class Table:
 PROCESS_BLOCK = 1
 STRINGS_BLOCK = 2
 
-# A line is one field or several alike: type, names, unit in brackets, meaning behind a colon.
+# A line has one or several fields: type, names, unit in brackets, and meaning after a colon.
 _SHARED = """
 u64 start (ns): begin, on the BOOTTIME clock; 0 when the GPU did not report it
 u64 end (ns): end, on the BOOTTIME clock; 0 when it is unknown
-u64 time (ns): when, on the BOOTTIME clock
+u64 time (ns): time, on the BOOTTIME clock
 u32 correlation: CUPTI correlation id: joins GPU work to the API call that launched it
-u16 process: 0 on disk; a reader puts the index of the process in the file here
+u16 process: 0 on disk; readers set it to the index of the process in the file
 u32 stream: CUPTI stream id
 u16 context: CUPTI context id
 u16 device: CUDA device ordinal
@@ -111,23 +111,23 @@ u64 graph_node: id of the CUDA graph node, 0 outside graphs
 u32 graph: id of the executable CUDA graph, 0 outside graphs
 u32 thread: thread id of the operating system (gettid)
 string function: name of the device function as CUPTI gives it (mangled)
-u32 offset (bytes): of the instruction in the function
-string file: source file of the instruction, 0 when it is not known
-u32 line: line in that file, from 1; 0 when it is not known
+u32 offset (bytes): offset of the instruction in the function
+string file: source file of the instruction, 0 when unknown
+u32 line: line in that file, from 1; 0 when unknown
 """
-# A table begins with its name, its number and its meaning. A line without a type names fields that tables share.
+# A table begins with its name, its number and its meaning. A line without a type names fields of _SHARED.
 _TABLES = """kernels 16: Kernels as the GPU ran them.
     start end correlation
     launch launch: launch configuration: name, grid, block, registers, ...
     stream process context device
 
-memcpys 17: Copies, peer-to-peer ones included.
+memcpys 17: Copies, including peer-to-peer copies.
     start end
     u64 bytes (bytes): bytes copied
     graph_node correlation stream graph process context device
     u16 peer_context: context of the other device of a peer copy
     u16 source_device: device copied from, equal to device unless it is a peer copy
-    u16 destination_device: device copied to, likewise
+    u16 destination_device: device copied to, equal to device unless it is a peer copy
     u8 kind: CUpti_ActivityMemcpyKind: 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP, ...
     u8 source_memory: CUpti_ActivityMemoryKind of the source: 1 pageable, 2 pinned, 3 device
     u8 destination_memory: CUpti_ActivityMemoryKind of the destination
@@ -144,7 +144,7 @@ memsets 18: Memory fills.
 
 api_calls 19: Calls of the CUDA runtime and driver API.
     start end correlation thread
-    function function: which call, and the value it returned
+    function function: the called function and the value it returned
     process
 
 nvtx_ranges 20: NVTX ranges, push/pop and start/end.
@@ -158,7 +158,7 @@ nvtx_ranges 20: NVTX ranges, push/pop and start/end.
     thread
     u32 end_thread: thread that ended the range
     process
-    u16 depth: push/pop ranges of the thread and domain around this one
+    u16 depth: number of push/pop ranges of the same thread and domain around this one
     u8 kind: 0 push/pop, 1 start/end
     u8 payload_type: nvtxPayloadType_t: 0 none, 1 u64, 2 i64, 3 f64, 4 u32, 5 i32, 6 f32
     u16 flags: 1: still open when the capture ended (end is 0)
@@ -176,29 +176,29 @@ nvtx_marks 21: NVTX marks.
 
 synchronizations 22: Waits of the host or of a stream for GPU work.
     start end
-    u64 event_record: which recording of the event was waited for, 0 where CUPTI does not say
+    u64 event_record: number of the awaited recording of the event, 0 when CUPTI does not report it
     correlation stream
     u32 event: CUDA event id, 0 for none
-    u32 status: CUresult or cudaError_t, 0 where CUPTI does not say
+    u32 status: CUresult or cudaError_t, 0 when CUPTI does not report it
     process context
     u8 type: 1 event, 2 stream wait event, 3 stream, 4 context
     u8 flags
 
 cuda_events 23: CUDA events recorded into streams.
-    u64 device_time (ns): GPU clock at the event where CUPTI gives it, else 0
-    u64 event_record: which recording of the event
+    u64 device_time (ns): GPU clock at the event, 0 when CUPTI does not report it
+    u64 event_record: number of this recording of the event
     correlation stream
     u32 event: CUDA event id
     process context
 
-allocations 24: Device and pinned memory taken and given back.
+allocations 24: Allocations and releases of device and pinned memory.
     time
     u64 address: virtual address
     u64 bytes (bytes): size
     u64 pool: address of the memory pool, 0 outside pools
     u64 pool_used (bytes): bytes in use in the pool after the operation
     correlation stream
-    string source: shared object that asked, where CUPTI says
+    string source: shared object of the caller, 0 when CUPTI does not report it
     process context device
     u8 operation: 1 allocate, 2 release
     u8 memory: CUpti_ActivityMemoryKind
@@ -211,107 +211,107 @@ memory_pools 25: Memory pools created, trimmed and destroyed.
     u64 size (bytes): size of the pool
     u64 used (bytes): bytes in use
     u64 release_threshold (bytes): release threshold
-    u64 minimum (bytes): bytes kept by a trim
+    u64 minimum (bytes): bytes that a trim keeps
     correlation process device
     u8 operation: 1 created, 2 destroyed, 3 trimmed
     u8 pool_type: 1 local, 2 imported
 
-overheads 26: Time that the driver's compiler, CUPTI and its buffers took from the program.
+overheads 26: Overhead of the driver's compiler, of CUPTI and of its buffers.
     start end thread correlation
     u32 kind: CUpti_ActivityOverheadKind
     process
 
-graph_launches 27: CUDA graphs traced as a whole (graph-level tracing).
+graph_launches 27: Launches of CUDA graphs that CUPTI traced as a whole (graph-level tracing).
     start end correlation stream graph process context device
 
-external_correlations 28: Ids of other systems that were current at an API call.
-    u64 external: the other system's id
+external_correlations 28: External correlation ids that were current at an API call.
+    u64 external: id from another system
     correlation
     u32 kind: CUpti_ExternalCorrelationKind
     process
 
 unified_memory 29: Unified-memory migrations, page faults and throttling.
     start end
-    u64 value (bytes): bytes moved, or count, as kind says
+    u64 value (bytes): bytes moved, or a count, depending on kind
     u64 address: virtual address
     stream
     u32 kind: CUpti_ActivityUnifiedMemoryCounterKind
     u32 source_device: device moved from; 0xffffffff is the host
     u32 destination_device: device moved to
-    u32 flags: cause or access type, as kind says
+    u32 flags: cause or access type, depending on kind
     process
 
 jit 30: Compilations at run time.
     start end
     u64 cache_size (bytes): size of the cached binary
     correlation thread
-    string cache_path: where the binary is cached
+    string cache_path: path of the cached binary
     process device
     u8 entry: CUpti_ActivityJitEntryType: 1 PTX to cubin, 2 NVVM IR to PTX
     u8 operation: CUpti_ActivityJitOperationType: 1 cache load, 2 cache store, 3 compile
 
 environment 31: Clocks, temperature, power and fan of a device.
     time
-    u64 values: four 16-bit or two 32-bit readings, as kind says (docs/run-bin.md)
+    u64 values: four 16-bit or two 32-bit readings, depending on kind (docs/run-bin.md)
     u32 flags: clock-limit reasons of a speed row
     u8 kind: 1 speed (SM MHz, memory MHz), 2 temperature (C), 3 power (mW, limit mW), 4 fan (%)
     u8 unused
     process device
 
-host_slices 32: Slices of the host that neither CUDA nor NVTX reported: CPU operators, Python functions, system calls.
+host_slices 32: Host slices from sources other than CUDA and NVTX: CPU operators, Python functions, system calls.
     start end
-    u64 external: id that ties it to other records (Kineto's External id), 0 for none
+    u64 external: id that other records share (Kineto's External id), 0 for none
     string name category
     string arguments: text of a JSON object, 0 for none
-    string track: name or id of the track it is on, 0 for its thread's own
+    string track: name or id of the track, 0 for the track of the thread
     thread process
     u8 kind: a key of HOST_SLICE_KINDS
-    u8 flags: 1: never ended (end is 0), 2: the source had its begin and end apart
+    u8 flags: 1: never ended (end is 0), 2: the source had separate begin and end events
 
-instants 33: Moments of the host that NVTX did not report.
+instants 33: Host instants from sources other than NVTX.
     time
     string name category
     string arguments: text of a JSON object, 0 for none
-    string track: name or id of the track it is on, 0 for its thread's own
+    string track: name or id of the track, 0 for the track of the thread
     thread process
-    u8 scope: 0 thread, 1 process, 2 everything
+    u8 scope: 0 thread, 1 process, 2 whole trace
     u8 unused
 
-counters 34: Values of counters, each holding until the next one.
+counters 34: Values of counters. A value holds until the next one.
     time
-    f64 value: in the unit that unit says; NaN when it is not known from here on
+    f64 value: in unit; NaN when unknown from this time on
     string name: name of the counter
-    string series: which of the values that share the name, 0 when there is one
+    string series: name of the series, when several series share the counter's name; else 0
     string category
-    string unit: 0 when the source does not say
-    u32 thread: thread it is about, 0 for the whole process
+    string unit: 0 when unknown
+    u32 thread: thread of the counter, 0 for the whole process
     process
-    u16 device: CUDA device ordinal it is about, 0xffff for none
+    u16 device: CUDA device ordinal of the counter, 0xffff for none
 
-kernel_metrics 37: Values of hardware metrics of kernels and of NVTX ranges, counted in a run of their own.
+kernel_metrics 37: Values of hardware metrics of kernels and of NVTX ranges, counted in a separate run.
     start end
-    f64 value: in the unit that unit says
+    f64 value: in unit
     string name: name of the metric
-    string unit: 0 when it has none
+    string unit: 0 for none
     correlation process device
-    string range: the NVTX range that it is of; 0 for that of a kernel
+    string range: name of the counted NVTX range, 0 for a kernel
 
-pc_samples 38: How often warps were seen at an instruction, and why they waited there; summed over an interval.
+pc_samples 38: PC samples by instruction and stall reason, summed over an interval.
     start end
-    u64 samples: warps seen here that waited for this reason
-    u64 not_issued: those of them that were seen when their scheduler issued no instruction
+    u64 samples: number of samples
+    u64 not_issued: those of them taken when the scheduler issued no instruction
     device function offset file line
-    string stall: why the warps waited, as CUPTI calls it without smsp__pcsamp_warps_issue_stalled_
+    string stall: stall reason, CUPTI's name without smsp__pcsamp_warps_issue_stalled_
     process
 
-instruction_metrics 39: Values of hardware metrics of instructions, counted in a run of their own; summed over launches.
-    f64 value: in the unit that unit says
+instruction_metrics 39: Values of hardware metrics of instructions, counted in a separate run and summed over launches.
+    f64 value: in unit
     string name: name of the metric
-    string unit: 0 when it has none
-    u32 launches: counted launches in which the function ran
+    string unit: 0 for none
+    u32 launches: number of counted launches in which the function ran
     device function offset file line process
 
-gpu_slices 35: Slices of streams that are no work themselves, such as annotations seen on the GPU.
+gpu_slices 35: Slices of streams that are not GPU work, such as annotations on GPU streams.
     start end
     string name category
     string arguments: text of a JSON object, 0 for none
@@ -319,17 +319,17 @@ gpu_slices 35: Slices of streams that are no work themselves, such as annotation
     u8 kind: 0 other, 1 annotation of the host, 2 NVTX range
     u8 flags
 
-flows 36: Steps of arrows between slices; those with one id and category are one arrow.
+flows 36: Steps of flows between slices. Steps with equal id and category belong to one flow.
     time
-    u64 id: id of the arrow where that is a number
-    string text: id of the arrow where it is none, else 0
+    u64 id: id of the flow, if it is a number
+    string text: id of the flow, if it is a text; else 0
     string name category
     thread process
-    u8 phase: ASCII code: s begins, t goes on, f ends
-    u8 flags: 1: ends at the slice around it, not at the next one
+    u8 phase: ASCII code: s begin, t step, f end
+    u8 flags: 1: ends at the slice around it, not at the next slice
 
 launches 48: Launch configurations, each written before the first row that refers to it.
-    u32 id: what the launch field of a kernel holds; from 1
+    u32 id: value of the launch field of kernels; from 1
     string name: kernel name as CUPTI gives it (mangled)
     u32 grid_x grid_y grid_z (blocks)
     u32 block_x block_y block_z (threads)
@@ -338,27 +338,27 @@ launches 48: Launch configurations, each written before the first row that refer
     u32 registers (per thread)
     u32 static_shared (bytes): static shared memory of a block
     u32 dynamic_shared (bytes): dynamic shared memory of a block
-    u32 shared_executed (bytes): shared memory set aside for a block, the driver's share included
+    u32 shared_executed (bytes): shared memory reserved for a block, including the driver's share
     u32 local_per_thread (bytes): local memory of a thread
-    u64 local_total (bytes): local memory set aside for the kernel
+    u64 local_total (bytes): local memory reserved for the kernel
     graph_node graph
-    u8 cache_requested: CUfunc_cache asked for
+    u8 cache_requested: CUfunc_cache requested
     u8 cache_executed: CUfunc_cache used
     u8 launch_type: 0 regular, 1 cooperative, 2 cooperative on several devices
-    u8 carveout (%): shared memory carve-out asked for, 255 for none
+    u8 carveout (%): shared memory carve-out requested, 255 for none
     u32 shared_limit: CUpti_FuncShmemLimitConfig
     u32 cluster_policy: CUclusterSchedulingPolicy
-    u32 max_cluster (blocks): largest cluster that could have been used
-    u32 max_active_clusters (clusters): clusters that could be resident together
+    u32 max_cluster (blocks): largest possible cluster
+    u32 max_active_clusters (clusters): largest number of resident clusters
 
-functions 49: API functions with the value they returned, each written once a process.
-    function id: what the function field of an API call holds; from 1
+functions 49: API functions with a returned value, each written once per process.
+    function id: value of the function field of API calls; from 1
     u16 domain: 1 driver, 2 runtime
     u32 callback: CUPTI callback id of the function in its domain
     u32 status: CUresult or cudaError_t returned; 0 is success
     string name: name of the function, without version suffix
 
-devices 50: The GPUs that the process saw.
+devices 50: The GPUs that are visible to the process.
     bytes16 uuid
     u64 memory (bytes): global memory
     u64 memory_bandwidth (KB/s): peak
@@ -373,7 +373,7 @@ devices 50: The GPUs that the process saw.
     u32 shared_per_multiprocessor shared_per_block shared_per_block_optin (bytes)
     u32 shared_reserved_per_block (bytes): the driver's share
     u32 copy_engines
-    u32 mig: 1 when this is a MIG instance
+    u32 mig: 1 for a MIG instance
     process device
 
 contexts 51: CUDA contexts.
@@ -387,14 +387,14 @@ streams 52: CUDA streams.
     u16 type: CUpti_ActivityStreamFlag: 1 default, 2 non-blocking, 3 null
     process context
 
-threads 53: Names of threads; the last row of a thread holds, NVTX before the operating system.
+threads 53: Names of threads. The last row of a thread wins; names from NVTX win over those of the operating system.
     thread
     string name
     process
     u16 source: 1 operating system, 2 NVTX
 
-resource_names 54: Names that the program gave to CUDA objects through NVTX.
-    u64 object: stream id, context id, device ordinal or event id, as kind says
+resource_names 54: Names of CUDA objects from NVTX.
+    u64 object: stream id, context id, device ordinal or event id, depending on kind
     string name
     process context
     u16 kind: 1 stream, 2 context, 3 device, 4 event
@@ -405,7 +405,7 @@ nvtx_categories 55: Names of NVTX categories.
     string name
     process
 
-modules 56: Modules that were loaded (on request).
+modules 56: Loaded modules (on request).
     u32 module
     u32 size (bytes): size of the cubin
     process context
@@ -421,12 +421,12 @@ clocks 64: The clocks of the machine, read together.
     u64 spread (ns): time between the first and the last reading of this row
     process
 
-losses 65: What was not recorded, and why; rows add up.
+losses 65: Losses by reason. The counts of rows add up.
     time
-    u64 count: records, ranges or bytes, as reason says
+    u64 count: number of records, ranges or bytes, depending on reason
     u16 reason: a key of LOSS_REASONS
     process
-    string detail: activity kind, file or error this is about
+    string detail: activity kind, file or error
 """
 
 

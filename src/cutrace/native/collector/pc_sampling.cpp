@@ -16,7 +16,7 @@
 namespace cutrace {
 namespace {
 
-constexpr std::uint64_t kInterval = 500'000'000;  // ns that the sums of a row are of
+constexpr std::uint64_t kInterval = 500'000'000;  // ns, of the sums in a row
 constexpr std::string_view kReasonPrefix = "smsp__pcsamp_warps_issue_stalled_", kNotIssued = "_not_issued";
 constexpr std::string_view kLost = "smsp__pcsamp_samples_data_dropped";
 constexpr CUpti_CallbackId kWatched[] = {
@@ -134,7 +134,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
         contexts_.erase(known);
     }
   } catch (const std::exception&) {
-    // Without memory there are samples less.
+    // Without memory these samples are lost.
   }
 }
 
@@ -206,7 +206,7 @@ void PcSampling::begin(CUcontext context) {
   cupti_->GetDeviceId(context, &device);
   made.device = static_cast<std::uint16_t>(device);
   const std::string on_gpu = " on GPU " + std::to_string(device);
-  // CUPTI 13.0 hands out no records at all after it has refused to sample.
+  // CUPTI 13.0 delivers no records at all after it has refused to sample.
   if (std::ranges::find(contexts_, made.device, &Context::device) != contexts_.end())
     return say("program counters of a second context" + on_gpu + " were not sampled: a GPU samples one context at a time");
   if (!made.lock.take(device_uuid(device)))
@@ -352,7 +352,7 @@ void PcSampling::add(const Context& c, Buffer& buffer) {
   buffer.data.totalNumPcs = buffer.data.droppedSamples = 0;
 }
 
-// Null when there are too many.
+// Null when the table is full.
 const Instruction* PcSampling::instruction(std::uint64_t crc, const char* function, std::uint64_t offset) {
   const auto at = static_cast<std::uint32_t>(offset);
   const std::string_view name = function != nullptr ? function : "";
@@ -362,7 +362,7 @@ const Instruction* PcSampling::instruction(std::uint64_t crc, const char* functi
   Instruction made;
   made.function = text(name);
   made.offset = at;
-  const SourceLine line = lines_->find(crc, made.function.data(), offset);  // that of a std::string: it ends with a zero
+  const SourceLine line = lines_->find(crc, made.function.data(), offset);  // a std::string's data, so null-terminated
   made.file = text(line.file);
   made.line = line.line;
   return &instructions_.emplace(std::make_tuple(crc, made.function, at), made).first->second;

@@ -1,7 +1,7 @@
-// Samples of program counters: the instructions of warps, and the reasons why they waited there.
+// PC samples: the instructions of warps, and their stall reasons.
 //
-// Kernels still run concurrently (continuous mode). A context is sampled from when its activity kinds are enabled: CUPTI 13.0
-// refuses to record kernels of a context that it samples already.
+// Kernels still run concurrently (continuous mode). Sampling of a context begins after its activity kinds are enabled, because
+// CUPTI 13.0 refuses to record kernels of a context that it already samples.
 #pragma once
 
 #include <array>
@@ -23,21 +23,21 @@
 
 namespace cutrace {
 
-// An instruction, and its line in the source where the cubin says it. Lives as long as the process.
+// An instruction, and its source line if the cubin has line information. Lives as long as the process.
 struct Instruction {
   std::string_view function;  // mangled
-  std::string_view file;      // empty when it is not known
+  std::string_view file;      // empty when unknown
   std::uint32_t offset = 0;   // bytes
-  std::uint32_t line = 0;     // from 1, 0 when it is not known
+  std::uint32_t line = 0;     // from 1, 0 when unknown
 };
 
-// The number of samples of warps at an instruction that waited for one reason.
+// The number of samples at an instruction with one stall reason.
 struct PcSamples {
   const Instruction* at = nullptr;
   std::string_view stall;
   std::uint16_t device = 0;
   std::uint64_t samples = 0;
-  std::uint64_t not_issued = 0;  // of these: while the scheduler issued nothing
+  std::uint64_t not_issued = 0;  // those taken while the scheduler issued no instruction
 };
 
 class PcSampling {
@@ -46,34 +46,34 @@ class PcSampling {
   struct Taken {
     std::uint64_t start = 0, end = 0;
     std::vector<PcSamples> samples;
-    std::uint64_t lost = 0;       // samples that the GPU had no room for
-    std::uint64_t forgotten = 0;  // samples that the collector had no room for
+    std::uint64_t lost = 0;       // samples dropped by the GPU, whose buffer was full
+    std::uint64_t forgotten = 0;  // samples dropped by the collector for lack of room
     std::vector<std::string> notes;
   };
 
-  // Begins a recording, in which contexts are sampled every 2^period cycles. The subscriber's callback must then call
-  // on_callback(). `contexts` exist already. False and a sentence in `error` when this CUPTI cannot sample.
+  // Begins a recording that samples contexts every 2^period cycles. The subscriber's callback must then call on_callback().
+  // `contexts` are the existing contexts. Returns false with a message in `error` if this CUPTI cannot sample.
   bool start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscriber, std::uint32_t period,
              std::vector<CUcontext> contexts, std::string& error);
-  // The program's threads, inside CUPTI's callbacks; other calls are passed over. `recorded`: activity kinds are enabled.
+  // Called on the program's threads, inside CUPTI's callbacks. Ignores other callbacks. `recorded`: activity kinds are enabled.
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data, bool recorded) noexcept;
-  // Begins to sample contexts that wait for it, if activity kinds are enabled, and fetches the samples that CUPTI has. Any
-  // thread of the collector but the writer: it may wait inside CUPTI.
+  // Begins to sample waiting contexts, if activity kinds are enabled, and fetches samples from CUPTI. Not for the writer
+  // thread, because it may wait inside CUPTI.
   void read(bool recorded);
-  // Fetches the last samples and ends sampling. Likewise.
+  // Fetches the last samples and ends sampling. Not for the writer thread either.
   void stop();
   // After fork, in the child.
   void forget() { on_.store(false); }
 
   bool on() const { return on_.load(); }
-  // Writer thread: the sums since the last time. Nothing before an interval is over, unless it is the `last` time.
+  // Writer thread: the sums since the previous call. Empty until an interval is over, unless this is the `last` call.
   Taken take(bool last);
 
  private:
-  static constexpr std::size_t kPcs = 4096;            // that CUPTI hands out at once
+  static constexpr std::size_t kPcs = 4096;            // the most that CUPTI returns at once
   static constexpr std::size_t kMostInstructions = 1 << 16;
 
-  // Where CUPTI puts samples.
+  // The memory into which CUPTI writes samples.
   struct Buffer {
     explicit Buffer(std::size_t reasons);
     CUpti_PCSamplingData data{};
@@ -85,7 +85,7 @@ class PcSampling {
     std::string_view name;
     Counts what = Counts::samples;
   };
-  // The file that one process of a user locks while it reads the counters of a GPU, as cutrace/metrics/counting.py does.
+  // A file lock, shared with cutrace/metrics/counting.py: one process of a user reads the counters of a GPU at a time.
   class GpuLock {
    public:
     GpuLock() = default;
@@ -95,7 +95,7 @@ class PcSampling {
       return *this;
     }
     ~GpuLock();
-    // False when another process has it. A file that cannot be opened locks nobody out.
+    // False when another process has it. Returns true if the file cannot be opened.
     bool take(const std::string& uuid);
 
    private:
@@ -106,8 +106,8 @@ class PcSampling {
     CUcontext context = nullptr;
     std::uint16_t device = 0;
     std::map<std::uint32_t, Reason> reasons;  // by CUPTI's index
-    std::unique_ptr<Buffer> fetched;          // by a read
-    std::unique_ptr<Buffer> rest;             // what CUPTI has left at the end
+    std::unique_ptr<Buffer> fetched;          // for reads
+    std::unique_ptr<Buffer> rest;             // for the samples that CUPTI still has at the end
   };
   struct Sum {
     std::uint64_t samples = 0, not_issued = 0;
@@ -128,7 +128,7 @@ class PcSampling {
 
   const CuptiLibrary* cupti_ = nullptr;
   std::atomic<bool> on_{false};
-  std::atomic<bool> waits_{false};  // there are waiting contexts
+  std::atomic<bool> waits_{false};  // waiting_ is not empty
   std::uint32_t period_ = 0;
 
   std::mutex control_;  // held across calls of CUPTI

@@ -20,9 +20,9 @@ class SourceLines {
  public:
   // All lines are unknown if this libcupti lacks a function.
   explicit SourceLines(const CuptiLibrary& cupti) : cupti_(cupti) {}
-  // Keeps a copy of a module. Callbacks may call it: it makes no CUPTI call, because CUPTI may hold locks then.
+  // Keeps a copy of a module. Safe in callbacks, where CUPTI may hold locks, because it makes no CUPTI call.
   void add(const void* cubin, std::size_t size);
-  // The line of the instruction at `offset` bytes of a function (mangled name) of the module with this checksum. Not for
+  // The line of the instruction at `offset` bytes of a function (mangled name) of the module with this checksum. Not safe in
   // callbacks.
   SourceLine find(std::uint64_t crc, const char* function, std::uint64_t offset);
 

@@ -29,7 +29,7 @@ struct ProfilerFunctions {
 #define CUTRACE_MEMBER(name) decltype(&::cupti##name) name = nullptr;
   CUTRACE_PROFILER_FUNCTIONS(CUTRACE_MEMBER)
 #undef CUTRACE_MEMBER
-  // False if this libcupti lacks one. The newest came with 12.6.
+  // False if this libcupti lacks one. CUPTI 12.6 and later have all.
   bool load(const CuptiLibrary& cupti);
 };
 
@@ -49,16 +49,16 @@ class ContextCounter {
   ContextCounter(const ContextCounter&) = delete;
   ContextCounter& operator=(const ContextCounter&) = delete;
 
-  // For the context `context` of the device `device`. Each returns false and leaves a sentence in error().
+  // For the context `context` of the device `device`. On failure, each returns false with a message in error().
   virtual bool open(CUcontext context, std::uint32_t device, const std::vector<std::string>& metrics) = 0;
   virtual bool begin() = 0;
-  // After the work: the values of the whole work, if the counter has any.
+  // After the work: the values of all work, if the counter has any.
   virtual bool end(std::vector<double>& values) = 0;
   const std::string& error() const { return error_; }
 
  protected:
-  // Calls a function. An older library refuses the size of a struct that has grown since: `older` is the earlier size, or 0
-  // for a struct that has not grown.
+  // Calls a function. An older library refuses the size of a struct that has grown. `older` is the previous size, 0 for a
+  // struct that has not grown.
   template <typename Function, typename Params>
   bool call(Function function, const char* name, Params& params, std::size_t older = 0) {
     CUptiResult result = function(&params);

@@ -1,21 +1,21 @@
-// libcutrace_profiler.so: counts hardware metrics of the launches that a plan names, in the second run of `cutrace profile`.
+// libcutrace_profiler.so: counts hardware metrics of the launches in a plan, in the second run of `cutrace profile`.
 //
 // CUTRACE_PROFILE names a folder with the file `plan`:
 //
 //   line 1    the libcupti to load when the program has loaded none; may be empty
-//   line 2    what is counted: "launches" or "instructions"
-//   line 3    metrics, with commas between them
-//   others    <which launch of a kernel in this process, from 0> <mangled name of the kernel>
+//   line 2    the subject: "launches" or "instructions"
+//   line 3    metrics, separated by commas
+//   others    <number of the launch among those of its kernel in this process, from 0> <mangled name of the kernel>
 //
-// Each process that runs a planned launch writes <pid>.values there, a line for each: the launch, its grid and block, the name
-// and the values of the launch, with tabs between them; or "error", a tab and a sentence. Launches into a stream that is being
-// captured run nothing and are not counted; nor are kernels of graphs, which no launch call names.
+// Each process that runs a planned launch writes <pid>.values into the folder. A line has the number of a launch, its grid and
+// block, its kernel's name and its values, separated by tabs; or "error", a tab and a message. Launches into a captured stream run
+// nothing and are not counted. Kernels of graphs are not counted, because no launch call names them.
 //
-// A plan of instructions names launches of one kernel. The first of them that follow each other are counted together. After the
-// last one, or when the process ends, their lines are written, and <pid>.instructions: device, number of launches, function, offset,
-// line, sums of the metrics and file of each instruction.
+// A plan of instructions has launches of one kernel. Its first consecutive launches are counted together. After the last one, or
+// when the process ends, the profiler writes their lines and the file <pid>.instructions: device, number of launches, function,
+// offset, line, sums of the metrics and file of each instruction.
 //
-// A planned launch runs alone: it has the lock that all other launches share.
+// A planned launch runs alone: it holds a lock exclusively that all other launches share.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -86,7 +86,7 @@ struct Kernel {
 
 class Profiler {
  public:
-  // Reads the plan and enables CUPTI's callbacks about launches. On failure, writes a sentence for `cutrace profile`.
+  // Reads the plan and enables CUPTI's callbacks about launches. On failure, writes a message for `cutrace profile`.
   void start(const std::string& folder);
   void on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data);
   // Writes the counts of instructions.
@@ -213,7 +213,7 @@ void Profiler::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, con
 }
 
 void Profiler::on_module(const CUpti_ModuleResourceData& module) {
-  // A program may load gigabytes of modules: keep only those that can have a planned kernel.
+  // A program may load gigabytes of modules, so keep only those that can have a planned kernel.
   const std::string_view cubin(module.pCubin, module.cubinSize);
   for (const auto& [name, kernel] : kernels_)
     if (cubin.find(name) != cubin.npos) return lines_.add(module.pCubin, module.cubinSize);
@@ -225,7 +225,7 @@ void Profiler::finish() {
   if (lock.owns_lock()) end_stretch();
 }
 
-// Reads what was counted of the launches of a stretch.
+// Reads the counts of a stretch of launches.
 void Profiler::end_stretch() {
   ContextCounter* const counter = std::exchange(stretch_, nullptr);
   if (counter == nullptr) return;

@@ -1,7 +1,7 @@
 // Metrics of single instructions: CUPTI patches the code of a kernel so that it counts while it runs.
 //
-// Seen with CUPTI 13.0: a process gets the counts of one kernel, of the first that is launched after SetConfig and Enable, and reads
-// them once. So one stretch of launches of one kernel is counted, and all of it is read at its end.
+// CUPTI 13.0 counts only the first kernel that is launched after SetConfig and Enable, and a process can read the counts only once.
+// So this counts one stretch of launches of one kernel and reads the sums at its end.
 #pragma once
 
 #include "../collector/driver.h"

@@ -27,7 +27,7 @@ namespace {
 
 // The ranges of a name and domain.
 struct Named {
-  std::unordered_map<std::size_t, std::size_t> planned;  // which range of the file, by number
+  std::unordered_map<std::size_t, std::size_t> planned;  // index of the range in the file, by number
   std::atomic<std::size_t> begun{0};
 };
 
@@ -40,12 +40,12 @@ class RangeCounting {
   // True when a counted range begins. end() must be called at its end.
   bool begin(const nvtx::Event& e);
   void end();
-  // Around fork(): a child counts its own ranges, and has no part in what its parent counts.
+  // Around fork(): a child counts its own ranges and drops the open range of its parent.
   void before_fork() { mutex_.lock(); }
   void after_fork(bool in_child);
 
  private:
-  std::string open(std::size_t range);  // or why not
+  std::string open(std::size_t range);  // returns an error message, empty on success
   void finish();
 
   std::string folder_, cupti_wanted_;
@@ -56,7 +56,7 @@ class RangeCounting {
   CUpti_SubscriberHandle subscriber_ = nullptr;
   StreamCaptures captures_;
   std::atomic<bool> ready_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::size_t planned_ = 0, left_ = 0;  // ranges, and those that have not begun yet
   std::map<void*, std::unique_ptr<RangeProfiler>> profilers_;  // by context
   // The range that is counted now: the GPU counts one at a time.
@@ -96,7 +96,7 @@ void RangeCounting::after_fork(bool in_child) {
       for (auto& [name, named] : names) named.begun = 0;
     left_ = planned_;
     open_.reset();
-    for (auto& [context, profiler] : profilers_) static_cast<void>(profiler.release());  // it is the parent's
+    for (auto& [context, profiler] : profilers_) static_cast<void>(profiler.release());  // the parent owns it
     profilers_.clear();
   }
   mutex_.unlock();
@@ -181,7 +181,7 @@ struct Taker {
     std::uint16_t domain;
     int depth;
   };
-  // No destructor: threads use NVTX while they end. Of domains beyond these no pushes are counted, as in the collector.
+  // No destructor, because threads use NVTX while they end. Pushes of further domains are not counted, as in the collector.
   static thread_local std::array<int, nvtx::Ring::kDomains> depths;
   static thread_local std::optional<Level> pushed;  // the push of this thread that is counted
   static std::atomic<nvtxRangeId_t> next, started;  // the start that is counted

@@ -1,5 +1,5 @@
-// Hardware metrics of one CUDA context: of a kernel, which CUPTI runs as often as the metrics need passes, with the memory that it
-// wrote restored in between; or of all that the context does between two moments, in one pass.
+// Hardware metrics of one CUDA context: either of a kernel, which CUPTI runs once per pass and whose writes it restores in between,
+// or of all work of the context between two times, in one pass.
 #pragma once
 
 #include "context_counter.h"
@@ -23,7 +23,7 @@ class RangeProfiler final : public ContextCounter {
 
   const Of of_;
   std::vector<std::string> metrics_;
-  std::vector<const char*> names_;  // the same
+  std::vector<const char*> names_;  // pointers into metrics_
   CUpti_Profiler_Host_Object* host_ = nullptr;
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
   std::vector<std::uint8_t> availability_, config_, image_;

@@ -1,4 +1,4 @@
-// The file with the counts of a process for `cutrace profile`: lines of words separated by tabs.
+// The file with the counts of a process for `cutrace profile`: lines of fields separated by tabs.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +19,7 @@ inline void append_line(const std::string& folder, const std::string& line) {
   }
 }
 
-// Values as words of a line, each after a tab.
+// Values as fields of a line, each after a tab.
 inline std::string words_of(const std::vector<double>& values) {
   std::string words;
   for (const double value : values) {
