@@ -46,7 +46,7 @@ if status or cuda.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
 
 @cache
 def why_no_gpu() -> str:
-    """Why GPU tests cannot run here, "" where they can. CUDA is tried in another process, to leave this one clean."""
+    """The reason why GPU tests cannot run, "" if they can. Another process tries CUDA, to keep this one clean."""
     probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=60)
     return probe.stderr.strip() if probe.returncode else ""
 
@@ -91,7 +91,7 @@ COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD"}
 
 @dataclass
 class Recorded:
-    """A program that was recorded: how it ended, what it said, and its capture."""
+    """A recorded program: its exit status, its output and its capture."""
 
     path: Path
     status: int
@@ -105,7 +105,7 @@ class Recorded:
 
     @property
     def reports(self) -> list[dict[str, Any]]:
-        """What the program said it did: the JSON lines of its output."""
+        """The JSON lines of the program's output, which describe its work."""
         return [json.loads(line) for line in self.stdout.splitlines() if line.startswith("{")]
 
     @property

@@ -29,7 +29,7 @@ def start() -> None:
 
 
 def use() -> None:
-    """Threads other than the one that started have to call this first."""
+    """Must be called first on each thread except the initial one."""
     _must(_cuda.cuCtxSetCurrent(_context))
 
 
@@ -45,7 +45,7 @@ def synchronize() -> None:
 
 
 def launch_steadily(seconds: float) -> int:
-    """Launch a kernel each 2 ms; returns how many were launched until now."""
+    """Launch a kernel every 2 ms. Returns the number of launches so far."""
     begin = time.monotonic()
     for number in range(int(seconds * 500)):
         time.sleep(max(0.0, begin + number / 500 - time.monotonic()))

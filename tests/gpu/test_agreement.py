@@ -41,7 +41,7 @@ def from_torch(path: Path) -> Durations:
 
 
 def from_cutrace(recorded: Any) -> Durations:
-    """What was launched inside the range "measured"."""
+    """The work launched inside the range "measured"."""
     trace = recorded.trace
     ranges = trace.nvtx_ranges
     (measured,) = ranges[trace.strings.take(ranges["name"]) == "measured"]

@@ -1,4 +1,4 @@
-"""Counters of the hardware in tests, on a GPU whose counters may be read."""
+"""Hardware counters in tests, on a GPU with readable counters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_region(x, y, gpu_trace):
 BYTES = 4 << 26  # of x, and of y
 BYTE_COUNTERS = ("dram_bytes", "dram_read_bytes", "dram_write_bytes", "l2_bytes")
 BODIES = ("test_copy", "test_matmul", "test_reduction", "test_graph", "test_elementwise")
-#: Counts in one process while another one, which has counted before, waits.
+#: Counts in one process while another process, which has counted before, waits.
 HOLDER = """
 import signal, sys, torch
 from cutrace.metrics.counting import Counting
@@ -124,7 +124,7 @@ def run(folder: Path, *options: str) -> tuple[int, str, Report]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Observed]]:
-    """The folder of the suite, and what its golden file says of each test."""
+    """The folder of the suite, and the entries of its golden file by test."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("counters")
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -163,7 +163,7 @@ def test_tensor_cores_and_regions_are_counted(recorded: tuple[Path, dict[str, Ob
 def test_another_session_counts_the_same(recorded: tuple[Path, dict[str, Observed]], workers: int) -> None:
     if workers > 1:
         pytest.importorskip("xdist")
-    # DRAM is that of the whole GPU: another worker's bytes are in it.
+    # DRAM bytes are counted for the whole GPU, including those of other workers.
     several = ["-n", "2", f"--cutrace-ignore={','.join(BYTE_COUNTERS)}"] if workers > 1 else []
     status, output, report = run(recorded[0], "--cutrace=require", *several)
     assert status == 0, output

@@ -49,7 +49,7 @@ def test_a_killed_program_leaves_what_it_had_done(record: Record, programs: Path
     trace = recorded.trace
     assert not trace.processes[0].complete
     assert len(trace.kernels) >= recorded.reports[-1]["kernels"] // 2
-    # What is missing is the last moments only.
+    # Only the last moments are missing.
     assert killed_at - int(trace.kernels["end"].max()) < 1e9
 
 
@@ -100,7 +100,7 @@ ABRUPT = {
     "os.abort()": 128 + signal.SIGABRT,
     "ctypes.string_at(0)": 128 + signal.SIGSEGV,
     "os.kill(os.getpid(), signal.SIGTERM)": 128 + signal.SIGTERM,
-    # Python ends with SIGINT after a KeyboardInterrupt that nobody caught, and so without C's exit handlers.
+    # After an uncaught KeyboardInterrupt Python ends by SIGINT, so C's exit handlers do not run.
     "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)": 128 + signal.SIGINT,
 }
 

@@ -90,7 +90,7 @@ def test_rows_have_the_name_and_the_times_of_their_range(
 
 
 def test_a_range_inside_a_capture_leaves_the_capture_alone(tmp_path: Path) -> None:
-    """Here no range around it is counted, so that its own begin would be what waits."""
+    """No range around it is counted, so its own begin would be the call that waits."""
     pytest.importorskip("torch")
     command = [
         sys.executable,

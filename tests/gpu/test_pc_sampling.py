@@ -19,7 +19,7 @@ LAUNCHES = 300
 
 @pytest.fixture(scope="module")
 def hot_loops(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
-    """The compiled hot_loops.cu, with line information. ``programs`` skips where nothing can be compiled."""
+    """The compiled hot_loops.cu, with line information. ``programs`` skips the test without a compiler."""
     program = tmp_path_factory.mktemp("hot") / "hot_loops"
     options = ["-O2", "-std=c++17", f"-arch={os.environ.get('CUDA_ARCH', 'native')}", "-lineinfo"]
     subprocess.run([shutil.which("nvcc") or "nvcc", *options, "-o", program, SOURCE], check=True, timeout=300)

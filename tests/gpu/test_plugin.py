@@ -43,7 +43,7 @@ class Run:
 
 
 class Suite:
-    """Runs the suite with golden files and results in folders of its own."""
+    """Runs the suite with golden files and results in separate folders."""
 
     def __init__(self, folder: Path) -> None:
         self.golden = folder / "golden"
@@ -59,7 +59,7 @@ class Suite:
             f"--cutrace-report=json:{results / 'report.json'}",
             *("-o", f"cutrace_golden_dir={self.golden}"),
         ]
-        # The run is nobody's worker, wherever this test itself runs.
+        # The run must not look like an xdist worker, even if this test runs in one.
         inherited = {k: v for k, v in os.environ.items() if k != "CI" and not k.startswith("PYTEST_XDIST_")}
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=inherited | variables)
         report = results / "report.json"

@@ -30,7 +30,7 @@ def expanded(name: str) -> list[str]:
 
 
 def units(name: str) -> dict[str, str]:
-    """The metrics of a set, with their units, as the page has them."""
+    """The metrics of a set with their units, from the page."""
     return {metric: unit for cell, unit, _ in rows(section(name)) for metric in expanded(cell)}
 
 

@@ -27,8 +27,8 @@ NAN = float("nan")
 
 
 class FakeCupti:
-    """Stands for :class:`cutrace.metrics.cupti.Cupti`. A test puts samples, (start, end, value), into ``waiting`` of a
-    device. ``failing`` has the CUptiResult of functions that fail, ``alone`` names that need a pass of their own."""
+    """A fake :class:`cutrace.metrics.cupti.Cupti`. A test puts samples, (start, end, value), into ``waiting`` of a
+    device. ``failing`` has the CUptiResult of failing functions, ``alone`` the metrics that need a separate pass."""
 
     path = Path("libcupti.so.13")
 

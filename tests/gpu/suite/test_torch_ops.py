@@ -1,4 +1,4 @@
-"""PyTorch: what a few operations launch, copy and wait for."""
+"""PyTorch: the launches, copies and waits of a few operations."""
 
 from __future__ import annotations
 
