@@ -64,7 +64,7 @@ def test_what_ranks_sum_up_they_do_at_the_same_time(record: Record, scripts: Pat
         for p in trace.processes
     ]
     assert len(sums[0]) == len(sums[1]) > 0
-    # A sum ends on all GPUs at once, so equal ends show that both clocks are converted alike.
+    # A sum needs all GPUs, so its kernels overlap if the clocks of both are converted alike.
     assert np.all(np.maximum(sums[0]["start"], sums[1]["start"]) < np.minimum(sums[0]["end"], sums[1]["end"]))
 
 
