@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import CutraceError
 from ..outputs import check_output, write_text
+from ..slicing import matcher
 from ..trace.arrow import package, pyarrow
 from .collectives import COLLECTIVES
 from .gpu_use import GAPS, OVERLAP, UTILIZATION
@@ -76,12 +77,17 @@ def run(
     for option in report.uses:
         if not getattr(options, option):
             raise CutraceError(f"{name} needs --{option}")
+    matcher(options.name)  # Raises an error for a wrong pattern, which is no fault of the files.
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
     check_output(folder, folder=True)
     parts = PartFolder(folder / name)
-    paths = dict.fromkeys(str(path.absolute()) for path in sources)
+    # A file counts once, by its first name: links and relative paths may name it again.
+    first: dict[str, str] = {}
+    for path in sources:
+        first.setdefault(os.path.realpath(path), str(path.absolute()))
+    paths = list(first.values())
     tasks = [Task(name, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
     outcomes: dict[str, Outcome] = {}
     for task in tasks:
