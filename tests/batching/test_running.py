@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ import cutrace
 import dying
 from captures import Capture
 from cutrace.batching import running
+from cutrace.batching.parts import PartFolder
 from cutrace.batching.tally import bin_end, binned
 
 pytest.importorskip("pyarrow")
@@ -106,6 +108,56 @@ def test_a_damaged_file_is_listed_and_the_others_count(tmp_path):
     again = cutrace.batch("kernels", [*good, torn], out, mode="sequential")
     assert states(again) == ["skipped"] * 3
     assert again.files[2].notes
+
+
+def test_a_file_of_several_names_counts_once(tmp_path):
+    (path,) = ranks(tmp_path, 1)
+    link = tmp_path / "rank9.bin"
+    link.symlink_to(path)
+    result = cutrace.batch("kernels", [path, tmp_path / "." / "x" / ".." / path.name, link], tmp_path / "out")
+    assert [file.source for file in result.files] == [str(path)]
+    assert result.reports[0].arrow()["count"].to_pylist() == [20]
+
+
+def test_names_that_are_no_utf_8_are_read(tmp_path):
+    folder = tmp_path / os.fsdecode(b"job \xff")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("the file system has UTF-8 names only")
+    paths = [path.rename(path.with_name(os.fsdecode(b"\xfe " + path.name.encode()))) for path in ranks(folder, 2)]
+    for report in ("kernels", "outliers"):
+        result = cutrace.batch(report, paths, tmp_path / "out", mode="sequential")
+        assert states(result) == ["done"] * 2
+        assert [table.arrow() for table in result.reports]
+
+
+def test_labels_of_equal_ranks_and_files_differ(tmp_path):
+    paths = []
+    for name in ("a", "b", "c"):
+        folder = tmp_path / name / "run"
+        folder.mkdir(parents=True)
+        paths += ranks(folder, 1)
+    result = cutrace.batch("overlap", paths, tmp_path / "out", mode="sequential")
+    labels = result.reports[0].arrow()["gpu"].to_pylist()
+    assert labels == [f"rank 0 ({path}) GPU 0" for path in paths]
+
+
+def test_a_wrong_pattern_is_no_fault_of_the_files(tmp_path):
+    with pytest.raises(cutrace.CutraceError, match=r"^/\(/ is not a regular expression"):
+        cutrace.batch("pace", ranks(tmp_path, 1), tmp_path / "out", mode="sequential", name="/(/")
+
+
+def test_parts_that_another_batch_removed_are_explained(tmp_path):
+    paths, out = ranks(tmp_path, 2), tmp_path / "out" / "kernels"
+    cutrace.batch("kernels", paths, out.parent, mode="sequential")
+    folder = PartFolder(out)
+    first, second = folder.parts()
+    shutil.rmtree(first.path.parent)
+    with pytest.raises(cutrace.CutraceError, match="another batch removed it"):
+        first.table()
+    folder.keep(set())
+    assert not second.path.exists()
 
 
 def test_nothing_that_can_be_read_is_an_error(tmp_path):

@@ -12,9 +12,11 @@ import numpy as np
 
 from ..analysis.sweep import Sweep
 from ..analysis.tables import Table, Unit
+from ..errors import CutraceError
 from ..trace import Trace
 from ..trace.alignment import Alignment, lead
 from ..trace.arrow import package
+from ..units import printable
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,29 @@ class Part:
     clock: Alignment
 
     def table(self) -> Any:
-        """Read the table that the mapper returned."""
-        return package("pyarrow.parquet", "parquet", "batch").read_table(self.path, partitioning=None)
+        """Read the table that the mapper returned. Raises :class:`CutraceError` if it is no longer there."""
+        parquet = package("pyarrow.parquet", "parquet", "batch")
+        try:
+            with self.path.open("rb") as file:  # Arrow opens no names that are not UTF-8.
+                return parquet.read_table(file)
+        except FileNotFoundError:
+            raise removed(self.path) from None
+
+
+def removed(path: Path) -> CutraceError:
+    """The error for a part that is no longer there."""
+    return CutraceError(f"{path} is gone: another batch removed it. Give each batch its own folder, and run this again")
+
+
+def short(paths: Sequence[str]) -> list[str]:
+    """Return the ends of paths that differ: their names, or with their folders."""
+    for count in (1, 2):
+        ends = ["/".join(Path(path).parts[-count:]) for path in paths]
+        if len(set(ends)) == len(ends):
+            break
+    else:
+        ends = list(paths)
+    return list(map(printable, ends))
 
 
 @dataclass(frozen=True)

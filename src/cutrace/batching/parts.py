@@ -6,8 +6,10 @@ A part names its source, so the folder itself tells which files are done.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +24,8 @@ from ..trace import Trace
 from ..trace.alignment import Alignment
 from ..trace.arrow import package
 from ..trace.quality import GPU_WORK, Quality
-from .model import BatchReport, Options, Part, RankTrace
+from ..units import printable
+from .model import BatchReport, Options, Part, RankTrace, removed, short
 
 _METADATA = b"cutrace.batch"
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -91,6 +94,7 @@ def _mapped(trace: Trace, processes: tuple[int, ...], report: BatchReport, task:
 def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
     """Return job, rank and processes of each rank in a trace."""
     path = Path(task.source)
+    folder = printable(path.parent.name) or "0"
     named = _RANK.search(path.name)
     own = int(named[1]) if named else task.number
     work = [process for process, infos in enumerate(trace.infos_by_process(GPU_WORK)) if infos]
@@ -103,10 +107,10 @@ def _ranks(trace: Trace, task: Task) -> list[tuple[str, int, tuple[int, ...]]]:
     for process in trace.processes:
         rank = process.rank if process.rank is not None else numbers.get(process.index)
         if rank is not None:
-            groups.setdefault((task.job or process.job or path.parent.name or "0", rank), []).append(process.index)
+            groups.setdefault((task.job or process.job or folder, rank), []).append(process.index)
     without_work = [p.index for p in trace.processes if p.rank is None and p.index not in numbers]
     if not groups:
-        groups[task.job or path.parent.name or "0", own] = []
+        groups[task.job or folder, own] = []
     # What a process without GPU work and without a rank did, such as a launcher, counts for the first rank.
     first = min(groups)
     groups[first] = sorted([*groups[first], *without_work])
@@ -137,7 +141,7 @@ class PartFolder:
     def add(self, task: Task, mapped: Mapped) -> None:
         """Replace the parts of a file. Raises :class:`CutraceError` if they cannot be written."""
         self._remove([path for path, about in self._about.items() if about["source"] == task.source])
-        stem = f"{Path(task.source).name.partition('.')[0][:80]}-{crc32(task.source.encode()):08x}"
+        stem = f"{printable(Path(task.source).name.partition('.')[0][:80])}-{crc32(os.fsencode(task.source)):08x}"
         for job, rank, content in mapped.parts:
             path = self._folder / f"job={quote(job, safe='')}" / f"rank={rank}" / f"{stem}.parquet"
             try:
@@ -146,7 +150,10 @@ class PartFolder:
                 raise unwritable(path, error) from None
             with replacing(path) as temporary:
                 temporary.write_bytes(content)
-            self._about[path] = _read(path)
+            about = _read(path)
+            if not about:
+                raise removed(path)
+            self._about[path] = about
 
     def keep(self, sources: set[str]) -> None:
         """Remove the parts of other sources."""
@@ -168,16 +175,18 @@ class PartFolder:
         for path in paths:
             del self._about[path]
             path.unlink(missing_ok=True)
-            for folder in (path.parent, path.parent.parent):
-                if not any(folder.iterdir()):
-                    folder.rmdir()
+            # Folders with other parts stay.
+            with suppress(OSError):
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Return what a part says of its origin; {} for other files, and for parts that are damaged."""
     pa, parquet = package("pyarrow", "parquet", "batch"), package("pyarrow.parquet", "parquet", "batch")
     try:
-        about = json.loads((parquet.read_schema(path).metadata or {})[_METADATA])
+        with path.open("rb") as file:
+            about = json.loads((parquet.read_schema(file).metadata or {})[_METADATA])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return {}
     return about if isinstance(about, dict) else {}
@@ -188,5 +197,7 @@ def _labels(ranks: Sequence[tuple[str, int, str]]) -> Iterator[str]:
     jobs = len({job for job, *_ in ranks})
     numbers = [(job, rank) for job, rank, _ in ranks]
     several = len(set(numbers)) < len(numbers)
+    sources = list(dict.fromkeys(source for *_, source in ranks))
+    files = dict(zip(sources, short(sources), strict=True))
     for job, rank, source in ranks:
-        yield f"{f'{job} ' if jobs > 1 else ''}rank {rank}{f' ({Path(source).name})' if several else ''}"
+        yield f"{f'{job} ' if jobs > 1 else ''}rank {rank}{f' ({files[source]})' if several else ''}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..analysis.stats import DEFAULTS
 from ..analysis.tables import Cell, Column, Table
 from ..errors import CutraceError
 from ..trace.arrow import pyarrow
-from .model import Bars, BatchReport, Options, Part, RankTrace, Result
+from .model import Bars, BatchReport, Options, Part, RankTrace, Result, short
 from .stragglers import OUTSTANDING, robust_scores
 from .tally import Tally
 
@@ -82,7 +81,7 @@ class _Runs:
         keys = sorted({key for run in runs.values() for key in run})
         amounts = np.array([[run.get(key, (0, 0)) for run in runs.values()] for key in keys], np.int64)
         amounts = amounts.reshape(len(keys), len(runs), 2)
-        labels = list(runs) if by_job else _short(list(runs))
+        labels = list(runs) if by_job else short(list(runs))
         return cls(labels, {key: row for row, key in enumerate(keys)}, amounts[..., 0], amounts[..., 1])
 
     def means(self, key: _Key) -> np.ndarray:
@@ -98,15 +97,6 @@ class _Runs:
         """The time (ns) and the count in all runs."""
         row = self.keys[key]
         return int(self.totals[row].sum()), int(self.counts[row].sum())
-
-
-def _short(paths: Sequence[str]) -> list[str]:
-    """The ends of paths that differ: their names, or with their folders."""
-    for count in (1, 2):
-        ends = ["/".join(Path(path).parts[-count:]) for path in paths]
-        if len(set(ends)) == len(ends):
-            return ends
-    return list(paths)
 
 
 def _jobs(parts: Sequence[Part]) -> int:
