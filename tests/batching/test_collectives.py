@@ -101,3 +101,13 @@ def test_planted_ranks_and_clocks_are_found_and_nothing_else(tmp_path):
     assert len(result.sentences) == len(late) + 1
     calm = collectives(simulate(tmp_path / "calm", 24, 2, Facts()), tmp_path / "out2")
     assert calm.sentences == []
+
+
+def test_only_consecutive_ranks_share_a_sentence_about_their_clock(tmp_path):
+    calls = [(1_000_000 * n, 1_000_000 * n + 1_000) for n in range(1, 9)]
+    late = [(start + 300_000, end + 300_000) for start, end in calls]
+    paths = [rank(tmp_path / f"rank{n}.bin", late if n in (1, 2, 6) else calls) for n in range(9)]
+    clocks = [
+        sentence.split(":")[0] for sentence in collectives(paths, tmp_path / "out").sentences if "clock" in sentence
+    ]
+    assert clocks == ["rank 1 to rank 2", "rank 6"]

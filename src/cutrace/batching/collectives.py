@@ -302,20 +302,24 @@ def _sentences(job: _Job, clocks: _Clocks, a: _Arrivals) -> Iterator[str]:
                 f"{job.parts[index].label}: it comes {format_duration(round(late[index]))} late to a collective on "
                 f"average, and is the last at {a.rank_last[index]:,} of {count_of(int(a.rank_calls[index]), 'call')}"
             )
-    for text, group in groupby(_wrong_clocks(job, clocks), lambda found: found[1]):
-        # Ranks of one machine share its clock.
-        labels = [label for label, _ in group]
-        yield f"{labels[0]}{f' to {labels[-1]}' if len(labels) > 1 else ''}: {text}"
+    # Consecutive ranks of one machine share its clock.
+    described = zip(job.parts, _wrong_clocks(job, clocks), strict=True)
+    for text, group in groupby(described, lambda one: one[1]):
+        labels = [part.label for part, _ in group]
+        if text:
+            yield f"{labels[0]}{f' to {labels[-1]}' if len(labels) > 1 else ''}: {text}"
 
 
-def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[tuple[str, str]]:
-    """Yield the label of each rank whose clock stands out, with what is said about it."""
+def _wrong_clocks(job: _Job, clocks: _Clocks) -> Iterator[str]:
+    """Yield for each rank what is said about its clock: nothing, unless it stands out."""
     scores = np.abs(robust_scores(clocks.ahead.tolist()))
     for index, part in enumerate(job.parts):
         ahead, error = int(clocks.ahead[index]), part.clock.error
-        if error is not None and scores[index] > OUTSTANDING and abs(ahead) > max(_CLOCK_NS, 10 * error):
+        if error is None or scores[index] <= OUTSTANDING or abs(ahead) <= max(_CLOCK_NS, 10 * error):
+            yield ""
+        else:
             way = "ahead of" if ahead > 0 else "behind"
-            yield part.label, f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
+            yield f"clock {format_duration(abs(ahead))} {way} those of others, by the ends of collectives"
 
 
 def _pictures(by_rank: Sequence[tuple[Cell, ...]]) -> Iterator[Picture]:
