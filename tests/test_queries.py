@@ -150,9 +150,16 @@ def test_a_failed_query_leaves_the_output_alone(tmp_path, capture):
     assert {path.name for path in tmp_path.iterdir()} == {"run.bin", "out.parquet", "out.json"}
 
 
+def test_the_output_is_no_source(capture):
+    before = capture.read_bytes()
+    assert "is the capture itself" in refused(capture, "select 1", "-o", capture)
+    assert capture.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
+        ("select '\udcff'", "the query is not UTF-8"),
         ("select nme from kernels", r'"nme" not found.*"name".* kernels has start, end, duration, .*registers'),
         ("select k.nme from kernels k", r"kernels has start"),
         ("select * from kernel", r'Did you mean "kernels"\? The tables are processes, kernels, memcpys'),

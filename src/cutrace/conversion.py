@@ -69,7 +69,4 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
 def check_destination(destination: Path, sources: Sequence[StrPath] = (), format: str | None = None) -> None:
     """Raise :class:`CutraceError` when no trace can be written there, or when it is one of the sources, before any
     work is done."""
-    check_output(destination, folder=plugins.exporter(destination, format).folder)
-    for source in map(Path, sources):
-        if source.exists() and destination.exists() and source.samefile(destination):
-            raise CutraceError(f"{destination} is the capture itself: choose another name")
+    check_output(destination, sources, folder=plugins.exporter(destination, format).folder)

@@ -27,8 +27,9 @@ class Unwritable(CutraceError):
         self.path, self.reason = path, reason
 
 
-def check_output(path: Path, *, folder: bool = False) -> None:
-    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``."""
+def check_output(path: Path, sources: Iterable[str | os.PathLike[str]] = (), *, folder: bool = False) -> None:
+    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when it is one
+    of the sources."""
     try:
         occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
     except OSError as error:
@@ -39,6 +40,8 @@ def check_output(path: Path, *, folder: bool = False) -> None:
         raise CutraceError(f"cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise CutraceError(f"cannot write {path}: no permission to write into its folder. Choose another place.")
+    if path.exists() and any(path.samefile(source) for source in map(Path, sources) if source.exists()):
+        raise CutraceError(f"{path} is the capture itself: choose another name")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -23,6 +23,10 @@ def answered(trace: Trace, query: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     Only the tables that the query names are read. SQL has no access to files: DuckDB writes what exceeds its share of
     the memory into a temporary folder. Raises :class:`CutraceError` when DuckDB is not installed or the query fails.
     """
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise CutraceError("the query is not UTF-8: write it in UTF-8") from None
     duckdb, pa = arrow.package("duckdb", "sql", "SQL"), arrow.package("pyarrow", "sql", "SQL")
     with scratch() as folder:
         limits = {"enable_external_access": "false", "python_enable_replacements": "false"}

@@ -40,7 +40,7 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
 
     file = None if output == STDOUT else output
     if file is not None:
-        check_output(file)
+        check_output(file, sources)
     elif form == "parquet":
         raise click.UsageError("Parquet does not go to stdout: name a file with -o")
     if limit is None:

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..errors import CutraceError
 from ..outputs import check_output, replacing
 from .copying import Changes, copy
 from .reader import Reader
@@ -77,9 +76,7 @@ def redact(source: str | os.PathLike[str], destination: str | os.PathLike[str]) 
     Raises :class:`CutraceError` when the source is not a capture or the destination cannot be written.
     """
     source, destination = Path(source), Path(destination)
-    check_output(destination)
-    if destination.exists() and source.exists() and source.samefile(destination):
-        raise CutraceError(f"{destination} is the capture itself: choose another name")
+    check_output(destination, [source])
     with Reader(source) as reader, replacing(destination) as temporary, temporary.open("wb") as file:
         copy(reader, range(len(reader.offsets)), _Redaction(), file)
 
