@@ -2,11 +2,13 @@
 //
 // What has not been fetched when sampling ends goes into the buffer of the configuration, as in CUPTI.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "fake_cupti.h"
@@ -132,6 +134,7 @@ EXPORT CUptiResult cuptiPCSamplingEnable(CUpti_PCSamplingEnableParams* params) {
 }
 EXPORT CUptiResult cuptiPCSamplingDisable(CUpti_PCSamplingDisableParams* params) {
   FAIL_IF_TOLD(PCSamplingDisable);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // CUPTI takes a while, in which the program goes on
   const std::lock_guard lock(mutex);
   const auto it = sampled.find(params->ctx);
   if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;

@@ -1,7 +1,9 @@
 // Samples of program counters on a scripted CUPTI: what arrives in the capture, and what is said where they cannot be had.
+#include <atomic>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "capture_reader.h"
@@ -162,6 +164,27 @@ TEST(contexts_come_and_go_while_samples_are_fetched) {
     }
   }));
   CHECK(sums(capture) == profile("_Z4axpyPf", 1980));
+}
+
+TEST(modules_and_contexts_come_while_sampling_ends) {
+  for (int i = 0; i < 10; ++i) {
+    Folder folder;
+    Collector collector;
+    begin(collector, folder.options("sample=pc=32768"));
+    ten_kernels();
+    std::atomic<bool> over{false};
+    std::thread program([&over] {
+      while (!over.load()) {
+        fake_load_cubin(".debug_line");
+        fake_context(2, true);
+      }
+    });
+    CHECK_EQUAL(collector.stop(), 0);
+    over.store(true);
+    program.join();
+    CHECK_EQUAL(fake_sampled_contexts(), 0u);
+    CHECK(sums(CaptureReader(folder.only())) == profile("_Z4axpyPf", 10));
+  }
 }
 
 TEST(a_second_context_of_a_gpu_is_said_to_be_missing) {

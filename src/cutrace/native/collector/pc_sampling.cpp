@@ -109,7 +109,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
   const bool watched = resource && data != nullptr && std::ranges::find(kWatched, id) != std::end(kWatched);
   if (!watched && (resource || !recorded || !waits_.load())) return;
   const Control control(control_);
-  if (!control) return;
+  if (!control || !on()) return;  // it may have ended meanwhile
   try {
     if (!resource) return begin_waiting();
     const auto& about = *static_cast<const CUpti_ResourceData*>(data);
@@ -141,7 +141,7 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
 void PcSampling::read(bool recorded) {
   if (!on()) return;
   const Control control(control_);
-  if (!control) return;
+  if (!control || !on()) return;
   if (recorded) begin_waiting();
   for (Context& context : contexts_) read(context);
 }
@@ -242,7 +242,7 @@ CUptiResult PcSampling::name_reasons(Context& c) {
   auto asked = params<CUpti_PCSamplingGetNumStallReasonsParams>(c.context);
   asked.numStallReasons = &count;
   CUptiResult result = cupti_->PCSamplingGetNumStallReasons(&asked);
-  if (result != CUPTI_SUCCESS || count == 0) return result;
+  if (result != CUPTI_SUCCESS) return result;
   std::vector<std::uint32_t> indices(count);
   std::vector<std::array<char, CUPTI_STALL_REASON_STRING_SIZE>> names(count);
   std::vector<char*> pointers(count);
