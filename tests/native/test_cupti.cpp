@@ -500,6 +500,25 @@ TEST(instructions_are_traced_to_lines_of_their_module) {
   CHECK(lines.find(crc(text), "_Z4axpyPfi", 0).file.empty());
 }
 
+TEST(a_module_that_is_loaded_again_and_again_is_kept_once) {
+  CuptiLibrary cupti;
+  std::string error;
+  CHECK(cupti.load(fake_path(), error));
+  SourceLines lines(cupti, 100);
+  const std::string again(40, 'a'), other(60, 'b');
+  for (int i = 0; i < 10; ++i) {
+    CHECK(lines.add(again.data(), again.size()));
+    CHECK_EQUAL(lines.add(again.data(), again.size()), i == 0);  // later one is kept already
+    CHECK(!lines.add(again.data(), again.size()));
+    lines.drop_repeated();
+    CHECK(lines.add(other.data(), other.size()));
+    CHECK(!lines.add("c", 1));
+    fake_fail("GetCubinCrc", 999);
+    lines.drop_repeated();
+    fake_fail("GetCubinCrc", 0);
+  }
+}
+
 bool records_kernels() { return fake_is_enabled(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL); }
 
 TEST(gpu_kinds_wait_for_a_module_and_calls_do_not) {

@@ -122,7 +122,8 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
         return;
       case CUPTI_CBID_RESOURCE_MODULE_LOADED:
         if (const auto* module = static_cast<const CUpti_ModuleResourceData*>(about.resourceDescriptor))
-          if (has_lines(*module)) lines_->add(module->pCubin, module->cubinSize);
+          if (has_lines(*module) && !lines_->add(module->pCubin, module->cubinSize))
+            say("source lines of some modules are unknown: the program loaded more of them than the collector keeps");
         return;
       case CUPTI_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
         if (known != contexts_.end()) read(*known);  // the next module may have the same addresses
@@ -144,6 +145,7 @@ void PcSampling::read(bool recorded) {
   if (!control || !on()) return;
   if (recorded) begin_waiting();
   for (Context& context : contexts_) read(context);
+  lines_->drop_repeated();
 }
 
 void PcSampling::stop() {

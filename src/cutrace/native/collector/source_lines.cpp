@@ -6,21 +6,38 @@
 
 namespace cutrace {
 
-void SourceLines::add(const void* cubin, std::size_t size) {
+bool SourceLines::add(const void* cubin, std::size_t size) {
   const auto* bytes = static_cast<const char*>(cubin);
   const std::lock_guard lock(mutex_);
+  if (size > room_) return false;
   added_.emplace_back(bytes, bytes + size);
+  room_ -= size;
+  return true;
 }
 
-const SourceLines::Module* SourceLines::module(std::uint64_t crc) {
+void SourceLines::drop_repeated() {
   const std::lock_guard lock(mutex_);
+  sort_added();
+}
+
+void SourceLines::sort_added() {
+  if (cupti_.GetCubinCrc == nullptr) return;
   for (; !added_.empty(); added_.pop_front()) {
     CUpti_GetCubinCrcParams params{};
     params.size = CUpti_GetCubinCrcParamsSize;
     params.cubin = added_.front().data();
     params.cubinSize = added_.front().size();
-    if (cupti_.GetCubinCrc(&params) == CUPTI_SUCCESS) modules_.try_emplace(params.cubinCrc, std::move(added_.front()));
+    // Without a checksum nothing can ask for it.
+    if (cupti_.GetCubinCrc(&params) != CUPTI_SUCCESS || modules_.contains(params.cubinCrc))
+      room_ += params.cubinSize;
+    else
+      modules_.emplace(params.cubinCrc, std::move(added_.front()));
   }
+}
+
+const SourceLines::Module* SourceLines::module(std::uint64_t crc) {
+  const std::lock_guard lock(mutex_);
+  sort_added();
   const auto found = modules_.find(crc);
   return found == modules_.end() ? nullptr : &found->second;
 }

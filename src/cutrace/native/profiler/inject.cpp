@@ -216,7 +216,10 @@ void Profiler::on_module(const CUpti_ModuleResourceData& module) {
   // A program may load gigabytes of modules, so keep only those that can have a planned kernel.
   const std::string_view cubin(module.pCubin, module.cubinSize);
   for (const auto& [name, kernel] : kernels_)
-    if (cubin.find(name) != cubin.npos) return lines_.add(module.pCubin, module.cubinSize);
+    if (cubin.find(name) != cubin.npos) {
+      lines_.add(module.pCubin, module.cubinSize);  // without room its lines stay unknown
+      return;
+    }
 }
 
 void Profiler::finish() {
