@@ -77,7 +77,8 @@ class Part:
         parquet = package("pyarrow.parquet", "parquet", "batch")
         try:
             with self.path.open("rb") as file:  # Arrow opens no names that are not UTF-8.
-                return parquet.read_table(file)
+                # A thread of Arrow that lets go of a Python file while Python exits aborts the process.
+                return parquet.ParquetFile(file, pre_buffer=False).read(use_threads=False)
         except FileNotFoundError:
             raise removed(self.path) from None
 
