@@ -26,7 +26,7 @@ std::map<At, Count> sums(const CaptureReader& capture) {
   std::map<At, Count> found;
   for (const rows::PcSamples& row : capture.rows<rows::PcSamples>()) {
     CHECK(row.start != 0 && row.start <= row.end);
-    Count& count = found[{capture.text(row.function), row.offset, capture.text(row.stall)}];
+    Count& count = found[{capture.text(row.function), std::uint32_t{row.offset}, capture.text(row.stall)}];
     count.samples += row.samples;
     count.not_issued += row.not_issued;
   }
