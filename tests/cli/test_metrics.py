@@ -48,7 +48,7 @@ def test_metrics_of_instructions(fake):
     ]
     fails(fake("list", "--lines", "nothing_like_it"), "no metric of GH100 matches 'nothing_like_it'")
     fails(fake("list", "--lines", "--sampled"), "ask for one of them")
-    fails(fake("list", "--lines", failures="SassMetricsGetMetrics:999"), "it needs the NVIDIA driver")
+    fails(fake("list", "--lines", failures="SassMetricsGetMetrics:999"), "install the NVIDIA driver")
 
 
 def test_sets_with_their_passes(fake):

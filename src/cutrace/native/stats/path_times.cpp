@@ -136,7 +136,7 @@ class PathTimes {
 
   // The path of a thread at a time.
   std::uint32_t around(Thread& thread, std::int64_t time) {
-    if (time > thread.now) advance(thread, time);
+    if (time >= thread.now) advance(thread, time);  // ranges that end at this time are not around it
     const std::vector<Point>& points = thread.points;
     const auto at = [&](std::size_t i) {
       return i < points.size() && points[i].time <= time && (i + 1 == points.size() || points[i + 1].time > time);
