@@ -64,7 +64,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       lanes.attr("add")(2, other, moment, nb::none(), from, until, table);
     });
     if (!added) return 0;
-    nb::tuple events = nb::cast<nb::tuple>(lanes.attr("take")(until));
+    lanes.attr("close")(until);
+    nb::tuple events = nb::cast<nb::tuple>(lanes.attr("take")());
     const auto groups = numbers<std::uint32_t>(events[0]), offsets = numbers<std::uint32_t>(events[1]);
     const auto streams = numbers<std::uint8_t>(events[2]);
     const auto of = numbers<std::uint32_t>(events[3]), lane = numbers<std::uint32_t>(events[5]);
