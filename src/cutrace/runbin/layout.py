@@ -416,6 +416,13 @@ device_functions 57: Functions of loaded modules (on request).
     string name
     process context
 
+graph_nodes 58: Where nodes of CUDA graphs were created, each written before the first row of its work.
+    u64 created (ns): when the node or the original of its copies was created, on the BOOTTIME clock
+    graph_node
+    u64 original: id of the node at the beginning of the chain of copies, 0 when the node is no copy
+    string ranges: names of the NVTX ranges around the creation, outermost first, as a JSON array; 0 for none
+    thread process
+
 clocks 64: The clocks of the machine, read together.
     u64 boottime monotonic monotonic_raw realtime (ns)
     u64 spread (ns): time between the first and the last reading of this row

@@ -12,7 +12,7 @@ from ..runbin.layout import Table
 LATEST = np.uint64((1 << 63) - 1)
 
 #: Fields that hold a time on the BOOTTIME clock.
-TIMES = ("start", "end", "time", "boottime")
+TIMES = ("start", "end", "time", "created", "boottime")
 
 
 def joined(table: Table, parts: list[np.ndarray]) -> np.ndarray:

@@ -103,6 +103,7 @@ class Trace:
     nvtx_categories = _TableAttribute()
     modules = _TableAttribute()
     device_functions = _TableAttribute()
+    graph_nodes = _TableAttribute()
     clocks = _TableAttribute()
     losses = _TableAttribute()
 
