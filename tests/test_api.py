@@ -13,6 +13,7 @@ import pytest
 
 import cutrace
 from captures import training_steps
+from cutrace.conversion import write as write_trace
 from cutrace.runbin import Writer
 from profiled import BYTES, FP32, profiled_capture
 from support import cutrace as command_line
@@ -110,6 +111,22 @@ def test_a_roofline_has_the_points_and_is_drawn_where_asked(tmp_path):
     assert ">gemm<" in (tmp_path / "a.html").read_text()
     with pytest.raises(cutrace.CutraceError, match=r"ends in \.html or \.svg"):
         cutrace.roofline(path, tmp_path / "a.png")
+
+
+def test_an_open_trace_is_never_written_over_its_files(tmp_path, capture):
+    page = shutil.copy(capture, tmp_path / "a.html")
+    chrome = tmp_path / "imported.json"
+    cutrace.convert(capture, chrome, capture=False)
+    with cutrace.load(page) as trace, cutrace.load(chrome) as imported, cutrace.load([page, chrome]) as both:
+        assert (trace.sources, imported.sources, both.sources) == ((page,), (chrome,), (page, chrome))
+        for write in (
+            lambda: cutrace.view(trace, page),
+            lambda: cutrace.view(imported, page, other=both),
+            lambda: cutrace.roofline(both, page),
+            lambda: write_trace(imported, chrome),
+        ):
+            with pytest.raises(cutrace.CutraceError, match="is an input"):
+                write()
 
 
 def test_a_trace_is_redacted_into_any_format(tmp_path, capture):

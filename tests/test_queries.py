@@ -152,7 +152,7 @@ def test_a_failed_query_leaves_the_output_alone(tmp_path, capture):
 
 def test_the_output_is_no_source(capture):
     before = capture.read_bytes()
-    assert "is the capture itself" in refused(capture, "select 1", "-o", capture)
+    assert "is an input" in refused(capture, "select 1", "-o", capture)
     assert capture.read_bytes() == before
 
 

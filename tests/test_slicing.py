@@ -514,7 +514,7 @@ def test_a_slice_can_be_written_as_whatever_can_be_converted_to(tmp_path, name):
 def test_the_capture_itself_is_not_overwritten(tmp_path):
     training_steps(tmp_path / "a.bin", steps=1)
     before = (tmp_path / "a.bin").read_bytes()
-    with pytest.raises(CutraceError, match="the capture itself"):
+    with pytest.raises(CutraceError, match="is an input"):
         cut(tmp_path / "a.bin", tmp_path / "a.bin", Conditions())
     assert (tmp_path / "a.bin").read_bytes() == before
 

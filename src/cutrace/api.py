@@ -38,9 +38,9 @@ from .golden.captures import (
     verdict,
 )
 from .loading import StrPath, as_capture, listed, opened
-from .outputs import check_output, replacing, scratch, write_text
+from .outputs import check_output, keep_sources, replacing, scratch, write_text
 from .queries import answered
-from .reports.roofline import html as page
+from .reports.roofline import html as roofline_html
 from .reports.roofline import svg
 from .reports.tables import cell, key, render
 from .reports.view import PARTS as VIEWED
@@ -201,13 +201,12 @@ def roofline(source: Source, destination: StrPath | None = None) -> list[Rooflin
     if path is not None:
         if path.suffix not in (".html", ".svg"):
             raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html or .svg")
-        check_output(path)
+        check_output(path, listed(source))
     with opened(source) as trace:
         roofs = rooflines(trace)
-        name = source.path.name if isinstance(source, Trace) else ", ".join(map(str, listed(source)))
     if path is not None:
         with replacing(path) as temporary:
-            text = page(roofs, name) if path.suffix == ".html" else svg(roofs)
+            text = roofline_html(roofs, ", ".join(map(str, listed(source)))) if path.suffix == ".html" else svg(roofs)
             temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
     return roofs
 
@@ -249,7 +248,7 @@ def view(source: Source, destination: StrPath, *, other: Source | None = None) -
     path = Path(destination)
     if path.suffix != ".html":
         raise CutraceError(f"cannot tell the format of {path}: write a name that ends in .html")
-    check_output(path)
+    check_output(path, [*listed(source), *listed(() if other is None else other)])
     before = None
     if other is not None:
         with opened(other) as trace:
@@ -262,7 +261,7 @@ def view(source: Source, destination: StrPath, *, other: Source | None = None) -
 
 def _files(source: Source) -> str:
     """The names of the files of a source, without their folders."""
-    return source.path.name if isinstance(source, Trace) else ", ".join(Path(path).name for path in listed(source))
+    return ", ".join(Path(path).name for path in listed(source))
 
 
 @dataclass(frozen=True, repr=False)
@@ -367,6 +366,8 @@ def batch(
     from .reports.batch import html
 
     before = [Path(path).absolute() for path in baseline]
+    page = Path(destination) / f"{report}.html"
+    keep_sources(page, [*before, *sources])
     options = Options(name=name, baseline=tuple(map(str, before)))
     result, files = run(
         report,
@@ -380,7 +381,7 @@ def batch(
         progress=progress,
     )
     about = f"{count_of(len(files), 'file')}, {sum(file.bad for file in files):,} of them damaged or not read"
-    write_text(Path(destination) / f"{report}.html", html(report, result, about))
+    write_text(page, html(report, result, about))
     return Batch([Report(**vars(table)) for table in result.tables], result.sentences, files)
 
 

@@ -58,7 +58,7 @@ def convert(
 def write(trace: Trace, destination: StrPath, request: Request | None = None) -> None:
     """Write an open trace; otherwise like :func:`convert`."""
     destination, request = Path(destination), request or Request()
-    check_destination(destination, format=request.format)
+    check_destination(destination, trace.sources, request.format)
     exporter = plugins.exporter(destination, request.format)
     if request.capture and exporter.name not in CARRIERS:
         raise CutraceError(f"{exporter.description} cannot carry the capture: choose .pftrace, .json or .sqlite")
@@ -66,7 +66,7 @@ def write(trace: Trace, destination: StrPath, request: Request | None = None) ->
         exporter(trace, temporary, request)
 
 
-def check_destination(destination: Path, sources: Sequence[StrPath] = (), format: str | None = None) -> None:
-    """Raise :class:`CutraceError` when no trace can be written there, or when it is one of the sources, before any
-    work is done."""
+def check_destination(destination: Path, sources: Sequence[StrPath], format: str | None = None) -> None:
+    """Raise :class:`CutraceError` when no trace can be written there, or when that would replace one of the sources,
+    before any work is done."""
     check_output(destination, sources, folder=plugins.exporter(destination, format).folder)

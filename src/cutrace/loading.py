@@ -63,11 +63,13 @@ def selected(trace: Trace, selection: Selection, notes: tuple[str, ...] = ()) ->
     with ExitStack() as files:
         part = files.enter_context(scratch()) / "part.bin"
         write_capture(trace, part, selection, notes=notes)
-        return load_capture(part, files.pop_all())
+        return load_capture(part, files.pop_all(), trace.sources)
 
 
-def listed(source: StrPath | Sequence[StrPath]) -> list[StrPath]:
-    """Return one path or several as a list."""
+def listed(source: StrPath | Sequence[StrPath] | Trace) -> list[StrPath]:
+    """Return one path or several, or the files of a trace, as a list."""
+    if isinstance(source, Trace):
+        return list(source.sources)
     return [source] if isinstance(source, str | os.PathLike) else list(source)
 
 
@@ -112,7 +114,7 @@ def _whole(sources: Sequence[StrPath], redacted: bool) -> Trace:
         else:
             capture = files.enter_context(scratch()) / "whole.bin"
             join(paths, capture, redacted=redacted)
-        return load_capture(capture, files.pop_all(), ", ".join(map(str, paths)))
+        return load_capture(capture, files.pop_all(), paths)
 
 
 def _prepared(path: Path, redacted: bool, files: ExitStack) -> Path:

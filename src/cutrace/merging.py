@@ -83,7 +83,7 @@ def merge(
     format = request.format if request else None
     ending = "" if format else destination.suffix.lower()
     if ending == _ARCHIVE:
-        check_output(destination)
+        check_output(destination, paths)
     else:
         check_destination(destination, paths, format)
     with scratch() as folder, _joined(paths, folder / "joined.bin") as joined:

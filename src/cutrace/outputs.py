@@ -27,9 +27,9 @@ class Unwritable(CutraceError):
         self.path, self.reason = path, reason
 
 
-def check_output(path: Path, sources: Iterable[str | os.PathLike[str]] = (), *, folder: bool = False) -> None:
-    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when it is one
-    of the sources."""
+def check_output(path: Path, sources: Iterable[str | os.PathLike[str]], *, folder: bool = False) -> None:
+    """Raise :class:`CutraceError` when no file, or no folder, can be written or replaced at ``path``, or when that
+    would replace one of the ``sources``: all files and folders that the output is made of."""
     try:
         occupied = path.exists() and not (path.is_dir() if folder else path.is_file())
     except OSError as error:
@@ -40,8 +40,18 @@ def check_output(path: Path, sources: Iterable[str | os.PathLike[str]] = (), *, 
         raise CutraceError(f"cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise CutraceError(f"cannot write {path}: no permission to write into its folder. Choose another place.")
-    if path.exists() and any(path.samefile(source) for source in map(Path, sources) if source.exists()):
-        raise CutraceError(f"{path} is the capture itself: choose another name")
+    keep_sources(path, sources)
+
+
+def keep_sources(path: Path, sources: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise :class:`CutraceError` when writing ``path`` would replace a source, or put a file into a source that is a
+    folder."""
+    whole = path.resolve()
+    for source in map(Path, sources):
+        other = source.resolve()
+        same = path.exists() and source.exists() and path.samefile(source)
+        if same or other in whole.parents or whole in other.parents:
+            raise CutraceError(f"cannot write {path}: {source} is an input. Choose another name.")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -112,6 +113,66 @@ def test_bad_input_is_one_sentence_and_status_2_and_leaves_nothing(case, tmp_pat
     assert err.count("\n") == 1
     assert sentence in err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+# Commands whose output {} is also an input: the capture run.html, a report, or a file in a folder.
+OVER_AN_INPUT = {
+    "batch": ["batch kernels kernels.html -o .", "batch kernels kernels.manifest.json -o ."],
+    "convert": ["convert run.html -o run.html --format chrome", "convert run.html -o ../here --format parquet"],
+    "diff": [
+        "diff run.html other.bin -o run.html",
+        "diff other.bin run.html -o run.html",
+        "diff other.bin other.bin --with-a run.html -o run.html",
+        "diff other.bin other.bin --with-b run.html -o run.html",
+    ],
+    "golden create": ["golden create run.html -o run.html --test a.py::t"],
+    "merge": ["merge run.html other.bin -o run.html --format chrome", "merge other.bin run.tar -o run.tar"],
+    "redact": ["redact run.json -o run.json", "redact other.bin -o other.bin"],
+    "report merge": ["report merge run.json other.bin -o run.json"],
+    "report trend": ["report trend other.bin run.html -o run.html"],
+    "roofline": ["roofline run.html -o run.html"],
+    "slice": [
+        "slice run.html -o run.html --format chrome",
+        "slice other.bin -o other.bin",
+        "slice parquet -o parquet/a.bin",
+    ],
+    "source": ["source run.html -o link.html", "source parquet -o parquet/a.html"],
+    "sql": ["sql run.html 'select 1' -o run.html"],
+    "stats": ["stats run.html -o run.html", "stats other.bin run.html -o link.html"],
+    "view": ["view run.html -o run.html", "view other.bin run.html -o run.html"],
+}
+NO_INPUT = {"demo", "profile", "record"}
+
+
+def test_every_verb_that_writes_is_tried_with_an_input_as_output():
+    verbs = dict(_commands(cli, ""))
+    assert {name for name, verb in verbs.items() if any(p.name == "output" for p in verb.params)} == (
+        set(OVER_AN_INPUT) | NO_INPUT
+    )
+
+
+def _commands(group, prefix):
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+@pytest.mark.parametrize("line", [line for lines in OVER_AN_INPUT.values() for line in lines])
+def test_an_output_that_is_an_input_is_refused(line, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    (here / "parquet").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    for name in ("run.html", "run.json", "run.tar", "other.bin", "kernels.html", "kernels.manifest.json", "parquet/a"):
+        small_capture(here / name)
+    (here / "link.html").symlink_to("run.html")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    done = cutrace(*shlex.split(line))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "is an input. Choose another name." in done.stderr
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 
 def test_a_reader_that_went_away_is_no_error(tmp_path):

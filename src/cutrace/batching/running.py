@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CutraceError
-from ..outputs import check_output, write_text
+from ..outputs import check_output, keep_sources, write_text
 from ..slicing import matcher
 from ..trace.arrow import package, pyarrow
 from .collectives import COLLECTIVES
@@ -81,7 +81,9 @@ def run(
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
     pyarrow("batch")
-    check_output(folder, folder=True)
+    check_output(folder, (), folder=True)  # Only its files of this report are replaced.
+    manifest_file = folder / f"{name}.manifest.json"
+    keep_sources(manifest_file, sources)
     parts = PartFolder(folder / name)
     # A file counts once, by its first name: links and relative paths may name it again.
     first: dict[str, str] = {}
@@ -108,7 +110,7 @@ def run(
     done = [outcomes[path] for path in paths]
     files = [asdict(outcome) for outcome in done]
     manifest = {"kind": "cutrace batch manifest", "format": 1, "report": name, "files": files}
-    write_text(folder / f"{name}.manifest.json", json.dumps(manifest, indent=1) + "\n")
+    write_text(manifest_file, json.dumps(manifest, indent=1) + "\n")
     found = parts.parts()
     if not found:
         raise CutraceError(f"none of the files could be read: {done[0].source}: {' '.join(done[0].notes)}")

@@ -26,7 +26,7 @@ def demo(output: Path) -> int:
     from ..outputs import size_of
     from ..units import format_size
 
-    check_destination(output)
+    check_destination(output, ())
     missing = [name for name, module in _PACKAGES.items() if not _installed(module)]
     if cuda.driver_version() is None:
         raise CutraceError(

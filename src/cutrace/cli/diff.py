@@ -60,7 +60,7 @@ def diff(
     from ..reports.tables import render
 
     if output is not None:
-        check_output(output)
+        check_output(output, [a, b, *with_a, *with_b])
     comparison = api.diff([a, *with_a], [b, *with_b], **rules)
     for side, sentences in zip((a, b), comparison.notes, strict=True):
         for sentence in sentences:

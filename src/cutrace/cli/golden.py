@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import CutraceError
+from ..outputs import keep_sources
 from ..units import count_of, printable
 from . import options
 from .output import say
@@ -59,6 +60,8 @@ def create(
     from .. import golden as gold
     from .check import measured_runs
 
+    if output is not None:
+        keep_sources(output, sources)
     rules = gold.Rules(gold.parse_gate(gate), ignore=gold.parse_ignore(ignore))
     mode = gold.parse_update(update)
     changes = []

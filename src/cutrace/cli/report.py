@@ -43,7 +43,7 @@ def merge(sources: tuple[Path, ...], output: Path, names: tuple[str, ...]) -> in
 
     if output.suffix not in _KINDS:
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .json, .md or .html")
-    check_output(output)
+    check_output(output, sources)
     reports = _read(sources, names)
     made = jobs.merge(
         [(label, _moved(one, source, output)) for (label, one), source in zip(reports, sources, strict=True)]
@@ -104,7 +104,7 @@ def trend(sources: tuple[Path, ...], output: Path, by_time: bool) -> int:
         raise CutraceError(f"cannot write {output}: the page of trends is HTML. Write a name that ends in .html")
     if len(sources) < 2:
         raise CutraceError("a trend needs two reports or more: name the report.json of each commit")
-    check_output(output)
+    check_output(output, sources)
     reports = _read(sources, ())
     if by_time:
         reports.sort(key=lambda pair: _instant(pair[1]))

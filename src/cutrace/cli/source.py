@@ -34,7 +34,7 @@ def source(sources: tuple[Path, ...], output: Path, root: Path | None) -> None:
 
     if output.suffix != ".html":
         raise CutraceError(f"cannot tell the format of {output}: write a name that ends in .html")
-    check_output(output)
+    check_output(output, sources)
     with opened(sources) as trace:
         found = measured(trace)
     if not found.found:

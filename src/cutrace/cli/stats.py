@@ -58,7 +58,7 @@ def stats(
     from ..reports.tables import no_style, render
 
     if output is not None:
-        check_output(output)
+        check_output(output, sources)
     with opened(sources) as trace:
         results = api.stats(trace, reports or None, **how)
         if limit is None:

@@ -47,7 +47,7 @@ class Destination:
         output = capture = dump = Path(output)
         if output.suffix != _CAPTURE:
             capture, dump = _captures(output)
-        check_output(dump)
+        check_output(dump, ())
         try:
             directory = Path(tempfile.mkdtemp(prefix=f".{dump.name}.", dir=dump.parent))
         except OSError as error:
@@ -94,7 +94,7 @@ def _captures(output: Path) -> tuple[Path, Path]:
     endings = [(suffix, e.name) for e in EXPORTERS for suffix in e.suffixes if output.name.lower().endswith(suffix)]
     if not endings:
         return output, output
-    check_destination(output)
+    check_destination(output, ())
     suffix, name = max(endings, key=lambda pair: len(pair[0]))
     beside = output.with_name(output.name[: -len(suffix)] + _CAPTURE)
     return (output if name == "perfetto" and not suffix.endswith(".gz") else beside), beside

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -107,11 +107,11 @@ class Trace:
     clocks = _TableAttribute()
     losses = _TableAttribute()
 
-    def __init__(self, reader: Reader, files: ExitStack | None = None, name: str = "") -> None:
-        """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``name`` is what the user
-        opened, for messages."""
+    def __init__(self, reader: Reader, files: ExitStack | None = None, sources: Sequence[Path] = ()) -> None:
+        """``files`` holds the temporary files of the trace; :meth:`close` removes them. ``sources`` are the files that
+        the user opened, if they are not the one of the reader."""
         self._reader = reader
-        self._name = name or str(reader.path)
+        self._sources = tuple(sources) or (reader.path,)
         self._release = weakref.finalize(self, files.close) if files else None
         self._tables: dict[str, np.ndarray] = {}
         self._unknown: dict[str, np.ndarray] = {}
@@ -122,6 +122,11 @@ class Trace:
     def path(self) -> Path:
         """The file of the capture. It is temporary where files were imported, joined or cut."""
         return self._reader.path
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """The files that the trace was opened from. A part of a trace has those of the whole."""
+        return self._sources
 
     # Whole tables
 
@@ -307,7 +312,7 @@ class Trace:
         nouns = {"kernels": "kernel", "memcpys": "copy", "api_calls": "API call", "nvtx_ranges": "NVTX range"}
         counts = [count_of(rows, noun) for table, noun in nouns.items() if (rows := self.count(table))]
         parts = [count_of(len(self._reader.processes), "process"), *counts]
-        return printable(f"{self._name}: {', '.join(parts)}")
+        return printable(f"{', '.join(map(str, self._sources))}: {', '.join(parts)}")
 
     # How it is made
 
@@ -528,15 +533,15 @@ def _sentences(notes: object) -> list[str]:
     return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
-def load(path: str | os.PathLike[str], files: ExitStack | None = None, name: str = "") -> Trace:
+def load(path: str | os.PathLike[str], files: ExitStack | None = None, sources: Sequence[Path] = ()) -> Trace:
     """Open a capture (a run.bin file) as a :class:`Trace`; :func:`cutrace.load` opens other files too. Closing the
-    trace closes ``files``. ``name`` replaces ``path`` in messages.
+    trace closes ``files``. ``sources`` are the files that the capture was made of.
 
     Raises :class:`cutrace.errors.BadCapture` (a :class:`cutrace.CutraceError`) when the file holds nothing usable.
     """
     with ExitStack() as unless_open:
         if files:
             unless_open.enter_context(files)
-        trace = Trace(Reader(path), files, name)
+        trace = Trace(Reader(path), files, sources)
         unless_open.pop_all()
     return trace

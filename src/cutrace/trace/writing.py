@@ -41,7 +41,7 @@ def write(
     Damage of the original becomes losses of the new capture. Returns the number of event rows, facts excluded. Raises
     :class:`CutraceError` when the file cannot be written.
     """
-    check_output(path)
+    check_output(path, trace.sources)
     selection = selection or Selection()
     part = SelectedRows(trace, selection)
     infos: list[list[BlockInfo]] = [[] for _ in trace.processes]
