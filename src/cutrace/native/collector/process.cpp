@@ -1,0 +1,206 @@
+#include "process.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "cupti_source.h"
+#include "driver.h"
+#include "dump.h"
+#include "nvtx.h"
+
+namespace cutrace::process {
+namespace {
+
+// The mutex is held only briefly, so that fork() never waits for a disk or for CUPTI: a recording starts and stops without
+// it, while `changing` is set.
+struct ProcessState {
+  std::mutex mutex;
+  std::shared_ptr<Recording> recording;  // under mutex, like all members below
+  std::shared_ptr<Recording> last;       // the recording before, while its threads run
+  bool changing = false;                 // a thread starts or stops the recording
+  struct cutrace_stats last_stats {};    // of the recording that ended last
+  std::vector<std::string> last_notes;   // of the recording that ended last
+  const char* inherited = nullptr;       // in a forked child: options of the parent's recording
+  bool hooks = false;
+};
+
+// Never destroyed: threads of the program may still call in while the process exits. Constructed when the library is
+// loaded: if another thread were inside the constructor of a function-local static at fork, the child would wait forever.
+ProcessState& state = *new ProcessState;
+
+// A plain array: exit handlers run after the thread's C++ objects are gone.
+thread_local char error_text[1024] = "";
+
+void copy_counters(const Recording& recording, struct cutrace_stats& out) {
+  const Counters& c = recording.counters();
+  out.rows_written = c.rows;
+  out.bytes_written = c.bytes;
+  out.records_dropped = c.dropped;
+  out.records_discarded = c.discarded;
+  out.nvtx_events = c.nvtx_events;
+  out.memory_bytes = c.memory;
+  out.blocks_written = c.blocks;
+}
+
+// The exclusive right to start or stop the recording, until the end of a scope.
+class StartStopGuard {
+ public:
+  // Waits up to this long for another thread to release it.
+  explicit StartStopGuard(unsigned milliseconds) {
+    while (!(held_ = set_changing(true)) && milliseconds-- != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~StartStopGuard() {
+    if (held_) set_changing(false);
+  }
+  StartStopGuard(const StartStopGuard&) = delete;
+  StartStopGuard& operator=(const StartStopGuard&) = delete;
+
+  bool held() const { return held_; }
+  void set_recording(std::shared_ptr<Recording> recording) const {
+    const std::lock_guard lock(state.mutex);
+    state.recording.swap(recording);
+  }
+  // Ends the recording. Fails when it did not end in order.
+  int stop(bool at_exit) const {
+    const std::shared_ptr<Recording> ending = state.recording;
+    const std::string_view error = ending->stop(at_exit);
+    const std::lock_guard lock(state.mutex);
+    copy_counters(*ending, state.last_stats);
+    state.last_notes = ending->notes().take_sentences();
+    state.last = ending->writes() ? ending : nullptr;
+    state.recording = nullptr;
+    return error.empty() ? succeed() : fail(error);
+  }
+
+ private:
+  static bool set_changing(bool changing) {
+    const std::lock_guard lock(state.mutex);
+    return std::exchange(state.changing, changing) != changing;
+  }
+  bool held_ = false;
+};
+
+// Does nothing while another thread starts or stops the recording: exit() does not wait for that thread.
+void at_exit() {
+  const bool recording = current() != nullptr;
+  if (stop(true) != 0 && recording) std::fprintf(stderr, "cutrace: %s\n", error_text);
+}
+
+void before_fork() {
+  state.mutex.lock();
+  CuptiSource::instance().before_fork();
+  nvtx::before_fork();
+}
+void after_fork_in_parent() {
+  nvtx::after_fork_in_parent();
+  CuptiSource::instance().after_fork();
+  if (state.recording != nullptr) state.recording->count_fork();
+  state.mutex.unlock();
+}
+// The first NVTX event of a forked child starts a new recording in the folder of the parent's recording.
+void start_in_child() {
+  const int failed = guarded([] {
+    const int status = start(state.inherited);
+    if (const auto recording = current()) recording->note_nvtx();
+    return status;
+  });
+  if (failed) std::fprintf(stderr, "cutrace: %s\n", error_text);
+}
+// The child does not have the collector's threads, and CUPTI would hang in it. So the child drops the recording without a
+// CUPTI call, a flush or a join.
+void after_fork_in_child() {
+  dump_signal::release();
+  CuptiSource::instance().after_fork();
+  CuptiSource::instance().forget();
+  if (state.recording != nullptr) state.inherited = Recording::forget(std::move(state.recording));
+  nvtx::after_fork_in_child(state.inherited != nullptr ? start_in_child : nullptr);
+  state.last = nullptr;
+  state.changing = false;
+  state.mutex.unlock();
+}
+
+}  // namespace
+
+const char* last_error() { return error_text; }
+int fail(std::string_view message) {
+  const std::size_t size = std::min(message.size(), sizeof error_text - 1);
+  std::memcpy(error_text, message.data(), size);
+  error_text[size] = '\0';
+  return 1;
+}
+int succeed() { return error_text[0] = '\0', 0; }
+int none_running() { return fail("no recording is running in this process; start one first"); }
+
+std::shared_ptr<Recording> current() {
+  const std::lock_guard lock(state.mutex);
+  return state.changing ? nullptr : state.recording;
+}
+
+int start(const char* text) {
+  Options options;
+  std::string error;
+  if (!parse_options(text != nullptr ? text : "", options, error)) return fail(error);
+  const StartStopGuard guard(options.patience_ms);
+  if (!guard.held()) return fail("another thread is starting or stopping the recording of this process; try again later");
+  if (state.recording != nullptr && state.recording->running())
+    return fail("a recording is already running in this process; stop it before starting another");
+  if (state.recording != nullptr) guard.stop(false);  // it has failed
+  if (state.last != nullptr && state.last->writes())
+    return fail("the previous recording has not ended, because its disk does not respond; start again when it does");
+  if (!std::exchange(state.hooks, true)) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    std::atexit(at_exit);
+  }
+  const auto recording = std::make_shared<Recording>(options);
+  guard.set_recording(recording);  // before start(), for a fork meanwhile
+  try {
+    if (recording->start(error)) return succeed();
+  } catch (const std::exception&) {
+    guard.set_recording(nullptr);
+    throw;
+  }
+  guard.set_recording(nullptr);
+  return fail(error);
+}
+
+int start_now(const char* text) {
+  if (const int failed = start(text)) return failed;
+  if (const auto recording = current(); recording != nullptr && driver_is_loaded()) recording->attach_cupti(false);
+  return succeed();
+}
+
+int stop(bool at_exit) {
+  const StartStopGuard guard(0);
+  return guard.held() && state.recording != nullptr ? guard.stop(at_exit) : none_running();
+}
+
+struct cutrace_stats statistics() {
+  const std::lock_guard lock(state.mutex);
+  const auto& recording = state.recording;
+  struct cutrace_stats now = state.last_stats;
+  if (recording != nullptr) copy_counters(*recording, now);
+  auto& source = CuptiSource::instance();
+  now.buffers_requested = source.pool().requested();
+  now.buffers_completed = source.pool().completed();
+  now.state = recording != nullptr && recording->running() ? 1 : 0;
+  now.cupti_active = recording != nullptr && recording->uses_cupti() && source.active() ? 1 : 0;
+  return now;
+}
+
+std::vector<std::string> notes() {
+  std::unique_lock lock(state.mutex);
+  const auto recording = state.recording;
+  if (recording == nullptr) return state.last_notes;
+  lock.unlock();
+  return recording->notes().sentences();
+}
+
+}  // namespace cutrace::process

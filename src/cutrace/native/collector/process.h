@@ -1,0 +1,44 @@
+// The recording of this process. There is one at a time, however it was started.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api.h"
+#include "recording.h"
+
+namespace cutrace::process {
+
+// The calling thread's last failure, "" for none. Functions that return a status (0: success) set it.
+const char* last_error();
+int fail(std::string_view message);
+int succeed();
+int none_running();
+
+// C callers must not see exceptions. The only possible one is bad_alloc.
+template <typename Body>
+int guarded(Body&& body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return fail("the collector got no memory; the recording goes on");
+  }
+}
+
+// The recording, null when there is none and while a thread starts or stops it.
+std::shared_ptr<Recording> current();
+// Starts a recording with these options.
+int start(const char* options);
+// The same, and records GPU activity at once if the process has a driver. Without one, CUPTI waits for the injection.
+int start_now(const char* options);
+// Ends the recording. At exit it does nothing while another thread starts or stops the recording.
+int stop(bool at_exit);
+
+// The counters and notes of the recording, or of the last one when none runs.
+struct cutrace_stats statistics();
+std::vector<std::string> notes();
+
+}  // namespace cutrace::process
