@@ -13,6 +13,7 @@ one, and one with everything that is legal and unpleasant.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -125,6 +126,11 @@ class Capture:
     def mark(self, name: str, time: int, *, thread: int = 100, domain: str = "", **more: int) -> None:
         self.add("nvtx_marks", time=ORIGIN + time, name=name, domain=domain, thread=thread, **more)
 
+    def graph_node(self, node: int, created: int, *ranges: str, thread: int = 100, original: int = 0) -> None:
+        """The creation of a graph node inside NVTX ranges, outermost first."""
+        self.add("graph_nodes", created=ORIGIN + created, graph_node=node, original=original, thread=thread,
+                 ranges=json.dumps(ranges) if ranges else 0)  # fmt: skip
+
     # Hardware
 
     def device(self, device: int = 0, *, uuid: bytes = bytes(range(1, 17)), **facts: int | str) -> None:
@@ -205,6 +211,30 @@ def training_steps(
         )
         c.add("overheads", start=ORIGIN + 600, end=ORIGIN + 900, kind=1 << 16, thread=pid)
         c.clocks(now)
+    return path
+
+
+def replays(path: Path, *, pid: int = 100, count: int = 3) -> Path:
+    """A graph that was captured in NVTX ranges and is replayed in others, each replay a microsecond after the last. It
+    has three kernels and a copy in layers, a kernel outside of all ranges, and one whose creation is not recorded."""
+    paths = {
+        1: ("forward", "layer0"), 2: ("forward", "layer0", "attn"), 3: ("forward", "layer1"), 4: (),
+        6: ("forward", "layer0", "attn"),
+    }  # fmt: skip
+    with Capture(path, pid=pid) as c:
+        c.device()
+        c.context()
+        for node, ranges in paths.items():
+            c.graph_node(node, 100 * node, *ranges, thread=pid, original=node + 100)
+            c.api("cudaLaunchKernel", 100 * node - 10, 100 * node + 50, thread=pid, correlation=node)
+        kernels = [c.launch(f"_Z1{name}v", graph_node=node, graph=9) for node, name in enumerate("abcde", 1)]
+        for replay in range(count):
+            now = 10_000 + 1_000 * replay
+            c.push_pop("step", now - 10, now + 60, thread=pid)
+            c.api("cudaGraphLaunch", now, now + 50, thread=pid, correlation=50 + replay)
+            for i, kernel in enumerate(kernels):
+                c.kernel(kernel, now + 100 * (i + 1), now + 100 * (i + 1) + 80 + i, correlation=50 + replay)
+            c.memcpy(now + 600, now + 650, 4096, correlation=50 + replay, graph=9, graph_node=6)
     return path
 
 

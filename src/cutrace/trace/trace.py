@@ -28,6 +28,7 @@ from . import arrow
 from .alignment import Alignment, alignments
 from .ids import IdMap
 from .imported import Imported, imported
+from .origins import Origins
 from .process import Process, clock_of, describe
 from .quality import EarlyStart, Loss, Quality, early_starts, unfinished
 from .rows import LATEST, TIMES, apart, by_value, copied, joined, unknown_times
@@ -241,6 +242,11 @@ class Trace:
         """The last name (an id of :attr:`strings`) of each NVTX category, by process, domain and category."""
         rows = self.nvtx_categories
         return {(p, d, c): name for p, d, c, name in rows[["process", "domain", "category", "name"]].tolist()}
+
+    @cached_property
+    def origins(self) -> Origins | None:
+        """Where the graph nodes of the trace were created; None if no creation was recorded."""
+        return Origins(self) if self.count("graph_nodes") else None
 
     # The capture as a whole
 

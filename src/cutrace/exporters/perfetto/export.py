@@ -30,6 +30,7 @@ from .annotations import TEXT, Annotations
 from .derived.counters import CounterValues, MemoryCounters, WorkCounters
 from .derived.launches import LaunchIndex, ReadBlock
 from .derived.projection import Projection
+from .derived.replays import Replays
 from .derived.waits import CallWaits, Waits
 from .descriptors import DERIVED, Descriptors, counter, write_header, write_missing
 from .flows import Flows, needs_slice
@@ -280,6 +281,7 @@ class DerivedWork:
         read = blocks.ahead(blocks.of(process, "api_calls", "nvtx_ranges"))
         self.launches = LaunchIndex(read, blocks.of(process, "api_calls"))
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
+        self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
         self.waits = Waits(trace, process, queues)
         self.counters, self._memory = WorkCounters(queues, span), MemoryCounters(span)
         for info in blocks.of(process, "allocations"):
@@ -312,6 +314,10 @@ class DerivedWork:
                 columns = rows["correlation"], rows["start"], rows["end"], queue
                 self.launches.calls.launch(*columns, *self.counters.depth, wanted)
         self.projection.settle(until)
+        if self._replays:
+            self._replays.add(parts, queues)
+            if until == NEVER:
+                self._replays.finish()
 
 
 def _spool_counters(counters: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:

@@ -233,11 +233,15 @@ class StyleIndex:
         family_fields = (*table.family_fields, *QUEUE_FIELDS)
         fields = (*table.number_fields, *family_fields)
         self._styles = Keys(len(fields))
-        self._families = Keys(len(family_fields) + len(table.launch_fields) + bool(table.launch_fields))
+        # A family also depends on whether the launch configuration is known, and on the creation of the graph node.
+        self._families = Keys(len(family_fields) + len(table.launch_fields) + 2)
         self._family_fields = family_fields
         self._rows = np.zeros(0, [(f, LAYOUT[table.name].dtype[f]) for f in fields])
+        self._origins = descriptors.trace.origins
         # By style.
         self._family_of = np.zeros(0, np.uint32)
+        #: The path of the ranges in which the graph node was created.
+        self.path_of = np.zeros(0, np.uint32)
         self.queue_of = np.zeros(0, np.uint32)
         # By family.
         self._refs: list[InternedRefs] = []
@@ -274,11 +278,18 @@ class StyleIndex:
         first = len(self)
         launches = self._descriptors.trace.launches[rows["launch"]] if self.table.launch_fields else None
         columns = [rows[f] for f in self._family_fields]
+        known = np.zeros(len(rows), bool)
         if launches is not None:
-            columns += [*(launches[f] for f in self.table.launch_fields), rows["launch"] != 0]
-        families, new = self._families.ids(columns)
-        for row in rows[new]:
-            self._add_family(row)
+            columns += [launches[f] for f in self.table.launch_fields]
+            known = rows["launch"] != 0
+        path = creation = np.zeros(len(rows), np.uint32)
+        if self._origins:
+            nodes = self._origins.of_rows(self._process, rows)
+            path, creation = self._origins.path_of[nodes], self._origins.creations[0][nodes]
+        self.path_of = np.append(self.path_of, path)
+        families, new = self._families.ids([*columns, known, creation])
+        for row, number in zip(rows[new], creation[new].tolist(), strict=True):
+            self._add_family(row, number)
         self._rows.resize(first + len(rows), refcheck=False)
         for f in self._rows.dtype.names or ():
             self._rows[f][first:] = rows[f]
@@ -290,11 +301,20 @@ class StyleIndex:
             bound["launch"] = rows["launch"]
         encode_pieces(self.events, self._event.bind(bound), len(rows))
 
-    def _add_family(self, row: np.void) -> None:
+    def _created(self, number: int) -> dict[str, int | str | None]:
+        """The arguments of a creation of graph nodes."""
+        if not number or not self._origins:
+            return {}
+        path, thread, call = self._origins.creations[1][number]
+        text = self._origins.text(path)
+        return {"created_in": text, "created_by": f"{call or 'a call'}, thread {thread}" if thread else None}
+
+    def _add_family(self, row: np.void, creation: int) -> None:
         devices, process = self._descriptors.devices, self._process
         device, context, stream = (int(row[f]) for f in QUEUE_FIELDS)
         family, refs = self.table.describe(self._descriptors, process, row), InternedRefs(self._output.names)
-        kernel = {**family.kernel, "args": refs.compute_args(family.arguments)}
+        arguments = {**family.arguments, **self._created(creation)}
+        kernel = {**family.kernel, "args": refs.compute_args(arguments)}
         event = {
             "hw_queue_iid": refs.add(devices.queue(process, device, context, stream)),
             "stage_iid": refs.add(devices.stage(self.table.stage)),
@@ -371,6 +391,11 @@ class GpuPart:
     def queues(self) -> np.ndarray:
         """The number of each row's stream."""
         return self.block.index.queue_of.take(self.styles)
+
+    @property
+    def paths(self) -> np.ndarray:
+        """The number of the path (:class:`cutrace.trace.origins.Origins`) of each row's graph node."""
+        return self.block.index.path_of.take(self.styles)
 
     def computed(self, column: str) -> np.ndarray:
         return self.block.computed[column][self.begin : self.end]

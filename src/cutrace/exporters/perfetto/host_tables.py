@@ -62,6 +62,19 @@ PROJECTED = Table(
     ),
 )
 
+#: Work of a graph launch on one stream that was created in one range. The rows are derived; no capture has this table.
+REPLAYED = Table(
+    "replayed",
+    1,
+    "NVTX ranges around the creation of graph nodes, projected onto the streams of replays.",
+    (
+        Field("start", "u64", "ns", "begin of the first work"),
+        Field("end", "u64", "ns", "end of the last work"),
+        Field("range", "u32", "", "number of the range and those around it"),
+        *(SHARED[name] for name in ("stream", "context", "device", "process")),
+    ),
+)
+
 
 class Style(NamedTuple):
     """The shared data of the events of one style: name, categories, arguments, and other fields of the ``TrackEvent``.
@@ -172,6 +185,11 @@ def _projected(trace: Trace, row: np.void) -> Style:
     return style._replace(categories=(DERIVED, *style.categories))
 
 
+def _replayed(trace: Trace, row: np.void) -> Style:
+    assert trace.origins
+    return Style(trace.origins.levels[1][int(row["range"])], (DERIVED, "nvtx"))
+
+
 def _synchronization(trace: Trace, row: np.void) -> Style:
     kind = label(SYNCHRONIZATIONS, int(row["type"]))
     numbers = _numbers(row, "context", "status", "flags")
@@ -280,6 +298,13 @@ def _projection_track(descriptors: Descriptors, process: int, key: tuple[int, ..
     }
 
 
+def _replay_track(descriptors: Descriptors, process: int, key: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        "name": f"NVTX of graph nodes on {descriptors.devices.queue_name(process, *key)}",
+        "description": "The ranges in which the graph nodes of replayed work were created",
+    }
+
+
 def _counted_track(descriptors: Descriptors, process: int, number: int) -> dict[str, Any]:
     return descriptors.counters[process, number]
 
@@ -348,6 +373,9 @@ TABLES: tuple[HostTable, ...] = (
     HostTable(
         PROJECTED.name, _projection_track, ("device", "context", "stream", "domain"), _NVTX_FIELDS, _projected,
         ("thread",), payload=True, derived=PROJECTED,
+    ),
+    HostTable(
+        REPLAYED.name, _replay_track, ("device", "context", "stream"), ("range",), _replayed, derived=REPLAYED,
     ),
     HostTable(
         COUNTED.name, _counted_track, ("counter",), kind="counter", value=lambda rows: rows["value"], derived=COUNTED

@@ -1,0 +1,84 @@
+"""NVTX ranges in which graph nodes were created, projected onto the streams of replays.
+
+Consecutive work of one graph launch on a stream whose nodes were created in the same ranges is one slice for each of
+these ranges, from the first begin to the last end of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....trace.origins import OUTSIDE, Origins
+from ..gpu_events import QUEUE_FIELDS, GpuPart, KeyIndex
+from ..host_tables import REPLAYED, Spool
+
+#: Work of unfinished graph launches that is kept for the next window. Beyond it, slices are cut.
+_KEPT = 1 << 20
+
+_WORK = np.dtype(
+    [("queue", np.uint32), ("correlation", np.uint32), ("path", np.uint32), ("start", np.uint64), ("end", np.uint64)]
+)
+
+
+class Replays:
+    """The slices of the replays of one process, put into a spool of :data:`REPLAYED`. The work is added in the order of
+    time."""
+
+    def __init__(self, origins: Origins, process: int, queues: KeyIndex, spool: Spool) -> None:
+        self._process, self._queues, self._spool = process, queues, spool
+        self._levels = origins.levels[0]
+        self._waiting = np.zeros(0, _WORK)
+
+    def add(self, parts: Sequence[GpuPart], queues: Sequence[np.ndarray]) -> None:
+        """Add the work of a window. ``queues`` has the number of the stream of each row, by part."""
+        new = [self._waiting]
+        for part, queue in zip(parts, queues, strict=True):
+            path = part.paths
+            at = np.flatnonzero(path != OUTSIDE)
+            work = np.empty(len(at), _WORK)
+            work["queue"], work["path"] = queue[at], path[at]
+            for name in ("correlation", "start", "end"):
+                work[name] = part.rows[name][at]
+            new.append(work)
+        work = np.concatenate(new)
+        work = work[np.lexsort((work["start"], work["queue"]))]
+        # The last graph launch of each stream may go on in the next window.
+        last = np.append(work["queue"][1:] != work["queue"][:-1], True)[: len(work)]
+        launch = np.cumsum(_changes(work["queue"], work["correlation"])) - 1
+        waits = np.isin(launch, launch[last])
+        if int(waits.sum()) > _KEPT:
+            waits[:] = False
+        self._write(work[~waits])
+        self._waiting = work[waits]
+
+    def finish(self) -> None:
+        """Write the slices of the work that waits."""
+        self._write(self._waiting)
+        self._waiting = self._waiting[:0]
+
+    def _write(self, work: np.ndarray) -> None:
+        """Write the slices of work that is sorted by stream and time."""
+        changes = _changes(work["queue"], work["correlation"])
+        levels, made = self._levels[work["path"]], []
+        for depth in range(levels.shape[1] if len(work) else 0):
+            changes |= _changes(levels[:, depth])
+            at = np.flatnonzero(changes)
+            rows = np.zeros(len(at), REPLAYED.dtype)
+            rows["range"] = levels[at, depth]
+            rows["start"], rows["end"] = work["start"][at], np.maximum.reduceat(work["end"], at)
+            keys = np.array(self._queues.keys, np.uint32).take(work["queue"][at], axis=0)
+            for i, name in enumerate(QUEUE_FIELDS):
+                rows[name] = keys[:, i]
+            rows["process"] = self._process
+            made.append(rows[rows["range"] != 0])
+        # Of slices with equal times, the outer one comes first.
+        self._spool.add(REPLAYED, np.concatenate(made or [np.zeros(0, REPLAYED.dtype)]))
+
+
+def _changes(*columns: np.ndarray) -> np.ndarray:
+    """A mask of the rows that differ from the row before in one of these columns; the first row differs."""
+    mask = np.ones(len(columns[0]), bool)
+    mask[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return mask

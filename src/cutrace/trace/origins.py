@@ -1,0 +1,142 @@
+"""Where the nodes of CUDA graphs were created: the NVTX ranges, the thread and the API call.
+
+The work of a replay has the id of its node, and ``graph_nodes`` has the nodes whose creation was recorded. Nodes are
+looked up by arrays of ids.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+#: Numbers of work outside of graphs, and of work of nodes whose creation was not recorded. Further numbers are those of
+#: nodes and of paths.
+OUTSIDE, UNRECORDED = 0, 1
+#: The texts of paths without ranges.
+NOT_RECORDED, NO_RANGE = "(not recorded)", "(no range)"
+
+
+class Creation(NamedTuple):
+    """How nodes were created: the number of their path, the thread, and the API function ("" if unknown)."""
+
+    path: int
+    thread: int
+    call: str
+
+
+class Origins:
+    """The recorded creations of the graph nodes of a trace.
+
+    A *path* is the names of the NVTX ranges around a creation, outermost first; ``paths`` has the distinct ones by
+    number. Paths :data:`OUTSIDE` and :data:`UNRECORDED` are empty, as is that of a node created outside of all ranges.
+    ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        rows = trace.graph_nodes
+        rows = rows[np.lexsort((rows["graph_node"], rows["process"]))]
+        # A damaged file may repeat a node.
+        again = (rows["process"][1:] == rows["process"][:-1]) & (rows["graph_node"][1:] == rows["graph_node"][:-1])
+        self._rows = rows[~np.append(False, again)]
+        self._edges = np.searchsorted(self._rows["process"], np.arange(len(trace.processes) + 1))
+        texts, numbers = np.unique(self._rows["ranges"], return_inverse=True)
+        known: dict[tuple[str, ...], int] = {}
+        of_text = [known.setdefault(_names(trace.strings[text]), len(known) + 2) for text in texts.tolist()]
+        self.paths: tuple[tuple[str, ...], ...] = ((), (), *known)
+        self.path_of = np.append([OUTSIDE, UNRECORDED], np.array(of_text, np.int64)[numbers]).astype(np.uint32)
+        self._of_launches: dict[int, np.ndarray] = {}
+
+    def nodes(self, process: int, ids: np.ndarray) -> np.ndarray:
+        """The number of each node id (0 outside of graphs) of a process."""
+        begin, end = self._edges[process : process + 2].tolist()
+        known = np.append(self._rows["graph_node"][begin:end], np.uint64(0))
+        at = np.searchsorted(known[:-1], ids)
+        numbers = np.where(known[at] == ids, at + begin + 2, UNRECORDED)
+        return np.where(ids == 0, OUTSIDE, numbers).astype(np.uint32)
+
+    def of_launches(self, process: int) -> np.ndarray:
+        """The number of the node of each launch configuration of the trace, as a kernel of this process."""
+        if process not in self._of_launches:
+            self._of_launches[process] = self.nodes(process, self._trace.launches["graph_node"])
+        return self._of_launches[process]
+
+    def of_rows(self, process: int, rows: np.ndarray) -> np.ndarray:
+        """The number of the node of each row of GPU work of a process."""
+        fields = rows.dtype.names or ()
+        if "launch" in fields:
+            return self.of_launches(process).take(rows["launch"])
+        if "graph_node" in fields:
+            return self.nodes(process, rows["graph_node"])
+        return np.full(len(rows), OUTSIDE, np.uint32)
+
+    def text(self, path: int) -> str:
+        """The names of a path with slashes between, or a text in brackets if there are none; "" for
+        :data:`OUTSIDE`."""
+        if path <= UNRECORDED:
+            return NOT_RECORDED if path == UNRECORDED else ""
+        return "/".join(self.paths[path]) or NO_RANGE
+
+    @cached_property
+    def levels(self) -> tuple[np.ndarray, list[str]]:
+        """The beginnings of paths: their number by path and depth, 0 beyond the end of the path; and by number the name
+        of their last range."""
+        known: dict[tuple[str, ...], int] = {}
+        numbers = np.zeros((len(self.paths), max(map(len, self.paths))), np.uint32)
+        for path, names in enumerate(self.paths):
+            for depth in range(len(names)):
+                numbers[path, depth] = known.setdefault(names[: depth + 1], len(known) + 1)
+        return numbers, ["", *(names[-1] for names in known)]
+
+    @cached_property
+    def creations(self) -> tuple[np.ndarray, list[Creation]]:
+        """The number of the creation of each node, and the distinct creations by number. Reads the API calls of the
+        time in which nodes were created."""
+        functions = np.concatenate([[0, 0], *(self._functions(p) for p in range(len(self._edges) - 1))])
+        columns = np.stack([self.path_of, np.append([0, 0], self._rows["thread"]), functions], axis=1)
+        distinct, numbers = np.unique(columns, axis=0, return_inverse=True)
+        names = self._trace.strings.take(self._trace.functions["name"])
+        creations = [Creation(path, thread, str(names[function])) for path, thread, function in distinct.tolist()]
+        return numbers.reshape(-1).astype(np.uint32), creations
+
+    def _functions(self, process: int) -> np.ndarray:
+        """The API function (an id) that created each node of a process, 0 if unknown. Of nested calls it is the
+        outermost."""
+        rows = self._rows[self._edges[process] : self._edges[process + 1]]
+        functions = np.zeros(len(rows), np.int64)
+        if not len(rows):
+            return functions
+        order = np.lexsort((rows["created"], rows["thread"]))
+        created, threads = rows["created"][order], rows["thread"][order]
+        of_thread = [(t, *np.searchsorted(threads, [t, t + 1]).tolist()) for t in np.unique(threads).tolist()]
+        around: list[np.ndarray] = [np.zeros((0, 5), np.int64)]
+        for info in self._trace.block_infos("api_calls", int(created.min()), int(created.max()) + 1):
+            calls = self._trace.block(info)[0] if info.process == process else rows[:0]
+            for thread, begin, end in of_thread if len(calls) else ():
+                mine = calls[calls["thread"] == thread]
+                first = begin + np.searchsorted(created[begin:end], mine["start"], "left")
+                last = begin + np.searchsorted(created[begin:end], mine["end"], "right")
+                found = (mine["start"], mine["end"], mine["function"], first, last)
+                around.append(np.stack(found, axis=1).astype(np.int64)[first < last])
+        calls = np.concatenate(around)
+        # Inner calls first: the last assignment to a node stays.
+        function, first, last = calls[np.lexsort((calls[:, 1], -calls[:, 0])), 2:].T
+        sizes = last - first
+        at = np.arange(int(sizes.sum())) + np.repeat(first - np.append(0, np.cumsum(sizes)[:-1]), sizes)
+        functions[order[at]] = np.repeat(function, sizes)
+        return functions
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names in a text of ``graph_nodes``, which is a JSON array; a text that is not one is a name."""
+    try:
+        names = json.loads(text or "[]")
+    except ValueError:
+        names = None
+    return tuple(map(str, names)) if isinstance(names, list) else (text,)

@@ -1,0 +1,90 @@
+"""Replayed work in a Perfetto trace: where its graph nodes were created."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import captures
+import cutrace
+from captures import ORIGIN
+from cutrace.exporters.perfetto import export
+from pftrace import Decoded, decode
+
+TRACK = "NVTX of graph nodes on stream 7"
+
+
+def converted(run: Path) -> Decoded:
+    out = run.with_suffix(".pftrace")
+    cutrace.convert(run, out)
+    return decode(out)
+
+
+def slices(trace: Decoded, track: str = TRACK) -> list[tuple[str, int, int]]:
+    return [(s.name, s.start - ORIGIN, s.end - ORIGIN) for s in trace.derived if s.track.name == track and s.end]
+
+
+def test_replayed_work_says_where_it_was_created(tmp_path: Path) -> None:
+    gpu = converted(captures.replays(tmp_path / "run.bin", count=1)).gpu
+    assert [event.args.get("created_in") for event in gpu] == [
+        "forward/layer0", "forward/layer0/attn", "forward/layer1", "(no range)", "(not recorded)",
+        "forward/layer0/attn",
+    ]  # fmt: skip
+    assert {event.args.get("created_by") for event in gpu} == {"cudaLaunchKernel, thread 100", None}
+    assert "created_by" not in gpu[4].args
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_ranges_of_creation_are_slices_around_consecutive_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    run = tmp_path / "run.bin"
+    with captures.Capture(run) as c:
+        for node, ranges in enumerate([("f", "a"), ("f", "b"), ("f", "b"), ("f", "b", "c"), ("f", "a")], 1):
+            c.graph_node(node, node, *ranges)
+        kernels = [c.launch("_Z1kv", graph_node=node) for node in range(1, 6)]
+        for replay in (1, 2):
+            c.api("cudaGraphLaunch", 1_000 * replay, 1_000 * replay + 5, correlation=replay)
+            for i, kernel in enumerate(kernels):
+                c.kernel(kernel, 1_000 * replay + 10 * i, 1_000 * replay + 10 * i + 8, correlation=replay)
+                c.flush()
+        c.kernel(kernels[0], 2_003, 2_005, correlation=2, stream=8)
+    if small:
+        # Windows of one block: graph launches go on in the next window.
+        monkeypatch.setattr(export, "GPU_WINDOW", 1)
+    trace = converted(run)
+    one = [("f", 0, 48), ("a", 0, 8), ("b", 10, 38), ("c", 30, 38), ("a", 40, 48)]
+    assert slices(trace) == [(name, 1_000 * r + begin, 1_000 * r + end) for r in (1, 2) for name, begin, end in one]
+    assert slices(trace, "NVTX of graph nodes on stream 8") == [("f", 2_003, 2_005), ("a", 2_003, 2_005)]
+
+
+def test_launch_ranges_and_ranges_of_creation_have_tracks_of_their_own(tmp_path: Path) -> None:
+    trace = converted(captures.replays(tmp_path / "run.bin", count=1))
+    assert slices(trace, "NVTX on stream 7") == [("step", 10_100, 10_650)]
+    # Of ranges with equal times the outer one begins first. Work without a range divides them.
+    assert slices(trace) == [
+        ("forward", 10_100, 10_382), ("layer0", 10_100, 10_281), ("attn", 10_200, 10_281), ("layer1", 10_300, 10_382),
+        ("forward", 10_600, 10_650), ("layer0", 10_600, 10_650), ("attn", 10_600, 10_650),
+    ]  # fmt: skip
+
+
+def test_a_long_graph_launch_is_cut_where_too_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run.bin"
+    with captures.Capture(run) as c:
+        c.graph_node(1, 5, "f")
+        kernel = c.launch("_Z1kv", graph_node=1)
+        for i in range(4):
+            c.kernel(kernel, 1_000 + 10 * i, 1_008 + 10 * i, correlation=1)
+            c.flush()
+    monkeypatch.setattr(export, "GPU_WINDOW", 1)
+    monkeypatch.setattr("cutrace.exporters.perfetto.derived.replays._KEPT", 1)
+    assert slices(converted(run)) == [("f", 1_000, 1_018), ("f", 1_020, 1_038)]
+
+
+def test_without_derived_data_only_the_arguments_remain(tmp_path: Path) -> None:
+    run = captures.replays(tmp_path / "run.bin")
+    cutrace.convert(run, tmp_path / "out.pftrace", derived=False)
+    trace = decode(tmp_path / "out.pftrace")
+    assert not trace.derived
+    assert trace.gpu[0].args["created_in"] == "forward/layer0"
