@@ -147,12 +147,14 @@ def stats(
     :param kernel_wait: idle times below this are a kernel wait.
 
     The rows of a listing (``cuda_gpu_trace``) of an open trace are read on use. Raises :class:`CutraceError` for a
-    report or a column that does not exist.
+    report or a column that does not exist, and for an option that none of the named reports uses.
     """
     options = StatsOptions(
         normalize_kernel if names == "stable" else demangle, parse_duration(short), parse_duration(kernel_wait)
     )
     wanted = [report] if isinstance(report, str) else report
+    if wanted is not None:
+        reports.refuse_unused(wanted, options)
 
     def listing(trace: Trace, name: str) -> Iterable[tuple[Cell, ...]]:
         if trace is source:

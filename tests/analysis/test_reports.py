@@ -15,8 +15,11 @@ from cutrace.analysis import reports
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.distribution import QUANTILE_ERROR
 from cutrace.analysis.reports import REPORTS, tables
+from cutrace.analysis.stats import DEFAULTS
 from cutrace.analysis.tables import Column, Table
 from cutrace.errors import CutraceError
+from profiled import profiled_capture
+from sampled import sampled_capture
 from support.plain_stats import work
 
 DATA = Path(__file__).parents[1] / "data"
@@ -51,6 +54,28 @@ def test_every_report_of_every_real_capture_has_rows_as_wide_as_its_columns():
             assert [t.name for t in found] == list(REPORTS)
             for one in found:
                 assert all(len(row) == len(one.columns) for row in one.rows), one.name
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("names", str.swapcase), ("short_ns", 1 << 40), ("consecutive_ns", 1 << 40)]
+)
+def test_a_report_declares_the_options_that_change_it(tmp_path, field, value):
+    with Capture(tmp_path / "lines.bin", pid=3) as c:
+        c.add("instruction_metrics", function="k", offset=0, name="inst_executed", value=1, launches=1)
+    paths = [
+        training_steps(tmp_path / "steps.bin"),
+        profiled_capture(tmp_path / "profiled.bin", ("axpy", 1_000, {"a": 1.0})),
+        sampled_capture(tmp_path / "sampled.bin"),
+        tmp_path / "lines.bin",
+    ]
+    with cutrace.load(paths) as trace:
+        before, after = (
+            {t.name: list(t.rows) for t in tables(trace, list(REPORTS), options)}
+            for options in (DEFAULTS, replace(DEFAULTS, **{field: value}))
+        )
+    assert {name for name in REPORTS if before[name] != after[name]} == {
+        r.name for r in REPORTS.values() if field in r.options
+    }
 
 
 def test_names_of_columns_differ_within_a_report(capture):

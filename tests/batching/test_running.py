@@ -74,6 +74,24 @@ def test_dask_writes_the_same_bytes(tmp_path):
     assert str(one) == str(other)
 
 
+@pytest.mark.parametrize(
+    ("report", "how", "sentence"),
+    [
+        ("kernels", {"name": "saxpy"}, "kernels does not use --name: leave it out, or ask for pace"),
+        ("pace", {"name": "k", "baseline": CAPTURES[:1]}, "pace does not use --baseline: leave it out, or ask for reg"),
+        ("regressions", {"name": "k", "baseline": CAPTURES[:1]}, "regressions does not use --name"),
+        ("regressions", {}, "regressions needs --baseline"),
+        ("kernels", {"scheduler": "tcp://head:1"}, "--scheduler is that of Dask: add --mode dask, or leave it out"),
+        ("kernels", {"mode": "sequential", "workers": 2}, "--workers has no effect, because --mode sequential has one"),
+        ("kernels", {"mode": "dask", "scheduler": "tcp://head:1", "workers": 2}, "the scheduler has its own"),
+    ],
+)
+def test_an_option_that_has_no_effect_is_an_error(tmp_path, report, how, sentence):
+    with pytest.raises(cutrace.CutraceError, match=sentence):
+        cutrace.batch(report, CAPTURES, tmp_path / "out", **how)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_scheduler_that_cannot_be_reached_is_explained(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "nonsense://here")

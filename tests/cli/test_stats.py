@@ -46,6 +46,19 @@ def test_reports_are_chosen_by_name_in_that_order(tmp_path):
     }  # fmt: skip
 
 
+def test_an_option_that_no_named_report_uses_is_an_error(tmp_path):
+    path, api, idle = small_capture(tmp_path / "a.bin"), ("--report", "cuda_api_sum"), ("--report", "idle_sum")
+    for option in (("--short", "5us"), ("--names", "full"), ("--kernel-wait", "1us")):
+        done = cutrace("stats", path, *api, *option)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"cuda_api_sum does not use {option[0]}: leave it out, or ask for one of " in done.stderr
+        stats(path, *option)
+    assert stats(path, *api, *idle, "--kernel-wait", "1us")
+    assert "does not use --short: leave it out, or ask for one of launch_sum, short_kern_sum" in (
+        cutrace("stats", path, *api, *idle, "--short", "1us").stderr
+    )
+
+
 def test_all_reports_are_listed():
     lines = stats("--list-reports").splitlines()
     assert [line.split()[0] for line in lines] == list(REPORTS)

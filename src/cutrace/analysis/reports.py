@@ -25,6 +25,8 @@ from .sweep import Stream
 from .tables import Cell, Column, Table, Unit
 
 _STREAM, _DEVICE = 1, 3
+# The options of users by field of StatsOptions.
+_OPTIONS = {"names": "names", "short_ns": "short", "consecutive_ns": "kernel-wait"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class ReportField:
 class ReportSpec:
     """A report: ``parts`` are the fields of :class:`.stats.Stats` that it needs, ``rows`` returns the objects of its
     rows. ``usual`` reports are shown by default. With ``spread``, the columns of this spread, in ``unit``, come first,
-    and rows are sorted by ``weight`` (default: the total), largest first; their share is that of the weight."""
+    and rows are sorted by ``weight`` (default: the total), largest first; their share is that of the weight.
+    ``options`` are the fields of :class:`.stats.StatsOptions` that change the rows."""
 
     name: str
     title: str
@@ -51,6 +54,7 @@ class ReportSpec:
     unit: Unit = "ns"
     weight: Callable[[Any], int] | None = None
     listing: bool = False
+    options: tuple[str, ...] = ()
 
     def table(self, view: View) -> Table:
         """The table of the report."""
@@ -117,6 +121,16 @@ def tables(trace: Trace, names: Sequence[str] | None = None, options: StatsOptio
     return [table for table in made if names is not None or table.rows]
 
 
+def refuse_unused(names: Sequence[str], options: StatsOptions) -> None:
+    """Raise :class:`cutrace.CutraceError` for an option that differs from its default and that none of these reports
+    uses."""
+    used = {field for name in names for field in report(name).options}
+    for field, option in _OPTIONS.items():
+        if field not in used and getattr(options, field) != getattr(DEFAULTS, field):
+            users = ", ".join(r.name for r in REPORTS.values() if field in r.options)
+            raise CutraceError(f"{', '.join(names)} does not use --{option}: leave it out, or ask for one of {users}")
+
+
 def report(name: str) -> ReportSpec:
     """The report of this name. Raises :class:`cutrace.CutraceError` if there is none."""
     if name not in REPORTS:
@@ -177,9 +191,12 @@ def _summed(
     unit: Unit = "ns",
     usual: bool = True,
     weight: Callable[[Any], int] | None = None,
+    options: tuple[str, ...] = (),
 ) -> ReportSpec:
     """A report of the spreads of one field of the statistics."""
-    return ReportSpec(name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight)
+    return ReportSpec(
+        name, title, (part,), _all(part, where), fields, usual, attrgetter(spread), unit, weight, options=options
+    )
 
 
 def _size(size: tuple[int, int, int]) -> str:
@@ -257,6 +274,8 @@ def _gpu_events(view: View) -> Iterator[listings.GpuEvent]:
     return listings.gpu_events(view.trace, view.stats.options)
 
 
+_NAMES = ("names",)
+
 #: All reports, in the order in which they are shown.
 REPORTS: dict[str, ReportSpec] = {
     r.name: r
@@ -289,6 +308,7 @@ REPORTS: dict[str, ReportSpec] = {
                 *(_ns(reason, f"idle.{reason}") for reason in ("host", "kernel", "dependency", "other")),
                 _part("host share", "idle.host", "idle.total", spare=True),
             ),
+            options=("consecutive_ns",),
         ),
         ReportSpec(
             "overlap_sum", "Communication behind computation", ("gpus",), _communication,
@@ -319,8 +339,9 @@ REPORTS: dict[str, ReportSpec] = {
                 _part("short", "short", "call.count"), _part("bound", "bound", "call.count"),
                 _count("kernels", spare=True), _count("early", spare=True),
             ),
+            options=("short_ns",),
         ),
-        _summed("cuda_gpu_kern_sum", "Kernels", "kernels", _text("name")),
+        _summed("cuda_gpu_kern_sum", "Kernels", "kernels", _text("name"), options=_NAMES),
         _summed(
             "cuda_gpu_kern_gb_sum", "Kernels by launch configuration", "configurations",
             _text("grid", lambda v, x: _size(x.configuration.grid)),
@@ -328,7 +349,7 @@ REPORTS: dict[str, ReportSpec] = {
             _text("cluster", lambda v, x: _size(x.configuration.cluster) if any(x.configuration.cluster) else "", True),
             _count("registers", "configuration.registers", spare=True),
             _bytes("shared", lambda v, x: sum(x.configuration.shared), spare=True),
-            _text("name", "configuration.name"), usual=False,
+            _text("name", "configuration.name"), usual=False, options=_NAMES,
         ),
         ReportSpec(
             "short_kern_sum", "Short kernels", ("kernels",),
@@ -338,13 +359,13 @@ REPORTS: dict[str, ReportSpec] = {
                 _ns("total", "time.total"), _ns("mean", "time.mean"), _ns("median", "time.median", spare=True),
                 _text("name"),
             ),
-            usual=False,
+            usual=False, options=(*_NAMES, "short_ns"),
         ),
         _summed("cuda_api_sum", "API calls", "api", _count("failed", spare=True), _text("name")),
         ReportSpec(
             "cuda_kern_exec_sum", "Launch, queue and run of kernels", ("executions",),
             lambda view: sorted(view.stats.executions, key=lambda x: (-x.total.total, x.api, x.kernel)),
-            (_count("count", "time.count"), *_EXECUTIONS, _text("api"), _text("kernel")), usual=False,
+            (_count("count", "time.count"), *_EXECUTIONS, _text("api"), _text("kernel")), usual=False, options=_NAMES,
         ),
         _summed(
             "cuda_gpu_mem_time_sum", "Copies and fills by time", "memory_operations",
@@ -369,7 +390,7 @@ REPORTS: dict[str, ReportSpec] = {
         ReportSpec(
             "cuda_gpu_sum", "GPU work", ("kernels", "memory_operations", "graphs"), _gpu_work,
             (_text("category", lambda v, x: x[0]), _text("name", lambda v, x: x[1].name)),
-            usual=False, spread=lambda x: x[1].time,
+            usual=False, spread=lambda x: x[1].time, options=_NAMES,
         ),
         _summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", _text("graph", "name")),
         _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),
@@ -381,7 +402,7 @@ REPORTS: dict[str, ReportSpec] = {
         ),
         _summed(
             "nvtx_kern_sum", "Kernels by NVTX range", "range_kernels", _text("style", spare=True),
-            _text("range", _range), _text("kernel"), usual=False,
+            _text("range", _range), _text("kernel"), usual=False, options=_NAMES,
         ),
         _summed(
             "host_sum", "Operators and other slices of the host", "host", _ns("self", "self_ns"),
@@ -424,6 +445,7 @@ REPORTS: dict[str, ReportSpec] = {
                 _text("kernel", "name"), _text("metric"), _count("launches", "count"),
                 *(_number(name) for name in ("mean", "min", "max")), _text("unit"),
             ),
+            options=_NAMES,
         ),
         ReportSpec(
             "range_metrics", "Hardware metrics of NVTX ranges", (), lambda view: range_metric_uses(view.trace),
@@ -440,6 +462,7 @@ REPORTS: dict[str, ReportSpec] = {
                 _text("line", "place.text"), _text("file", "place.file", spare=True),
                 _text("function", "place.function"), _count("instructions", spare=True), _count("launches", spare=True),
             ),
+            options=_NAMES,
         ),
         ReportSpec(
             "pc_stall_sum", "PC samples by function and stall reason", (),
@@ -448,6 +471,7 @@ REPORTS: dict[str, ReportSpec] = {
                 _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
                 _text("function"),
             ),
+            options=_NAMES,
         ),
         ReportSpec(
             "pc_line_sum", "PC samples by line", (), lambda view: sampled_lines(view.trace, view.stats.options.names),
@@ -455,11 +479,15 @@ REPORTS: dict[str, ReportSpec] = {
                 _field("share", unit="1"), _count("samples"), _count("not issued", "not_issued"), _text("stall"),
                 _text("line", "place.text"), _text("function", "place.function"),
             ),
+            options=_NAMES,
         ),
         _summed(
             "overhead_sum", "Overheads of the driver and of tracing", "overheads", _text("kind", "name"), usual=False
         ),
-        ReportSpec("cuda_gpu_trace", "GPU work, one row each", (), _gpu_events, _GPU_TRACE, usual=False, listing=True),
+        ReportSpec(
+            "cuda_gpu_trace", "GPU work, one row each", (), _gpu_events, _GPU_TRACE,
+            usual=False, listing=True, options=_NAMES,
+        ),
         ReportSpec(
             "cuda_api_trace", "API calls, one row each", (), lambda view: listings.calls(view.trace), _API_TRACE,
             usual=False, listing=True,
@@ -467,7 +495,7 @@ REPORTS: dict[str, ReportSpec] = {
         ReportSpec(
             "cuda_kern_exec_trace", "Launch, queue and run of each kernel", (),
             lambda view: (e for e in _gpu_events(view) if e.shape and e.call), _EXECUTION_TRACE,
-            usual=False, listing=True,
+            usual=False, listing=True, options=_NAMES,
         ),
     )
 }  # fmt: skip

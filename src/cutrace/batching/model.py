@@ -21,8 +21,8 @@ from ..units import printable
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.slicing.matcher`), ``baseline`` are the
-    sources that the others are compared with."""
+    """What the user asked for: ``name`` is a pattern of names (:func:`cutrace.slicing.matcher`), another one needs new
+    parts. ``baseline`` are the sources that the others are compared with; only reducers read it."""
 
     name: str = ""
     baseline: tuple[str, ...] = ()
@@ -148,11 +148,10 @@ class Result:
 class BatchReport:
     """A report. ``map`` returns a small Arrow table for a rank; its size depends on names, bins and collective calls,
     not on the number of rows. ``reduce`` gets the parts in the order of job and rank, and may read them repeatedly.
-    ``uses`` are the fields of :class:`Options` that the mapper reads. They must be given, and other values need new
-    parts."""
+    ``needs`` are the fields of :class:`Options` that must be given; others must not."""
 
     name: str
     title: str
     map: Callable[[RankTrace, Options], Any]
     reduce: Callable[[Sequence[Part], Options], Result]
-    uses: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()

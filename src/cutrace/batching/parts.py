@@ -43,11 +43,10 @@ class Task:
     options: Options
     stamp: tuple[int, int]
 
-    def identity(self, report: BatchReport) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What a part of this file must say of its origin to be used again."""
-        options = {name: getattr(self.options, name) for name in report.uses}
         about = {"report": self.report, "source": self.source, "stamp": list(self.stamp), "cutrace": version("cutrace")}
-        return about | {"options": options, "given_job": self.job}
+        return about | {"name": self.options.name, "given_job": self.job}
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def map_file(task: Task, report: BatchReport) -> Mapped:
             tables = [(job, rank, processes, _mapped(trace, processes, report, task)) for job, rank, processes in found]
             # Damage inside of blocks is known once they are read.
             damage = tuple(Quality({}, (), trace.damage, (), ()).sentences())
-            about = task.identity(report) | {"parts": len(tables), "damage": damage}
+            about = task.identity() | {"parts": len(tables), "damage": damage}
             return Mapped(
                 tuple(
                     (job, rank, _parquet(table, about | {"job": job, "rank": rank, "clock": asdict(clock)}))

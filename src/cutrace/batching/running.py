@@ -74,9 +74,17 @@ def run(
     report, options = find(name), options or Options()
     if mode not in MODES:
         raise CutraceError(f"there is no mode {mode!r}: use one of {', '.join(MODES)}")
-    for option in report.uses:
-        if not getattr(options, option):
-            raise CutraceError(f"{name} needs --{option}")
+    for option, value in vars(options).items():
+        if option in report.needs and not value:
+            raise CutraceError(f"{name} needs --{option}: docs/batch.md shows an example")
+        if value and option not in report.needs:
+            users = ", ".join(r.name for r in REPORTS.values() if option in r.needs)
+            raise CutraceError(f"{name} does not use --{option}: leave it out, or ask for {users}")
+    if scheduler is not None and mode != "dask":
+        raise CutraceError("--scheduler is that of Dask: add --mode dask, or leave it out")
+    if workers is not None and (mode == "sequential" or scheduler is not None):
+        place = "--mode sequential has one" if mode == "sequential" else "the scheduler has its own"
+        raise CutraceError(f"--workers has no effect, because {place}: leave it out")
     matcher(options.name)  # Raises an error for a wrong pattern, which is no fault of the files.
     if not sources:
         raise CutraceError("there is nothing to read: name one file or more")
@@ -93,7 +101,7 @@ def run(
     tasks = [Task(name, path, number, job, options, stamp(Path(path))) for number, path in enumerate(paths)]
     outcomes: dict[str, Outcome] = {}
     for task in tasks:
-        damage = parts.done(task.identity(report))
+        damage = parts.done(task.identity())
         if damage is not None:
             outcomes[task.source] = Outcome(task.source, "skipped", damage)
     parts.keep(set(paths))

@@ -107,8 +107,6 @@ def _jobs(parts: Sequence[Part]) -> int:
 
 
 def _regressions(parts: Sequence[Part], options: Options) -> Result:
-    if not options.baseline:
-        raise CutraceError("regressions compares two sets of runs: name the first one with --baseline")
     known = set(options.baseline)
     sets = [part for part in parts if part.source in known], [part for part in parts if part.source not in known]
     if not all(sets):
@@ -207,5 +205,7 @@ def _run_sentences(of_run: dict[str, list[tuple[float, str]]]) -> Iterator[str]:
         yield f"{label}: {max(found)[1]}{more}"
 
 
-REGRESSIONS = BatchReport("regressions", "Times of runs, compared with those of --baseline", uses, _regressions)
+REGRESSIONS = BatchReport(
+    "regressions", "Times of runs, compared with those of --baseline", uses, _regressions, ("baseline",)
+)
 OUTLIERS = BatchReport("outliers", "Runs that differ from the others", uses, _outliers)
