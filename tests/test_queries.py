@@ -150,6 +150,16 @@ def test_a_failed_query_leaves_the_output_alone(tmp_path, capture):
     assert {path.name for path in tmp_path.iterdir()} == {"run.bin", "out.parquet", "out.json"}
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
+@pytest.mark.parametrize(
+    "query",
+    ["select (case when range = 1e5 then 'x' else '1' end)::int from range(100001)",
+     "select sum(range::hugeint * 1e18::hugeint) as s from range(100000)"],
+)  # fmt: skip
+def test_a_failed_query_prints_nothing(capture, form, query):
+    assert refused(capture, query, "--format", form, "--limit", 0)
+
+
 def test_the_output_is_no_source(capture):
     before = capture.read_bytes()
     assert "is an input" in refused(capture, "select 1", "-o", capture)

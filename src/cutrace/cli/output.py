@@ -16,6 +16,7 @@ from ..units import format_size, printable
 
 #: ``-`` as an output.
 STDOUT = Path("-")
+_PIECE = 1 << 20
 # The formats that a terminal can show, by name.
 _TEXT = ("chrome", "csv", "folded", "speedscope")
 
@@ -88,6 +89,18 @@ def put(pieces: Iterable[str], output: Path | None) -> None:
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         file.writelines(pieces)
+
+
+def put_whole(pieces: Iterable[str], output: Path | None) -> None:
+    """Like :func:`put`, but if making a piece raises an error, nothing was written to stdout either."""
+    if output is not None and output != STDOUT:
+        put(pieces, output)
+        return
+    with scratch() as folder:
+        path = folder / "stdout"
+        put(pieces, path)
+        with path.open(encoding="utf-8", newline="") as file:
+            put(iter(lambda: file.read(_PIECE), ""), None)
 
 
 def _ignore_stdout() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options
-from .output import STDOUT, put, say, terminal_width
+from .output import STDOUT, put_whole, say, terminal_width
 
 if TYPE_CHECKING:
     from ..analysis.tables import Cell, Table
@@ -53,7 +53,7 @@ def sql(sources: tuple[Path, ...], query: str, form: str, output: Path | None, l
                 about = {"kind": "cutrace sql"}
                 width, style = (None, None) if file else (terminal_width(), no_style)
                 text = render([_table(schema, batches)], form, limit=limit, width=width, about=about, style=style)
-                put(text, file)
+                put_whole(text, file)
         for sentence in trace.quality.sentences():
             say(sentence)
     return 0
