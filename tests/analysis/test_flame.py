@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture, awkward, join, training_steps
+from captures import ORIGIN, Capture, awkward, join, replays, training_steps
 from cutrace.analysis import sweep
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.flame import Frame, flame
@@ -84,6 +84,29 @@ def test_ranges_by_thread_domain_and_time_of_the_threads(tmp_path):
     step = root.children["range", "step"]
     assert (step.cpu_ns, step.own_cpu_ns, step.gpu_ns, step.operations) == (8000, 5000, 6, 3)
     assert root.cpu_ns == 8000
+
+
+def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
+    with cutrace.load(replays(tmp_path / "run.bin")) as trace:
+        assert {path: ns for path, ns in own(flame(trace)).items() if ns} == {
+            ("step", "forward", "layer0", "a"): 240, ("step", "forward", "layer0", "attn", "b"): 243,
+            ("step", "forward", "layer0", "attn", "[CUDA memcpy Host-to-Device]"): 150,
+            ("step", "forward", "layer1", "c"): 246, ("step", "d"): 249, ("step", "e"): 252,
+        }  # fmt: skip
+
+
+def test_a_range_around_the_launch_and_the_creation_is_one_frame(tmp_path):
+    """A range of a domain, and one of a name with a number of which there are many."""
+    with Capture(tmp_path / "run.bin") as c:
+        for i in range(101):
+            c.push_pop(f"step {i}", 1_000 + 10 * i, 1_005 + 10 * i, thread=9)
+        c.push_pop("step 7", 10_000, 20_000)
+        c.push_pop("mm", 11_000, 12_000, domain="torch", depth=1)
+        c.graph_node(1, 500, "step 3", "torch:mm", "inner")
+        c.api("cudaGraphLaunch", 11_100, 11_200, correlation=1)
+        c.kernel(c.launch("_Z1kv", graph_node=1), 13_000, 13_007, correlation=1)
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert +own(flame(trace)) == {("step #", "torch:mm", "inner", "k"): 7}
 
 
 def test_many_names_that_differ_in_numbers_only_are_one(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cutrace
-from captures import ORIGIN, Capture, training_steps
+from captures import ORIGIN, Capture, join, replays, training_steps
 from cutrace.analysis import reports
 from cutrace.analysis.collectors import collect
 from cutrace.analysis.distribution import QUANTILE_ERROR
@@ -246,6 +246,31 @@ def test_events_of_several_processes_are_one_list(tmp_path):
     (tmp_path / "ab.bin").write_bytes((tmp_path / "a.bin").read_bytes() + (tmp_path / "b.bin").read_bytes())
     starts = [r["start"] - ORIGIN for r in table(tmp_path / "ab.bin", "cuda_gpu_trace")]
     assert starts == [50, 100, 150, 200, 250, 300, 350]
+
+
+def test_work_of_graphs_by_the_ranges_of_its_creation(tmp_path):
+    with cutrace.load(replays(tmp_path / "run.bin")) as trace:
+        (found,) = tables(trace, ["graph_range_sum"])
+        whole = sum(use.time.total for use in [*collect(trace).kernels, *collect(trace).memory_operations])
+    columns = [column.name for column in found.columns]
+    rows = [dict(zip(columns, row, strict=True)) for row in found.rows]
+    assert [(r["created in"], r["total"], r["count"], r["nodes"], r["replays"]) for r in rows] == [
+        ("forward/layer0/attn", 393, 6, 2, 3), ("(not recorded)", 252, 3, None, None), ("(no range)", 249, 3, 1, 3),
+        ("forward/layer1", 246, 3, 1, 3), ("forward/layer0", 240, 3, 1, 3),
+    ]  # fmt: skip
+    assert sum(r["total"] for r in rows) == whole
+    assert sum(r["share"] for r in rows) == pytest.approx(1)
+
+
+def test_equal_ranges_of_creation_in_several_processes_are_one_row(tmp_path):
+    parts = [replays(tmp_path / f"{pid}.bin", pid=pid, count=pid) for pid in (1, 2)]
+    with cutrace.load(join(tmp_path / "run.bin", parts)) as trace:
+        (found,) = tables(trace, ["graph_range_sum"])
+    columns = [column.name for column in found.columns]
+    rows = {row[columns.index("created in")]: dict(zip(columns, row, strict=True)) for row in found.rows}
+    assert (rows["forward/layer1"]["count"], rows["forward/layer1"]["nodes"], rows["forward/layer1"]["replays"]) == (
+        3, 2, 2,
+    )  # fmt: skip
 
 
 def test_usual_reports_without_rows_are_left_out(tmp_path):

@@ -98,6 +98,39 @@ def test_paths_beyond_the_limit_count_for_the_range_around_them():
     assert (operations[0], gpu[0]) == (1, 3)
 
 
+def work_of_nodes(*rows) -> list[np.ndarray]:
+    """Work of a nanosecond from rows of thread, call and creation."""
+    made = columns([(thread, called, called >= 0, 0, 1) for thread, called, _ in rows], WORK_TYPES)
+    return [*made, np.array([created for _, _, created in rows], np.uint32)]
+
+
+def test_work_of_graph_nodes_is_below_the_ranges_of_their_creation():
+    times = PathTimes()
+    add_ranges(times, [(1, 0, 100, 5), (1, 10, 50, 6)])
+    # Not of a graph; a creation inside others; no launch is known; twice the same.
+    times.add_work(*work_of_nodes((1, 20, 0), (1, 20, 1), (2, -1, 1), (1, 20, 1)), [[], [7, 8]])
+    times.finish()
+    w = PathTimes.WORK
+    assert found(times)[0] == {(5, 6, w): 1, (5, 6, 7, 8, w): 2, (7, 8, w): 1}
+
+
+def test_ranges_of_a_creation_that_are_around_the_launch_too_are_not_repeated():
+    times = PathTimes()
+    add_ranges(times, [(1, 0, 100, 5), (1, 10, 50, 6)])
+    creations = [[], [5, 6, 7], [9, 6, 7], [5, 7], [7, 5], [6, 5, 6]]
+    times.add_work(*work_of_nodes(*((1, 20, number) for number in range(6))), creations)
+    times.finish()
+    w = PathTimes.WORK
+    assert found(times)[0] == {(5, 6, w): 3, (5, 6, 7, w): 3}
+
+
+def test_a_creation_that_does_not_exist_is_refused():
+    with pytest.raises(IndexError, match="creation"):
+        PathTimes().add_work(*work_of_nodes((1, 20, 2)), [[], [1]])
+    with pytest.raises(ValueError, match="equal lengths"):
+        PathTimes().add_work(*work_of_nodes((1, 20, 0))[:5], np.zeros(2, np.uint32), [[]])
+
+
 def test_columns_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="equal lengths"):
         PathTimes().add_ranges(*columns([(0, 0, 1, 0)], TYPES)[:3], np.zeros(2, np.uint32))

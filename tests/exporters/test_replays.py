@@ -59,6 +59,16 @@ def test_ranges_of_creation_are_slices_around_consecutive_work(
     assert slices(trace, "NVTX of graph nodes on stream 8") == [("f", 2_003, 2_005), ("a", 2_003, 2_005)]
 
 
+def test_work_without_a_correlation_id_belongs_to_the_graph_launch_before_it(tmp_path: Path) -> None:
+    run = tmp_path / "run.bin"
+    with captures.Capture(run) as c:
+        c.graph_node(1, 5, "f")
+        kernel = c.launch("_Z1kv", graph_node=1)
+        for i, correlation in enumerate((1, 0, 1, 2, 0)):
+            c.kernel(kernel, 1_000 + 10 * i, 1_008 + 10 * i, correlation=correlation)
+    assert slices(converted(run)) == [("f", 1_000, 1_028), ("f", 1_030, 1_048)]
+
+
 def test_launch_ranges_and_ranges_of_creation_have_tracks_of_their_own(tmp_path: Path) -> None:
     trace = converted(captures.replays(tmp_path / "run.bin", count=1))
     assert slices(trace, "NVTX on stream 7") == [("step", 10_100, 10_650)]

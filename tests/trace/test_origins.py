@@ -18,16 +18,16 @@ def trace(tmp_path):
         yield trace
 
 
-def texts(trace, rows, process=0):
+def texts(trace, table, rows, process=0):
     origins = trace.origins
-    return [origins.text(path) for path in origins.path_of[origins.of_rows(process, rows)].tolist()]
+    return [origins.text(path) for path in origins.path_of[origins.of(process, table, rows)].tolist()]
 
 
 def test_replayed_work_has_the_ranges_of_its_node(trace):
-    assert texts(trace, trace.kernels[:5]) == [
+    assert texts(trace, "kernels", trace.kernels[:5]) == [
         "forward/layer0", ATTENTION, "forward/layer1", "(no range)", "(not recorded)",
     ]  # fmt: skip
-    assert texts(trace, trace.memcpys[:1]) == [ATTENTION]
+    assert texts(trace, "memcpys", trace.memcpys[:1]) == [ATTENTION]
 
 
 def test_a_trace_without_creations_has_no_origins(tmp_path):
@@ -50,7 +50,7 @@ def test_nodes_belong_to_processes(tmp_path):
             c.graph_node(7, 500, f"rank {pid}")
     path = captures.join(tmp_path / "run.bin", [tmp_path / "1.bin", tmp_path / "2.bin"])
     with cutrace.load(path) as trace:
-        assert [texts(trace, trace.kernels[at : at + 1], at) for at in (0, 1)] == [["rank 1"], ["rank 2"]]
+        assert [texts(trace, "kernels", trace.kernels[at : at + 1], at) for at in (0, 1)] == [["rank 1"], ["rank 2"]]
 
 
 def test_the_api_call_of_a_creation_is_the_outermost_of_its_thread(tmp_path):

@@ -18,6 +18,7 @@ from ..runbin import labels
 from ..runbin.labels import known_label
 from ..runbin.layout import HOST_SLICE_KINDS
 from ..trace import Trace
+from ..trace.origins import NODE_FIELDS, OUTSIDE, UNRECORDED
 from ..trace.quality import GPU_WORK
 from ..trace.rows import by_value
 from . import gpu, stats
@@ -26,13 +27,15 @@ from .distribution import NOTHING, Distributions, Spread, Sums
 from .names import UNKNOWN
 from .projection import Projected, Projection
 from .stats import DEFAULTS, Stats, StatsOptions
-from .sweep import Batch, Columns, Stream, Sweep
+from .sweep import Batch, Columns, Stream, Sweep, Work
 
 _KERNELS = GPU_WORK.index("kernels")
 _ALLOCATE, _RELEASE = 1, 2
 # More names of ranges than this that differ in numbers only have one path.
 _NUMBERED = 100
 _DIGITS = re.compile(r"\d+")
+# The ranges of a creation of graph nodes beyond this depth have no path of their own.
+_DEEPEST = 256
 # Parts of the time of GPU work, for values over time.
 _PARTS = 400
 _DIMS = tuple(f"{what}_{axis}" for what in ("grid", "block", "cluster") for axis in "xyz")
@@ -67,13 +70,17 @@ class CollectorContext:
     @cached_property
     def ranges(self) -> Numbering:
         """The names of ranges by string id. ``step 1``, ``step 2``, ... are ``step #`` if there are many of them."""
-        texts = list(self.trace.strings)
-        folded = [_DIGITS.sub("#", text) for text in texts]
-        counts = Counter(folded)
-        return Numbering.of(
-            short if counts[short] > _NUMBERED else text or "(unnamed)"
-            for text, short in zip(texts, folded, strict=True)
-        )
+        return Numbering.of(map(self.range_name, self.trace.strings))
+
+    @cached_property
+    def _numbered(self) -> Counter[str]:
+        """The number of texts that differ in numbers only."""
+        return Counter(_DIGITS.sub("#", text) for text in self.trace.strings)
+
+    def range_name(self, text: str) -> str:
+        """The name of a range, with ``#`` in place of numbers if there are many that differ in them."""
+        short = _DIGITS.sub("#", text)
+        return short if self._numbered[short] > _NUMBERED else text or "(unnamed)"
 
     @cached_property
     def functions(self) -> Numbering:
@@ -93,6 +100,12 @@ class CollectorContext:
         name, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic = self.configurations[1].values[number]
         shape = (gx, gy, gz), (bx, by, bz), (cx, cy, cz)
         return stats.Configuration(self.kernels.names[name], *shape, registers, (static, dynamic))
+
+    def created(self, work: Work) -> np.ndarray | None:
+        """The path of the ranges in which the graph node of each piece of work was created (``Trace.origins``); None in
+        a trace without origins."""
+        origins = self.trace.origins
+        return None if origins is None or work.node is None else origins.path_of.take(work.node)
 
     @cached_property
     def kinds(self) -> gpu.Kinds:
@@ -345,6 +358,15 @@ class Paths(StatsCollector):
     def __init__(self, context: CollectorContext) -> None:
         super().__init__(context)
         self._times, self._ranges, self._work = PathTimes(), _Groups(), _Groups()
+        # The labels of ranges, by their text.
+        self._labels: dict[str, int] = {}
+        self._label_of = np.zeros(0, np.uint32)  # by group of ranges
+        origins = context.trace.origins
+        paths = origins.paths if origins else ()
+        self._creations = [[self._label(context.range_name(name)) for name in path[:_DEEPEST]] for path in paths]
+
+    def _label(self, text: str) -> int:
+        return self._labels.setdefault(text, len(self._labels))
 
     def add(self, batch: Batch) -> None:
         slices = []
@@ -352,8 +374,8 @@ class Paths(StatsCollector):
             if rows := batch.tables.get(table):
                 # Slices of the host show no category, so it does not divide them.
                 domain = rows["domain"] if table == "nvtx_ranges" else np.zeros(len(rows), np.uint32)
-                label = self._ranges.of(self.context.ranges.numbers.take(rows["name"]), domain)
-                columns = rows["thread"], rows["start"], rows["end"], label
+                group = self._ranges.of(self.context.ranges.numbers.take(rows["name"]), domain)
+                columns = rows["thread"], rows["start"], rows["end"], self._labels_of(group)
                 at = grouping.projects(rows)
                 slices.append(columns if at.all() else tuple(column[at] for column in columns))
         if slices:
@@ -361,8 +383,18 @@ class Paths(StatsCollector):
         if len(work := batch.work):
             names = self.context.kernels.numbers.take(work.launch)
             label = self._work.of(work.table, np.where(work.table == _KERNELS, names, work.detail))
-            calls = work.calls
-            self._times.add_work(calls.thread, calls.start, calls.known, label, work.end - work.start)
+            calls, created = work.calls, self.context.created(work)
+            called = calls.thread, calls.start, calls.known
+            self._times.add_work(*called, label, work.end - work.start, created, self._creations)
+
+    def _labels_of(self, groups: np.ndarray) -> np.ndarray:
+        """The labels of groups of ranges: those with equal texts have one."""
+        texts = []
+        for number, domain in self._ranges.values[len(self._label_of) :]:
+            text = self.context.ranges.names[number]
+            texts.append(f"{self.context.text(domain)}:{text}" if domain else text)
+        self._label_of = np.append(self._label_of, np.array([self._label(t) for t in texts], np.uint32))
+        return self._label_of.take(groups)
 
     def end(self, process: int, streams: list[Stream]) -> Iterable[Any]:
         self._times.finish()
@@ -370,14 +402,13 @@ class Paths(StatsCollector):
 
     def result(self) -> Iterator[stats.PathUse]:
         paths: list[tuple[str, ...]] = [()]
+        texts = list(self._labels)
         for node, (parent, label, *use) in enumerate(zip(*(c.tolist() for c in self._times.nodes()), strict=True)):
             kind = "range"
             if label & PathTimes.WORK:
                 kind, name = self._work_name(*self._work.values[label - PathTimes.WORK])
             elif node:
-                number, domain = self._ranges.values[label]
-                text = self.context.ranges.names[number]
-                name = f"{self.context.text(domain)}:{text}" if domain else text
+                name = texts[label]
             if node:
                 paths.append((*paths[parent], name))
             if any(use):
@@ -389,6 +420,40 @@ class Paths(StatsCollector):
             return "kernel", self.context.kernels.names[number]
         kind = {"memcpys": "copy", "memsets": "fill", "graph_launches": "graph"}[GPU_WORK[table]]
         return kind, f"graph {number}" if kind == "graph" else operation_name(_FILL if kind == "fill" else number)
+
+
+class GraphRanges(StatsCollector):
+    """Work of graph nodes by the ranges in which they were created."""
+
+    tables = tuple(NODE_FIELDS)
+
+    def __init__(self, context: CollectorContext) -> None:
+        super().__init__(context)
+        self._times, self._runs = Distributions(), np.zeros(0, np.int64)
+
+    def add(self, batch: Batch) -> None:
+        work = batch.work
+        path = self.context.created(work)
+        if path is None or work.node is None:
+            return
+        at = np.flatnonzero(path != OUTSIDE)
+        self._times.add(path[at], (work.end - work.start)[at])
+        runs = np.bincount(work.node[at])
+        self._runs = np.append(self._runs, np.zeros(max(len(runs) - len(self._runs), 0), np.int64))
+        self._runs[: len(runs)] += runs
+
+    def result(self) -> Iterator[stats.GraphRangeUse]:
+        origins = self.context.trace.origins
+        if not origins:
+            return
+        path_of = origins.path_of[: len(self._runs)]
+        nodes = np.bincount(path_of[self._runs > 0], minlength=len(origins.paths))
+        replays = np.zeros(len(origins.paths), np.int64)
+        np.maximum.at(replays, path_of, self._runs)
+        for path, time in enumerate(self._times.spreads()):
+            if time.count:
+                known = (int(nodes[path]), int(replays[path])) if path != UNRECORDED else (None, None)
+                yield stats.GraphRangeUse(origins.text(path), time, origins.paths[path], *known)
 
 
 _ASYNCHRONOUS = next(number for number, kind in HOST_SLICE_KINDS.items() if kind == "asynchronous")
@@ -715,6 +780,7 @@ COLLECTORS: dict[str, Callable[[CollectorContext], StatsCollector]] = {
     "ranges": partial(Sliced, grouping=_RANGES),
     "range_kernels": partial(RangeKernelUses, grouping=_RANGES),
     "paths": Paths,
+    "graph_ranges": GraphRanges,
     "host": partial(Host, grouping=_HOST),
     "streams": StreamUses,
     "gpus": GpuUses,

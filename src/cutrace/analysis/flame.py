@@ -1,7 +1,8 @@
 """Flame graphs: GPU time by path of nested ranges, down to kernels, with the time of the launching threads beside it.
 
 A range is an NVTX range or a slice of the host (an operator) that begins and ends on one thread. GPU work belongs to
-the ranges that are open on its launching thread when the launching call begins. Work outside of all ranges, and work
+the ranges that are open on its launching thread when the launching call begins, and inside them to the ranges in which
+its graph node was created. Work outside of all ranges, and work
 whose call was not recorded, is directly below the root. Equal paths of all threads and processes are one frame.
 """
 

@@ -393,6 +393,10 @@ REPORTS: dict[str, ReportSpec] = {
             usual=False, spread=lambda x: x[1].time, options=_NAMES,
         ),
         _summed("graph_sum", "CUDA graphs, traced as a whole", "graphs", _text("graph", "name")),
+        _summed(
+            "graph_range_sum", "Work of CUDA graphs by the NVTX ranges in which it was created", "graph_ranges",
+            _text("created in", "name"), _count("nodes"), _count("replays"),
+        ),
         _summed("sync_sum", "Synchronisations", "synchronizations", _text("kind", "name")),
         _summed("nvtx_sum", "NVTX ranges", "ranges", _text("style", spare=True), _text("range", _range)),
         _summed(

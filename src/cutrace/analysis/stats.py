@@ -136,6 +136,17 @@ class PathUse:
 
 
 @dataclass(frozen=True)
+class GraphRangeUse(Timed):
+    """Work of graph nodes that were created in the same NVTX ranges: ``path``, outermost first. ``nodes`` is the number
+    of these nodes that ran, ``replays`` how often the one that ran most did; both are None for nodes whose creation was
+    not recorded."""
+
+    path: tuple[str, ...]
+    nodes: int | None
+    replays: int | None
+
+
+@dataclass(frozen=True)
 class HostUse(Timed):
     """Slices of the host of one name that an importer read. ``kind`` is a value of ``HOST_SLICE_KINDS``. ``self_ns`` is
     their time without that of slices directly inside them on the same thread."""
@@ -270,6 +281,7 @@ class Stats:
     ranges: tuple[RangeUse, ...] = ()
     range_kernels: tuple[RangeKernels, ...] = ()
     paths: tuple[PathUse, ...] = ()
+    graph_ranges: tuple[GraphRangeUse, ...] = ()
     host: tuple[HostUse, ...] = ()
     gpu_slices: tuple[GpuSliceUse, ...] = ()
     streams: tuple[StreamUse, ...] = ()

@@ -112,7 +112,8 @@ class LaunchCalls:
 class Work:
     """GPU work of all tables as parallel arrays, ascending by ``start`` (ns). ``table`` is the index in
     :data:`cutrace.trace.quality.GPU_WORK`, ``stream`` the index in :attr:`Sweep.streams`, ``launch`` the launch
-    configuration of a kernel, else 0; ``detail`` the kind of a copy or the graph of a graph launch, else 0."""
+    configuration of a kernel, else 0; ``detail`` the kind of a copy or the graph of a graph launch, else 0; ``node``
+    the number of its graph node in ``Trace.origins``, None in a trace without them."""
 
     start: np.ndarray
     end: np.ndarray
@@ -122,6 +123,7 @@ class Work:
     correlation: np.ndarray
     launch: np.ndarray
     detail: np.ndarray
+    node: np.ndarray | None
     calls: LaunchCalls
 
     def __len__(self) -> int:
@@ -158,6 +160,8 @@ class Sweep:
 
     def __init__(self, trace: Trace, infos: Mapping[str, Sequence[BlockInfo]], *, joins: bool = True) -> None:
         self._infos, self._joins = infos, joins
+        self._origins = trace.origins
+        self._process = next((info.process for blocks in infos.values() for info in blocks), 0)
         self._readers = {name: InOrder(trace, name, blocks) for name, blocks in infos.items()}
         self._calls = Calls(_REMEMBERED_BITS)
         self._stream_keys = Keys(3)
@@ -197,6 +201,10 @@ class Sweep:
         def joined(field: str, dtype: type) -> np.ndarray:
             return merged(dtype, [column(rows, field, dtype) for _, rows in parts])
 
+        node = None
+        if self._origins:
+            nodes = [self._origins.of(self._process, GPU_WORK[number], rows) for number, rows in parts]
+            node = merged(np.uint32, nodes)
         correlation = joined("correlation", np.uint32)
         return Work(
             start=merge.start,
@@ -207,6 +215,7 @@ class Sweep:
             correlation=correlation,
             launch=joined("launch", np.uint32),
             detail=merged(np.uint32, [column(rows, _DETAILS.get(GPU_WORK[n], ""), np.uint32) for n, rows in parts]),
+            node=node,
             calls=LaunchCalls(*self._calls.find(correlation)),
         )
 

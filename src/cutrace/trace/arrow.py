@@ -12,7 +12,7 @@ import numpy as np
 from .._native import demangle
 from ..errors import CutraceError
 from ..runbin.layout import REFERRED, TABLES, TYPES, Field
-from .origins import OUTSIDE
+from .origins import NODE_FIELDS, OUTSIDE
 from .strings import StringTable
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from .trace import Trace
 
-#: The tables whose rows can be work of a graph node. They have a column with the path of the ranges in which it was
-#: created.
-_OF_NODES = ("kernels", "memcpys", "memsets")
 #: Units of quantities: columns with them are signed integers, so that arithmetic does not wrap.
 QUANTITIES = frozenset(("ns", "bytes", "KB/s"))
 
@@ -90,7 +87,7 @@ def schema(name: str) -> Any:
         fields.append(column(field))
         if field.name == "end":
             fields.append(pa.field("duration", pa.int64(), metadata={"unit": "ns", "doc": "end less start"}))
-    if name in _OF_NODES:
+    if name in NODE_FIELDS:
         doc = "names of the NVTX ranges around the creation of the graph node"
         fields.append(pa.field("created_in", pa.dictionary(pa.int32(), pa.string()), metadata={"doc": doc}))
     return pa.schema(fields, {"cutrace.table": name})
@@ -114,21 +111,21 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
         columns.append(array(trace.strings, field, column(field), rows, demangle if name == "launches" else str))
         if field.name == "end":
             columns.append(pa.array((rows["end"] - rows["start"]).view(np.int64)))
-    if name in _OF_NODES:
-        columns.append(_created_in(trace, rows))
+    if name in NODE_FIELDS:
+        columns.append(_created_in(trace, name, rows))
     if indexed:
         return pa.Table.from_arrays(columns, schema(name).names)
     return pa.Table.from_arrays(columns, schema=schema(name))
 
 
-def _created_in(trace: Trace, rows: np.ndarray) -> Any:
+def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
     """The paths of the ranges in which the graph nodes of rows were created; null outside of graphs."""
     path = np.zeros(len(rows), np.uint32)
     if not trace.origins:
         return dictionary([""], path, np.ones(1, bool))
     for process in np.unique(rows["process"]).tolist():
         at = rows["process"] == process
-        path[at] = trace.origins.path_of[trace.origins.of_rows(process, rows[at])]
+        path[at] = trace.origins.path_of[trace.origins.of(process, name, rows[at])]
     texts = [trace.origins.text(number) for number in range(len(trace.origins.paths))]
     return dictionary(texts, path, np.arange(len(texts)) == OUTSIDE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Numbers of work outside of graphs, and of work of nodes whose creation was not recorded. Further numbers are those of
 #: nodes and of paths.
 OUTSIDE, UNRECORDED = 0, 1
+#: The tables with work of graph nodes, and the field that leads to the node.
+NODE_FIELDS = {"kernels": "launch", "memcpys": "graph_node", "memsets": "graph_node"}
 #: The texts of paths without ranges.
 NOT_RECORDED, NO_RANGE = "(not recorded)", "(no range)"
 
@@ -67,14 +69,14 @@ class Origins:
             self._of_launches[process] = self.nodes(process, self._trace.launches["graph_node"])
         return self._of_launches[process]
 
-    def of_rows(self, process: int, rows: np.ndarray) -> np.ndarray:
-        """The number of the node of each row of GPU work of a process."""
-        fields = rows.dtype.names or ()
-        if "launch" in fields:
-            return self.of_launches(process).take(rows["launch"])
-        if "graph_node" in fields:
-            return self.nodes(process, rows["graph_node"])
-        return np.full(len(rows), OUTSIDE, np.uint32)
+    def of(self, process: int, table: str, rows: Any) -> np.ndarray:
+        """The number of the node of each row of GPU work of a process. ``rows`` has the field in :data:`NODE_FIELDS`,
+        if there is one."""
+        field = NODE_FIELDS.get(table)
+        if field == "launch":
+            numbers: np.ndarray = self.of_launches(process)[rows[field]]
+            return numbers
+        return self.nodes(process, rows[field]) if field else np.full(len(rows), OUTSIDE, np.uint32)
 
     def text(self, path: int) -> str:
         """The names of a path with slashes between, or a text in brackets if there are none; "" for

@@ -284,7 +284,7 @@ class StyleIndex:
             known = rows["launch"] != 0
         path = creation = np.zeros(len(rows), np.uint32)
         if self._origins:
-            nodes = self._origins.of_rows(self._process, rows)
+            nodes = self._origins.of(self._process, self.table.name, rows)
             path, creation = self._origins.path_of[nodes], self._origins.creations[0][nodes]
         self.path_of = np.append(self.path_of, path)
         families, new = self._families.ids([*columns, known, creation])

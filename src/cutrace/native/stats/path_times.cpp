@@ -1,10 +1,14 @@
 // Time by path of nested ranges: the GPU work launched in them, and the time of their threads.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -49,11 +53,14 @@ class PathTimes {
   }
 
   void add_work(Column<std::uint32_t> threads, Column<std::int64_t> called, Column<bool> known,
-                Column<std::uint32_t> labels, Column<std::int64_t> times) {
+                Column<std::uint32_t> labels, Column<std::int64_t> times, std::optional<Column<std::uint32_t>> created,
+                const std::vector<std::vector<std::uint32_t>>& creations) {
     need_rows(times.size, threads, called, known, labels);
+    if (created) need_rows(times.size, *created);
     nb::gil_scoped_release release;
     for (std::size_t row = 0; row < times.size; ++row) {
-      const std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]) : 0;
+      std::uint32_t node = known[row] ? around(threads_[threads[row]], called[row]) : 0;
+      if (created) node = inside(node, (*created)[row], creations);
       Node& leaf = nodes_[child(node, labels[row] | kWork)];
       ++leaf.operations;
       leaf.gpu += static_cast<std::uint64_t>(times[row]);
@@ -105,6 +112,25 @@ class PathTimes {
       return number == Table::kNone ? parent : number + 1;
     }
     return numbers_.add(hash, same, [&] { nodes_.push_back({parent, label}); }) + 1;
+  }
+
+  // The path of a graph node: below the path of its launch, the ranges of its creation. A range of the creation whose name
+  // is around the launch too, and those around it, are left out: the ranges of the launch stand for them.
+  std::uint32_t inside(std::uint32_t launch, std::uint32_t created,
+                       const std::vector<std::vector<std::uint32_t>>& creations) {
+    if (created >= creations.size()) throw std::out_of_range("no creation has this number");
+    const std::vector<std::uint32_t>& labels = creations[created];
+    if (labels.empty()) return launch;
+    const std::uint64_t key = std::uint64_t{launch} << 32 | created;
+    if (const std::uint32_t* const known = created_.find(key)) return *known;
+    std::size_t first = 0;
+    for (std::uint32_t around = launch; around != 0; around = nodes_[around].parent)
+      for (std::size_t i = labels.size(); i > first; --i)
+        if (labels[i - 1] == nodes_[around].label) first = i;
+    std::uint32_t node = launch;
+    for (std::size_t i = first; i < labels.size(); ++i) node = child(node, labels[i]);
+    if (created_.entries().size() < kMostNodes) created_[key] = node;
+    return node;
   }
 
   // Ends the ranges of a thread up to a time.
@@ -162,6 +188,7 @@ class PathTimes {
   std::vector<Node> nodes_ = std::vector<Node>(1);  // the first one is the root
   Table numbers_;                                   // of the nodes but the root
   Map<Thread> threads_;
+  Map<std::uint32_t> created_;  // results of inside() by the node of the launch and the number of the creation
 };
 
 template <typename T>
@@ -180,9 +207,11 @@ void bind_path_times(nb::module_& m) {
       .def("add_ranges", &PathTimes::add_ranges, nb::arg("threads"), nb::arg("starts"), nb::arg("ends"), nb::arg("labels"),
            "Add ranges (ns). None begins before one of an earlier call, nor before the launch of earlier work.")
       .def("add_work", &PathTimes::add_work, nb::arg("threads"), nb::arg("called"), nb::arg("known"), nb::arg("labels"),
-           nb::arg("times"),
+           nb::arg("times"), nb::arg("created") = nb::none(), nb::arg("creations") = nb::list(),
            "Add work with its GPU time and the begin of its launching call (ns), if that is known. The ranges that begin\n"
-           "before these calls were added.")
+           "before these calls were added. ``creations`` has the labels of the ranges in which graph nodes were created,\n"
+           "outermost first, the same at each call; ``created`` has the index there for each row. They are below the\n"
+           "ranges of the launch, without those up to the innermost one that is around the launch too.")
       .def("finish", &PathTimes::finish, "End all ranges, before those of another process.")
       .def("nodes",
            [](const PathTimes& self) {

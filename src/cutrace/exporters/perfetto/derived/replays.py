@@ -44,6 +44,9 @@ class Replays:
             new.append(work)
         work = np.concatenate(new)
         work = work[np.lexsort((work["start"], work["queue"]))]
+        # CUPTI reports no correlation id for the bodies of conditional nodes: they belong to the launch before them.
+        known = np.maximum.accumulate(np.where(work["correlation"] != 0, np.arange(len(work)), 0))
+        work["correlation"] = work["correlation"][known]
         # The last graph launch of each stream may go on in the next window.
         last = np.append(work["queue"][1:] != work["queue"][:-1], True)[: len(work)]
         launch = np.cumsum(_changes(work["queue"], work["correlation"])) - 1
