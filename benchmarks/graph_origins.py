@@ -1,0 +1,192 @@
+"""Check that replayed kernels of a transformer are mapped to the modules that an eager run shows.
+
+    python benchmarks/graph_origins.py --out graph-origins.json [--sizes small,large] [--whole] [--keep FOLDER]
+
+Records ``workloads/transformer.py`` eagerly, captured as one CUDA graph, and with compiled blocks, with a range around
+each call of a module: by `--annotate` where cutrace has it, else by the program. Kernels of the eager run have the
+ranges around their launch, kernels of replays those around the creation of their graph node. The kernels of a step are
+aligned by name. In the graph of the same model, kernels with 99 % or more of the GPU time must have the module that
+they have in the eager run, and each replayed kernel must have a module. Compiled blocks have other kernels: the GPU
+time of the blocks is written beside that of the eager run. ``--whole`` adds the model compiled as a whole. Exit status
+1 when a condition does not hold. Needs an NVIDIA GPU, PyTorch 2 and cutrace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import cutrace
+from cutrace.analysis.names import normalize_kernel
+from workloads.machine import facts
+
+PROGRAM = Path(__file__).parent / "workloads" / "transformer.py"
+CUTRACE = [sys.executable, "-m", "cutrace"]
+MEASURED, STEPS, LEAST = "measured", 20, 0.99
+PATTERN = "torch.nn.Module.__call__"
+
+
+class Kernel(NamedTuple):
+    """A kernel of the measured steps: its ranges without the one of the measurement, its time (ns), and whether it is
+    work of a graph node."""
+
+    name: str
+    ranges: tuple[str, ...]
+    ns: int
+    replayed: bool
+
+    @property
+    def module(self) -> str:
+        return "/".join(self.ranges)
+
+
+def kernels(trace: cutrace.Trace) -> list[Kernel]:
+    """The kernels whose call began in the measured steps, in the order of time. Kernels of graph nodes have the ranges
+    of their creation, others those around their call."""
+    ranges = np.sort(trace.nvtx_ranges, order=["start"])
+    texts = [trace.strings[name] for name in ranges["name"].tolist()]
+    fields = ["process", "correlation", "thread", "start"]
+    calls = {(p, c): (t, s) for p, c, t, s in trace.api_calls[fields].tolist()}
+    origins, found = trace.origins, []
+    for row in np.sort(trace.kernels, order=["start"]):
+        process, launch = int(row["process"]), trace.launches[row["launch"]]
+        thread, called = calls.get((process, int(row["correlation"])), (0, 0))
+        around = (ranges["start"] <= called) & (called < ranges["end"])
+        around &= (ranges["thread"] == thread) & (ranges["process"] == process)
+        path = tuple(texts[at] for at in np.flatnonzero(around).tolist())
+        if MEASURED not in path:
+            continue
+        if launch["graph_node"]:
+            node = origins.of_launches(process)[row["launch"]] if origins else 0
+            path = origins.paths[origins.path_of[node]] if origins else ()
+        path = tuple(name for name in path if name != MEASURED)
+        name = normalize_kernel(trace.strings[int(launch["name"])])
+        found.append(Kernel(name, path, int(row["end"] - row["start"]), bool(launch["graph_node"])))
+    return found
+
+
+def mapped(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
+    """The time of the replayed kernels, and of those that have the module of the eager kernel at their place: the
+    kernels of both are aligned by name. The largest differences are listed."""
+    places = SequenceMatcher(None, [k.name for k in eager], [k.name for k in replayed], autojunk=False)
+    module: dict[int, str] = {}
+    for a, b, size in places.get_matching_blocks():
+        module |= {b + i: eager[a + i].module for i in range(size)}
+    same, others = 0, Counter()
+    for at, kernel in enumerate(replayed):
+        if module.get(at) == kernel.module:
+            same += kernel.ns
+        else:
+            others[f"{kernel.name}: {kernel.module or 'nowhere'}, eager: {module.get(at, 'no such kernel')}"] += (
+                kernel.ns
+            )
+    total = sum(kernel.ns for kernel in replayed)
+    return {"ns": total, "same_ns": same, "differences": dict(others.most_common(10))}
+
+
+def steps(found: list[Kernel]) -> list[list[Kernel]]:
+    """The kernels of each step; all together if the steps differ."""
+    size, rest = divmod(len(found), STEPS)
+    return [found] if rest or not size else [found[at : at + size] for at in range(0, len(found), size)]
+
+
+def compared(eager: list[Kernel], replayed: list[Kernel]) -> dict[str, Any]:
+    """The mapping of the replayed steps beside that of the eager ones."""
+    one, other = steps(eager), steps(replayed)
+    if len(one) != len(other):
+        one, other = [eager], [replayed]
+    parts = [mapped(a, b) for a, b in zip(one, other, strict=True)]
+    total, same = (sum(part[name] for part in parts) for name in ("ns", "same_ns"))
+    return {
+        "kernels": len(replayed), "kernels_eager": len(eager), "ns": total, "share": same / total if total else 0.0,
+        "differences": parts[-1]["differences"],
+    }  # fmt: skip
+
+
+def by_module(found: list[Kernel], depth: int = 99) -> dict[str, int]:
+    """GPU time (ns) by module, or by the outermost ``depth`` modules."""
+    times: Counter[str] = Counter()
+    for kernel in found:
+        times["/".join(kernel.ranges[:depth])] += kernel.ns
+    return dict(sorted(times.items()))
+
+
+def known(found: list[Kernel]) -> dict[str, Any]:
+    """How many of the replayed kernels have a module."""
+    replayed = [kernel for kernel in found if kernel.replayed]
+    without = Counter(kernel.name for kernel in replayed if not kernel.ranges)
+    return {
+        "replayed": len(replayed),
+        "replayed_without_module": without.total(),
+        "names": dict(without.most_common(5)),
+    }
+
+
+def run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    sys.stderr.write(done.stderr[-2000:])
+    if done.returncode:
+        sys.exit(f"{' '.join(command[:12])} ... ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def recorded(mode: str, size: str, folder: Path, annotate: bool) -> tuple[list[Kernel], str]:
+    """Record the program. Returns the kernels of its steps, and its result."""
+    capture = folder / f"{size}-{mode}.bin"
+    ranges = ["--annotate", PATTERN] if annotate else []
+    program = [sys.executable, str(PROGRAM), mode, size, str(STEPS), *([] if annotate else ["--ranges"])]
+    output = run([*CUTRACE, "record", "-o", str(capture), *ranges, "--", *program])
+    with cutrace.load(capture) as trace:
+        return kernels(trace), output.strip().splitlines()[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--sizes", default="small,large")
+    parser.add_argument("--whole", action="store_true", help="also the model compiled as a whole")
+    parser.add_argument("--keep", type=Path, help="folder for the captures")
+    args = parser.parse_args()
+    annotate = "--annotate" in run([*CUTRACE, "record", "--help"])
+    result: dict[str, Any] = {
+        "benchmark": "graph_origins",
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": facts(), "ranges": "annotate" if annotate else "program", "steps": STEPS, "sizes": {},
+    }  # fmt: skip
+    holds = True
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for size in args.sizes.split(","):
+            eager, value = recorded("eager", size, folder, annotate)
+            row: dict[str, Any] = {"eager": {"result": value, "kernels": len(eager), "ns": by_module(eager)}}
+            for mode in ("graph", "blocks", *(["whole"] if args.whole else [])):
+                found, value = recorded(mode, size, folder, annotate)
+                row[mode] = {"result": value, **known(found), "ns": by_module(found)}
+                if mode == "graph":
+                    row[mode] |= compared(eager, found)
+                    holds &= row[mode]["share"] >= LEAST
+                if mode == "blocks":
+                    row[mode] |= {"by_block": by_module(found, 2), "by_block_eager": by_module(eager, 2)}
+                if mode != "whole":
+                    holds &= row[mode]["replayed"] > 0 and not row[mode]["replayed_without_module"]
+                names = ("share", "replayed", "replayed_without_module")
+                print(size, mode, {name: row[mode].get(name) for name in names}, flush=True)
+            result["sizes"][size] = row
+    result["holds"] = holds
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+    sys.exit(not holds)
+
+
+if __name__ == "__main__":
+    main()
