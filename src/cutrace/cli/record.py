@@ -47,6 +47,13 @@ from .output import say, say_written
     help="Record each node of a CUDA graph, or each replay as one row, which costs less.",
 )
 @click.option("--no-nvtx", is_flag=True, help="Do not record NVTX.")
+@click.option(
+    "--annotate",
+    multiple=True,
+    metavar="NAME",
+    help="Put a range around each call of a Python function: package.module.function, or patterns such as "
+    "'mylib.*:step'. May be repeated.",
+)
 @click.option("--max-memory", metavar="SIZE", help="Host memory the collector may use in a process, e.g. 64MiB.")
 @click.option("--max-size", metavar="SIZE", help="Size limit of a process's file, e.g. 2GiB.")
 @click.option(

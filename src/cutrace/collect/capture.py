@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import CutraceError
-from . import cuda, environment
+from . import annotate, cuda, environment
 from .join import Destination
 from .library import collector, collector_path
 from .options import Options, completed
@@ -62,9 +62,12 @@ class Capture:
         options = completed(self._options)
         try:
             self._sampling = start_sampling(options, to.directory)
-            native.start(options.text(output=to.directory / "capture.bin", dump=to.dump))
+            native.start(options.text(output=to.directory / "capture.bin", dump=to.dump, annotator=False))
+            if options.annotate:
+                annotate.start(options.annotate, str(collector_path()))
             _require_cupti(self._options, to.directory)
         except BaseException:
+            annotate.stop()
             if self._sampling is not None:
                 self._sampling.kill()
             to.discard()
@@ -80,6 +83,7 @@ class Capture:
         if to is None or os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
+        annotate.stop()
         if not _finish(to, self._options, self._sampling):
             raise CutraceError(f"nothing was recorded to {self.path}: the recording had already ended")
         if not collector().stats().nvtx_events and not cuda.initialised():

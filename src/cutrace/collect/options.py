@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import CutraceError
 from ..units import format_size, parse_duration, parse_size
+from . import annotate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,6 +51,7 @@ _MS = 10**6
 # CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
 _PERIOD = 1 << 15
 _PERIODS = [1 << power for power in range(5, 32)]
+_MOST_ANNOTATED = 64
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 1_000, 10**9
 API_MODES = ("launch", "all", "none")
 GRAPH_MODES = ("node", "graph")
@@ -61,6 +64,7 @@ class OptionArguments(TypedDict, total=False):
     api: Literal["launch", "all", "none"]
     cuda_graph: Literal["node", "graph"]
     nvtx: bool
+    annotate: str | Sequence[str]
     max_memory: int | str | None
     max_size: int | str | None
     last: float | str | None
@@ -83,6 +87,7 @@ class Options:
     :param cuda_graph: ``node`` records each node of a replayed CUDA graph; ``graph`` records one row a replay, which
         costs less.
     :param nvtx: record NVTX.
+    :param annotate: functions of Python programs that get NVTX ranges, by name: see docs/annotate.md.
     :param max_memory: bytes of host memory that the collector may use; records that do not fit are counted as lost.
     :param max_size: bytes that a process may write; later rows are counted as lost.
     :param last_ms: keep only the rows of this many milliseconds before the end, and before each dump (up to an eighth
@@ -101,6 +106,7 @@ class Options:
     api: str = "launch"
     cuda_graph: str = "node"
     nvtx: bool = True
+    annotate: tuple[str, ...] = ()
     max_memory: int | None = None
     max_size: int | None = None
     last_ms: int | None = None
@@ -131,6 +137,9 @@ class Options:
         for name, modes in (("api", API_MODES), ("cuda_graph", GRAPH_MODES)):
             if getattr(options, name) not in modes:
                 raise CutraceError(f"{name}={getattr(options, name)!r} is unknown: choose one of {', '.join(modes)}")
+        options = replace(options, kinds=_kinds(options.kinds), annotate=_annotated(options.annotate))
+        if options.annotate and not (options.nvtx and {"nvtx", "default"} & set(options.kinds or ("default",))):
+            raise CutraceError("annotated functions are NVTX ranges: record NVTX too")
         size = _size("size", options.max_size, _LEAST_SIZE)
         if options.rotate and size is None and last is None:
             raise CutraceError("rotate needs a maximum size: give one, such as 1GiB")
@@ -140,7 +149,6 @@ class Options:
             )
         return replace(
             options,
-            kinds=_kinds(options.kinds),
             max_memory=_size("memory", options.max_memory, _LEAST_MEMORY),
             max_size=_NEWEST_SIZE if size is None and last is not None else size,
             cupti=None if options.cupti is None else os.fspath(options.cupti),
@@ -157,12 +165,13 @@ class Options:
         directory: os.PathLike[str] | str | None = None,
         output: os.PathLike[str] | str | None = None,
         dump: os.PathLike[str] | str | None = None,
+        annotator: bool = True,
     ) -> str:
         """The text that the collector parses, one ``key=value`` a line.
 
         Give either ``directory``, where each process writes its own file, or ``output``, the file of one process. On
         SIGUSR2, a process that keeps its newest rows writes them to ``run-1.bin``, ``run-2.bin``, ... for ``dump``
-        ``run.bin``.
+        ``run.bin``. With ``annotator`` the collector hooks into Python for ``annotate``; without, the caller does.
         """
         if (directory is None) == (output is None):
             raise ValueError("give either directory or output")
@@ -173,6 +182,8 @@ class Options:
             "api": self.api,
             "graph": self.cuda_graph,
             "nvtx": int(self.nvtx),
+            "annotate": ",".join(self.annotate) or None,
+            "annotator": Path(annotate.__file__).absolute() if annotator and self.annotate else None,
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
@@ -229,6 +240,15 @@ def _interval(interval: float | str, sample: str | None) -> int:
     if not _SHORTEST_INTERVAL <= ns <= _LONGEST_INTERVAL:
         raise CutraceError(f"samples cannot be {interval} apart: give 1us or more, up to 1s, such as 100us")
     return ns
+
+
+def _annotated(names: str | Sequence[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys([names] if isinstance(names, str) else names))
+    for problem in filter(None, map(annotate.problem_of, names)):
+        raise CutraceError(problem)
+    if len(names) > _MOST_ANNOTATED:
+        raise CutraceError(f"{len(names)} names to annotate are too many: give up to {_MOST_ANNOTATED}, or patterns")
+    return names
 
 
 def _kinds(kinds: str | tuple[str, ...] | list[str] | None) -> tuple[str, ...] | None:

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "annotate.h"
 #include "clock.h"
 #include "nvtx.h"
 #include "process.h"
@@ -81,6 +82,20 @@ int cutrace_mark(const char* text) {
   if (nvtx::armed.load() == 0) return fail("marks need NVTX recording; leave nvtx=0 out of the options");
   nvtx::cutrace_mark(text != nullptr ? text : "");
   return succeed();
+}
+
+void cutrace_range_push(const char* name) { nvtx::push(name != nullptr ? name : ""); }
+void cutrace_range_pop(void) { nvtx::pop(); }
+void cutrace_annotated(int number) { number < 0 ? annotate::in_place() : annotate::matched(static_cast<unsigned>(number)); }
+void cutrace_note(const char* sentence) {
+  if (const auto recording = current()) recording->notes().add_quietly(sentence);
+}
+int cutrace_python_profile(void* handler, void* frame, int what, void*) {
+  try {
+    return annotate::profile(handler, frame, what);
+  } catch (const std::exception&) {
+    return 0;  // no memory to remember the code
+  }
 }
 
 uint64_t cutrace_now(void) { return now_ns(); }

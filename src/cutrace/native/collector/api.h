@@ -45,6 +45,16 @@ CUTRACE_EXPORT int cutrace_cut(const char* path);
 CUTRACE_EXPORT int cutrace_dump(const char* path);
 /* Adds a mark to the capture. */
 CUTRACE_EXPORT int cutrace_mark(const char* text);
+/* Begins and ends a range of the calling thread, in the default domain of NVTX. They nest apart from ranges of NVTX, so that a
+ * push or pop of the program in between ends another range of the program only. Nothing while no recording runs. */
+CUTRACE_EXPORT void cutrace_range_push(const char* name);
+CUTRACE_EXPORT void cutrace_range_pop(void);
+/* For collect/annotate.py. number -1: it is in place; else the name of this number in `annotate` has a range. */
+CUTRACE_EXPORT void cutrace_annotated(int number);
+/* Adds a sentence to the notes of the recording. */
+CUTRACE_EXPORT void cutrace_note(const char* sentence);
+/* A Py_tracefunc for Python before 3.12, whose first argument is a callable (annotate.h). */
+CUTRACE_EXPORT int cutrace_python_profile(void* handler, void* frame, int what, void* argument);
 /* The capture's clock, nanoseconds of CLOCK_BOOTTIME. */
 CUTRACE_EXPORT uint64_t cutrace_now(void);
 #pragma GCC diagnostic push

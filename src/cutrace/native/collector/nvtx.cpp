@@ -153,6 +153,34 @@ void cutrace_mark(std::string_view text) {
   emit(*ring, e, now_ns());
 }
 
+namespace {
+
+// A domain without a name.
+nvtxDomainHandle_t python_domain() {
+  static std::atomic<std::uintptr_t> domain{0};
+  if (domain.load(std::memory_order_relaxed) == 0) {
+    std::uintptr_t none = 0;
+    domain.compare_exchange_strong(none, register_domain(""));
+  }
+  return reinterpret_cast<nvtxDomainHandle_t>(domain.load(std::memory_order_relaxed));
+}
+
+}  // namespace
+
+void push(std::string_view name) {
+  Taker taker;
+  if (!taker.wants()) return;
+  Event e(EventType::push, python_domain());
+  e.text.assign(name.substr(0, Ring::kLongestText));
+  taker.push(e);
+}
+void pop() {
+  const nvtxDomainHandle_t domain = python_domain();
+  const Ring* ring = ring_if_recording();
+  // A range that began before this recording is no loss.
+  if (ring != nullptr && (number_of(domain) >= Ring::kDomains || ring->depth[number_of(domain)] != 0)) Taker::pop(domain);
+}
+
 bool install(NvtxGetExportTableFunc_t get_export_table) {
   const NvtxExportTableCallbacks* exports = callbacks(get_export_table);
   if (exports == nullptr) return false;

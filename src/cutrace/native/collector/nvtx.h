@@ -157,6 +157,11 @@ void after_fork_in_child(void (*first_event)());
 // Records a mark of cutrace in the default domain.
 void cutrace_mark(std::string_view text);
 
+// A range of cutrace around a function of Python. It has the default domain in the capture, but a stack of its own: a program
+// may leave ranges open at the end of a function.
+void push(std::string_view name);
+void pop();
+
 // Fills NVTX's callback tables. False when there are none.
 bool install(NvtxGetExportTableFunc_t get_export_table);
 

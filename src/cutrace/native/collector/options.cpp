@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 
@@ -38,6 +39,12 @@ bool sampled(std::string_view value, Options& o) {
   return o.sample_period >= 5 && o.sample_period <= 31;
 }
 
+// Names, separated by commas.
+bool names(std::string_view value, std::vector<std::string>& out) {
+  while (!value.empty()) out.emplace_back(trim(next_word(value, ",")));
+  return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
+}
+
 constexpr std::uint64_t kLongest = std::uint64_t{365} * 24 * 3600 * 1000;  // a year, in milliseconds
 
 bool set(std::string_view key, std::string_view value, Options& o) {
@@ -55,6 +62,8 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "rotate") return truth(value, o.rotate);
   if (key == "dump") return o.dump = value, !value.empty();
   if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
+  if (key == "annotate") return names(value, o.annotate);
+  if (key == "annotator") return o.annotator = value, !value.empty();
   if (key == "share") return truth(value, o.share);
   if (key == "device_buffers") return number(value, o.device_buffers);
   if (key == "flush_ms") return number(value, o.flush_ms) && o.flush_ms > 0;
@@ -82,6 +91,10 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
   }
   if (options.rotate && options.max_size == 0) {
     error = "rotate=1 needs max_size, the size to keep";
+    return false;
+  }
+  if (!options.annotate.empty() && !options.records_nvtx()) {
+    error = "annotate needs a recording of NVTX";
     return false;
   }
   if (options.directory.empty() == options.output.empty()) {

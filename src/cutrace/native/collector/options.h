@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ struct Options {
   bool rotate = false;                                 // at max_size, drop the oldest rows, not the new ones
   std::string dump;                                    // SIGUSR2 writes run-1.bin, ... if this is run.bin
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
+  std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
+  std::string annotator;                               // the Python file that finds them; "": the caller runs it
   bool share = false;                                  // share CUPTI with other tools, if it can
   std::uint64_t device_buffers = 0;                    // limit on CUPTI's buffers of 3.2 MB on a GPU, 0: CUPTI's own limit
   std::uint32_t flush_ms = 100;                        // between flushes; a killed process loses about this much
@@ -38,6 +41,8 @@ struct Options {
   bool redact = false;                                 // leave out command line, host name and paths
   std::string text;                                    // the text of the options
   std::vector<std::pair<std::string, std::string>> given;  // its keys and values, for the process block
+
+  static constexpr std::size_t kMostAnnotated = 64;
 
   bool keeps_newest() const { return last_ms != 0 || rotate; }
   bool records_nvtx() const { return nvtx && (kinds & bit(Kind::nvtx)); }

@@ -11,6 +11,7 @@
 #include <exception>
 #include <utility>
 
+#include "annotate.h"
 #include "clock.h"
 #include "driver.h"
 #include "nvtx.h"
@@ -59,6 +60,7 @@ bool Recording::start(std::string& error) {
     notes_.add_quietly("this program handles SIGUSR2 itself, so the signal writes no dump; call cutrace.dump() instead");
   if (!start_threads(error)) return dump_signal::release(), false;
   if (options_.records_nvtx()) nvtx::arm(options_.max_memory / 4);
+  annotate::begin(options_, notes_);
   return true;
 }
 
@@ -221,6 +223,7 @@ std::string_view Recording::stop(bool at_exit) {
   void* const context = options_.synchronize && source_.active() ? current_context() : nullptr;
   // At exit the handler stays: the default action of a late SIGUSR2 would kill the program.
   if (!at_exit) dump_signal::release();
+  annotate::end(options_, notes_, at_exit);
   std::unique_lock lock(mutex_);
   if (enter(State::stopping)) {
     at_exit_ = at_exit;

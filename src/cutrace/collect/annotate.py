@@ -1,0 +1,527 @@
+"""Ranges around functions of a running Python program, by their names.
+
+The collector runs this file inside the measured program, which need not have cutrace: it imports nothing but the
+standard library. With Python 3.12 and later it uses ``sys.monitoring``, where functions that are not wanted cost
+nothing after their first call. Before, it uses a profile function of the collector, which rejects them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+#: Functions of a torch module whose ranges get the name of the module.
+_CALLS = frozenset(("__call__", "_wrapped_call_impl", "_call_impl", "forward"))
+#: Names of the modules inside PyTorch's wrappers.
+_WRAPPED = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+_FUNCTION = 0x1  # CO_OPTIMIZED: neither a module nor the body of a class
+_GENERATOR = 0x20 | 0x80 | 0x200  # a generator, coroutine or asynchronous generator
+
+
+def problem_of(name: str) -> str:
+    """A sentence on what is wrong with the name of functions to annotate, "" for nothing."""
+    is_path = "." in name and all(part.isidentifier() for part in name.split("."))
+    if is_path or re.fullmatch(r"[^\s,;:]+:[^\s,;:]+", name):
+        return ""
+    return f"{name!r} names no function: write package.module.function, or MODULES:FUNCTIONS, such as 'mylib.*:step'"
+
+
+class _Function:
+    """Code that gets ranges.
+
+    :param text: the name of its ranges.
+    :param first: the name of its first argument, None when the argument has no say.
+    :param is_call: torch modules give the range their own name.
+    :param owners: only calls with one of these classes, or an object of one, get a range. None for all calls.
+    """
+
+    def __init__(self, code: CodeType, text: str, owners: tuple[type, ...] | None) -> None:
+        self.code, self.owners = code, owners
+        self.text = text.encode(errors="replace")
+        self.is_call = code.co_name in _CALLS
+        # Of generators it cannot be read each time that they go on: before 3.13 that writes to what locals() returned.
+        has_first = code.co_argcount > 0 and not code.co_flags & _GENERATOR and (self.is_call or owners is not None)
+        self.first = code.co_varnames[0] if has_first else None
+
+
+class _Module:
+    """A torch module, by its ``path`` in the module that was called first, its ``root``."""
+
+    def __init__(self, ref: weakref.ref[Any], root: _Module | None, path: str) -> None:
+        self.ref, self.root, self.path = ref, root or self, path
+        self._names: dict[_Module | None, bytes] = {}
+
+    def name_in(self, parent: _Module | None) -> bytes:
+        """The name of a range inside the range of ``parent``."""
+        name = self._names.get(parent)
+        if name is None:
+            name = self._names[parent] = (self._path_in(parent) or _class_of(self.ref())).encode(errors="replace")
+        return name
+
+    def _path_in(self, parent: _Module | None) -> str:
+        if parent is None or parent.root is not self.root or not parent.path:
+            return self.path
+        return "" if self.path == parent.path else self.path[_common(self.path, parent.path + ".") :]
+
+
+def _common(path: str, start: str) -> int:
+    return len(start) if path.startswith(start) else 0
+
+
+def _children(module: Any) -> Iterator[tuple[str, Any]]:
+    """The modules in a module and the steps to them, which are empty for those in a wrapper."""
+    modules = vars(module).get("_modules")
+    if isinstance(modules, dict):
+        for name, child in modules.items():
+            if child is not None:
+                yield "" if name in _WRAPPED or (name == "module" and len(modules) == 1) else str(name), child
+
+
+def _class_of(module: Any) -> str:
+    modules = vars(module).get("_modules") or {}
+    inner = next((modules[name] for name in _WRAPPED if name in modules), None)
+    return type(module).__name__ if inner is None else _class_of(inner)
+
+
+class _Modules:
+    """The torch modules that were seen. PyTorch is not imported, and no module is kept alive."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Module] = {}
+
+    def find(self, module: Any, parent: _Module | None) -> _Module | None:
+        """The module whose function is called inside that of ``parent``; None for another object."""
+        known = self._known.get(id(module))
+        if known is not None and known.ref() is module:
+            return known
+        if not hasattr(type(module), "named_modules") or not isinstance(vars(module).get("_modules"), dict):
+            return None
+        # A module that is made for one call, such as a Softmax, must not cost a walk.
+        if parent is not None and (vars(module)["_modules"] or vars(module).get("_parameters")):
+            root = parent.root.ref()
+            if root is not None:
+                self._walk(root)
+                if id(module) in self._known:
+                    return self._known[id(module)]
+        self._walk(module)
+        return self._known[id(module)]
+
+    def _walk(self, root: Any) -> None:
+        """Note the modules in a root. A module in several roots keeps its first name."""
+        paths: dict[int, tuple[Any, str]] = {}
+        left = [(root, "")]
+        while left:
+            module, path = left.pop()
+            if id(module) not in paths:
+                paths[id(module)] = module, path
+                left += [(child, f"{path}.{step}".strip(".")) for step, child in reversed([*_children(module)])]
+        at_root = self._known.get(id(root))
+        if at_root is None or at_root.ref() is not root or at_root.root is not at_root:
+            at_root = self._add(root, None, "")
+        for key, (module, path) in paths.items():
+            known = self._known.get(key)
+            if known is None or known.ref() is not module or self._is_inner(known.root, at_root, paths):
+                self._add(module, at_root, path)
+
+    @staticmethod
+    def _is_inner(other: _Module, root: _Module, paths: dict[int, Any]) -> bool:
+        """Whether another root has turned out to be a part of this one."""
+        module = other.ref()
+        return other is not root and (module is None or id(module) in paths)
+
+    def _add(self, module: Any, root: _Module | None, path: str) -> _Module:
+        added = _Module(weakref.ref(module, functools.partial(self._forget, id(module))), root, path)
+        self._known[id(module)] = added
+        return added
+
+    def _forget(self, key: int, ref: weakref.ref[Any]) -> None:
+        if key in self._known and self._known[key].ref is ref:
+            del self._known[key]
+
+
+class _Annotator:
+    """Finds the functions, and pushes and pops their ranges. ``hooks`` calls :meth:`look_up`, :meth:`enter` and
+    :meth:`leave`."""
+
+    def __init__(self, names: Sequence[str], library: str) -> None:
+        self.names = list(names)
+        self.functions: dict[int, _Function] = {}  # by id(code); the functions keep their code alive
+        self.library = ctypes.PyDLL(library)
+        self._push, self._pop = self.library.cutrace_range_push, self.library.cutrace_range_pop
+        self._push.argtypes, self._push.restype, self._pop.restype = [ctypes.c_char_p], None, None
+        self._numbers: dict[int, list[int]] = {}  # of names, by id(code)
+        self._named: dict[int, tuple[FunctionType, tuple[type, ...] | None]] = {}  # by id(code)
+        patterns = [(number, *name.split(":")) for number, name in enumerate(names) if ":" in name]
+        self._patterns: list[tuple[int, str, str]] = patterns  # type: ignore[assignment]
+        self._unresolved = {number: name.split(".") for number, name in enumerate(names) if ":" not in name}
+        self._modules = _Modules()
+        self._thread = threading.local()  # opened: (code, whether there is a range, the innermost module) from outside
+        self._hooks: _Monitoring | _Profile = _Monitoring(self) if hasattr(sys, "monitoring") else _Profile(self)
+
+    def start(self) -> None:
+        self._resolve()
+        self._hooks.start()
+        self._open(sys._getframe(1))
+        self.library.cutrace_annotated(-1)
+
+    def stop(self) -> None:
+        self._hooks.stop()
+        for _, has_range, _ in getattr(self._thread, "opened", ()):
+            if has_range:
+                self._pop()
+
+    def report_again(self) -> None:
+        """Tell a new recording, that of a forked child, what its parent knows."""
+        self.library.cutrace_annotated(-1)
+        for numbers in self._numbers.values():
+            for number in numbers:
+                self.library.cutrace_annotated(number)
+
+    def give_up(self, why: str) -> None:
+        self.library.cutrace_note(f"no function is annotated: {why}".encode())
+        for number in range(-1, len(self.names)):
+            self.library.cutrace_annotated(number)
+
+    # ---- which functions ----
+
+    def look_up(self, code: CodeType, frame: FrameType) -> _Function | None:
+        """The function of this code, whose frame begins; None when it is not wanted."""
+        if code.co_flags & _FUNCTION == 0:
+            return None
+        self._resolve()
+        known = self.functions.get(id(code))
+        if known is not None:
+            return known
+        numbers = self._numbers.get(id(code), [])
+        text = getattr(code, "co_qualname", "") or _qualified(code, frame)
+        owners = None
+        if numbers:
+            function, owners = self._named[id(code)]
+            text = function.__qualname__
+        matched = self._matching(text, frame) if self._patterns else []
+        if matched:
+            owners = None
+            self._numbers[id(code)] = numbers = numbers + matched
+        if not numbers:
+            return None
+        for number in numbers:
+            self.library.cutrace_annotated(number)
+        self.functions[id(code)] = added = _Function(code, text, owners)
+        self._hooks.want(code)
+        return added
+
+    def _matching(self, qualname: str, frame: FrameType) -> list[int]:
+        """The numbers of the patterns that a function matches."""
+        spec = frame.f_globals.get("__spec__")  # of python -m: its __name__ is __main__
+        modules = {str(frame.f_globals.get("__name__", "")), str(getattr(spec, "name", None) or "")} - {""}
+        return [
+            number
+            for number, module, function in self._patterns
+            if fnmatchcase(qualname, function)
+            and ("<" in function or not qualname.rpartition(".")[2].startswith("<"))
+            and any(fnmatchcase(name, module) for name in modules)
+        ]
+
+    def _resolve(self) -> None:
+        """Look up the names whose modules have been imported meanwhile."""
+        for number, parts in [*self._unresolved.items()]:
+            found = _find(parts)
+            if found is None:
+                continue
+            del self._unresolved[number]
+            function, owner = found
+            if not isinstance(function, FunctionType):
+                a_class = f"is a class: name a function of it, such as {self.names[number]}.__init__"
+                why = a_class if isinstance(function, type) else "is not written in Python, so its calls cannot be seen"
+                self.library.cutrace_note(f"{self.names[number]} {why}".encode())
+                self.library.cutrace_annotated(number)
+                continue
+            code = function.__code__
+            earlier = self._named[id(code)][1] if id(code) in self._named else ()
+            owners = None if owner is None or earlier is None else (*earlier, owner)
+            self._named[id(code)] = function, owners
+            self._numbers.setdefault(id(code), []).append(number)
+            self.functions.pop(id(code), None)
+            self._hooks.reconsider()
+
+    # ---- ranges ----
+
+    def enter(self, function: _Function, frame: FrameType) -> None:
+        """Begin the range of a function whose frame begins or goes on."""
+        try:
+            opened = self._thread.opened
+        except AttributeError:
+            opened = self._open(frame.f_back)
+        module = opened[-1][2] if opened else None
+        text = function.text
+        if function.first is not None:
+            this = _first_argument(frame, function.first)
+            if function.owners is not None and not issubclass(
+                this if isinstance(this, type) else type(this), function.owners
+            ):
+                opened.append((function.code, False, module))
+                return
+            if function.is_call:
+                called = self._modules.find(this, module)
+                if called is not None:
+                    text, module = called.name_in(module), called
+        opened.append((function.code, True, module))
+        self._push(text)
+
+    def leave(self, code: CodeType, frame: FrameType) -> None:
+        """End the range of a function whose frame ends or pauses."""
+        try:
+            opened = self._thread.opened
+        except AttributeError:
+            opened = self._open(frame)
+        if opened and opened[-1][0] is not code and not any(entry[0] is code for entry in opened):
+            return
+        # A frame that was not seen to end, such as one of another greenlet, is ended with the one around it.
+        while opened:
+            ended, has_range, _ = opened.pop()
+            if has_range:
+                self._pop()
+            if ended is code:
+                return
+
+    def _open(self, frame: FrameType | None) -> list[tuple[CodeType, bool, _Module | None]]:
+        """Begin the ranges of the functions that run already on this thread: a frame and those around it."""
+        opened: list[tuple[CodeType, bool, _Module | None]] = []
+        self._thread.opened = opened
+        frames: list[FrameType] = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        for outer in reversed(frames):
+            function = self.functions.get(id(outer.f_code)) or self.look_up(outer.f_code, outer)
+            if function is not None:
+                self.enter(function, outer)
+        return opened
+
+
+class _Monitoring:
+    """Hooks of Python 3.12 and later."""
+
+    def __init__(self, annotator: _Annotator) -> None:
+        self._annotator = annotator
+        self._monitoring: Any = getattr(sys, "monitoring", None)
+        self._tool: int | None = None
+
+    def start(self) -> None:
+        monitoring = self._monitoring
+        events = monitoring.events
+        # 0, 1, 2 and 5 are meant for debuggers, coverage, profilers and optimisers.
+        self._tool = next((tool for tool in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(tool) is None), None)
+        if self._tool is None:
+            raise RuntimeError("other tools use all six places of sys.monitoring")
+        monitoring.use_tool_id(self._tool, "cutrace")
+        enter, leave = self._hooks()
+        for event in (events.PY_START, events.PY_RESUME, events.PY_THROW):
+            monitoring.register_callback(self._tool, event, enter)
+        for event in (events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND):
+            monitoring.register_callback(self._tool, event, leave)
+        # Python has no local events for exceptions.
+        monitoring.set_events(self._tool, events.PY_START | events.PY_THROW | events.PY_UNWIND)
+
+    def stop(self) -> None:
+        if self._tool is None:
+            return
+        self._monitoring.set_events(self._tool, 0)
+        for function in self._annotator.functions.values():
+            self._monitoring.set_local_events(self._tool, function.code, 0)
+        self._monitoring.free_tool_id(self._tool)
+        self._tool = None
+
+    def want(self, code: CodeType) -> None:
+        events = self._monitoring.events
+        if self._tool is not None:
+            self._monitoring.set_local_events(self._tool, code, events.PY_RETURN | events.PY_YIELD | events.PY_RESUME)
+
+    def reconsider(self) -> None:
+        if self._tool is not None:
+            self._monitoring.restart_events()
+
+    def _hooks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        annotator, functions, frame = self._annotator, self._annotator.functions, sys._getframe
+        not_wanted = self._monitoring.DISABLE
+
+        def enter(code: CodeType, offset: int, exception: object = None) -> Any:
+            try:
+                function = functions.get(id(code))
+                if function is None:
+                    function = annotator.look_up(code, frame(1))
+                    if function is None:
+                        return not_wanted if exception is None else None  # PY_THROW cannot be disabled
+                annotator.enter(function, frame(1))
+            except Exception:  # nothing may be raised into the program
+                pass
+            return None
+
+        def leave(code: CodeType, offset: int, value: object) -> None:
+            if id(code) in functions:
+                try:
+                    annotator.leave(code, frame(1))
+                except Exception:
+                    return
+
+        return enter, leave
+
+
+class _Profile:
+    """Hooks of Python before 3.12: a profile function of the collector, for this thread and those that start later."""
+
+    def __init__(self, annotator: _Annotator) -> None:
+        self._annotator = annotator
+        self._forget = False
+        self._active = False
+        self._handler: Any = self._profiled  # the collector compares it by its address
+        self._function = ctypes.cast(annotator.library.cutrace_python_profile, ctypes.c_void_p)
+        prototype = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.py_object)
+        self._set = prototype(("PyEval_SetProfile", ctypes.pythonapi))
+
+    def start(self) -> None:
+        if sys.getprofile() is not None or threading.getprofile() is not None:
+            raise RuntimeError("another profiler is active, and Python before 3.12 has room for one")
+        self._active = True
+        threading.setprofile(self._begin_thread)
+        self._set(self._function, self._handler)
+
+    def stop(self) -> None:
+        self._active = False
+        if threading.getprofile() == self._begin_thread:
+            threading.setprofile(None)
+        if sys.getprofile() is self._handler:
+            sys.setprofile(None)
+
+    def want(self, code: CodeType) -> None:
+        pass
+
+    def reconsider(self) -> None:
+        self._forget = True
+
+    def _begin_thread(self, frame: FrameType, event: str, argument: object) -> None:
+        """The profile function of a new thread, until its first event."""
+        self._set(self._function, self._handler)
+
+    def _profiled(self, frame: FrameType, is_call: bool) -> bool | None:
+        """See ``cutrace_python_profile``."""
+        try:
+            if not self._active:  # this thread has not seen the end
+                sys.setprofile(None)
+                return True
+            annotator, code = self._annotator, frame.f_code
+            function = annotator.functions.get(id(code))
+            if function is None:
+                function = annotator.look_up(code, frame)
+                if function is None:
+                    forget, self._forget = self._forget, False
+                    return None if forget else False
+            if is_call:
+                annotator.enter(function, frame)
+            else:
+                annotator.leave(code, frame)
+        except Exception:  # nothing may be raised into the program
+            pass
+        return True
+
+
+def _find(parts: Sequence[str]) -> tuple[object, type | None] | None:
+    """The function that a path names, or another object, and the class that inherits it, None where no class does. None
+    for a path that does not lead anywhere yet. Runs no code of the program."""
+    for count in range(len(parts) - 1, 0, -1):
+        found: Any = _module(".".join(parts[:count]))
+        owner = None
+        for part in parts[count:] if found is not None else ():
+            classes = found.__mro__ if isinstance(found, type) else (found,)
+            holder = next((c for c in classes if part in getattr(c, "__dict__", ())), None)
+            if holder is None:
+                found = None
+                break
+            owner = found if isinstance(found, type) and holder is not found else None
+            found = holder.__dict__[part]
+        if found is not None:
+            return _unwrapped(found), owner
+    return None
+
+
+def _module(name: str) -> ModuleType | None:
+    main = sys.modules.get("__main__")
+    is_main = name == getattr(getattr(main, "__spec__", None), "name", None)  # python -m name
+    return main if is_main else sys.modules.get(name)
+
+
+def _unwrapped(value: Any) -> object:
+    """The function behind decorators."""
+    for _ in range(32):  # a wrapper may refer to itself
+        attributes = getattr(value, "__dict__", {})
+        if "__wrapped__" in attributes:
+            value = attributes["__wrapped__"]
+        elif isinstance(value, (staticmethod, classmethod, MethodType)):
+            value = value.__func__
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, (functools.partial, functools.partialmethod, functools.cached_property)):
+            value = value.func
+        else:
+            break
+    return value
+
+
+def _qualified(code: CodeType, frame: FrameType) -> str:
+    """The qualified name of a method in Python 3.10, where code has none."""
+    if code.co_argcount:
+        this = _first_argument(frame, code.co_varnames[0])
+        for owner in (this if isinstance(this, type) else type(this)).__mro__:
+            function = _unwrapped(vars(owner).get(code.co_name))
+            if isinstance(function, FunctionType) and function.__code__ is code:
+                return f"{owner.__qualname__}.{code.co_name}"
+    return code.co_name
+
+
+def _first_argument(frame: FrameType, name: str) -> Any:
+    variables = frame.f_locals
+    this = variables.get(name)
+    # Before 3.13 the frame keeps this dict to its end, and it would keep alive what the function deletes. The three
+    # references are those of the frame, of this function, and of the call.
+    if sys.version_info < (3, 13) and sys.getrefcount(variables) == 3:
+        variables.clear()
+    return this
+
+
+_current: _Annotator | None = None
+
+
+def start(names: Sequence[str], library: str) -> None:
+    """Annotate functions from now on. Those that run already on this thread get a range that begins now.
+
+    :param names: as in the option ``annotate`` of the collector; see :func:`problem_of`.
+    :param library: path of the collector, which is loaded already.
+    """
+    global _current
+    if _current is not None and _current.names == list(names):  # in a forked child
+        return _current.report_again()
+    stop()
+    annotator = _Annotator(names, library)
+    try:
+        annotator.start()
+    except Exception as error:
+        annotator.stop()
+        annotator.give_up(str(error))
+    else:
+        _current = annotator
+
+
+def stop() -> None:
+    """Take the hooks out."""
+    global _current
+    if _current is not None:
+        _current.stop()
+    _current = None

@@ -1,0 +1,148 @@
+#include "annotate.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <unordered_set>
+
+#include "common/text.h"
+
+namespace cutrace::annotate {
+namespace {
+
+// Of the recording that began last. No lock: a fork could leave it locked in the child.
+std::atomic<std::uint64_t> names_matched{0};
+std::atomic<bool> is_in_place{false};
+
+// A function of the interpreter, null in programs without one.
+template <typename Function>
+Function* python(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+bool interpreter_runs() {
+  auto* const initialised = python<int()>("Py_IsInitialized");
+  return initialised != nullptr && initialised() != 0;
+}
+
+// The interpreter calls it with its lock held.
+int run_program(void* text) {
+  if (auto* const run = python<int(const char*)>("PyRun_SimpleString")) run(static_cast<const char*>(text));
+  std::free(text);
+  return 0;
+}
+
+bool schedule(const std::string& program) {
+  auto* const add = python<int(int (*)(void*), void*)>("Py_AddPendingCall");
+  char* const text = add != nullptr ? strdup(program.c_str()) : nullptr;
+  if (text == nullptr) return false;
+  if (add(run_program, text) == 0) return true;
+  return std::free(text), false;
+}
+
+// The module keeps its state between recordings under this name. An expression: it leaves no names in __main__.
+constexpr std::string_view kLoad =
+    "import sys, types\n"
+    "module = sys.modules.get('_cutrace_annotate')\n"
+    "try:\n"
+    "    if module is None:\n"
+    "        module = types.ModuleType('_cutrace_annotate')\n"
+    "        with open(path, 'rb') as file:\n"
+    "            exec(compile(file.read(), path, 'exec'), module.__dict__)\n"
+    "        sys.modules['_cutrace_annotate'] = module\n"
+    "    module.start(names, library)\n"
+    "except Exception as error:\n"
+    "    print('cutrace: no function is annotated:', error, file=sys.stderr)\n";
+constexpr std::string_view kUnload =
+    "import sys\n"
+    "if '_cutrace_annotate' in sys.modules: sys.modules['_cutrace_annotate'].stop()\n";
+
+std::string expression(std::string_view program, std::string_view variables) {
+  std::string text = "exec(";
+  text += json_quoted(program);
+  return text.append(", {").append(variables).append("})");
+}
+
+std::string own_path() {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<const void*>(&own_path), &info) != 0 ? info.dli_fname : "";
+}
+
+}  // namespace
+
+void begin(const Options& options, Notes& notes) {
+  names_matched.store(0);
+  is_in_place.store(false);
+  if (options.annotator.empty() || !interpreter_runs()) return;  // end() has a note
+  std::string names;
+  for (const std::string& name : options.annotate) names += json_quoted(name) + ",";
+  // A JSON text is a Python text too.
+  if (!schedule(expression(kLoad, "'path': " + json_quoted(options.annotator) + ", 'library': " + json_quoted(own_path()) +
+                                      ", 'names': [" + names + "]")))
+    notes.add_quietly("no function is annotated: the Python interpreter takes no pending calls now");
+}
+
+void end(const Options& options, Notes& notes, bool at_exit) {
+  if (options.annotate.empty()) return;
+  if (!is_in_place.load()) {
+    const bool python_program = python<int()>("Py_IsInitialized") != nullptr;
+    return notes.add_quietly(python_program
+        ? "no function is annotated: the main thread of Python ran no code after the first CUDA or NVTX call"
+        : "no function is annotated: this process is no Python program");
+  }
+  for (std::size_t i = 0; i < options.annotate.size(); ++i)
+    if ((names_matched.load() >> i & 1) == 0)
+      notes.add_quietly("no call of " + options.annotate[i] + " was annotated: check the name; calls before the first CUDA or "
+                        "NVTX call and of functions that are not written in Python have no range");
+  if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
+}
+
+void in_place() { is_in_place.store(true); }
+void matched(unsigned number) {
+  if (number < Options::kMostAnnotated) names_matched.fetch_or(std::uint64_t{1} << number);
+}
+
+// Called with Python's lock held, so the set needs no other.
+int profile(void* handler, void* frame, int what) {
+  constexpr int kCall = 0, kReturn = 3;  // PyTrace_CALL, PyTrace_RETURN
+  if (what != kCall && what != kReturn) return 0;
+  static auto* const code_of = python<void*(void*)>("PyFrame_GetCode");
+  static auto* const call = python<void*(void*, ...)>("PyObject_CallFunctionObjArgs");
+  static auto* const hold = python<void(void*)>("Py_IncRef");
+  static auto* const drop = python<void(void*)>("Py_DecRef");
+  static void* const yes = dlsym(RTLD_DEFAULT, "_Py_TrueStruct");
+  static void* const no = dlsym(RTLD_DEFAULT, "_Py_FalseStruct");
+  static void* const none = dlsym(RTLD_DEFAULT, "_Py_NoneStruct");
+  // Objects of code that the handler does not want; each is held, so that no other one gets its address.
+  static auto& unwanted = *new std::unordered_set<void*>;
+  static void* owner = nullptr;
+
+  const auto forget = [] {
+    for (void* const code : unwanted) drop(code);
+    unwanted.clear();
+  };
+  if (owner != handler) {
+    forget();
+    owner = handler;
+  }
+  void* const code = code_of(frame);
+  int status = 0;
+  if (!unwanted.contains(code)) {
+    void* const wanted = call(handler, frame, what == kCall ? yes : no, nullptr);
+    if (wanted == nullptr) status = -1;  // KeyboardInterrupt: the handler lets no other exception through
+    if (wanted == none) forget();
+    if (wanted == no) {
+      unwanted.insert(code);
+      hold(code);
+    }
+    if (wanted != nullptr) drop(wanted);
+  }
+  drop(code);
+  return status;
+}
+
+}  // namespace cutrace::annotate

@@ -1,0 +1,25 @@
+// Ranges around functions of a Python program, by their names (the option `annotate`).
+//
+// The collector has the interpreter run a Python file in the program, collect/annotate.py. The file finds the functions, and
+// reports their calls through the functions of api.h. Nothing of Python is linked: what is used is part of its stable ABI,
+// or is exported alike by all its releases since 3.10.
+#pragma once
+
+#include "options.h"
+#include "process_info.h"
+
+namespace cutrace::annotate {
+
+// Asks the interpreter to run the file, on the main thread and outside of the call that is running. Notes say why it cannot.
+void begin(const Options& options, Notes& notes);
+// Asks it to take its hooks out again, except at exit. Notes name the functions that had no range.
+void end(const Options& options, Notes& notes, bool at_exit);
+// The file reports: it is in place; the name of this number has a range.
+void in_place();
+void matched(unsigned number);
+
+// A profile function of Python before 3.12: `handler` is called as handler(frame, is_call) for calls and returns. If it
+// returns False, it is not called for that code again; if None, it is called for all codes again.
+int profile(void* handler, void* frame, int what);
+
+}  // namespace cutrace::annotate

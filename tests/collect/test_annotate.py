@@ -1,0 +1,434 @@
+"""Ranges around functions by their names, in programs of all versions of Python that are on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cutrace
+from cutrace.collect import Options
+from cutrace.errors import CutraceError
+from support import cutrace as run_cutrace
+from support.fakedriver import FakeDriver
+
+#: As PyTorch has it, as far as names of modules need it. It must not be asked for more.
+NN = """
+class Module:
+    def __init__(self, **modules):
+        self._modules, self._parameters = modules, {}
+    def __getattr__(self, name):
+        return self.__dict__["_modules"][name]
+    def named_modules(self):
+        raise NotImplementedError
+    def _wrapped_call_impl(self, *args):
+        return self._call_impl(*args)
+    def _call_impl(self, *args):
+        return self.forward(*args)
+    __call__ = _wrapped_call_impl
+    def forward(self, x):
+        for module in self._modules.values():
+            x = module(x)
+        return x
+class ModuleList(Module):
+    def __init__(self, *modules):
+        super().__init__(**{str(i): module for i, module in enumerate(modules)})
+class Linear(Module):
+    def forward(self, x):
+        return x + 1
+class Block(Module):
+    def __init__(self, **more):
+        super().__init__(attention=Linear(), mlp=Linear(), **more)
+class Transformer(Module):
+    def __init__(self, *blocks):
+        super().__init__(layers=ModuleList(*blocks), head=Linear())
+    def forward(self, x):
+        for block in self.layers._modules.values():
+            x = block(x)
+        return self.head(x)
+class DistributedDataParallel(Module):
+    pass
+class OptimizedModule(Module):
+    pass
+"""
+
+
+def interpreters() -> list[str]:
+    """This interpreter, and one of those on this machine that have the other kind of hooks."""
+    newer = sys.version_info < (3, 12)
+    folders = [None, *map(str, Path("~/.pyenv/versions").expanduser().glob("3.*/bin"))]
+    names = [f"python3.{minor}" for minor in (range(12, 16) if newer else range(10, 12))]
+    paths = filter(None, (shutil.which(name, path=folder) for name in names for folder in folders))
+    usable = (path for path in paths if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0)
+    return [sys.executable, *filter(None, [next(usable, "")])]
+
+
+PYTHONS = interpreters()
+
+
+@pytest.fixture(params=PYTHONS, ids=["this python", "other python"][: len(PYTHONS)])
+def python(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Program:
+    """A program that is recorded with ranges around functions."""
+
+    def __init__(self, driver: FakeDriver, python: str, folder: Path) -> None:
+        self.driver, self.python, self.folder = driver, python, folder
+        (folder / "nn.py").write_text(NN)
+        (folder / "lib").mkdir()
+        (folder / "lib" / "__init__.py").write_text("")
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        code = "import sys; print(*sys.version_info[:2])"
+        done = subprocess.run([self.python, "-c", code], capture_output=True, text=True)
+        return tuple(map(int, done.stdout.split()))
+
+    def module(self, name: str, text: str) -> None:
+        (self.folder / "lib" / f"{name}.py").write_text(text)
+
+    def record(self, text: str, *names: str, status: int = 0) -> str:
+        """Record a program that begins to use CUDA in its first line; returns what was printed to stderr."""
+        (self.folder / "program.py").write_text(f"import fakegpu; fakegpu.init()\n{text}")
+        options = [word for name in names for word in ("--annotate", name)]
+        env = self.driver.environment()
+        command = [self.python, "program.py"]
+        done = run_cutrace("record", *options, "--", *command, cwd=self.folder, env=env)
+        assert done.returncode == status, done.stderr
+        return done.stderr
+
+    def ranges(self) -> list[str]:
+        """The paths of the ranges as they begin, thread by thread."""
+        out = []
+        with cutrace.load(self.folder / "run.bin") as trace:
+            assert trace.quality.lossless
+            path: list[str] = []
+            order = trace.nvtx_ranges[["thread", "start"]].argsort(order=("thread", "start"))
+            for row in trace.nvtx_ranges[order]:
+                path = [*path[: int(row["depth"])], trace.strings[int(row["name"])]]
+                out.append("/".join(path))
+                assert row["domain"] == 0
+        return out
+
+
+@pytest.fixture
+def program(fake_driver: FakeDriver, python: str, tmp_path: Path) -> Program:
+    return Program(fake_driver, python, tmp_path)
+
+
+def test_functions_of_all_kinds_end_their_ranges(program: Program) -> None:
+    program.record(
+        """
+import asyncio, threading
+def numbers():
+    inner(); yield 1
+    inner(); yield 2
+def inner(): pass
+def fails(): raise ValueError
+def caught():
+    try: fails()
+    except ValueError: inner()
+def fact(n): return n * fact(n - 1) if n else 1
+async def wait():
+    await asyncio.sleep(0)
+    inner()
+class Thing:
+    def method(self): inner()
+    @classmethod
+    def of(cls): inner()
+    @staticmethod
+    def free(): inner()
+    @property
+    def value(self): return inner()
+for n in numbers(): inner()
+caught(); fact(2); asyncio.run(wait())
+Thing().method(); Thing.of(); Thing.free(); Thing().value
+closed = numbers(); next(closed); closed.close(); inner()
+thread = threading.Thread(target=inner); thread.start(); thread.join()
+""",
+        "__main__:[!<]*",
+    )
+    # Code of Python 3.10 does not know its class.
+    free = "free" if program.version < (3, 11) else "Thing.free"
+    methods = ("Thing.method", "Thing.of", free, "Thing.value")
+    assert program.ranges() == [
+        "numbers", "numbers/inner", "inner", "numbers", "numbers/inner", "inner", "numbers",
+        "caught", "caught/fails", "caught/inner", "fact", "fact/fact", "fact/fact/fact", "wait", "wait", "wait/inner",
+        *(path for name in methods for path in (name, f"{name}/inner")),
+        "numbers", "numbers/inner", *(["numbers"] if program.version < (3, 13) else []), "inner", "inner",
+    ]  # fmt: skip
+
+
+def test_names_are_looked_up_as_python_does(program: Program) -> None:
+    program.module(
+        "work",
+        """
+import functools
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args): return function(*args)
+    return wrapper
+@logged
+def step(): helper()
+@logged
+def other(): helper()
+def helper(): pass
+class Base:
+    def run(self): helper()
+class Trainer(Base): pass
+""",
+    )
+    program.record(
+        "from lib import work\nwork.step(); work.other(); work.Base().run(); work.Trainer().run()",
+        "lib.work.step",
+        "lib.work.Trainer.run",
+    )
+    assert program.ranges() == ["step", "Base.run"], "of other classes and other decorated functions there is no range"
+
+
+def test_patterns_match_modules_that_are_imported_later(program: Program) -> None:
+    program.module("late", "def step(): part()\ndef part(): pass\nclass Body:\n  x = [part() for _ in '1']\n")
+    program.record("from lib import late\nlate.step()", "li*:*", "unknown.module:*")
+    assert program.ranges() == ["part", "step", "step/part"]
+
+
+def test_functions_that_run_already_get_the_rest_of_their_time(program: Program) -> None:
+    program.module(
+        "train",
+        "import fakegpu, threading\n"
+        "def main():\n"
+        "    outer = threading.Event()\n"
+        "    fakegpu.launch('k'); step()\n"
+        "def step(): pass\n",
+    )
+    (program.folder / "start.py").write_text("from lib.train import main\nmain()\n")
+    env = program.driver.environment()
+    command = ["record", "--annotate", "lib.train:*", "--", program.python, "start.py"]
+    assert run_cutrace(*command, cwd=program.folder, env=env).returncode == 0
+    assert program.ranges() == ["main", "main/step"]
+
+
+def test_ranges_of_torch_modules_have_the_names_of_the_modules(program: Program) -> None:
+    program.record(
+        """
+import gc, weakref
+from nn import *
+model = Transformer(Block(), Block())
+model(1)
+shared = Linear()
+both = Block(first=shared, again=shared)
+both(1)
+model.layers._modules["2"] = Block()  # a part that comes later
+model(1)
+ref = weakref.ref(model)
+del model
+gc.collect()
+assert ref() is None
+""",
+        "nn.Module.__call__",
+    )
+    assert program.ranges() == [
+        "Transformer", *(f"Transformer/layers.{i}{part}" for i in "01" for part in ("", "/attention", "/mlp")),
+        "Transformer/head", "Block", "Block/attention", "Block/mlp", "Block/first", "Block/first",
+        "Transformer", *(f"Transformer/layers.{i}{part}" for i in "012" for part in ("", "/attention", "/mlp")),
+        "Transformer/head",
+    ]  # fmt: skip
+
+
+def test_wrappers_of_torch_modules_have_sensible_names(program: Program) -> None:
+    program.record(
+        """
+from nn import *
+block = Block()
+block(1)  # called alone first, it is a part of the model all the same
+model = DistributedDataParallel(module=Transformer(OptimizedModule(_orig_mod=block)))
+model(1)
+OptimizedModule(_orig_mod=Linear())(1)
+""",
+        "nn.Module.__call__",
+    )
+    model, block = "DistributedDataParallel/Transformer", "layers.0/Block"
+    assert program.ranges() == [
+        "Block", "Block/attention", "Block/mlp", "DistributedDataParallel", model, f"{model}/layers.0",
+        *(f"{model}/{block}{part}" for part in ("", "/attention", "/mlp")), f"{model}/head", "Linear", "Linear/Linear",
+    ]  # fmt: skip
+
+
+def test_ranges_nest_with_those_of_the_program(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    program = Program(fake_driver, sys.executable, tmp_path)
+    text = """
+import nvtx
+def begin(): nvtx.push_range("step")
+def work(): pass
+def end(): nvtx.pop_range()
+begin(); work(); end()
+"""
+    program.record(text, "__main__:*")
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.quality.lossless
+        times = {trace.strings[int(r["name"])]: (int(r["start"]), int(r["end"])) for r in trace.nvtx_ranges}
+    assert times["step"][0] < times["begin"][1] < times["work"][0], "the range of begin ends when it returns"
+    assert times["work"][1] < times["end"][0] < times["step"][1] < times["end"][1]
+
+
+def test_a_program_without_cuda_needs_nvtx(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    (tmp_path / "program.py").write_text("import nvtx\nnvtx.mark('here')\ndef step(): pass\nstep()\n")
+    done = run_cutrace("record", "--annotate", "__main__.step", "--", sys.executable, "program.py", cwd=tmp_path)
+    assert "1 NVTX range, 1 NVTX mark" in done.stderr
+
+
+def test_forked_children_have_ranges_too(program: Program) -> None:
+    program.record(
+        """
+import os
+def step(): pass
+def child(): step()
+step()
+pid = os.fork()
+if pid == 0:
+    child()
+else:
+    os.waitpid(pid, 0)
+    step()
+""",
+        "__main__:*",
+    )
+    assert sorted(program.ranges()) == ["child", "child/step", "step", "step"]
+
+
+def test_another_profiler_goes_on(program: Program) -> None:
+    stderr = program.record(
+        """
+import cProfile, sys, threading
+def step(): pass
+profile = cProfile.Profile()
+profile.enable(); step(); profile.disable()
+assert any(entry.code is step.__code__ for entry in profile.getstats())
+seen = []
+sys.settrace(lambda frame, event, arg: seen.append(frame.f_code.co_name))
+step()
+sys.settrace(None)
+assert "step" in seen
+""",
+        "__main__:step",
+    )
+    assert "Error" not in stderr
+
+
+def test_the_program_does_not_see_the_ranges(program: Program) -> None:
+    """Neither in its variables nor in the lives of its objects."""
+    stderr = program.record(
+        """
+import gc, sys, weakref
+gc.disable()
+class Thing: pass
+class Owner:
+    def forward(self, thing):
+        ref = weakref.ref(thing)
+        del thing
+        return ref() is None
+    def __call__(self, a):
+        b = locals()
+        yield b
+        assert b == {"self": self, "a": 1}, b
+assert Owner().forward(Thing()) or sys.version_info < (3, 11)  # where a call holds its arguments
+assert len(list(Owner()(1))) == 1
+def deep(n): return deep(n + 1)
+try: deep(0)
+except RecursionError: print("ends")
+""",
+        "__main__:Owner.*",
+        "__main__:deep",
+    )
+    assert "Traceback" not in stderr
+
+
+def test_names_without_a_range_are_noted(program: Program) -> None:
+    program.module("work", "class Thing: pass\n")
+    stderr = program.record(
+        "import lib.work, math\nmath.sqrt(2); lib.work.Thing()", "lib.wrok.step", "math.sqrt", "lib.work.Thing"
+    )
+    assert "no call of lib.wrok.step was annotated: check the name" in stderr
+    assert "math.sqrt is not written in Python" in stderr
+    assert "lib.work.Thing is a class: name a function of it, such as lib.work.Thing.__init__" in stderr
+    assert stderr.count("no call of") == 1
+
+
+def test_no_place_for_the_hooks_is_noted(program: Program) -> None:
+    stderr = program.record(
+        """
+def step(): pass
+step()
+""",
+        "__main__.step",
+    )
+    assert "no function is annotated" not in stderr
+    (program.folder / "program.py").write_text(
+        "import sys\n"
+        "if hasattr(sys, 'monitoring'):\n"
+        "    for tool in range(6): sys.monitoring.use_tool_id(tool, 'other')\n"
+        "else: sys.setprofile(lambda *event: None)\n"
+        "import fakegpu; fakegpu.init()\n"
+        "def step(): pass\n"
+        "step()\n"
+    )
+    command = ["record", "--annotate", "__main__.step", "--", program.python, "program.py"]
+    stderr = run_cutrace(*command, cwd=program.folder, env=program.driver.environment()).stderr
+    assert "cutrace: no function is annotated: " in stderr
+    assert "no call of" not in stderr
+
+
+def test_a_program_that_is_not_python_is_noted(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    source = "int fake_gpu_init(void);\nint main(void) { return fake_gpu_init(); }\n"
+    (tmp_path / "program.c").write_text(source)
+    library = fake_driver.libraries / "libcuda.so.1"
+    subprocess.run(["cc", "program.c", "-o", "program", library], cwd=tmp_path, check=True)
+    done = run_cutrace("record", "--annotate", "a.b", "--", "./program", cwd=tmp_path, env=fake_driver.environment())
+    assert "no function is annotated: this process is no Python program" in done.stderr
+
+
+def test_a_recording_in_the_process_takes_its_hooks_out(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    text = """
+import sys, threading, cutrace, fakegpu
+fakegpu.init()
+def step(): inner()
+def inner(): pass
+for path, names in (("a.bin", "__main__.step"), ("b.bin", ["__main__:inner", "__main__:nothing"])):
+    with cutrace.record(path, annotate=names): step()
+    step()
+    if hasattr(sys, "monitoring"): assert not any(map(sys.monitoring.get_tool, range(6)))
+    else: assert sys.getprofile() is threading.getprofile() is None
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, env=fake_driver.environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, ranges in (("a", ["step"]), ("b", ["inner"])):
+        with cutrace.load(tmp_path / f"{name}.bin") as trace:
+            assert trace.strings.take(trace.nvtx_ranges["name"]).tolist() == ranges
+            notes = trace.processes[0].info.get("notes", [])
+            assert [note.split(":")[0] for note in notes] == [] if name == "a" else ["no call of __main__"]
+
+
+@pytest.mark.parametrize("name", ["step", "", ":step", "a:", "a:b:c", "a b.c", "a.b;c=d", "mylib.*", "a.", "a,b:c"])
+def test_a_name_that_is_none_is_refused_before_the_start(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CutraceError, match="names no function: write package"):
+        Options.of(annotate=name)
+
+
+def test_annotated_functions_need_nvtx_and_a_limit() -> None:
+    for options in ({"nvtx": False}, {"kinds": "kernel"}):
+        with pytest.raises(CutraceError, match="record NVTX too"):
+            Options.of(annotate="a.b", **options)
+    with pytest.raises(CutraceError, match="65 names to annotate are too many"):
+        Options.of(annotate=[f"a.b{i}" for i in range(65)])
+    done = run_cutrace("record", "--annotate", "step", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("cutrace: 'step' names no function")
