@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from captures import ORIGIN, Capture, awkward, join, training_steps
+from captures import ORIGIN, Capture, awkward, join, replays, training_steps
 from contents import EVENTS, contents, rows
 from cutrace.analysis.marks import begin, end
 from cutrace.analysis.names import normalize_kernel
@@ -74,6 +74,64 @@ def test_a_window_around_everything_keeps_everything(tmp_path, name):
             assert kept[table] <= whole[table]
         else:
             assert kept[table] == whole[table], table
+
+
+# Graph nodes
+
+
+def test_replayed_work_is_in_the_ranges_of_its_creation(tmp_path):
+    run = replays(tmp_path / "run.bin")
+    with sliced(run, tmp_path, nvtx=["layer0"]) as found:
+        names = found.strings.take(found.launches["name"][found.kernels["launch"]]).tolist()
+        assert sorted(names) == ["_Z1av"] * 3 + ["_Z1bv"] * 3
+        assert len(found.memcpys) == 3
+        # The calls of the graph launches stay; those of the capture do not.
+        assert len(found.api_calls) == 3
+        assert sorted(found.graph_nodes["graph_node"].tolist()) == [1, 2, 6]
+        assert "and graph nodes created in it" in found.quality.notes[-1]
+
+
+def test_ranges_of_a_domain_are_named_without_it(tmp_path):
+    with Capture(tmp_path / "run.bin") as c:
+        for node, name in enumerate(("torch:mm", "torch:add"), 1):
+            c.graph_node(node, 5, name)
+            c.kernel(c.launch("_Z1kv", graph_node=node), 100 * node, 100 * node + 1, correlation=node)
+    for pattern in ("mm", "torch:mm", "*mm"):
+        with sliced(tmp_path / "run.bin", tmp_path, nvtx=[pattern]) as found:
+            assert (found.kernels["start"] - ORIGIN).tolist() == [100]
+
+
+@pytest.mark.parametrize("more", [{"index": "1"}, {"same_thread": True}])
+def test_an_index_and_a_thread_choose_among_launches(tmp_path, more):
+    with Capture(tmp_path / "run.bin") as c:
+        c.push_pop("a", 0, 40)
+        c.push_pop("a", 50, 90)
+        c.graph_node(1, 5, "a")
+        kernel = c.launch("_Z1kv", graph_node=1)
+        for i, called in enumerate((60, 100), 1):
+            c.api("cudaGraphLaunch", called, called + 1, correlation=i)
+            c.kernel(kernel, 1_000 * i, 1_000 * i + 1, correlation=i)
+    with sliced(tmp_path / "run.bin", tmp_path, nvtx=["a"], **more) as found:
+        assert (found.kernels["start"] - ORIGIN).tolist() == [1_000]
+
+
+def test_creations_stay_for_the_nodes_that_stay(tmp_path):
+    run = replays(tmp_path / "run.bin")
+    nodes = {}
+    for name, conditions in {
+        "all": {}, "kernel": {"kernel": ["b"]}, "without": {"without": ["kernels"]}, "time": {"end": "10.1us"},
+        "process": {"process": ["100"]},
+    }.items():  # fmt: skip
+        with sliced(run, tmp_path, **conditions) as found:
+            nodes[name] = sorted(found.graph_nodes["graph_node"].tolist())
+            assert ("layer1" in "".join(found.strings)) == (3 in nodes[name])
+    assert nodes == {"all": [1, 2, 3, 4, 6], "kernel": [2], "without": [6], "time": [1], "process": [1, 2, 3, 4, 6]}
+
+
+def test_nodes_of_a_process_do_not_keep_those_of_another(tmp_path):
+    parts = [replays(tmp_path / f"{pid}.bin", pid=pid, count=pid) for pid in (1, 2)]
+    with sliced(join(tmp_path / "run.bin", parts), tmp_path, end="10.95us", kernel=["a"]) as found:
+        assert found.graph_nodes[["process", "graph_node"]].tolist() == [(0, 1), (1, 1)]
 
 
 # Time

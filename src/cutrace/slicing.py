@@ -123,11 +123,12 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     if processes is not None:
         names = _listing(f"{p.name} ({p.pid})" for p in trace.processes if p.index in processes)
         sentences.append(f"processes {names}")
-    stretches = None
+    stretches = created = None
     if c.test:
         stretches = _tests(trace, c.test, sentences)
     if c.nvtx:
-        stretches = _both(stretches, _ranges(trace, c, sentences))
+        created = _created(trace, c)
+        stretches = _both(stretches, _ranges(trace, c, created is not None, sentences))
     elif c.index != "all" or c.same_thread:
         raise CutraceError("an index and the same thread select among NVTX ranges: name the range")
     devices = _devices(trace, c.gpu) if c.gpu else None
@@ -137,7 +138,7 @@ def resolve(trace: Trace, conditions: Conditions) -> tuple[Selection, tuple[str,
     ]
     kernels = _kernels(trace, c.kernel, sentences) if c.kernel else None
     tables = _tables(c, sentences)
-    return Selection(start, end, processes, stretches, devices, streams, kernels, tables), tuple(sentences)
+    return Selection(start, end, processes, stretches, created, devices, streams, kernels, tables), tuple(sentences)
 
 
 # Times
@@ -220,8 +221,20 @@ def _tests(trace: Trace, patterns: Sequence[str], sentences: list[str]) -> tuple
     )
 
 
-def _ranges(trace: Trace, c: Conditions, sentences: list[str]) -> tuple[Stretch, ...]:
-    """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them."""
+def _created(trace: Trace, c: Conditions) -> np.ndarray | None:
+    """Return the mask of the paths of graph nodes with a range of these names, None if there is none. An index, a
+    thread and a test choose launches, so nodes are not selected by their creation then."""
+    if not trace.origins or c.index != "all" or c.same_thread or c.test:
+        return None
+    matches = _any(c.nvtx)
+    # Names of ranges of a domain follow its name and a colon.
+    mask = [any(matches(n) or matches(n.partition(":")[2]) for n in path) for path in trace.origins.paths]
+    return np.array(mask) if any(mask) else None
+
+
+def _ranges(trace: Trace, c: Conditions, created: bool, sentences: list[str]) -> tuple[Stretch, ...]:
+    """Return the stretches of the chosen ranges: NVTX ranges, and annotations of other tools that stand for them. None
+    is an error, unless graph nodes were ``created`` in such ranges."""
     matches = _any(c.nvtx)
     verdicts: dict[int, bool] = {}
     matching: list[Stretch] = []
@@ -233,13 +246,13 @@ def _ranges(trace: Trace, c: Conditions, sentences: list[str]) -> tuple[Stretch,
                 names = np.unique(rows["name"]).tolist()
                 verdicts |= {name: matches(trace.strings[name]) for name in names if name not in verdicts}
                 matching += _stretches(trace, table, rows[np.isin(rows["name"], [n for n in names if verdicts[n]])])
-    if not matching:
+    if not matching and not created:
         _missing("NVTX range", c.nvtx, (trace.strings[name] for name in verdicts))
     matching.sort(key=lambda r: (r.process, r.start, -r.end))
     by_process = [list(ranges) for _, ranges in groupby(matching, lambda r: r.process)]
     which = _index(c.index)
     chosen = [r for ranges in by_process for r in ranges[which]]
-    if not chosen:
+    if not chosen and not created:
         most = max(map(len, by_process))
         raise CutraceError(
             f"index {c.index} selects none of the NVTX ranges {_listing(c.nvtx)}: a process has {most} at most, from 0"
@@ -249,7 +262,8 @@ def _ranges(trace: Trace, c: Conditions, sentences: list[str]) -> tuple[Stretch,
         where = f", {_since_begin(trace, chosen[0].start)} to {_since_begin(trace, chosen[0].end)}"
     count = f"{len(chosen)} of {len(matching)}" if c.index == "all" else f"{c.index}"
     thread = ", their own thread" if c.same_thread else ""
-    sentences.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}")
+    nodes = ", and graph nodes created in it" if created else ""
+    sentences.append(f"NVTX range {_listing(c.nvtx)} [{count}]{where}{thread}{nodes}")
     return tuple(replace(r, end=max(r.end, r.start + 1), thread=r.thread if c.same_thread else 0) for r in chosen)
 
 

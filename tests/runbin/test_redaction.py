@@ -86,6 +86,10 @@ def test_a_description_keeps_nothing_that_is_not_known_to_be_harmless() -> None:
         ("3 GB / s", "3 GB / s"),
         ("_ZN7cutlass6KernelE", "_ZN7cutlass6KernelE"),
         ("void f<int, 4>(float*)", "void f<int, 4>(float*)"),
+        ('["/home/alice/a b", "step"]', '["(path)", "step"]'),
+        ('["forward","a/b"]', '["forward","a/b"]'),
+        ('["/home/alice/a b"', '["(path) b"'),
+        ('["/home/alice/a", 3]', '["(path)", 3]'),
         ("", ""),
     ],
 )

@@ -6,8 +6,10 @@ versions are left out. docs/privacy.md lists what stays.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,19 @@ _PATHS = re.compile(
 
 def without_paths(text: bytes) -> bytes:
     """Replace each absolute path in a text with ``(path)``. A text that begins as a path and is one line is one path,
-    spaces included."""
+    spaces included. In a JSON array this applies to each of its texts."""
+    if text.startswith(b'["'):
+        with suppress(ValueError, RecursionError):
+            names = json.loads(text)  # the ranges of a graph node
+            kept = [_without_paths(name) if isinstance(name, str) else name for name in names]
+            return text if kept == names else json.dumps(kept).encode()
     if text.startswith((b"/", b"~/")) and text.count(b"/") > 1 and b"\n" not in text:
         return PATH
     return _PATHS.sub(PATH, text)
+
+
+def _without_paths(text: str) -> str:
+    return without_paths(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def description(info: dict[str, Any]) -> dict[str, Any]:
@@ -63,9 +74,7 @@ def description(info: dict[str, Any]) -> dict[str, Any]:
     if isinstance(options, dict):
         kept["options"] = {key: value for key, value in options.items() if key in KEPT_OPTIONS}
     if isinstance(notes, list):
-        kept["notes"] = [
-            without_paths(str(note).encode("utf-8", "replace")).decode("utf-8", "replace") for note in notes
-        ]
+        kept["notes"] = [_without_paths(str(note)) for note in notes]
     return kept | {"redacted": True}
 
 

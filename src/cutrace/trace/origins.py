@@ -139,6 +139,6 @@ def _names(text: str) -> tuple[str, ...]:
     """The names in a text of ``graph_nodes``, which is a JSON array; a text that is not one is a name."""
     try:
         names = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     return tuple(map(str, names)) if isinstance(names, list) else (text,)

@@ -1,8 +1,9 @@
 """Selecting rows of a trace by time, process, thread, device, stream, kernel and table.
 
-A row has to meet all conditions. Three rules relate rows of different tables:
+A row has to meet all conditions. Four rules relate rows of different tables:
 
 * A row with a correlation id, such as GPU work, is selected with its API call.
+* Work of graph nodes is selected where its graph was launched, and by the ranges in which its nodes were created.
 * Conditions on GPU work (device, stream, kernel) also select the calls that launched it, and the ranges and slices of
   the host around these calls.
 * A condition on time applies to each row by itself and selects the rows that touch that time.
@@ -23,6 +24,7 @@ from ..errors import CutraceError
 from ..runbin.blocks import BlockInfo
 from ..runbin.layout import TABLES
 from ..units import format_duration
+from .origins import NODE_FIELDS
 from .quality import GPU_WORK
 from .rows import LATEST, OPEN_TABLES, by_value, chosen, joined, never_ended
 from .trace import Trace
@@ -56,8 +58,9 @@ class Selection:
     """Conditions on the rows of a trace; None for no condition.
 
     ``start``, ``end`` (ns): rows that touch that time. ``processes``: indices. ``stretches``: GPU work and calls that
-    were launched in one of them, and other rows of the process that touch one. ``devices`` and ``streams``: pairs of a
-    process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations of the trace.
+    were launched in one of them, and other rows of the process that touch one; ``created`` adds work of graph nodes to
+    them, and its calls: a mask of the paths of ``Trace.origins`` in which it was created. ``devices`` and ``streams``:
+    pairs of a process and a device ordinal or stream id. ``kernels``: a mask of the launch configurations of the trace.
     ``tables``: names of tables, facts excluded.
     """
 
@@ -65,6 +68,7 @@ class Selection:
     end: int | None = None
     processes: frozenset[int] | None = None
     stretches: tuple[Stretch, ...] | None = None
+    created: np.ndarray | None = field(default=None, compare=False)
     devices: frozenset[tuple[int, int]] | None = None
     streams: frozenset[tuple[int, int]] | None = None
     kernels: np.ndarray | None = field(default=None, compare=False)
@@ -148,11 +152,14 @@ class SelectedRows:
     def _mask(self, table: str, process: int, rows: np.ndarray, timed: bool) -> np.ndarray | None:
         """A mask of the selected rows; None when all are."""
         s = self._selection
+        conditions = s.of_time or s.stretches is not None or s.of_work
+        if table == "graph_nodes" and (conditions or s.tables is not None):
+            return np.isin(rows["graph_node"], self._nodes[process], kind="sort")
         if table in FACTS:
             return None
         masks: list[np.ndarray] = []
         if table in _FOLLOWING:
-            if s.of_time or s.stretches is not None or s.of_work:
+            if conditions:
                 masks.append(self._kept.has(process, rows["correlation"]))
         else:
             if s.of_time:
@@ -182,7 +189,46 @@ class SelectedRows:
         if "correlation" not in TABLES[table].offsets:
             return own
         recorded, inside = self._calls.of(process, rows["correlation"])
-        return np.where(recorded, inside, own)
+        mask: np.ndarray = np.where(recorded, inside, own)
+        if self._selection.created is not None:
+            if table == "api_calls":
+                mask |= self._replays.has(process, rows["correlation"])
+            elif table in NODE_FIELDS:
+                mask |= self._created(table, process, rows)
+        return mask
+
+    def _created(self, table: str, process: int, rows: np.ndarray) -> np.ndarray:
+        """Rows of work of graph nodes that were created in the selected ranges."""
+        origins, wanted = self._trace.origins, self._selection.created
+        if not origins or wanted is None:
+            return np.zeros(len(rows), bool)
+        mask: np.ndarray = wanted[origins.path_of[origins.of(process, table, rows)]]
+        return mask
+
+    @cached_property
+    def _replays(self) -> _CorrelationSet:
+        """The correlation ids of the work that is selected by its creation."""
+
+        def parts() -> Iterator[tuple[int, np.ndarray]]:
+            for table in NODE_FIELDS:
+                for info in self._infos(table):
+                    for rows in self._trace.block(info):
+                        yield info.process, rows["correlation"][self._created(table, info.process, rows)]
+
+        return _CorrelationSet(parts())
+
+    @cached_property
+    def _nodes(self) -> defaultdict[int, np.ndarray]:
+        """The graph nodes of the selected work, by process."""
+        wanted = self._selection.tables
+        nodes: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+        for table, field_name in NODE_FIELDS.items():
+            if wanted is None or table in wanted:
+                for process, rows in self._rows((table,)):
+                    ids = self._trace.launches["graph_node"] if field_name == "launch" else None
+                    nodes[process].append(np.unique(rows[field_name] if ids is None else ids[rows[field_name]]))
+        found: defaultdict[int, np.ndarray] = defaultdict(lambda: np.zeros(0, np.uint64))
+        return found | {process: np.concatenate(parts) for process, parts in nodes.items()}
 
     @cached_property
     def _stretches(self) -> _Stretches:
