@@ -215,7 +215,7 @@ class Blocks:
     (``unknown``), and puts slices that never ended into the spool ``still_open``."""
 
     def __init__(self, trace: Trace, file: PacketFile, progress: Progress | None) -> None:
-        self.trace, self._file, self._progress = trace, file, progress
+        self.trace, self.file, self._progress = trace, file, progress
         self.unknown = dict.fromkeys(TABLES, 0)
         infos = [info for name in (*_GPU_TABLES, *_HOST_TABLES, _PC_SAMPLES) for info in trace.block_infos(name)]
         self._total, self._done = sum(info.rows for info in infos), 0
@@ -238,7 +238,7 @@ class Blocks:
         """A function that returns the rows of blocks; the threads of the file read these ahead in rising time. With
         ``sort``, rows are in the order of their begin."""
         ordered = sorted(infos, key=lambda info: info.first_time)
-        return self._file.read_ahead(self._sorted if sort else self.trace.block, ordered)
+        return self.file.read_ahead(self._sorted if sort else self.trace.block, ordered)
 
     def read_ahead(self, infos: Iterable[BlockInfo], *, sort: bool = False) -> None:
         """Read blocks ahead for :meth:`read` (see :meth:`ahead`)."""
@@ -272,7 +272,7 @@ class DerivedWork:
     """The data derived from the GPU work of one process. Projected ranges are put into a spool.
 
     Events of GPU work need only the waits. ``thread`` derives the rest at the same time, so the rest is complete when
-    that thread is done.
+    that thread is done. A thread of the file adds the allocations, which can be most of a capture.
     """
 
     def __init__(self, blocks: Blocks, process: int, queues: KeyIndex, projected: Spool, thread: OrderedThread) -> None:
@@ -283,9 +283,8 @@ class DerivedWork:
         self.projection = Projection(read, blocks.of(process, "nvtx_ranges"), self.launches, queues, projected)
         self._replays = Replays(trace.origins, process, queues, projected) if trace.origins else None
         self.waits = Waits(trace, process, queues)
-        self.counters, self._memory = WorkCounters(queues, span), MemoryCounters(span)
-        for info in blocks.of(process, "allocations"):
-            thread.run(self._add_allocations, trace, info)
+        self.counters = WorkCounters(queues, span)
+        self._memory = blocks.file.submit(_memory_counters, trace, blocks.of(process, "allocations"), span)
 
     def window(self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart]) -> list[Lists | None]:
         """Add the work of a window, and blocks of ``calls`` that may have launched it. Returns the event ids that the
@@ -296,10 +295,7 @@ class DerivedWork:
 
     def values(self, queue_names: Sequence[str]) -> list[CounterValues]:
         """All counters, after the thread is done. ``queue_names`` has the names of the streams."""
-        return [*self.counters.values(queue_names), *self._memory.values()]
-
-    def _add_allocations(self, trace: Trace, info: BlockInfo) -> None:
-        self._memory.add(trace.block(info)[0])
+        return [*self.counters.values(queue_names), *self._memory.result().values()]
 
     def _derive(
         self, until: int, calls: Sequence[BlockInfo], parts: Sequence[GpuPart], queues: Sequence[np.ndarray]
@@ -318,6 +314,13 @@ class DerivedWork:
             self._replays.add(parts, queues)
             if until == NEVER:
                 self._replays.finish()
+
+
+def _memory_counters(trace: Trace, allocations: Iterable[BlockInfo], span: tuple[int, int]) -> MemoryCounters:
+    counters = MemoryCounters(span)
+    for info in allocations:
+        counters.add(trace.block(info)[0])
+    return counters
 
 
 def _spool_counters(counters: Sequence[CounterValues], spool: Spool, descriptors: Descriptors, process: int) -> None:
