@@ -149,6 +149,40 @@ def test_each_process_has_its_own_counts(runs: Runs) -> None:
     assert values == {pid: 4 * grid for pid, grid in grids.items()}
 
 
+def test_a_kernel_of_one_process_alone_is_counted_there(runs: Runs) -> None:
+    child = "import fakegpu, sys\\nfor name in sys.argv[1:]: fakegpu.launch(name, grid=1)\\nfakegpu.synchronize()"
+    program = (
+        f'import subprocess, sys\nfor names in (["_Z1av"], ["_Z1bv"], ["_Z1av", "_Z1cv"]):\n'
+        f'    subprocess.run([sys.executable, "-c", "{child}", *names], check=True)'
+    )
+    done = runs("--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    assert "did not run" not in done.stderr
+    names: dict[str, set[int]] = {}
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        for row in trace.instruction_metrics:
+            names.setdefault(trace.strings[row["function"]], set()).add(trace.processes[row["process"]].pid)
+        first, second, third = sorted({trace.processes[row["process"]].pid for row in trace.kernels})
+    assert names == {"_Z1av": {first, third}, "_Z1bv": {second}, "_Z1cv": {third}}
+
+
+@pytest.mark.parametrize("contexts", ["1121", "1112", "12"])
+def test_launches_in_another_context_do_not_count(runs: Runs, contexts: str) -> None:
+    program = (
+        f"import fakegpu\nfakegpu.init()\nfor context in '{contexts}':\n"
+        "    fakegpu.use_context(int(context))\n    fakegpu.launch('_Z1av', grid=1)\nfakegpu.synchronize()\n"
+    )
+    done = runs("--metrics", EXECUTED, program=program)
+    assert done.returncode == 0, done.stderr
+    first = contexts.count("1")
+    assert f"{first} launch" in done.stderr
+    assert done.stderr.count("instructions are counted in one CUDA context of a process") == 1
+    assert "1 launch of the first run did not run in the second, or could not be counted" in done.stderr
+    with cutrace.load(runs.folder / "run.bin") as trace:
+        values = {(int(row["launches"]), int(row["value"])) for row in trace.instruction_metrics}
+    assert values == {(first, 4 * first), (first, 40 * first)}
+
+
 def test_what_was_counted_before_a_program_changed_its_mind_is_kept(runs: Runs) -> None:
     program = (
         "import os, fakegpu\n"

@@ -37,6 +37,32 @@ def test_a_launch_gets_the_values_of_its_own_process(fake_driver: FakeDriver, tm
         assert trace.launches[mine["launch"]]["grid_x"] == 9
 
 
+HOLDS_CUPTI = "import os, fakegpu\nif 'CUTRACE_PROFILE' in os.environ: fakegpu.hold_cupti()\nfakegpu.init()\n"
+
+
+def test_a_process_that_only_fails_takes_no_place_of_another(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    done = profile(fake_driver, tmp_path, program=HOLDS_CUPTI + TWO_PROCESSES)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("CUPTI is held by another tool") == 1
+    assert "another grid" not in done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        counted = {trace.processes[row["process"]].pid for row in trace.kernel_metrics}
+        assert counted == {trace.processes[row["process"]].pid for row in trace.kernels}
+        assert len(counted) == 2
+
+
+def test_processes_that_cannot_be_told_apart_get_no_values(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    fails = "import os; os.environ.update({'FAKE_CUPTI_FAILURES': 'RangeProfilerStart:35'} if '8' in sys.argv else {})"
+    program = HOLDS_CUPTI + TWO_PROCESSES.replace(
+        "import fakegpu, nvtx, sys", f"import sys; {fails}; import fakegpu, nvtx"
+    )
+    done = profile(fake_driver, tmp_path, program=program)
+    assert done.returncode == 2
+    assert "some processes of the second run failed, so the others cannot be told apart" in done.stderr
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert (trace.kernels.size, trace.kernel_metrics.size) == (2, 0)
+
+
 @pytest.mark.skipif(shutil.which("localedef") is None, reason="needs localedef")
 def test_values_are_read_whatever_the_locale_of_the_program(fake_driver: FakeDriver, tmp_path: Path) -> None:
     language = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]

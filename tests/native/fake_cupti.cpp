@@ -337,14 +337,14 @@ EXPORT void fake_stream_call(int domain, std::uint32_t id, void* stream, void* c
   data.callbackSite = CUPTI_API_EXIT;
   tell(static_cast<CUpti_CallbackDomain>(domain), id, &data);
 }
-EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const char* kernel, const int* result) {
+EXPORT void fake_launch_call(std::uint32_t id, const void* parameters, const char* kernel, void* context, const int* result) {
   CUpti_CallbackData data{};
   data.callbackSite = result == nullptr ? CUPTI_API_ENTER : CUPTI_API_EXIT;
   data.functionName = call_name(CUPTI_CB_DOMAIN_DRIVER_API, id);
   data.functionParams = parameters;
   data.functionReturnValue = const_cast<int*>(result);
   data.symbolName = kernel;
-  data.context = reinterpret_cast<CUcontext>(std::uintptr_t{1});
+  data.context = static_cast<CUcontext>(context);
   data.contextUid = 1;
   tell(CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
 }

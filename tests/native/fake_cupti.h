@@ -21,7 +21,7 @@ int fake_failure(const char* function);  // its current result: from fake_fail()
 std::uint32_t fake_version();
 // The fake GPU is given work, for hardware metrics (fake_profiler.cpp). False when a range replays it: no record is delivered.
 bool fake_ran(unsigned kernels, std::uint64_t read, std::uint64_t written, std::uint64_t busy);
-void fake_executed(const char* function, std::uint64_t warps);   // the same, for metrics of instructions
+void fake_executed(const char* function, std::uint64_t warps, void* context);  // the same, for metrics of instructions
 void fake_module(const char* function, const char* cubin);       // the module that the function runs from
 void fake_slow_callbacks(unsigned microseconds);   // how long CUPTI takes before and after it calls for buffers
 void fake_reenter(bool on);         // on a completed buffer CUPTI requests another, which it returns unused
@@ -54,7 +54,7 @@ void fake_enter_call(int domain, std::uint32_t callback);  // tells of a call's 
 void fake_stream_call(int domain, std::uint32_t callback, void* stream, void* context, int result);
 // A launch of `kernel`, at its beginning (`result` null) or at its end, as the subscriber hears of it. `parameters` is what
 // CUPTI has in functionParams.
-void fake_launch_call(std::uint32_t callback, const void* parameters, const char* kernel, const int* result);
+void fake_launch_call(std::uint32_t callback, const void* parameters, const char* kernel, void* context, const int* result);
 unsigned fake_callbacks();                     // how often the subscriber was called
 void fake_drop(std::size_t records);  // what cuptiActivityGetNumDroppedRecords will report
 void fake_drop_at_unsubscribe(std::size_t records);

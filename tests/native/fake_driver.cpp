@@ -107,6 +107,10 @@ Gpu& gpu() {
 
 thread_local std::vector<CUcontext> contexts;
 
+CUcontext current_context() {
+  return contexts.empty() ? reinterpret_cast<CUcontext>(std::uintptr_t{kContext}) : contexts.back();
+}
+
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 bool ready() { return gpu().initialised == getpid(); }
@@ -306,7 +310,7 @@ class Launch {
 
  private:
   void tell(const int* result) {
-    if (id_ != 0) gpu().cupti->launch_call(id_, parameters_, kernel_, result);
+    if (id_ != 0) gpu().cupti->launch_call(id_, parameters_, kernel_, current_context(), result);
   }
   struct Plain {
     CUfunction function;
@@ -432,7 +436,7 @@ EXPORT int fake_gpu_launch(const char* call, const char* name, const std::uint32
     std::unique_lock lock(gpu().mutex);
     use_stream(stream);
     const std::uint64_t warps = (block[0] * block[1] * block[2] + 31) / 32;
-    if (gpu().cupti != nullptr) gpu().cupti->executed(name, warps * grid[0] * grid[1] * grid[2]);
+    if (gpu().cupti != nullptr) gpu().cupti->executed(name, warps * grid[0] * grid[1] * grid[2], current_context());
     CUpti_ActivityKernel9 kernel = kernel_record(name, stream, correlation);
     kernel.gridX = static_cast<std::int32_t>(grid[0]);
     kernel.gridY = static_cast<std::int32_t>(grid[1]);

@@ -228,6 +228,7 @@ constexpr std::uint32_t kInstructions = 8;
 struct Instructions {
   std::vector<std::uint64_t> metrics;  // their ids: from 1, places in the list above
   bool configured = false, enabled = false, late = false, over = false;
+  void* context = nullptr;                     // that is counted
   std::string first;                           // the function that is counted
   std::map<std::string, std::uint64_t> warps;  // of it
 };
@@ -641,6 +642,7 @@ FUNCTION(SassMetricsUnsetConfig, device, 0, std::uint32_t device;) {
 FUNCTION(SassMetricsEnable, lazy, 0, void* context; std::uint8_t lazy;) {
   const std::lock_guard lock(mutex);
   if (!instructions.configured || std::exchange(instructions.enabled, true)) return kInvalidOperation;
+  instructions.context = p->context;
   return kSuccess;
 }
 
@@ -680,11 +682,11 @@ FUNCTION(SassMetricsFlushData, instances, 0, void* context; std::size_t records;
   return kSuccess;
 }
 
-extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps) {
+extern "C" EXPORT void fake_executed(const char* function, std::uint64_t warps, void* context) {
   const std::lock_guard lock(mutex);
   Instructions& i = instructions;
   if (i.configured && !i.enabled) i.late = true;
-  if (!i.enabled || i.late || i.over) return;
+  if (!i.enabled || i.late || i.over || context != i.context) return;
   if (i.first.empty()) i.first = function;
   if (i.first == function) i.warps[function] += warps;
 }

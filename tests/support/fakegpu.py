@@ -67,6 +67,11 @@ def init() -> None:
     _check(_driver().fake_gpu_init(), "cuInit")
 
 
+def use_context(number: int) -> None:
+    """Make another context current in this thread; the first one has number 1."""
+    _check(_driver().cuCtxSetCurrent(ctypes.c_void_p(number)), "cuCtxSetCurrent")
+
+
 def launch(
     name: str = "kernel",
     grid: int | Sequence[int] = 1,

@@ -54,9 +54,10 @@ class Range:
         return {"device": self.device, "range": to.string(self.name)}
 
 
-def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[list[Range], int]:
+def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[list[Range], int, int]:
     """The ranges whose names match a pattern: in each process at most ``count`` after the first ``skip``. Also returns
-    the number of ranges left out because they begin inside another one: the GPU counts one range at a time.
+    the number of processes that count ranges, and of ranges left out because they begin inside another one: the GPU
+    counts one range at a time.
 
     Raises :class:`CutraceError` if no range is selected.
     """
@@ -96,7 +97,7 @@ def choose(trace: Trace, pattern: str, skip: int, count: int | None) -> tuple[li
         if number > lowest.get((trace.strings.bytes(domain), trace.strings.bytes(name)), number)
     }
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(each, place=places.index(each.process)) for each in ranges], inside
+    return [replace(each, place=places.index(each.process)) for each in ranges], len(places), inside
 
 
 def plan(cupti: str, names: Sequence[str], ranges: Sequence[Range]) -> tuple[list[Key], bytes]:

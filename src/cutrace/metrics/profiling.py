@@ -57,7 +57,7 @@ class Launch:
     """A launch: its number among the launches of its kernel in its process (from 0), its row of ``kernels``, and its
     grid and block.
 
-    ``place`` is the index of its process among the processes that run selected launches, sorted by process id.
+    ``place`` is the index of its process among the processes that count launches in its run, sorted by process id.
     """
 
     process: int
@@ -187,7 +187,7 @@ def profile(
                 launches, omitted = choose(trace, kernel, nvtx, skip, count)
                 apart = stretches(launches)[:KERNELS] if lines else [launches]
                 counted = "instructions" if lines else "launches"
-                runs = [partial(_replay, command, some, done, counted) for some in apart]
+                runs = [partial(_replay, command, *_placed(trace, some), done, counted) for some in apart]
                 what, number, of = "launch", sum(map(len, apart)), "the instructions of " if lines else ""
                 why = "inside CUDA graphs, which cannot be replayed one by one"
                 if more := len(launches) - number:
@@ -196,8 +196,8 @@ def profile(
                         f"launches of the {KERNELS} kernels with the most time: select others with --kernel"
                     )
             else:
-                whole, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
-                runs = [partial(_count, command, whole, done)]
+                whole, places, omitted = nvtx_ranges.choose(trace, ranges, skip, count)
+                runs = [partial(_count, command, whole, places, done)]
                 what, number, of = "range", len(whole), ""
                 why = "that began inside another one: the GPU counts one at a time"
                 if any(loss.reason == "nvtx_dropped" for loss in trace.quality.losses):
@@ -261,14 +261,14 @@ def choose(
         hits = f"{count_of(sum(per_process.values()), 'launch')} met the filter"
         graphs = f", and {in_graphs} inside CUDA graphs, which cannot be replayed one by one" if in_graphs else ""
         raise CutraceError(f"nothing is left to profile: {hits}{graphs}. Change --kernel, --nvtx, --skip or --count.")
-    return _placed(trace, launches), in_graphs
+    return launches, in_graphs
 
 
-def _placed(trace: Trace, launches: list[Launch]) -> list[Launch]:
-    """The launches with their places. The second run identifies launches by name and number, so every process with such
-    a launch counts it."""
+def _placed(trace: Trace, launches: list[Launch]) -> tuple[list[Launch], int]:
+    """The launches of one run with their places, and the number of places. The run identifies launches by name and
+    number, so every process with such a launch counts it."""
     if len(trace.processes) == 1:
-        return launches
+        return launches, 1
     selected_keys = {(launch.kernel, launch.ordinal) for launch in launches}
     counting = {
         launch.process
@@ -276,7 +276,7 @@ def _placed(trace: Trace, launches: list[Launch]) -> list[Launch]:
         if (launch.kernel, launch.ordinal) in selected_keys and not trace.launches[launch.row["launch"]]["graph"]
     }
     places = sorted(counting, key=lambda process: trace.processes[process].pid)
-    return [replace(launch, place=places.index(launch.process)) for launch in launches]
+    return [replace(launch, place=places.index(launch.process)) for launch in launches], len(places)
 
 
 def _launched(trace: Trace) -> Iterator[Launch]:
@@ -304,37 +304,52 @@ def _second_run(command: Sequence[str], done: Profile, plan: str, text: bytes, *
         yield sorted(folder.glob("*.values"), key=lambda path: int(path.stem))
 
 
-def _read_values(done: Profile, file: Path) -> list[list[str]]:
-    """The lines of a file of values, split into fields. Errors become notes."""
-    lines = [line.split("\t") for line in file.read_text(errors="surrogateescape").splitlines()]
-    done.notes += [advised(line[-1]) for line in lines if line[0] == "error"]
-    return [line for line in lines if line[0] != "error"]
+def _read_values(done: Profile, files: Sequence[Path], places: int) -> list[tuple[Path, list[list[str]]]]:
+    """The files of the processes that counted, by place, with their lines split into fields. Errors become notes.
+
+    A process that fails before its first launch or range also leaves a file, even if it would count nothing.
+    """
+    read = []
+    for path in files:
+        lines = [line.split("\t") for line in path.read_text(errors="surrogateescape").splitlines()]
+        done.notes += [advised(line[-1]) for line in lines if line[0] == "error"]
+        read.append((path, [line for line in lines if line[0] != "error"]))
+    if len(read) <= places:
+        return read
+    counted = [one for one in read if one[1]]
+    if len(counted) >= places or not counted:
+        return counted
+    done.notes.append(
+        "nothing was counted: some processes of the second run failed, so the others cannot be told apart"
+    )
+    return []
 
 
-def _replay(command: Sequence[str], launches: Sequence[Launch], done: Profile, counted: str) -> None:
+def _replay(command: Sequence[str], launches: Sequence[Launch], places: int, done: Profile, counted: str) -> None:
     """Run a command again, and count metrics of these launches or of their instructions."""
     planned = sorted({(launch.ordinal, launch.kernel) for launch in launches})
     head = [completed(Options()).cupti or "", counted, ",".join(done.names)]
     lines = [*head, *(f"{n} {kernel}" for n, kernel in planned)]
     text = ("\n".join(lines) + "\n").encode(errors="surrogateescape")
     with _second_run(command, done, "plan", text, CUDA) as files:
-        matched = _match(done, launches, [_read_values(done, path) for path in files])
+        read = _read_values(done, files, places)
+        matched = _match(done, launches, [lines for _, lines in read])
         done.values += matched
         processes = {launch.place: launch.process for launch, _ in matched}
-        for place, path in enumerate(files):
+        for place, (path, _) in enumerate(read):
             counts = path.with_suffix(".instructions")
             if place in processes and counts.exists():
                 lines = counts.read_text(errors="surrogateescape").splitlines()
                 done.instructions += [_instruction(processes[place], line, len(done.names)) for line in lines]
 
 
-def _count(command: Sequence[str], ranges: Sequence[Range], done: Profile) -> None:
+def _count(command: Sequence[str], ranges: Sequence[Range], places: int, done: Profile) -> None:
     """Run a command again, and count metrics of these NVTX ranges."""
     keys, text = nvtx_ranges.plan(completed(Options()).cupti or "", done.names, ranges)
     with _second_run(command, done, "ranges", text, CUDA, NVTX) as files:
         counted = [
-            {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in _read_values(done, path)}
-            for path in files
+            {keys[int(line[0])]: (int(line[1]), tuple(map(float, line[2:]))) for line in lines}
+            for _, lines in _read_values(done, files, places)
         ]
     for each in ranges:
         result = counted[each.place].get(each.key) if each.place < len(counted) else None

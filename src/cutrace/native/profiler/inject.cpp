@@ -289,12 +289,11 @@ void Profiler::leave(const CUpti_CallbackData& data) {
   if (!failed) {
     if (!counted && done.counter != nullptr) say("error\t" + done.counter->error());
     if (counted && !of_instructions_) say(line_of(done, data.symbolName, values));
-    if (counted && of_instructions_) {
-      stretch_lines_.push_back(line_of(done, data.symbolName, values));
-      const std::vector<bool>& planned = done.kernel->planned;
-      if (done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
-    }
-    if (left_.fetch_sub(1) == 1) {
+    if (counted && of_instructions_) stretch_lines_.push_back(line_of(done, data.symbolName, values));
+    const bool last = left_.fetch_sub(1) == 1;
+    const std::vector<bool>& planned = done.kernel->planned;
+    if (last || done.ordinal + 1 >= planned.size() || !planned[done.ordinal + 1]) end_stretch();
+    if (last) {
       counters_.clear();
       watch(false);
     }
@@ -304,9 +303,13 @@ void Profiler::leave(const CUpti_CallbackData& data) {
 
 // The counter that has begun for a launch, null when there is none.
 ContextCounter* Profiler::begin(CUcontext context) {
-  if (stretch_ != nullptr || stretch_over_) return stretch_;
+  if (stretch_over_) return nullptr;
   ContextCounter* const counter = counter_of(context);
-  if (counter == nullptr) return nullptr;
+  if (counter == nullptr || counter == stretch_) return counter;
+  if (stretch_ != nullptr) {
+    say("error\tinstructions are counted in one CUDA context of a process, that of the first launch; others were left out");
+    return nullptr;
+  }
   if (!counter->begin()) {
     say("error\t" + counter->error());
     return nullptr;
