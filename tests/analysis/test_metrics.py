@@ -305,6 +305,39 @@ def test_regions_have_metrics_of_their_own_and_add_up_by_name(measured):
     assert found.regions["step"]["busy_ns"] == 200
 
 
+def graph_in_regions(c):
+    """A graph with a kernel captured in each of two regions, one in an NVTX range and an old one, replayed later."""
+    for name, first, last in (("attention", 200, 300), ("mlp", 300, 400), ("head", 500, 510), ("replay", 600, 700)):
+        c.mark(begin("region", name), first, source=1)
+        c.mark(end("region", name), last, source=1)
+    c.graph_node(1, 200)
+    c.graph_node(2, 300)
+    c.graph_node(3, 450, "model", "head")
+    c.graph_node(5, 299, "mlp")
+    for number in (1, 2):
+        called = 510 + 100 * number
+        c.api("cudaGraphLaunch", called, called + 5, correlation=number)
+        for node, name in enumerate(("a", "b", "c", "old"), 1):
+            kernel = c.launch(name, graph_node=node)
+            c.kernel(kernel, 1_000 * number + 10 * node, 1_000 * number + 10 * node + 5, correlation=number)
+        c.memcpy(1_000 * number + 90, 1_000 * number + 95, 64, correlation=number, graph_node=5)
+
+
+def test_work_of_graphs_counts_in_the_regions_of_its_creation(measured):
+    found = measured(graph_in_regions)
+    assert found.values["kernels"] == {"a": 2, "b": 2, "c": 2, "old": 2}
+    assert {name: values["kernels"] for name, values in found.regions.items()} == {
+        "attention": {"a": 2}, "mlp": {"b": 2}, "head": {"c": 2}, "replay": {"a": 1, "b": 1, "c": 1, "old": 1},
+    }  # fmt: skip
+    # This copy was created in a region, and in a range with the name of another one.
+    assert {name: values["memcpy_count"] for name, values in found.regions.items()} == {
+        "attention": 2, "mlp": 2, "head": 0, "replay": 1,
+    }  # fmt: skip
+    assert {name: values["graph_launches"] for name, values in found.regions.items()} == {
+        "attention": 0, "mlp": 0, "head": 0, "replay": 1,
+    }  # fmt: skip
+
+
 def test_a_region_can_be_measured_alone(tmp_path):
     with Capture(tmp_path / "a.bin", ended=1) as c:
         c.mark(begin("test", "t"), 100, source=1)

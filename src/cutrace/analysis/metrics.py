@@ -10,6 +10,7 @@ import numpy as np
 
 from ..runbin.layout import LOSS_REASONS
 from ..trace import Trace
+from ..trace.origins import NODE_FIELDS
 from ..trace.quality import GPU_WORK, unfinished
 from ..trace.selection import united
 from .calls import UNKNOWN_CALL
@@ -60,7 +61,9 @@ def measure(
     return Metrics(
         values=_values(index, work, names),
         # Regions of the same name may be nested; their work counts once.
-        regions={name: _values(index, work.within(united(parts)), names) for name, parts in spans.items()},
+        regions={
+            name: _values(index, _of_region(trace, work, name, united(parts)), names) for name, parts in spans.items()
+        },
         problems=tuple(_problems(trace, index, work, window, processes)),
         gpus=gpus,
         facts=facts,
@@ -81,6 +84,28 @@ def belonging(index: Index, window: Window) -> tuple[list[int] | None, WorkSelec
     if window.tool:
         work = work.without_calls(_made_by_tool(index, window))
     return processes, work
+
+
+def _of_region(trace: Trace, work: WorkSelection, name: str, spans: list[tuple[int, int]]) -> WorkSelection:
+    """The calls and the work launched within a region, and the work of graph nodes that were created in it: while it
+    was open, or in an NVTX range of its name."""
+    inside = work.within(spans)
+    origins = trace.origins
+    if not origins:
+        return inside
+    paths = np.array([name in path for path in origins.paths])
+    begins, ends = np.array(spans, np.int64).T
+    tables = dict(inside.tables)
+    for table in NODE_FIELDS:
+        part = work[table]
+        node = np.zeros(len(part), np.uint32)
+        for process in np.unique(part.rows["process"]).tolist():
+            at = part.rows["process"] == process
+            node[at] = origins.of(process, table, part.rows[at])
+        times = np.stack([part.when, origins.created[node]])
+        open_then = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
+        tables[table] = part[open_then.any(axis=0) | paths[origins.path_of[node]]]
+    return WorkSelection(inside.calls, tables)
 
 
 def _made_by_tool(index: Index, window: Window) -> np.ndarray:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .rows import LATEST
+
 if TYPE_CHECKING:
     from .trace import Trace
 
@@ -37,7 +39,8 @@ class Origins:
 
     A *path* is the names of the NVTX ranges around a creation, outermost first; ``paths`` has the distinct ones by
     number. Paths :data:`OUTSIDE` and :data:`UNRECORDED` are empty, as is that of a node created outside of all ranges.
-    ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths.
+    ``path_of`` maps the numbers of nodes (:meth:`nodes`) to paths, ``created`` to the times of their creation (ns, 0 if
+    unknown).
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -47,6 +50,7 @@ class Origins:
         # A damaged file may repeat a node.
         again = (rows["process"][1:] == rows["process"][:-1]) & (rows["graph_node"][1:] == rows["graph_node"][:-1])
         self._rows = rows[~np.append(False, again)]
+        self.created = np.append([0, 0], np.minimum(self._rows["created"], LATEST).astype(np.int64))
         self._edges = np.searchsorted(self._rows["process"], np.arange(len(trace.processes) + 1))
         texts, numbers = np.unique(self._rows["ranges"], return_inverse=True)
         known: dict[tuple[str, ...], int] = {}
