@@ -1,0 +1,356 @@
+#include "triggers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace cutrace {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::size_t kMostNames = 4096;    // of ranges
+constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
+constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
+constexpr std::size_t kMostSeen = 8;        // names in a note
+
+constexpr std::string_view kBlanks = " \t";
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(kBlanks);
+  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+// Removes a decimal number without a sign or an exponent from the start of `text`.
+std::optional<double> take_number(std::string_view& text) {
+  const std::string_view digits = text.substr(0, text.find_first_not_of("0123456789."));
+  double value = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (status != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  text = trimmed(text.substr(digits.size()));
+  return value;
+}
+
+struct Unit {
+  std::string_view name;  // in lower case
+  double scale;
+};
+// Those of cutrace/units.py.
+constexpr double kKi = 1024, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi;
+constexpr Unit kTimes[] = {{"ns", 1}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {"m", 60e9}, {"h", 3600e9}};
+constexpr Unit kSizes[] = {{"", 1}, {"b", 1}, {"k", kKi}, {"m", kMi}, {"g", kGi}, {"t", kTi}, {"kib", kKi}, {"mib", kMi},
+                           {"gib", kGi}, {"tib", kTi}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
+
+// A positive number with a unit, up to `most`.
+template <std::size_t N>
+std::optional<std::uint64_t> scaled(std::string_view text, const Unit (&units)[N], double most) {
+  const std::optional<double> number = take_number(text);
+  if (!number) return std::nullopt;
+  std::string name(text);
+  for (char& c : name)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  for (const Unit& unit : units)
+    if (const double value = *number * unit.scale; unit.name == name && value >= 1 && value <= most)
+      return static_cast<std::uint64_t>(value);
+  return std::nullopt;
+}
+
+constexpr double kLongest = 365.0 * 24 * 3600 * 1e9;
+constexpr double kLargest = 8000 * kTi;
+constexpr double kLargestFactor = 1e6;
+
+std::string number(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string duration(std::uint64_t ns) {
+  const auto value = static_cast<double>(ns);
+  if (ns < 1000) return std::to_string(ns) + " ns";
+  if (ns < 1'000'000) return number("%.1f us", value / 1e3);
+  if (ns < kSecond) return number("%.2f ms", value / 1e6);
+  return number("%.3f s", value / 1e9);
+}
+
+std::string size(std::int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value < 1000 * kKi) return number("%.1f KiB", value / kKi);
+  if (value < 1000 * kMi) return number("%.1f MiB", value / kMi);
+  return number("%.1f GiB", value / kGi);
+}
+
+std::string times(std::uint64_t count) { return std::to_string(count) + (count == 1 ? " time" : " times"); }
+
+}  // namespace
+
+std::optional<Condition> parse_condition(std::string_view text) {
+  text = trimmed(text);
+  const std::size_t sign = text.rfind('>');
+  if (sign == text.npos) return std::nullopt;
+  const std::string_view what = trimmed(text.substr(0, sign));
+  std::string_view bound = trimmed(text.substr(sign + 1));
+  Condition condition;
+  condition.text = text;
+  if (what == "memory") {
+    condition.kind = Condition::Kind::memory;
+    const auto bytes = scaled(bound, kSizes, kLargest);
+    return condition.limit = bytes.value_or(0), bytes ? std::optional(condition) : std::nullopt;
+  }
+  if (what.starts_with("nvtx:")) {
+    condition.name = trimmed(what.substr(5));
+    if (condition.name.empty()) return std::nullopt;
+    if (bound.ends_with("median")) {
+      condition.kind = Condition::Kind::median;
+      const auto factor = take_number(bound);
+      if (!factor || *factor < 1 || *factor > kLargestFactor || !bound.starts_with('x')) return std::nullopt;
+      condition.factor = *factor;
+      return trimmed(bound.substr(1)) == "median" ? std::optional(condition) : std::nullopt;
+    }
+  } else if (what.starts_with("gpu") && what.ends_with("idle") && what.size() > 7 && trimmed(what.substr(3, what.size() - 7)).empty()) {
+    condition.kind = Condition::Kind::idle;
+  } else {
+    return std::nullopt;
+  }
+  const auto ns = scaled(bound, kTimes, kLongest);
+  return condition.limit = ns.value_or(0), ns ? std::optional(condition) : std::nullopt;
+}
+
+bool matches(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = pattern.npos, after_star = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != pattern.npos) {  // the last star takes one more character
+      p = star + 1;
+      t = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == pattern.npos;
+}
+
+void RecentMedian::add(std::uint64_t value) {
+  if (sorted_.size() == kMost) sorted_.erase(std::ranges::lower_bound(sorted_, recent_[next_]));
+  sorted_.insert(std::ranges::lower_bound(sorted_, value), value);
+  recent_[next_] = value;
+  next_ = (next_ + 1) % kMost;
+}
+
+Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept)
+    : limit_(limit),
+      pause_(pause),
+      delay_(kept != 0 ? std::min(kept / 4, 5 * kSecond) : kSecond),
+      patience_(kept != 0 ? kept / 2 : 2 * kSecond) {
+  for (const Condition& condition : conditions) {
+    triggers_.push_back({.condition = condition});
+    switch (condition.kind) {
+      case Condition::Kind::idle:
+        shortest_gap_ = shortest_gap_ != 0 ? std::min(shortest_gap_, condition.limit) : condition.limit;
+        break;
+      case Condition::Kind::memory: watches_memory_ = true; break;
+      default: watches_ranges_ = true;
+    }
+  }
+}
+
+// ---- ranges ----
+
+// The triggers that name a range. `key` is its domain and name, whose ids the capture never uses for other texts.
+const std::vector<std::uint32_t>& Triggers::named_by(std::uint64_t key, std::string_view domain, std::string_view name) {
+  if (const auto it = by_name_.find(key); it != by_name_.end()) return it->second;
+  if (by_name_.size() >= kMostNames) by_name_.clear();
+  const std::string whole = domain.empty() ? std::string(name) : std::string(domain) + ':' + std::string(name);
+  std::vector<std::uint32_t> named;
+  for (std::uint32_t i = 0; i < triggers_.size(); ++i) {
+    Trigger& trigger = triggers_[i];
+    if (trigger.condition.name.empty()) continue;
+    if (!matches(trigger.condition.name, name) && !matches(trigger.condition.name, whole)) continue;
+    trigger.matched = true;
+    named.push_back(i);
+  }
+  if (std::ranges::find(seen_, whole) == seen_.end()) {
+    seen_more_ = seen_more_ || seen_.size() == kMostSeen;
+    if (seen_.size() < kMostSeen) seen_.push_back(whole);
+  }
+  return by_name_.emplace(key, std::move(named)).first->second;
+}
+
+void Triggers::look_at(const rows::NvtxRanges& row, std::string_view domain, std::string_view name) {
+  const std::uint64_t took = row.end > row.start ? row.end - row.start : 0;
+  for (const std::uint32_t i : named_by(std::uint64_t{row.domain} << 32 | row.name, domain, name)) {
+    Trigger& trigger = triggers_[i];
+    const Condition& condition = trigger.condition;
+    if (row.start >= trigger.moment) trigger.followed = true;
+    if (condition.kind == Condition::Kind::range) {
+      if (took > condition.limit) fire(trigger, row.end, row.thread, std::string(name) + " took " + duration(took));
+      continue;
+    }
+    RecentMedian& durations = trigger.durations;
+    if (durations.size() >= RecentMedian::kLeast) {
+      const std::uint64_t median = durations.median();
+      if (static_cast<double>(took) > condition.factor * static_cast<double>(median))
+        fire(trigger, row.end, row.thread, std::string(name) + " took " + duration(took) + ", the median is " + duration(median));
+    }
+    durations.add(took);
+  }
+}
+
+// ---- GPU work ----
+
+void Triggers::add_work(std::uint32_t number, std::uint64_t start, std::uint64_t end) {
+  Device& device = devices_[number];
+  auto& busy = device.busy;
+  if (end < device.evaluated) return;
+  // Work joins other work when the gap between them does not matter.
+  auto it = busy.upper_bound(start);
+  if (it != busy.begin() && start <= std::prev(it)->second + shortest_gap_) {
+    it = std::prev(it);
+    it->second = std::max(it->second, end);
+  } else {
+    it = busy.emplace_hint(it, start, end);
+  }
+  for (auto next = std::next(it); next != busy.end() && next->first <= it->second + shortest_gap_; next = busy.erase(next))
+    it->second = std::max(it->second, next->second);
+  if (busy.size() <= kMostGaps) return;
+  // The first gap is given up.
+  const auto second = std::next(busy.begin());
+  busy.begin()->second = std::max(busy.begin()->second, second->second);
+  busy.erase(second);
+}
+
+// Evaluates the first gap of a device.
+void Triggers::end_gap(std::uint32_t number, Device& device) {
+  const std::uint64_t begin = device.busy.begin()->second;
+  device.busy.erase(device.busy.begin());
+  const std::uint64_t end = device.evaluated = device.busy.begin()->first;
+  if (begin < gaps_from_) return;
+  for (Trigger& trigger : triggers_)
+    if (trigger.condition.kind == Condition::Kind::idle && end - begin > trigger.condition.limit)
+      fire(trigger, end, 0, "GPU " + std::to_string(number) + " was idle for " + duration(end - begin));
+}
+
+// ---- memory ----
+
+void Triggers::memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes) {
+  if (!watches_memory_) return;
+  changes_.push_back({time, device, bytes});
+  std::ranges::push_heap(changes_);
+  if (changes_.size() <= kMostChanges) return;
+  std::ranges::pop_heap(changes_);
+  const Change earliest = changes_.back();
+  changes_.pop_back();
+  apply(earliest);
+}
+
+void Triggers::apply(const Change& change) {
+  std::int64_t& memory = devices_[change.device].memory;
+  const std::int64_t before = std::exchange(memory, memory + change.bytes);
+  for (Trigger& trigger : triggers_) {
+    const auto limit = static_cast<std::int64_t>(trigger.condition.limit);
+    if (trigger.condition.kind == Condition::Kind::memory && before <= limit && memory > limit)
+      fire(trigger, change.time, 0, "GPU " + std::to_string(change.device) + " had " + size(memory) + " in use");
+  }
+}
+
+void Triggers::settle(std::uint64_t until) {
+  while (!changes_.empty() && changes_.front().time < until) {
+    std::ranges::pop_heap(changes_);
+    const Change change = changes_.back();
+    changes_.pop_back();
+    apply(change);
+  }
+  for (auto& [number, device] : devices_)
+    while (device.busy.size() > 1 && std::next(device.busy.begin())->first < until) end_gap(number, device);
+}
+
+void Triggers::finish() {
+  settle(std::numeric_limits<std::uint64_t>::max());
+  ending_ = true;
+}
+
+// ---- dumps ----
+
+void Triggers::fire(Trigger& trigger, std::uint64_t time, std::uint32_t thread, const std::string& fact) {
+  if (trigger.state != State::ready || time < trigger.pause_until) {
+    ++trigger.paused;
+    ++trigger.since;
+    return;
+  }
+  if (trigger.dumps >= limit_) return static_cast<void>(++trigger.beyond);
+  trigger.reason = fact + " (" + trigger.condition.text + ")";
+  if (const std::uint64_t count = std::exchange(trigger.since, 0))
+    trigger.reason += ", and " + times(count) + " since the dump before";
+  marks_.push_back({time, thread, "dump: " + trigger.reason});
+  moment_ = wanted_.empty() ? time : std::min(moment_, time);
+  wanted_.push_back(&trigger);
+  trigger.state = State::wanted;
+  trigger.moment = time;
+  trigger.pause_until = time + pause_;
+  const auto kind = trigger.condition.kind;
+  trigger.followed = kind == Condition::Kind::idle || kind == Condition::Kind::memory;
+}
+
+bool Triggers::due(std::uint64_t now) const {
+  if (wanted_.empty() || writing_) return false;
+  const bool followed = std::ranges::all_of(wanted_, [](const Trigger* trigger) { return trigger->followed; });
+  return ending_ || now >= moment_ + (followed ? delay_ : std::max(delay_, patience_));
+}
+
+std::vector<std::string> Triggers::begin_dump() {
+  std::vector<std::string> reasons;
+  for (Trigger* trigger : wanted_) {
+    reasons.push_back(trigger->reason);
+    trigger->state = State::written;
+  }
+  wanted_.clear();
+  writing_ = true;
+  return reasons;
+}
+
+void Triggers::end_dump(bool written) {
+  writing_ = false;
+  for (Trigger& trigger : triggers_) {
+    if (trigger.state != State::written) continue;
+    trigger.state = State::ready;
+    if (written) ++trigger.dumps;
+  }
+}
+
+std::vector<std::string> Triggers::notes() const {
+  std::string seen;
+  for (const std::string& name : seen_) seen += (seen.empty() ? "" : ", ") + name;
+  if (seen_more_) seen += ", ...";
+  std::vector<std::string> notes;
+  for (const Trigger& trigger : triggers_) {
+    const Condition& condition = trigger.condition;
+    const std::string quoted = "'" + condition.text + "'";
+    if (!condition.name.empty() && !trigger.matched)
+      notes.push_back("no NVTX range was named '" + condition.name + "', so the dump condition " + quoted +
+                      " could not become true; names of ranges: " + (seen.empty() ? "none" : seen));
+    else if (condition.kind == Condition::Kind::median && trigger.durations.size() < RecentMedian::kLeast)
+      notes.push_back("the dump condition " + quoted + " needs " + std::to_string(RecentMedian::kLeast) + " ranges for a median and saw " +
+                      std::to_string(trigger.durations.size()));
+    if (trigger.paused != 0)
+      notes.push_back("the dump condition " + quoted + " was true " + times(trigger.paused) + " in the pause after a dump (dump_pause)");
+    if (trigger.beyond != 0)
+      notes.push_back("the dump condition " + quoted + " was true " + times(trigger.beyond) + " after its last dump (dump_limit)");
+  }
+  return notes;
+}
+
+std::size_t Triggers::entries() const {
+  std::size_t count = by_name_.size() + seen_.size() + changes_.size() + wanted_.size() + marks_.size();
+  for (const auto& [number, device] : devices_) count += 1 + device.busy.size();
+  for (const Trigger& trigger : triggers_) count += trigger.durations.size();
+  return count;
+}
+
+}  // namespace cutrace

@@ -1,0 +1,150 @@
+// Decides when a recording of the newest rows writes a dump by itself. Writer thread only.
+//
+// The decoders report ranges, GPU work and changes of memory. The writer asks whether a dump is due and begins it. All times
+// are those of events, so the class has no clock. Its memory does not depend on the number of events.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cutrace/rows.h"
+#include "interning.h"
+
+namespace cutrace {
+
+// A condition of dump_when: "nvtx:NAME > 1.5s", "nvtx:NAME > 3x median", "gpu idle > 500ms", "memory > 70GiB".
+struct Condition {
+  enum class Kind : std::uint8_t { range, median, idle, memory } kind = Kind::range;
+  std::string text;
+  std::string name;         // of ranges, with * and ?
+  std::uint64_t limit = 0;  // nanoseconds, or bytes of memory
+  double factor = 0;        // of the median
+};
+// nullopt for a text of another form.
+std::optional<Condition> parse_condition(std::string_view text);
+
+// Whether `text` is `pattern`, in which * stands for any text and ? for any character.
+bool matches(std::string_view pattern, std::string_view text);
+
+// The median of the last values.
+class RecentMedian {
+ public:
+  static constexpr std::size_t kLeast = 10;  // the median of fewer values says little
+
+  void add(std::uint64_t value);
+  // Undefined without values.
+  std::uint64_t median() const { return sorted_[sorted_.size() / 2]; }
+  std::size_t size() const { return sorted_.size(); }
+
+ private:
+  static constexpr std::size_t kMost = 101;  // odd, so that one of them is the median
+  std::array<std::uint64_t, kMost> recent_{};
+  std::size_t next_ = 0;
+  std::vector<std::uint64_t> sorted_;
+};
+
+class Triggers {
+ public:
+  // Each condition has at most `limit` dumps, which are at least `pause` nanoseconds apart. The recording keeps `kept`
+  // nanoseconds; 0 if that depends on the size of the rows.
+  Triggers(const std::vector<Condition>& conditions, std::uint64_t limit, std::uint64_t pause, std::uint64_t kept);
+
+  void range_ended(const rows::NvtxRanges& row, std::string_view domain, std::string_view name) {
+    if (watches_ranges_) look_at(row, domain, name);
+  }
+  void worked(std::uint32_t device, std::uint64_t start, std::uint64_t end) {
+    if (shortest_gap_ != 0) add_work(device, start, end);
+  }
+  // `bytes` is negative for a release.
+  void memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes);
+  // Records of GPU work before `time` are missing: what looks idle before it may have been busy.
+  void lose_work(std::uint64_t time) { gaps_from_ = std::max(gaps_from_, time); }
+  // All records of what began before `until` have been reported: evaluates idle times and memory before it.
+  void settle(std::uint64_t until);
+  // The recording ends: evaluates everything, and makes a wanted dump due.
+  void finish();
+
+  // A moment that is the reason of a dump.
+  struct Mark {
+    std::uint64_t time;
+    std::uint32_t thread;  // 0: none
+    std::string text;
+  };
+  std::vector<Mark> take_marks() { return std::exchange(marks_, {}); }
+  // The time of the first moment that the next dump is for, 0 when no dump is wanted.
+  std::uint64_t moment() const { return wanted_.empty() ? 0 : moment_; }
+  // Whether a dump is wanted and what follows its moments is recorded: a quarter of the kept time, five seconds at most, and
+  // the next range of each slow one, for which it waits half of the kept time at most.
+  bool due(std::uint64_t now) const;
+  // Returns the reasons of the dump that is due. Until end_dump() no other dump is due.
+  std::vector<std::string> begin_dump();
+  // A dump that was not written does not count, but its pause does.
+  void end_dump(bool written);
+
+  // Sentences about conditions that could not become true, and moments without a dump.
+  std::vector<std::string> notes() const;
+  // The number of kept values, for tests.
+  std::size_t entries() const;
+
+ private:
+  enum class State : std::uint8_t { ready, wanted, written };
+  struct Trigger {
+    Condition condition;
+    RecentMedian durations;
+    State state = State::ready;
+    bool matched = false;      // a range has had the name
+    bool followed = false;     // the next range has ended since, or none is waited for
+    std::uint64_t moment = 0;  // of the last firing
+    std::uint64_t pause_until = 0;
+    std::uint64_t dumps = 0;
+    std::uint64_t since = 0;   // firings without a dump since the last dump
+    std::uint64_t paused = 0, beyond = 0;  // all firings without a dump, in a pause and beyond the limit
+    std::string reason;
+  };
+  struct Device {
+    std::map<std::uint64_t, std::uint64_t> busy;  // end by start; only gaps that matter are between them
+    std::uint64_t evaluated = 0;                  // up to here
+    std::int64_t memory = 0;
+  };
+  struct Change {
+    std::uint64_t time;
+    std::uint32_t device;
+    std::int64_t bytes;
+    bool operator<(const Change& other) const { return time > other.time; }  // the earliest is the top of the heap
+  };
+
+  void look_at(const rows::NvtxRanges& row, std::string_view domain, std::string_view name);
+  const std::vector<std::uint32_t>& named_by(std::uint64_t key, std::string_view domain, std::string_view name);
+  void add_work(std::uint32_t device, std::uint64_t start, std::uint64_t end);
+  void end_gap(std::uint32_t number, Device& device);
+  void apply(const Change& change);
+  void fire(Trigger& trigger, std::uint64_t time, std::uint32_t thread, const std::string& fact);
+
+  std::vector<Trigger> triggers_;
+  std::uint64_t limit_, pause_, delay_, patience_;
+  bool watches_ranges_ = false;
+  bool watches_memory_ = false;
+  std::uint64_t shortest_gap_ = 0;  // that a condition asks for, 0 for none
+  std::uint64_t gaps_from_ = 0;     // gaps that begin earlier do not count
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>, SeededHash> by_name_;  // triggers by domain and name
+  std::vector<std::string> seen_;   // the first names of ranges
+  bool seen_more_ = false;
+  std::map<std::uint32_t, Device> devices_;
+  std::vector<Change> changes_;     // a heap
+  std::vector<Trigger*> wanted_;
+  std::uint64_t moment_ = 0;        // of the first of `wanted_`
+  bool writing_ = false;
+  bool ending_ = false;
+  std::vector<Mark> marks_;
+};
+
+}  // namespace cutrace
