@@ -39,7 +39,9 @@ def test_the_native_tests_pass(tmp_path: Path) -> None:
         f"-DPython_EXECUTABLE={sys.executable}", f"-DCUTRACE_SANITIZE={os.environ.get('CUTRACE_SANITIZE', '')}",
     )  # fmt: skip
     assert configured.returncode == 0, configured.stdout + configured.stderr
-    programs = ["units", "cupti", "cut", "faults", "findings", "newest", "nvtx", "pc_sampling", "random", "endings"]
+    programs = [
+        "units", "triggers", "cupti", "cut", "faults", "findings", "newest", "nvtx", "pc_sampling", "random", "endings",
+    ]  # fmt: skip
     targets = [f"test_{program}" for program in programs]
     built = run("cmake", "--build", tmp_path, "--parallel", "2", "--target", *targets)
     assert built.returncode == 0, built.stdout[-8000:] + built.stderr[-8000:]

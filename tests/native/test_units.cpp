@@ -188,8 +188,14 @@ TEST(options_say_what_they_do_not_understand) {
   CHECK(parse_options("directory=/tmp; kinds=kernel,api\nmax_memory=1000000;graph=graph;nvtx=0;file_mode=0640", o, error));
   CHECK(o.directory == "/tmp" && o.max_memory == 1'000'000 && !o.graph_nodes && !o.nvtx && o.file_mode == 0640);
   CHECK_EQUAL(o.kinds, bit(Kind::kernel) | bit(Kind::api));
+  Options dumped;
+  CHECK(parse_options("directory=/a;last_ms=9;dump=/b;dump_when=nvtx:a = b > 1s;dump_when=gpu idle > 2s;dump_limit=7", dumped, error));
+  CHECK(dumped.dump_when.size() == 2 && dumped.dump_when[0].name == "a = b" && dumped.dump_limit == 7);
+  CHECK(dumped.given[3].second == "nvtx:a = b > 1s; gpu idle > 2s");
   for (const char* bad : {"", "directory=/a;output=/b", "directory=/a;kinds=kernels", "directory=/a;max_memory=many",
-                          "directory=/a;colour=red", "directory=/a;api", "directory=/a;flush_ms=0"}) {
+                          "directory=/a;colour=red", "directory=/a;api", "directory=/a;flush_ms=0", "directory=/a;dump_when=gpu idle > 1s",
+                          "directory=/a;last_ms=9;dump_when=gpu idle > 1s", "directory=/a;last_ms=9;dump=/b;dump_when=gpu > 1s",
+                          "directory=/a;last_ms=9;dump=/b;dump_limit=0"}) {
     Options other;
     error.clear();
     CHECK(!parse_options(bad, other, error));
@@ -614,7 +620,8 @@ TEST(range_ids_that_were_made_to_collide_are_as_fast_as_others) {
   const auto time = [&](auto&& id_of) {
     double least = std::numeric_limits<double>::max();
     for (int round = 0; round < 3; ++round) {
-      NvtxDecoder decoder(capture, names, 0);
+      Triggers triggers({}, 1, 0, 0);
+      NvtxDecoder decoder(capture, names, triggers, 0);
       for (std::uint64_t i = 0; i < kEnds; ++i) {
         const nvtx::EventHeader header{32, nvtx::EventType::end, nvtx::kId, 0, 1, 0, 0};
         const std::uint64_t id = id_of(i);

@@ -57,6 +57,7 @@ def _object(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int
                 "host": p.host,
                 "command": list(p.command),
                 "complete": p.complete,
+                **({"dumped_because": list(p.dumped_because)} if p.dumped_because else {}),
                 **{key: p.info.get(key) for key in _VERSIONS},
                 **{key: p.info[key] for key in ("sampled", "sample_interval") if key in p.info},
                 "rows": rows,
@@ -91,6 +92,9 @@ def _page(summary: Summary, trace: Trace, sources: tuple[Path, ...], size: int) 
     title = str(sources[0]) if len(sources) == 1 else f"{len(sources)} captures"
     span = f"{format_size(size)}, {format_duration(summary.span)}{_when(trace)}"
     yield f"{click.style(printable(title), bold=True)}  {span}\n\n"
+    reasons = [reason for p in summary.processes for reason in p.dumped_because]
+    yield from (f"Dumped because: {printable(reason)}\n" for reason in reasons)
+    yield "\n" if reasons else ""
     yield from render(_tables(summary), "table", width=terminal_width(), style=no_style)
     sentences = [*summary.quality.sentences(), *_early(summary)]
     yield "\n"

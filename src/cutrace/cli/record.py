@@ -62,6 +62,15 @@ from .output import say, say_written
     help="Keep only the last TIME, e.g. 30s, before the end. SIGUSR2 writes it to run-1.bin, run-2.bin, ...",
 )
 @click.option("--rotate", is_flag=True, help="At --max-size drop the oldest rows instead of new ones.")
+@click.option(
+    "--dump-when",
+    multiple=True,
+    metavar="CONDITION",
+    help="Write such a file when 'nvtx:NAME > 1.5s', 'nvtx:NAME > 3x median', 'gpu idle > 500ms' or 'memory > 70GiB'. "
+    "Needs --last or --rotate; may be repeated.",
+)
+@click.option("--dump-limit", type=int, metavar="N", help="Files of each condition.  [default: 5]")
+@click.option("--dump-pause", metavar="TIME", help="Least time between two files of a condition.  [default: 30s]")
 @click.option("--share", is_flag=True, help="Ask for a CUPTI that serves other tools too (13.5 and later).")
 @click.option(
     "--sample",

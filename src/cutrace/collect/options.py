@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,11 @@ _LEAST_ROTATED = 16 << 20
 # The default size limit of the newest rows, so that they do not fill the disk.
 _NEWEST_SIZE = 4 << 30
 _LONGEST = 365 * 24 * 3600 * 10**9
+# The conditions of the collector (native/collector/conditions.cpp), and the kinds of activity that each needs.
+_CONDITION = re.compile(r"(nvtx:[ \t]*[^ \t].*?|gpu[ \t]+idle|memory)[ \t]*>[ \t]*([^>]+)")
+_MEDIANS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)[ \t]*x[ \t]*median")
+_MOST_MEDIANS = 10**6
+_NEEDED = {"nvtx": "nvtx", "gpu": "kernel", "memory": "memory"}
 _MS = 10**6
 # CUPTI 13.0 chooses 2048 on an H200, and needs longer than the program to decode so many samples.
 _PERIOD = 1 << 15
@@ -69,6 +75,9 @@ class OptionArguments(TypedDict, total=False):
     max_size: int | str | None
     last: float | str | None
     rotate: bool
+    dump_when: str | tuple[str, ...] | list[str]
+    dump_limit: int | None
+    dump_pause: float | str | None
     flush_ms: int | None
     redact: bool
     share: bool
@@ -93,6 +102,10 @@ class Options:
     :param last_ms: keep only the rows of this many milliseconds before the end, and before each dump (up to an eighth
         more); older rows are dropped and counted.
     :param rotate: at ``max_size`` drop and count the oldest rows, not the new ones.
+    :param dump_when: conditions on which a process dumps its newest rows by itself: ``nvtx:NAME > 1.5s``,
+        ``nvtx:NAME > 3x median``, ``gpu idle > 500ms``, ``memory > 70GiB``; see docs/triggers.md.
+    :param dump_limit: dumps of each condition, 5 by default.
+    :param dump_pause_ms: least milliseconds between two dumps of one condition, 30 s by default.
     :param flush_ms: milliseconds between flushes of complete records.
     :param redact: leave out command lines, host names and paths: see docs/privacy.md.
     :param share: share CUPTI with other tools, where CUPTI and the driver can: see docs/collector.md.
@@ -111,6 +124,9 @@ class Options:
     max_size: int | None = None
     last_ms: int | None = None
     rotate: bool = False
+    dump_when: tuple[str, ...] = ()
+    dump_limit: int | None = None
+    dump_pause_ms: int | None = None
     flush_ms: int | None = None
     redact: bool = False
     share: bool = False
@@ -121,15 +137,20 @@ class Options:
 
     @classmethod
     def of(cls, **given: Unpack[OptionArguments]) -> Options:
-        """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last`` in
-        seconds or as ``"30s"``, ``sample`` as ``"metrics"``, ``"metrics=SET|NAME,..."``, ``"pc"`` or ``"pc=CYCLES"``,
-        and ``interval`` as ``"100us"``. With ``last``, the default of ``max_size`` is 4 GiB.
+        """Parse the options of users: sizes such as ``"512MiB"``, kinds as a list or separated by commas, ``last`` and
+        ``dump_pause`` in seconds or as ``"30s"``, ``dump_when`` as one condition or several, ``sample`` as
+        ``"metrics"``, ``"metrics=SET|NAME,..."``, ``"pc"`` or ``"pc=CYCLES"``, and ``interval`` as ``"100us"``. With
+        ``last``, the default of ``max_size`` is 4 GiB.
 
         Raises :class:`CutraceError` for an invalid value.
         """
         fields: dict[str, Any] = {**given}
-        last, interval = fields.pop("last", None), fields.pop("interval", None)
-        options = cls(**fields, last_ms=None if last is None else _milliseconds(last))
+        last, interval, pause = (fields.pop(name, None) for name in ("last", "interval", "dump_pause"))
+        options = cls(
+            **fields,
+            last_ms=None if last is None else _milliseconds("time to keep", last),
+            dump_pause_ms=None if pause is None else _milliseconds("pause between dumps", pause),
+        )
         if interval is not None:
             options = replace(options, interval_ns=_interval(interval, options.sample))
         if options.sample is not None:
@@ -149,6 +170,7 @@ class Options:
             )
         return replace(
             options,
+            dump_when=_conditions(options),
             max_memory=_size("memory", options.max_memory, _LEAST_MEMORY),
             max_size=_NEWEST_SIZE if size is None and last is not None else size,
             cupti=None if options.cupti is None else os.fspath(options.cupti),
@@ -187,8 +209,10 @@ class Options:
             **{name: getattr(self, name) for name in ("max_memory", "max_size", "last_ms", "flush_ms", "cupti")},
             **{name: 1 for name in ("rotate", "redact", "share") if getattr(self, name)},
             "sample": None if self.sample_pc is None else f"pc={self.sample_pc}",
+            **{name: getattr(self, name) for name in ("dump_limit", "dump_pause_ms")},
         }
         lines = [f"{key}={value}" for key, value in values.items() if value is not None]
+        lines += [f"dump_when={condition}" for condition in self.dump_when]
         for line in lines:
             # The collector splits its options at both.
             if "\n" in line or ";" in line:
@@ -207,11 +231,66 @@ def _size(name: str, given: int | str | None, least: int) -> int | None:
     return size
 
 
-def _milliseconds(last: float | str) -> int:
-    span = parse_duration(last) if isinstance(last, str) else int(last * 10**9) if 0 < last < _LONGEST else 0
+def _milliseconds(what: str, time: float | str) -> int:
+    span = parse_duration(time) if isinstance(time, str) else int(time * 10**9) if 0 < time < _LONGEST else 0
     if not _MS <= span <= _LONGEST:
-        raise CutraceError(f"the time to keep cannot be {last}: give 1ms or more, up to a year, such as 30s")
+        raise CutraceError(f"the {what} cannot be {time}: give 1ms or more, up to a year, such as 30s")
     return span // _MS
+
+
+def _conditions(options: Options) -> tuple[str, ...]:
+    """The conditions for dumps. Raises :class:`CutraceError` for those that cannot be read or cannot become true."""
+    given = (options.dump_when,) if isinstance(options.dump_when, str) else options.dump_when
+    conditions = tuple(dict.fromkeys(condition.strip() for condition in given))
+    for name in ("dump_limit", "dump_pause_ms"):
+        if getattr(options, name) is not None and not conditions:
+            raise CutraceError("a limit or a pause of dumps needs a condition for dumps, such as 'gpu idle > 500ms'")
+    if options.dump_limit is not None and options.dump_limit < 1:
+        raise CutraceError(f"the limit of dumps cannot be {options.dump_limit}: give 1 or more")
+    if conditions and not options.keeps_newest:
+        raise CutraceError("only a recording of the newest rows is dumped: say how much it keeps, such as the last 30s")
+    recorded = {*(options.kinds or ("default",))}
+    for condition in conditions:
+        needed = _NEEDED[_kind_of(condition)]
+        if not recorded & {needed, "default"} or (needed == "nvtx" and not options.nvtx):
+            raise CutraceError(f"the dump condition {condition!r} needs the kind of activity {needed!r}: record it too")
+    return conditions
+
+
+def _kind_of(condition: str) -> str:
+    """``nvtx``, ``gpu`` or ``memory``. Raises :class:`CutraceError` when a condition cannot be read."""
+    match = _CONDITION.fullmatch(condition)
+    if match is None or ";" in condition or "\n" in condition:
+        raise CutraceError(_unreadable(condition))
+    what, bound = match[1], match[2].strip()
+    kind = what[:4] if what.startswith("nvtx:") else what.split()[0]
+    if kind == "memory":
+        _within(condition, parse_size(bound), _TOO_MUCH)
+    elif kind == "nvtx" and (medians := _MEDIANS.fullmatch(bound)):
+        _within(condition, float(medians[1]), _MOST_MEDIANS)
+    else:
+        _within(condition, parse_duration(bound), _LONGEST)
+    return kind
+
+
+def _within(condition: str, value: float, most: int) -> None:
+    if not 1 <= value <= most:
+        raise CutraceError(
+            f"the dump condition {condition!r} has a bound that is too small or too large: choose another"
+        )
+
+
+def _unreadable(condition: str) -> str:
+    from difflib import get_close_matches
+
+    forms = {"nvtx": "nvtx:NAME > 1.5s", "gpu idle": "gpu idle > 500ms", "memory": "memory > 70GiB"}
+    words = re.split("[:>]", condition.lower())[0].strip()
+    close = get_close_matches(words, forms, 1)
+    meant = f" Did you mean {forms[close[0]]}?" if close and close[0] != words else ""
+    return (
+        f"the dump condition {condition!r} cannot be read.{meant} Write nvtx:NAME > 1.5s, nvtx:NAME > 3x median, "
+        "gpu idle > 500ms or memory > 70GiB, without semicolons."
+    )
 
 
 def _sampled(options: Options, sample: str) -> Options:

@@ -34,7 +34,7 @@ _TYPES_OF_INFO: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("options", "tables", "import", "merged"), (dict,)),
     "nvtx": (bool,),
 }
-_TEXTS_OF_INFO = frozenset(("command", "kinds", "notes"))
+_TEXTS_OF_INFO = frozenset(("command", "kinds", "notes", "dumped_because"))
 
 # By kind of dtype, the kinds of a file that are converted to it: integers of any size, else the same kind.
 _READ_AS = {"u": "ui", "i": "ui", "f": "f", "V": "V"}
@@ -283,8 +283,9 @@ class Reader:
         info = self.description(index)
         if info is not None:
             process = self.processes[int(self.process_of[index])]
-            if "tables" in info:  # a new file of the process begins here: "ended" belongs to the one before
+            if "tables" in info:  # a new file of the process begins here: these belong to the one before
                 process.pop("ended", None)
+                process.pop("dumped_because", None)
                 self._beginnings.add(index)
                 if info["tables"] == _own_schema():
                     # Share it: a capture of a thousand ranks would hold a thousand equal ones.

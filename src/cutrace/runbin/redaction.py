@@ -70,11 +70,12 @@ def _without_paths(text: str) -> str:
 def description(info: dict[str, Any]) -> dict[str, Any]:
     """A process description with only the keys that are kept."""
     kept = {key: value for key, value in info.items() if key in KEPT}
-    options, notes = info.get("options"), info.get("notes")
+    options = info.get("options")
     if isinstance(options, dict):
         kept["options"] = {key: value for key, value in options.items() if key in KEPT_OPTIONS}
-    if isinstance(notes, list):
-        kept["notes"] = [_without_paths(str(note)) for note in notes]
+    for key in ("notes", "dumped_because"):
+        if isinstance(sentences := info.get(key), list):
+            kept[key] = [_without_paths(str(sentence)) for sentence in sentences]
     return kept | {"redacted": True}
 
 

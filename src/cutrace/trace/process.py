@@ -62,6 +62,12 @@ class Process:
         return "ended" in self.info
 
     @property
+    def dumped_because(self) -> tuple[str, ...]:
+        """The reasons for which the collector dumped this capture by itself: see docs/triggers.md."""
+        reasons = self.info.get("dumped_because")
+        return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
+    @property
     def flush_ms(self) -> int:
         """The interval (ms) between flushes to the file."""
         options = self.info.get("options")

@@ -237,6 +237,8 @@ def write_missing(output: Output, trace: Trace, unknown: Mapping[str, int], move
         {"key": "cutrace.missing", "long_value": len(missing)},
     ]
     attributes += [{"key": f"cutrace.missing.{i}", "string_value": text} for i, (text, _) in enumerate(missing)]
+    reasons = [reason for process in trace.processes for reason in process.dumped_because]
+    attributes += [{"key": f"cutrace.dumped_because.{i}", "string_value": text} for i, text in enumerate(reasons)]
     _packet(output, {"trace_attributes": {"attribute": attributes}})
     if not missing:
         return

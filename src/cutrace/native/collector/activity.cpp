@@ -1,6 +1,7 @@
 #include "activity.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -146,6 +147,15 @@ template <> void ActivityDecoder::add(const CUpti_ActivityMemory3& r) {
     row.pool_used = r.memoryPoolConfig.utilizedSize;
   }
   add_at(row);
+}
+
+// The memory of the device itself: managed memory can be anywhere.
+void ActivityDecoder::note_memory(const rows::Allocations& row) {
+  constexpr int kOnDevice[] = {CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, CUPTI_ACTIVITY_MEMORY_KIND_ARRAY,
+                               CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC};
+  if (std::ranges::find(kOnDevice, int{row.memory}) == std::end(kOnDevice)) return;
+  const auto bytes = static_cast<std::int64_t>(row.bytes);
+  if (row.operation == 1 || row.operation == 2) triggers_.memory_changed(row.device, row.time, row.operation == 1 ? bytes : -bytes);
 }
 
 template <> void ActivityDecoder::add(const CUpti_ActivityMemoryPool2& r) {

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "capture.h"
+#include "clock.h"
 #include "cupti_library.h"
 #include "process_info.h"
+#include "triggers.h"
 
 namespace cutrace {
 
@@ -19,8 +21,9 @@ class ActivityDecoder {
  public:
   // Records that ended between `first`, the start of the first recording of this process, and `started` are skipped: CUPTI
   // kept them from an earlier recording.
-  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, std::uint64_t first, std::uint64_t started)
-      : cupti_(cupti), capture_(capture), names_(names), first_(first), started_(started) {}
+  ActivityDecoder(const CuptiLibrary& cupti, Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t first,
+                  std::uint64_t started)
+      : cupti_(cupti), capture_(capture), names_(names), triggers_(triggers), first_(first), started_(started) {}
 
   // Decodes one completed buffer.
   void decode(std::uint8_t* buffer, std::size_t valid);
@@ -47,6 +50,7 @@ class ActivityDecoder {
   template <typename Record>
   void add(const Record& record);  // for each struct that activity.cpp reads
   void add_full_queue(const rows::Overheads& row);
+  void note_memory(const rows::Allocations& row);
 
   // Converts a CUPTI time to the capture's clock; 0 is an unknown time.
   std::uint64_t on_our_clock(std::uint64_t time) const { return time == 0 ? 0 : time - ahead_; }
@@ -60,20 +64,25 @@ class ActivityDecoder {
   template <typename Row>
   void add_at(Row row) {
     row.time = on_our_clock(row.time);
-    if (!is_earlier(row.time)) capture_.add(row);
+    if (is_earlier(row.time)) return;
+    if constexpr (Row::kTable == rows::Allocations::kTable) note_memory(row);
+    capture_.add(row);
   }
   // Rows with an unknown time are written too; a reader sets them apart.
   template <typename Row>
   void add_timed(const Row& row) {
     const Row on_time = timed(row);
     if (is_earlier(on_time.end)) return;
-    if (row.start == 0 || row.end == 0) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
+    const bool known = row.start != 0 && row.end != 0;
+    if (!known) capture_.lose(rows::Loss::unknown_time, 1, Row::kName);
+    if constexpr (requires { row.device; }) known ? triggers_.worked(row.device, on_time.start, on_time.end) : triggers_.lose_work(now_ns());
     capture_.add(on_time);
   }
 
   const CuptiLibrary& cupti_;
   Capture& capture_;
   ThreadNames& names_;
+  Triggers& triggers_;
   std::uint64_t first_, started_;
   std::vector<std::uint32_t> ignored_;
   std::vector<Device> devices_;

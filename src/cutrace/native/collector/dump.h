@@ -22,6 +22,12 @@ class OpenFile {
   int fd_;
 };
 
+// The files that a recording keeps, and why its triggers want a dump of them: sentences, none for other dumps.
+struct Kept {
+  std::vector<OpenFile> files;
+  std::vector<std::string> reasons;
+};
+
 // run-1.bin for run.bin, with at least `digits` digits.
 std::string numbered_path(const std::string& path, unsigned number, int digits);
 

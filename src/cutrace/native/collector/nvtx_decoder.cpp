@@ -26,8 +26,8 @@ std::uint32_t NvtxDecoder::string(std::vector<std::uint32_t>& ids, Number number
   return ids[number];
 }
 
-NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started)
-    : capture_(capture), names_(names), started_(started) {
+NvtxDecoder::NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started)
+    : capture_(capture), names_(names), triggers_(triggers), started_(started) {
   for (Ring* ring = nvtx::all_rings(); ring != nullptr; ring = ring->next) ring->dropped.store(0);
 }
 
@@ -182,7 +182,9 @@ void NvtxDecoder::write(const OpenRange& range, std::uint64_t end, std::uint32_t
   row.name = range.registered != 0 ? registered(range.registered) : capture_.string(range.own);
   row.domain = domain(range.domain);
   capture_.add(row);
-  if (end == 0) capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
+  if (end == 0) return capture_.lose(rows::Loss::nvtx_open, 1, "NVTX range");
+  const std::string_view name = range.registered != 0 ? nvtx::registered_string(range.registered) : std::string_view(range.own);
+  triggers_.range_ended(row, range.domain != 0 ? nvtx::domain_name(range.domain) : std::string_view(), name);
 }
 
 // Removes the range before code that may throw, so that no range is written twice.

@@ -10,13 +10,14 @@
 #include "capture.h"
 #include "nvtx.h"
 #include "process_info.h"
+#include "triggers.h"
 
 namespace cutrace {
 
 class NvtxDecoder {
  public:
   // Skips events before `started`, and drops so far: they belong to an earlier recording.
-  NvtxDecoder(Capture& capture, ThreadNames& names, std::uint64_t started);
+  NvtxDecoder(Capture& capture, ThreadNames& names, Triggers& triggers, std::uint64_t started);
 
   // Empties all rings.
   void drain();
@@ -57,6 +58,7 @@ class NvtxDecoder {
 
   Capture& capture_;
   ThreadNames& names_;
+  Triggers& triggers_;
   std::uint64_t started_;
   std::uint64_t events_ = 0;
   std::uint64_t round_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <utility>
 
 #include "../common/text.h"  // a relative path, because the benchmarks build this file without the include folders
 
@@ -45,6 +46,11 @@ bool names(std::string_view value, std::vector<std::string>& out) {
   return !out.empty() && out.size() <= Options::kMostAnnotated && std::ranges::find(out, "") == out.end();
 }
 
+bool added(std::optional<Condition> condition, std::vector<Condition>& conditions) {
+  if (condition) conditions.push_back(std::move(*condition));
+  return condition.has_value();
+}
+
 constexpr std::uint64_t kLongest = std::uint64_t{365} * 24 * 3600 * 1000;  // a year, in milliseconds
 
 bool set(std::string_view key, std::string_view value, Options& o) {
@@ -61,6 +67,9 @@ bool set(std::string_view key, std::string_view value, Options& o) {
   if (key == "last_ms") return number(value, o.last_ms) && o.last_ms <= kLongest;
   if (key == "rotate") return truth(value, o.rotate);
   if (key == "dump") return o.dump = value, !value.empty();
+  if (key == "dump_when") return added(parse_condition(value), o.dump_when);
+  if (key == "dump_limit") return number(value, o.dump_limit) && o.dump_limit > 0;
+  if (key == "dump_pause_ms") return number(value, o.dump_pause_ms) && o.dump_pause_ms <= kLongest;
   if (key == "buffer_size") return number(value, o.buffer_size) && o.buffer_size >= 4096 && o.buffer_size % 4096 == 0;
   if (key == "annotate") return names(value, o.annotate);
   if (key == "annotator") return o.annotator = value, !value.empty();
@@ -83,11 +92,23 @@ bool parse_options(std::string_view text, Options& options, std::string& error) 
     if (entry.empty()) continue;
     std::string_view rest = entry;
     const std::string_view key = trim(next_word(rest, "=")), value = trim(rest);
-    if (key.size() == entry.size() || !set(key, value, options)) {
+    const bool known = key.size() != entry.size() && set(key, value, options);
+    if (!known && key == "dump_when") {
+      error = "the dump condition '" + std::string(value) +
+              "' is invalid; write nvtx:NAME > 1.5s, nvtx:NAME > 3x median, gpu idle > 500ms or memory > 70GiB";
+      return false;
+    }
+    if (!known) {
       error = "the option '" + std::string(entry) + "' is invalid; see docs/collector.md for keys and values";
       return false;
     }
-    options.given.emplace_back(key, value);
+    const auto same = std::ranges::find(options.given, key, &std::pair<std::string, std::string>::first);
+    if (key == "dump_when" && same != options.given.end()) same->second += "; " + std::string(value);
+    else options.given.emplace_back(key, value);
+  }
+  if (!options.dump_when.empty() && (!options.keeps_newest() || options.dump.empty())) {
+    error = "dump_when needs a recording of the newest rows: give last_ms or rotate, and dump";
+    return false;
   }
   if (options.rotate && options.max_size == 0) {
     error = "rotate=1 needs max_size, the size to keep";

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "conditions.h"
 #include "kinds.h"
 
 namespace cutrace {
@@ -27,6 +28,9 @@ struct Options {
   std::uint64_t last_ms = 0;                           // keep only the rows of the last milliseconds, 0 for all
   bool rotate = false;                                 // at max_size, drop the oldest rows, not the new ones
   std::string dump;                                    // SIGUSR2 writes run-1.bin, ... if this is run.bin
+  std::vector<Condition> dump_when;                    // write a dump when one of them is true
+  std::uint64_t dump_limit = 5;                        // dumps of each of them
+  std::uint64_t dump_pause_ms = 30'000;                // between the dumps of one of them
   std::uint64_t buffer_size = 0;                       // bytes of an activity buffer, 0 for the default
   std::vector<std::string> annotate;                   // functions of a Python program that get ranges, by name
   std::string annotator;                               // the Python file that finds them; "": the caller runs it

@@ -104,6 +104,7 @@ class BufferPool {
       buffer_size_ = buffer_size;
       capacity_ = count;
       valid_ = std::make_unique<std::atomic<std::size_t>[]>(count);
+      requested_at_ = std::make_unique<std::atomic<std::uint64_t>[]>(count);
       free_.reset(count);
       completed_.reset(count);
     }
@@ -117,7 +118,9 @@ class BufferPool {
     std::uint32_t index = free_.pop();
     if (index == IndexStack::kNone) index = fresh();
     (index == IndexStack::kNone ? refused_ : requested_).fetch_add(1, std::memory_order_relaxed);
-    return index == IndexStack::kNone ? nullptr : address(index);
+    if (index == IndexStack::kNone) return nullptr;
+    requested_at_[index].store(time_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    return address(index);
   }
   // Launching threads, CUPTI's worker, the flusher: returns a buffer with `valid` bytes of records.
   void complete(std::uint8_t* buffer, std::size_t valid) {
@@ -145,6 +148,7 @@ class BufferPool {
         failure = std::current_exception();
       }
       if (zeroing_ && valid != 0) std::memset(address(index), 0, buffer_size_);
+      requested_at_[index].store(0, std::memory_order_relaxed);
       free_.push(index);
     });
     if (failure) std::rethrow_exception(failure);
@@ -163,6 +167,17 @@ class BufferPool {
       std::memset(address(index), 0, buffer_size_);
       free_.push(index);
     }
+  }
+
+  // Writer thread, often: what time it is, for buffers requested from now on. Launching threads do not read a clock.
+  void set_time(std::uint64_t now) { time_.store(now, std::memory_order_relaxed); }
+  // Writer thread: when the oldest unread buffer was requested, by set_time(). All records of launches before are read.
+  // `now` when there is none; ignores buffers from before `since`, an earlier recording.
+  std::uint64_t oldest_unread(std::uint64_t since, std::uint64_t now) const {
+    const std::uint32_t touched = std::min(touched_.load(std::memory_order_acquire), capacity_);
+    for (std::uint32_t index = 0; index < touched; ++index)
+      if (const std::uint64_t time = requested_at_[index].load(std::memory_order_relaxed); time >= since) now = std::min(now, time);
+    return now;
   }
 
   void set_open(bool open) { open_.store(open, std::memory_order_release); }
@@ -198,6 +213,8 @@ class BufferPool {
   std::uint32_t capacity_ = 0;
   bool zeroing_ = false;
   std::unique_ptr<std::atomic<std::size_t>[]> valid_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> requested_at_;  // by buffer, 0 for free ones
+  std::atomic<std::uint64_t> time_{0};
   IndexStack free_;
   IndexStack completed_;
   std::atomic<std::uint32_t> limit_{0};

@@ -215,7 +215,7 @@ Outcome Recording::dump(const std::string& path, std::string& error) {
   const auto request = std::make_shared<Request>(Request::Kind::dump);
   const Outcome outcome = submit(request, "dumped", error);
   if (outcome != Outcome::done) return outcome;
-  return write_dump(request->files, path, false, options_.file_mode, error).empty() ? Outcome::failed : Outcome::done;
+  return write_dump(request->kept.files, path, false, options_.file_mode, error).empty() ? Outcome::failed : Outcome::done;
 }
 
 std::string_view Recording::stop(bool at_exit) {
@@ -293,11 +293,11 @@ void Recording::flush_loop() {
       tick_ = true;
     }
     writer_wake.signal();
-    if (std::exchange(dump_requested_, false)) dump_on_signal();
+    if (const auto why = std::exchange(dump_wanted_, std::nullopt)) dump_beside(*why);
   }
 }
 
-// Returns when there are requests, when a signal requests a dump, when the state changes, or at the time `until`.
+// Returns when there are requests, when a signal or the writer requests a dump, when the state changes, or at the time `until`.
 State Recording::wait_for_requests(std::uint64_t until) {
   for (;;) {
     bool requested = false;
@@ -307,9 +307,10 @@ State Recording::wait_for_requests(std::uint64_t until) {
       state = state_.load();
       requested = advance(Stage::submitted, Stage::flushing);
     }
-    dump_requested_ = options_.keeps_newest() && dump_signal::requested();
+    if (options_.keeps_newest() && dump_due_.exchange(false)) dump_wanted_ = Request::Kind::dump_on_trigger;
+    if (options_.keeps_newest() && dump_signal::requested()) dump_wanted_ = Request::Kind::dump_on_signal;
     const std::uint64_t now = now_ns();
-    if (state != State::recording || requested || dump_requested_ || now >= until) return state;
+    if (state != State::recording || requested || dump_wanted_ || now >= until) return state;
     flusher_wake.wait(until - now);
   }
 }
@@ -326,14 +327,24 @@ void Recording::read_device_info() {
   notes_.set(json);
 }
 
-void Recording::dump_on_signal() {
-  const auto request = std::make_shared<Request>(Request::Kind::dump);
-  std::string written, error;
+void Recording::dump_beside(Request::Kind why) {
+  const auto request = std::make_shared<Request>(why);
+  std::string error;
   const Outcome outcome = submit(request, "dumped", error, Stage::flushed);
-  if (outcome == Outcome::done) written = write_dump(request->files, options_.dump, true, options_.file_mode, error);
+  if (outcome == Outcome::nothing && why == Request::Kind::dump_on_trigger) return;  // a dump on a signal was the triggers' too
+  dumped_.store(write_beside(request->kept, outcome, error) ? Dumped::written : Dumped::failed);
+  writer_wake.signal();
+}
+
+// Writes a dump to the next name and reports it.
+bool Recording::write_beside(const Kept& kept, Outcome outcome, std::string error) const {
+  std::string written, why;
+  if (outcome == Outcome::done) written = write_dump(kept.files, options_.dump, true, options_.file_mode, error);
   if (outcome == Outcome::nothing) error = "there is nothing to dump yet";
-  if (error.empty()) error = written + " holds the newest rows";
-  std::fprintf(stderr, "cutrace: %s\n", error.c_str());
+  for (const std::string& reason : kept.reasons) why += (why.empty() ? ": " : "; ") + reason;
+  if (!written.empty()) error = written + " holds the newest rows";
+  std::fprintf(stderr, "cutrace: %s%s\n", error.c_str(), why.c_str());
+  return !written.empty();
 }
 
 // Detaches from CUPTI.
@@ -392,6 +403,7 @@ void Recording::write_loop() {
       flusher_ignored = true;
     }
     writer_.drain();
+    if (const Dumped dumped = dumped_.exchange(Dumped::none); dumped != Dumped::none) writer_.end_dump(dumped == Dumped::written);
     if (failed) return static_cast<void>(end_error_ = writer_.finish(false));
     const std::uint64_t now = now_ns();
     if (due || flushed || now >= next_write) {
@@ -401,16 +413,38 @@ void Recording::write_loop() {
       next_write = now + interval;
     }
     while (const SharedRequest request = next(Stage::written, Stage::begun, false)) carry_out(*request);
-    if (flushed) return static_cast<void>(end_error_ = writer_.finish(state_.load() == State::stopping));
+    if (writer_.dump_is_due()) {
+      dump_due_.store(true);
+      flusher_wake.signal();
+    }
+    if (flushed) {
+      const bool in_order = state_.load() == State::stopping;
+      if (in_order) write_last_dump();
+      return static_cast<void>(end_error_ = writer_.finish(in_order));
+    }
     writer_wake.wait(next_write > now ? next_write - now : 0);
   }
 }
 
 void Recording::carry_out(Request& request) {
+  using What = Request::Kind;
   Outcome outcome = Outcome::done;
-  if (request.kind == Request::Kind::cut) outcome = writer_.cut(request.path, request.error);
-  if (request.kind == Request::Kind::dump) outcome = writer_.open_kept(request.files, request.error);
+  if (request.kind == What::cut) outcome = writer_.cut(request.path, request.error);
+  if (request.kind == What::dump) outcome = writer_.open_kept(request.kept, false, request.error);
+  if (request.kind == What::dump_on_signal || request.kind == What::dump_on_trigger) {
+    const bool wanted = request.kind == What::dump_on_signal || writer_.dump_is_due();
+    outcome = wanted ? writer_.open_kept(request.kept, true, request.error) : Outcome::nothing;
+  }
   answer(request, outcome);
+}
+
+// The flusher has left.
+void Recording::write_last_dump() {
+  if (!writer_.finish_triggers()) return;
+  Kept kept;
+  std::string error;
+  const Outcome outcome = writer_.open_kept(kept, true, error);
+  writer_.end_dump(write_beside(kept, outcome, error));
 }
 
 }  // namespace cutrace

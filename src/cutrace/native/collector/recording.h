@@ -11,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -75,7 +76,8 @@ class Recording : public std::enable_shared_from_this<Recording> {
 
  private:
   struct Request {
-    enum class Kind : std::uint8_t { flush, synchronize, cut, dump } kind;
+    // The last two are dumps of the flusher, beside the capture.
+    enum class Kind : std::uint8_t { flush, synchronize, cut, dump, dump_on_signal, dump_on_trigger } kind;
     explicit Request(Kind k) : kind(k) {}
     // The flusher owns it while `flushing`, the writer from `written` on.
     enum class Stage : std::uint8_t { submitted, flushing, flushed, written, begun, answered } stage = Stage::submitted;
@@ -83,7 +85,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
     void* context = nullptr;  // of the caller, to wait for
     Outcome outcome = Outcome::failed;
     std::string error;
-    std::vector<OpenFile> files;  // of a dump
+    Kept kept;                // of a dump
   };
   using Stage = Request::Stage;
   using SharedRequest = std::shared_ptr<Request>;
@@ -107,21 +109,27 @@ class Recording : public std::enable_shared_from_this<Recording> {
   void flush_loop();
   State wait_for_requests(std::uint64_t until);
   void read_device_info();
-  void dump_on_signal();
+  void dump_beside(Request::Kind why);
+  bool write_beside(const Kept& kept, Outcome outcome, std::string error) const;
   void detach(bool in_order);
 
   void run_writer();
   void write_loop();
   void carry_out(Request& request);
+  void write_last_dump();
 
   const Options options_;
   CuptiSource& source_ = CuptiSource::instance();
   Notes notes_;
   Writer writer_;
   std::string end_error_;     // why the file could not be completed; owned by the writer until it has left
-  bool dump_requested_ = false;  // flusher only: the signal came
+  // Flusher only: a dump is requested.
+  std::optional<Request::Kind> dump_wanted_;
   std::uint64_t forks_noted_ = 0;
   std::atomic<std::uint64_t> forks_{0};
+  std::atomic<bool> dump_due_{false};  // the writer asks the flusher for a dump
+  enum class Dumped : std::uint8_t { none, written, failed };
+  std::atomic<Dumped> dumped_{Dumped::none};  // the flusher's answer
 
   std::mutex mutex_;
   std::condition_variable changed_;  // callers wait for answers, stop() for the threads, the flusher for attach_cupti()

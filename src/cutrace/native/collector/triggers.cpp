@@ -1,7 +1,6 @@
 #include "triggers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <iterator>
 #include <limits>
@@ -15,51 +14,6 @@ constexpr std::size_t kMostNames = 4096;    // of ranges
 constexpr std::size_t kMostGaps = 4096;     // of a device that are not evaluated yet
 constexpr std::size_t kMostChanges = 1 << 16;  // of memory that are not evaluated yet
 constexpr std::size_t kMostSeen = 8;        // names in a note
-
-constexpr std::string_view kBlanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(kBlanks);
-  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
-// Removes a decimal number without a sign or an exponent from the start of `text`.
-std::optional<double> take_number(std::string_view& text) {
-  const std::string_view digits = text.substr(0, text.find_first_not_of("0123456789."));
-  double value = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (status != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  text = trimmed(text.substr(digits.size()));
-  return value;
-}
-
-struct Unit {
-  std::string_view name;  // in lower case
-  double scale;
-};
-// Those of cutrace/units.py.
-constexpr double kKi = 1024, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi;
-constexpr Unit kTimes[] = {{"ns", 1}, {"us", 1e3}, {"\xC2\xB5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1e9}, {"m", 60e9}, {"h", 3600e9}};
-constexpr Unit kSizes[] = {{"", 1}, {"b", 1}, {"k", kKi}, {"m", kMi}, {"g", kGi}, {"t", kTi}, {"kib", kKi}, {"mib", kMi},
-                           {"gib", kGi}, {"tib", kTi}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
-
-// A positive number with a unit, up to `most`.
-template <std::size_t N>
-std::optional<std::uint64_t> scaled(std::string_view text, const Unit (&units)[N], double most) {
-  const std::optional<double> number = take_number(text);
-  if (!number) return std::nullopt;
-  std::string name(text);
-  for (char& c : name)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  for (const Unit& unit : units)
-    if (const double value = *number * unit.scale; unit.name == name && value >= 1 && value <= most)
-      return static_cast<std::uint64_t>(value);
-  return std::nullopt;
-}
-
-constexpr double kLongest = 365.0 * 24 * 3600 * 1e9;
-constexpr double kLargest = 8000 * kTi;
-constexpr double kLargestFactor = 1e6;
 
 std::string number(const char* format, double value) {
   char text[48];
@@ -77,65 +31,15 @@ std::string duration(std::uint64_t ns) {
 
 std::string size(std::int64_t bytes) {
   const auto value = static_cast<double>(bytes);
-  if (value < 1000 * kKi) return number("%.1f KiB", value / kKi);
-  if (value < 1000 * kMi) return number("%.1f MiB", value / kMi);
-  return number("%.1f GiB", value / kGi);
+  constexpr double kKiB = 1024, kMiB = kKiB * kKiB, kGiB = kMiB * kKiB;
+  if (value < 1000 * kKiB) return number("%.1f KiB", value / kKiB);
+  if (value < 1000 * kMiB) return number("%.1f MiB", value / kMiB);
+  return number("%.1f GiB", value / kGiB);
 }
 
 std::string times(std::uint64_t count) { return std::to_string(count) + (count == 1 ? " time" : " times"); }
 
 }  // namespace
-
-std::optional<Condition> parse_condition(std::string_view text) {
-  text = trimmed(text);
-  const std::size_t sign = text.rfind('>');
-  if (sign == text.npos) return std::nullopt;
-  const std::string_view what = trimmed(text.substr(0, sign));
-  std::string_view bound = trimmed(text.substr(sign + 1));
-  Condition condition;
-  condition.text = text;
-  if (what == "memory") {
-    condition.kind = Condition::Kind::memory;
-    const auto bytes = scaled(bound, kSizes, kLargest);
-    return condition.limit = bytes.value_or(0), bytes ? std::optional(condition) : std::nullopt;
-  }
-  if (what.starts_with("nvtx:")) {
-    condition.name = trimmed(what.substr(5));
-    if (condition.name.empty()) return std::nullopt;
-    if (bound.ends_with("median")) {
-      condition.kind = Condition::Kind::median;
-      const auto factor = take_number(bound);
-      if (!factor || *factor < 1 || *factor > kLargestFactor || !bound.starts_with('x')) return std::nullopt;
-      condition.factor = *factor;
-      return trimmed(bound.substr(1)) == "median" ? std::optional(condition) : std::nullopt;
-    }
-  } else if (what.starts_with("gpu") && what.ends_with("idle") && what.size() > 7 && trimmed(what.substr(3, what.size() - 7)).empty()) {
-    condition.kind = Condition::Kind::idle;
-  } else {
-    return std::nullopt;
-  }
-  const auto ns = scaled(bound, kTimes, kLongest);
-  return condition.limit = ns.value_or(0), ns ? std::optional(condition) : std::nullopt;
-}
-
-bool matches(std::string_view pattern, std::string_view text) {
-  std::size_t p = 0, t = 0, star = pattern.npos, after_star = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after_star = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star != pattern.npos) {  // the last star takes one more character
-      p = star + 1;
-      t = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == pattern.npos;
-}
 
 void RecentMedian::add(std::uint64_t value) {
   if (sorted_.size() == kMost) sorted_.erase(std::ranges::lower_bound(sorted_, recent_[next_]));
@@ -150,7 +54,7 @@ Triggers::Triggers(const std::vector<Condition>& conditions, std::uint64_t limit
       delay_(kept != 0 ? std::min(kept / 4, 5 * kSecond) : kSecond),
       patience_(kept != 0 ? kept / 2 : 2 * kSecond) {
   for (const Condition& condition : conditions) {
-    triggers_.push_back({.condition = condition});
+    triggers_.emplace_back().condition = condition;
     switch (condition.kind) {
       case Condition::Kind::idle:
         shortest_gap_ = shortest_gap_ != 0 ? std::min(shortest_gap_, condition.limit) : condition.limit;
@@ -242,9 +146,9 @@ void Triggers::end_gap(std::uint32_t number, Device& device) {
 void Triggers::memory_changed(std::uint32_t device, std::uint64_t time, std::int64_t bytes) {
   if (!watches_memory_) return;
   changes_.push_back({time, device, bytes});
-  std::ranges::push_heap(changes_);
+  std::push_heap(changes_.begin(), changes_.end());
   if (changes_.size() <= kMostChanges) return;
-  std::ranges::pop_heap(changes_);
+  std::pop_heap(changes_.begin(), changes_.end());
   const Change earliest = changes_.back();
   changes_.pop_back();
   apply(earliest);
@@ -262,7 +166,7 @@ void Triggers::apply(const Change& change) {
 
 void Triggers::settle(std::uint64_t until) {
   while (!changes_.empty() && changes_.front().time < until) {
-    std::ranges::pop_heap(changes_);
+    std::pop_heap(changes_.begin(), changes_.end());
     const Change change = changes_.back();
     changes_.pop_back();
     apply(change);
@@ -279,12 +183,12 @@ void Triggers::finish() {
 // ---- dumps ----
 
 void Triggers::fire(Trigger& trigger, std::uint64_t time, std::uint32_t thread, const std::string& fact) {
+  if (trigger.dumps >= limit_) return static_cast<void>(++trigger.beyond);
   if (trigger.state != State::ready || time < trigger.pause_until) {
     ++trigger.paused;
     ++trigger.since;
     return;
   }
-  if (trigger.dumps >= limit_) return static_cast<void>(++trigger.beyond);
   trigger.reason = fact + " (" + trigger.condition.text + ")";
   if (const std::uint64_t count = std::exchange(trigger.since, 0))
     trigger.reason += ", and " + times(count) + " since the dump before";

@@ -9,31 +9,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "conditions.h"
 #include "cutrace/rows.h"
 #include "interning.h"
 
 namespace cutrace {
-
-// A condition of dump_when: "nvtx:NAME > 1.5s", "nvtx:NAME > 3x median", "gpu idle > 500ms", "memory > 70GiB".
-struct Condition {
-  enum class Kind : std::uint8_t { range, median, idle, memory } kind = Kind::range;
-  std::string text;
-  std::string name;         // of ranges, with * and ?
-  std::uint64_t limit = 0;  // nanoseconds, or bytes of memory
-  double factor = 0;        // of the median
-};
-// nullopt for a text of another form.
-std::optional<Condition> parse_condition(std::string_view text);
-
-// Whether `text` is `pattern`, in which * stands for any text and ? for any character.
-bool matches(std::string_view pattern, std::string_view text);
 
 // The median of the last values.
 class RecentMedian {
@@ -80,8 +66,8 @@ class Triggers {
     std::string text;
   };
   std::vector<Mark> take_marks() { return std::exchange(marks_, {}); }
-  // The time of the first moment that the next dump is for, 0 when no dump is wanted.
-  std::uint64_t moment() const { return wanted_.empty() ? 0 : moment_; }
+  // The time of the first moment that a dump is wanted for or is being written for, else 0.
+  std::uint64_t moment() const { return wanted_.empty() && !writing_ ? 0 : moment_; }
   // Whether a dump is wanted and what follows its moments is recorded: a quarter of the kept time, five seconds at most, and
   // the next range of each slow one, for which it waits half of the kept time at most.
   bool due(std::uint64_t now) const;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kNameInterval = 2 * kSecond;
 constexpr std::uint32_t kSpareBuffers = 16;
+// More than the GPU's clock is off, and than a thread takes from its request for a buffer to the launch.
+constexpr std::uint64_t kSettling = kSecond / 10;
 constexpr std::string_view kGraphNote =
     " kernels of CUDA graphs came without times: CUPTI ran out of buffers on the GPU, because version 13.0 "
     "does not reuse them after graphs; record with graph=graph, or raise device_buffers";
@@ -42,11 +45,14 @@ Writer::Writer(const Options& options, CuptiSource& source, Notes& notes)
       notes_(notes),
       started_(now_ns()),
       capture_(options.max_memory / 8),
-      activity_(source.library(), capture_, thread_names_, first_recording(started_), started_),
-      nvtx_(capture_, thread_names_, started_),
+      triggers_(options.dump_when, options.dump_limit, options.dump_pause_ms * 1'000'000, options.last_ms * 1'000'000),
+      activity_(source.library(), capture_, thread_names_, triggers_, first_recording(started_), started_),
+      nvtx_(capture_, thread_names_, triggers_, started_),
       process_(process_identity(options, started_)),
       file_began_(started_),
-      refused_buffers_(source.pool().refused()) {}
+      refused_buffers_(source.pool().refused()) {
+  source.pool().set_time(started_);
+}
 
 bool Writer::open(std::string& error) {
   BlockFile& file = capture_.file();
@@ -69,9 +75,12 @@ void Writer::write_clocks(std::uint64_t now) {
 }
 
 void Writer::drain() {
-  if (options_.records_nvtx()) nvtx_.drain();
-  if (!uses_cupti()) return;
   BufferPool& pool = source_.pool();
+  drained_ = now_ns();
+  pool.set_time(drained_);
+  if (options_.records_nvtx()) nvtx_.drain();
+  write_marks();
+  if (!uses_cupti()) return;
   const auto decode = [this](std::uint8_t* buffer, std::size_t valid) {
     activity_.decode(buffer, valid);
     if (options_.keeps_newest() && file_is_full()) keep_newest();
@@ -90,6 +99,34 @@ void Writer::count_dropped() {
   const bool memory = refused != std::exchange(refused_buffers_, refused);  // the pool refused CUPTI a buffer
   capture_.lose(memory ? rows::Loss::memory_limit : rows::Loss::cupti_dropped, dropped, "activity records");
   (memory ? counters_.discarded : counters_.dropped).fetch_add(dropped, std::memory_order_relaxed);
+  if (dropped != 0) triggers_.lose_work(now_ns());
+}
+
+// Work that began before a moment is recorded if no buffer that was requested before that moment is unread. CUPTI holds back
+// a buffer while work in it is running.
+void Writer::settle_triggers() {
+  if (options_.dump_when.empty() || !uses_cupti()) return;
+  count_dropped();
+  triggers_.settle(source_.pool().oldest_unread(started_, drained_) - kSettling);
+  write_marks();
+}
+
+// The moments that a dump is for, on the timeline.
+void Writer::write_marks() {
+  for (const Triggers::Mark& mark : triggers_.take_marks()) {
+    rows::NvtxMarks row;
+    row.time = mark.time;
+    row.name = capture_.string(mark.text);
+    row.thread = mark.thread != 0 ? mark.thread : static_cast<std::uint32_t>(getpid());
+    row.source = 1;
+    capture_.add(row);
+  }
+}
+
+bool Writer::finish_triggers() {
+  triggers_.finish();
+  write_marks();
+  return dump_is_due();
 }
 
 void Writer::write_out() {
@@ -103,6 +140,7 @@ void Writer::write_out() {
   if (activity_.graph_kernels_without_times() > 2 * graph_kernels_noted_) note_graph_kernels();
   note_refusals();
   write_pc_samples(false);
+  settle_triggers();
   write_process();
   write_devices(false);
   activity_.release();
@@ -211,6 +249,7 @@ void Writer::complete_file() {
 std::string Writer::finish(bool in_order) {
   if (options_.records_nvtx()) nvtx_.finish();
   count_dropped();
+  for (const std::string& note : triggers_.notes()) notes_.add_quietly(note);
   complete_file();
   note_disk_error();
   if (in_order && capture_.losses_are_written()) write_end();
@@ -269,6 +308,8 @@ bool Writer::rotate_out(std::string& error) {
 // exceed max_size together with the current file.
 void Writer::keep_newest() {
   const std::uint64_t now = now_ns(), window = options_.last_ms * 1'000'000, room = options_.max_size;
+  // What precedes a moment is kept until its dump is written.
+  const std::uint64_t newest = triggers_.moment() != 0 ? std::min(now, triggers_.moment()) : now;
   const bool old = window != 0 && now - file_began_ >= window / kParts && capture_.events() != 0;
   std::string error;
   if ((old || file_is_full()) && now >= next_rotation_ && !rotate_out(error)) {
@@ -276,7 +317,7 @@ void Writer::keep_newest() {
     next_rotation_ = now + kSecond;
   }
   std::vector<Segment> expired;
-  while (!kept_.empty() && ((window != 0 && kept_.front().end + window < now) || (room != 0 && kept_bytes_ > room - room / kParts))) {
+  while (!kept_.empty() && ((window != 0 && kept_.front().end + window < newest) || (room != 0 && kept_bytes_ > room - room / kParts))) {
     kept_bytes_ -= kept_.front().bytes;
     expired.push_back(std::move(kept_.front()));
     kept_.pop_front();
@@ -288,13 +329,19 @@ void Writer::keep_newest() {
   for (const Segment& segment : expired) ::unlink(segment.path.c_str());
 }
 
-Outcome Writer::open_kept(std::vector<OpenFile>& files, std::string& error) {
+Outcome Writer::open_kept(Kept& kept, bool for_triggers, std::string& error) {
   count_dropped();
   if (capture_.events() == 0 && kept_.empty()) return Outcome::nothing;
+  if (for_triggers && dump_is_due()) {
+    kept.reasons = triggers_.begin_dump();
+    JsonObject json;
+    json.texts("dumped_because", kept.reasons);
+    capture_.process(json.str(), true);
+  }
   const bool rotated = rotate_out(error);
   keep_newest();
   if (!rotated) return Outcome::failed;
-  for (const Segment& segment : kept_) files.emplace_back(segment.path);
+  for (const Segment& segment : kept_) kept.files.emplace_back(segment.path);
   return Outcome::done;
 }
 

@@ -13,11 +13,13 @@
 
 #include "activity.h"
 #include "capture.h"
+#include "clock.h"
 #include "cupti_source.h"
 #include "dump.h"
 #include "nvtx_decoder.h"
 #include "options.h"
 #include "process_info.h"
+#include "triggers.h"
 
 namespace cutrace {
 
@@ -52,7 +54,13 @@ class Writer {
   // sentence, and the recording goes on.
   Outcome cut(const std::string& path, std::string& error);
   // Completes the file of a recording of the newest rows, goes on in a new file, and opens all files that are kept.
-  Outcome open_kept(std::vector<OpenFile>& files, std::string& error);
+  // `for_triggers`: begins the dump that the triggers want, if one is due, and the file says why.
+  Outcome open_kept(Kept& kept, bool for_triggers, std::string& error);
+  // Whether the triggers want a dump now. The result of that dump is the argument of end_dump().
+  bool dump_is_due() const { return triggers_.due(now_ns()); }
+  void end_dump(bool written) { triggers_.end_dump(written); }
+  // All records are drained and none will follow. Returns whether the triggers want a last dump.
+  bool finish_triggers();
   // Completes and closes the file. `in_order`: all losses are counted, so the file gets its "ended" mark. Returns the reason
   // if the file could not be completed, else "".
   std::string finish(bool in_order);
@@ -83,6 +91,8 @@ class Writer {
   bool rotate_out(std::string& error);
   void keep_newest();
   void publish_counters();
+  void settle_triggers();
+  void write_marks();
 
   const Options& options_;
   CuptiSource& source_;
@@ -92,6 +102,7 @@ class Writer {
   const std::uint64_t started_;
   Capture capture_;
   ThreadNames thread_names_{capture_};
+  Triggers triggers_;
   ActivityDecoder activity_;
   NvtxDecoder nvtx_;
   std::deque<Segment> kept_;
@@ -102,6 +113,7 @@ class Writer {
   std::uint64_t next_names_ = 0;
   std::uint64_t next_clock_ = 0;
   std::uint64_t next_rotation_ = 0;    // the earliest next attempt after a failed rotation
+  std::uint64_t drained_ = 0;          // when the last drain began
   std::uint64_t file_began_;
   std::uint64_t refused_buffers_;      // refused requests of CUPTI, counted so far
   std::size_t refusals_noted_ = 0;

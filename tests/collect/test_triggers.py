@@ -1,0 +1,243 @@
+"""Recordings that dump themselves, on the fake GPU: what is dumped, when, and what the dumps say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutrace
+from cutrace.collect.options import Options
+from cutrace.errors import CutraceError
+from support import cutrace as run
+from support.fakedriver import FakeDriver
+
+PROGRAM = """
+import os, sys, time
+import cutrace, fakegpu, nvtx
+def steps(count, slow=(), name="step", each=0.001, pause=0.2):
+    for i in range(count):
+        with nvtx.annotate(name, payload=i):
+            fakegpu.launch(f"k{i}")
+            time.sleep(pause if i in slow else each)
+    fakegpu.synchronize()
+"""
+
+
+def record(
+    driver: FakeDriver, folder: Path, program: str, *options: str, status: int = 0
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cutrace", "record", "-o", "run.bin", *options, "--", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, PROGRAM + program], cwd=folder, env=driver.environment(), text=True, capture_output=True, timeout=60
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(capture: Path) -> list[int]:
+    """The numbers of the steps in a capture, which are their payloads."""
+    with cutrace.load(capture) as trace:
+        assert trace.quality.damage == ()
+        ranges = trace.nvtx_ranges
+        steps = ranges[trace.strings.take(ranges["name"]) == "step"]
+        return sorted(steps["payload"].astype(int).tolist())
+
+
+def reasons(capture: Path) -> tuple[str, ...]:
+    with cutrace.load(capture) as trace:
+        return tuple(reason for process in trace.processes for reason in process.dumped_because)
+
+
+def test_one_slow_step_in_a_thousand_is_dumped_with_its_neighbours(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    done = record(
+        fake_driver, tmp_path, "steps(1000, slow=[600])", "--last", "800ms", "--dump-when", "nvtx:step > 100ms"
+    )
+    assert files(tmp_path) == ["run-1.bin", "run.bin"]
+    dump = tmp_path / "run-1.bin"
+    dumped = numbers(dump)
+    assert set(range(590, 620)) < set(dumped)
+    assert dumped[-1] < 999, "it was written while the program ran"
+    (reason,) = reasons(dump)
+    assert reason.startswith("step took 20")
+    assert reason.endswith("(nvtx:step > 100ms)")
+    with cutrace.load(dump) as trace:
+        (mark,) = trace.nvtx_marks
+        assert trace.strings[int(mark["name"])] == f"dump: {reason}"
+        slow = trace.nvtx_ranges[trace.nvtx_ranges["payload"] == 600]
+        assert mark["time"] == slow["end"][0]
+        assert mark["thread"] == slow["thread"][0]
+    assert f"{dump} holds the newest rows: {reason}" in done.stderr
+    assert f"Dumped because: {reason}" in run("info", dump).stdout
+    assert reasons(tmp_path / "run.bin") == ()
+    assert dump.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_median_finds_what_no_fixed_time_would(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = "steps(100, each=0.004, slow=[60], pause=0.15)"
+    record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:st* > 8.5x median")
+    (reason,) = reasons(tmp_path / "run-1.bin")
+    assert "the median is" in reason
+    assert numbers(tmp_path / "run-1.bin") == list(range(100)), "the end of the program came first"
+
+
+def test_idle_gpus_and_memory_are_seen(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+fakegpu.launch("a")
+time.sleep(0.3)
+fakegpu.launch("b")
+held = [fakegpu.malloc(1 << 30) for _ in range(3)]
+for address in held:
+    fakegpu.free(address)
+fakegpu.malloc(1 << 30, call="cudaMallocAsync")
+"""
+    options = ("--dump-when", "gpu idle > 200ms", "--dump-when", "memory > 2GiB", "--dump-when", "memory > 4GiB")
+    record(fake_driver, tmp_path, program, "--last", "10s", *options)
+    assert files(tmp_path) == ["run-1.bin", "run.bin"]
+    memory, idle = sorted(reasons(tmp_path / "run-1.bin"))
+    assert memory == "GPU 0 had 3.0 GiB in use (memory > 2GiB)"
+    assert idle.startswith("GPU 0 was idle for 3")
+
+
+def test_running_work_and_late_buffers_are_not_idle_times(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    """A kernel of one stream fills the pause of another; buffers come at flushes, the newest first."""
+    program = """
+fakegpu.deliver_at_flush_only()
+for _ in range(3):
+    fakegpu.launch("long", stream=8, duration_ns=400_000_000)
+    fakegpu.launch("short")
+    time.sleep(0.3)
+    fakegpu.launch("short")
+    fakegpu.synchronize()
+"""
+    record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "gpu idle > 150ms")
+    assert files(tmp_path) == ["run.bin"]
+
+
+def test_caps_and_pauses_limit_the_dumps_and_are_told(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    options = ("--last", "200ms", "--dump-when", "nvtx:step > 5ms", "--dump-pause", "100ms", "--dump-limit", "2")
+    done = record(fake_driver, tmp_path, "steps(100, each=0.01)", *options)
+    assert files(tmp_path) == ["run-1.bin", "run-2.bin", "run.bin"]
+    assert "since the dump before" in reasons(tmp_path / "run-2.bin")[0]
+    assert "in the pause after a dump" in done.stderr
+    assert "after its last dump" in done.stderr
+
+
+def test_a_name_that_no_range_has_is_told(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    done = record(fake_driver, tmp_path, "steps(3)", "--last", "1s", "--dump-when", "nvtx:stpe > 1s")
+    assert "no NVTX range was named 'stpe'" in done.stderr
+    assert "names of ranges: step" in done.stderr
+    assert files(tmp_path) == ["run.bin"]
+
+
+def test_each_process_dumps_itself(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+steps(10)
+if os.fork() == 0:
+    with nvtx.annotate("step", payload=77):
+        time.sleep(0.2)
+    sys.exit()
+os.wait()
+"""
+    done = record(fake_driver, tmp_path, program, "--last", "10s", "--dump-when", "nvtx:step > 100ms")
+    assert files(tmp_path) == ["run-1.bin", "run.bin"], done.stderr
+    assert numbers(tmp_path / "run-1.bin") == [77]
+
+
+def test_python_asks_for_them_likewise(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    program = """
+with cutrace.arm("armed.bin", last=10, dump_when="nvtx:step > 100ms"):
+    steps(10, slow=[5])
+with cutrace.record("run.pftrace", last="10s", dump_when=["nvtx:step > 100ms"], dump_limit=1, dump_pause="1s"):
+    steps(10, slow=[5])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program], cwd=tmp_path, env=fake_driver.environment(), text=True,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path) == ["armed-1.bin", "armed.bin", "run-1.bin", "run.pftrace"]
+    for name in ("armed-1.bin", "run-1.bin"):
+        assert numbers(tmp_path / name) == list(range(10))
+        assert len(reasons(tmp_path / name)) == 1
+
+
+def test_a_converted_dump_says_why_it_was_made(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    from pftrace import decode
+
+    record(fake_driver, tmp_path, "steps(10, slow=[5])", "--last", "10s", "--dump-when", "nvtx:step > 100ms")
+    run("convert", tmp_path / "run-1.bin", "-o", tmp_path / "run-1.pftrace")
+    (reason,) = reasons(tmp_path / "run-1.bin")
+    decoded = decode(tmp_path / "run-1.pftrace")
+    assert decoded.attributes["cutrace.dumped_because.0"] == reason
+    assert reasons(tmp_path / "run-1.pftrace") == (reason,)
+    run("redact", tmp_path / "run-1.bin", "-o", tmp_path / "redacted.bin")
+    assert reasons(tmp_path / "redacted.bin") == (reason,)
+
+
+def refused(advice: str, **options: Any) -> None:
+    with pytest.raises(CutraceError, match=advice):
+        Options.of(**{"last": "10s", **options})
+
+
+def test_conditions_that_make_no_sense_are_refused() -> None:
+    refused("newest rows", dump_when="gpu idle > 1s", last=None)
+    refused("needs a condition", dump_limit=3)
+    refused("1 or more", dump_when="gpu idle > 1s", dump_limit=0)
+    refused("pause between dumps", dump_when="gpu idle > 1s", dump_pause=-1)
+    refused("Did you mean gpu idle > 500ms", dump_when="gpu idel > 1s")
+    refused("Did you mean nvtx:NAME > 1.5s", dump_when=["gpu idle > 1s", "nvtxx:step > 1s"])
+    refused("Write nvtx:NAME > 1.5s", dump_when="power > 700W")
+    refused("semicolons", dump_when="nvtx:a;b > 1s")
+    refused("kind of activity 'nvtx'", dump_when="nvtx:step > 1s", nvtx=False)
+    refused("kind of activity 'kernel'", dump_when="gpu idle > 1s", kinds="nvtx,memcpy")
+    refused("kind of activity 'memory'", dump_when="memory > 1GiB", kinds="kernel")
+    assert Options.of(last=1, dump_when=" memory > 1GiB ", kinds="memory").dump_when == ("memory > 1GiB",)
+
+
+CONDITIONS = [
+    "nvtx:step > 1.5s", "nvtx:step>1.5s", "nvtx: a > b > 2ms", "nvtx:x > 30µs", "nvtx:x > 3x median",
+    "nvtx:x > 3.5 x  median", "nvtx:x > .5x median", "nvtx:x > 3x", "nvtx:x > 3x medians", "nvtx: > 1s",
+    "nvtx:x > 0s", "nvtx:x > -1s", "nvtx:x > 1e3s", "nvtx:x > 1 s", "nvtx:x > 2", "nvtx:x > 2M", "nvtx:x > 1.5.5s",
+    "nvtx:x > 1.s", "nvtx:x > .s", "nvtx:x", "nvtx:x < 1s", "nvtx:x >", "nvtx:x > 9000000h", "NVTX:x > 1s",
+    "gpu idle > 500ms", "gpu  idle>1s", "gpuidle > 1s", "gpu idle > 3x median", "gpu idle > 1GiB", "gpu > 1s",
+    "memory > 70GiB", "memory > 70 gib", "memory > 1.5G", "memory > 100", "memory > 0", "memory > 1s",
+    "memory > 9000TiB", "memory>2GB", "> 1s", "", "power > 5",
+]  # fmt: skip
+
+
+def test_the_collector_reads_the_same_conditions(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    """The collector names a condition that it cannot read, and else the folder that is not there."""
+    program = """
+import ctypes, json, sys
+from cutrace.collect.library import collector_path
+library = ctypes.CDLL(str(collector_path()))
+library.cutrace_last_error.restype = ctypes.c_char_p
+def reads(condition):
+    options = f"output=/nowhere/at/all/x.bin\\nlast_ms=9\\ndump=/tmp/x.bin\\ndump_when={condition}"
+    assert library.cutrace_start(options.encode()) != 0
+    return b"dump condition" not in library.cutrace_last_error()
+print(json.dumps([reads(condition) for condition in json.loads(sys.argv[1])]))
+"""
+    import json
+
+    def reads(condition: str) -> bool:
+        try:
+            return bool(Options.of(last="1s", dump_when=condition))
+        except CutraceError:
+            return False
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(CONDITIONS)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    told = dict(zip(CONDITIONS, json.loads(done.stdout), strict=True))
+    assert told == {condition: reads(condition) for condition in CONDITIONS}
+    assert sum(told.values()) > 10

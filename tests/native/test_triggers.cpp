@@ -1,0 +1,347 @@
+// Conditions for dumps: what they say, when they become true, and when a dump is due.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "collector/pool.h"
+#include "collector/triggers.h"
+
+using namespace cutrace;
+
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000, kSecond = 1000 * kMs;
+constexpr std::uint64_t kBegin = 1000 * kSecond;
+
+// Triggers of a recording that keeps ten seconds, and the names of ranges as the capture numbers them.
+struct Watch {
+  explicit Watch(const std::vector<std::string>& conditions, std::uint64_t limit = 5, std::uint64_t pause = 30 * kSecond)
+      : triggers(parsed(conditions), limit, pause, 10 * kSecond) {}
+  static std::vector<Condition> parsed(const std::vector<std::string>& texts) {
+    std::vector<Condition> conditions;
+    for (const std::string& text : texts) {
+      const auto condition = parse_condition(text);
+      if (!condition) check::failed(__FILE__, __LINE__, text.c_str());
+      conditions.push_back(*condition);
+    }
+    return conditions;
+  }
+  void range(const std::string& name, std::uint64_t start, std::uint64_t took, const std::string& domain = "") {
+    rows::NvtxRanges row;
+    row.start = start;
+    row.end = start + took;
+    row.thread = 7;
+    row.name = id(name);
+    row.domain = domain.empty() ? 0 : id(domain);
+    triggers.range_ended(row, domain, name);
+  }
+  std::uint32_t id(const std::string& text) { return ids.try_emplace(text, static_cast<std::uint32_t>(ids.size() + 1)).first->second; }
+  // The reasons of the dump that is due at this time; none if no dump is due. The dump is written.
+  std::vector<std::string> dump(std::uint64_t now, bool written = true) {
+    if (!triggers.due(now)) return {};
+    const auto reasons = triggers.begin_dump();
+    triggers.end_dump(written);
+    return reasons;
+  }
+  Triggers triggers;
+  std::map<std::string, std::uint32_t> ids;
+};
+
+void check_text(const std::vector<std::string>& texts, const std::string& only) {
+  CHECK_EQUAL(texts.size(), std::size_t{1});
+  CHECK_EQUAL(texts[0], only);
+}
+
+}  // namespace
+
+TEST(conditions_are_read) {
+  const auto limit = [](const char* text) { return parse_condition(text).value_or(Condition{}).limit; };
+  CHECK_EQUAL(limit("nvtx:step > 1.5s"), 1500 * kMs);
+  CHECK_EQUAL(limit(" nvtx: a > b>2 M "), 120 * kSecond);
+  CHECK_EQUAL(parse_condition("nvtx: a > b>2 M")->name, std::string("a > b"));
+  CHECK_EQUAL(limit("nvtx:x > .5"), 500 * kMs);
+  CHECK_EQUAL(limit("nvtx:x > 30\xC2\xB5s"), std::uint64_t{30'000});
+  CHECK_EQUAL(limit("gpu \t idle>500ms"), 500 * kMs);
+  CHECK_EQUAL(limit("memory > 1.5 GiB"), std::uint64_t{3} << 29);
+  CHECK_EQUAL(limit("memory > 2GB"), std::uint64_t{2'000'000'000});
+  CHECK_EQUAL(limit("memory > 5k"), std::uint64_t{5120});
+  const auto median = parse_condition("nvtx:step > 2.5x median");
+  CHECK(median && median->kind == Condition::Kind::median && median->factor == 2.5 && median->name == "step");
+  CHECK(parse_condition("nvtx:median > 3 x  median")->kind == Condition::Kind::median);
+  for (const char* bad : {"", "nvtx:step", "nvtx:step >", "nvtx: > 1s", "nvtx:step > 1 fortnight", "nvtx:step > 3x", "nvtx:step > 3 median",
+                          "nvtx:step > 0.5x median", "nvtx:step > -1s", "nvtx:step > 1e3s", "nvtx:step > 0s", "nvtx:step > 1..5s",
+                          "nvtx:step > .s", "gpuidle > 1s", "gpu idle > 3x median", "gpu > 1s", "memory > 70GiBs", "memory > 0",
+                          "memory > 9000TiB", "nvtx:step > 9000000h", "power > 5", "nvtx:step < 1s"})
+    if (parse_condition(bad)) check::failed(__FILE__, __LINE__, bad);
+}
+
+TEST(names_are_patterns) {
+  CHECK(matches("step", "step") && !matches("step", "steps") && !matches("step", "ste"));
+  CHECK(matches("*", "") && matches("st*p", "stp") && matches("st*p", "stopp") && matches("*a*b*", "xaxbx") && !matches("*a*b", "abc"));
+  CHECK(matches("step ?", "step 7") && !matches("step ?", "step 77") && matches("", "") && !matches("", "a"));
+  CHECK(!matches(std::string(30, '*') + "b", std::string(100'000, 'a')));  // in a moment
+  Watch watch({"nvtx:my*:step > 1ms"});
+  watch.range("step", kBegin, 2 * kMs, "other");
+  watch.range("step", kBegin, 2 * kMs);
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.range("step", kBegin, 2 * kMs, "mydomain");
+  CHECK_EQUAL(watch.triggers.moment(), kBegin + 2 * kMs);
+  Watch any({"nvtx:step > 1ms"});
+  any.range("step", kBegin, 2 * kMs, "other");  // a name is one in every domain
+  CHECK(any.triggers.moment() != 0);
+}
+
+TEST(one_slow_step_in_a_thousand_is_dumped_once_with_the_next) {
+  Watch watch({"nvtx:step > 100ms"});
+  std::uint64_t now = kBegin;
+  std::vector<std::string> reasons;
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t took = i == 500 ? 150 * kMs : 10 * kMs;
+    watch.range("step", now, took);
+    watch.range("other", now, kSecond);
+    now += took;
+    if (const auto more = watch.dump(now); !more.empty()) {
+      CHECK(now >= kBegin + 5150 * kMs + 2500 * kMs);  // a quarter of the ten seconds after it
+      CHECK(now < kBegin + 5150 * kMs + 2520 * kMs);
+      reasons.insert(reasons.end(), more.begin(), more.end());
+    }
+  }
+  check_text(reasons, "step took 150.00 ms (nvtx:step > 100ms)");
+  const auto marks = watch.triggers.take_marks();
+  CHECK_EQUAL(marks.size(), std::size_t{1});
+  CHECK(marks[0].time == kBegin + 5150 * kMs && marks[0].thread == 7 && marks[0].text == "dump: " + reasons[0]);
+  CHECK(watch.triggers.take_marks().empty() && watch.triggers.notes().empty());
+}
+
+TEST(a_dump_waits_for_the_next_range_but_not_for_ever) {
+  Watch watch({"nvtx:step > 1s"});
+  watch.range("step", kBegin, 2 * kSecond);
+  const std::uint64_t end = kBegin + 2 * kSecond;
+  CHECK(!watch.triggers.due(end + 3 * kSecond));
+  watch.range("step", end - 100 * kMs, 200 * kMs);  // of another thread, begun before
+  CHECK(!watch.triggers.due(end + 3 * kSecond));
+  watch.range("step", end, 200 * kMs);
+  CHECK(watch.triggers.due(end + 3 * kSecond) && !watch.triggers.due(end + 2 * kSecond));
+  Watch last({"nvtx:step > 1s"});
+  last.range("step", kBegin, 2 * kSecond);
+  CHECK(!last.triggers.due(end + 4999 * kMs) && last.triggers.due(end + 5 * kSecond));
+  Watch ending({"nvtx:step > 1s"});
+  ending.range("step", kBegin, 2 * kSecond);
+  ending.triggers.finish();
+  CHECK(ending.triggers.due(end));
+}
+
+TEST(a_median_is_that_of_the_ranges_before) {
+  RecentMedian recent;
+  for (std::uint64_t i = 1; i <= 5; ++i) recent.add(i);
+  CHECK_EQUAL(recent.median(), std::uint64_t{3});
+  for (std::uint64_t i = 0; i < 1000; ++i) recent.add(i % 101 + 1000);
+  CHECK_EQUAL(recent.median(), std::uint64_t{1050});
+  CHECK_EQUAL(recent.size(), std::size_t{101});
+  Watch watch({"nvtx:step > 3x median"});
+  for (std::uint64_t i = 0; i < 9; ++i) watch.range("step", kBegin + i, 10 * kMs);
+  watch.range("step", kBegin, 31 * kMs);  // nine are too few
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.range("step", kBegin, 30 * kMs);  // not more than three times
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.range("step", kBegin, 31 * kMs);
+  check_text(watch.dump(kBegin + 10 * kSecond), "step took 31.00 ms, the median is 10.00 ms (nvtx:step > 3x median)");
+  Watch few({"nvtx:step > 3x median"});
+  few.range("step", kBegin, kMs);
+  check_text(few.triggers.notes(), "the dump condition 'nvtx:step > 3x median' needs 10 ranges for a median and saw 1");
+}
+
+TEST(idle_times_are_between_work_in_any_order) {
+  Watch watch({"gpu idle > 500ms"});
+  Triggers& t = watch.triggers;
+  t.worked(0, kBegin + 700 * kMs, kBegin + 710 * kMs);
+  t.worked(0, kBegin, kBegin + 10 * kMs);  // a buffer that comes late
+  t.worked(1, kBegin + 900 * kMs, kBegin + 910 * kMs);  // the first of its device
+  t.settle(kBegin + 600 * kMs);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});  // something could have begun before 700 ms
+  t.settle(kBegin + 701 * kMs);
+  CHECK_EQUAL(t.moment(), kBegin + 700 * kMs);
+  check_text(watch.dump(kBegin + 10 * kSecond), "GPU 0 was idle for 690.00 ms (gpu idle > 500ms)");
+  // Other streams fill the gap, at its edges and over it.
+  Watch filled({"gpu idle > 500ms"});
+  std::mt19937_64 random(1);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> work;
+  for (std::uint64_t at = 0; at < 100; ++at) work.emplace_back(kBegin + at * 400 * kMs, kBegin + at * 400 * kMs + kMs);
+  work.emplace_back(kBegin + 39'600 * kMs, kBegin + 45'000 * kMs);  // long
+  work.emplace_back(kBegin + 45'400 * kMs, kBegin + 45'500 * kMs);
+  std::shuffle(work.begin(), work.end(), random);
+  for (const auto& [start, end] : work) filled.triggers.worked(3, start, end);
+  filled.triggers.finish();
+  CHECK_EQUAL(filled.triggers.moment(), std::uint64_t{0});
+}
+
+TEST(work_that_is_lost_is_no_idle_time) {
+  Watch watch({"gpu idle > 500ms"});
+  watch.triggers.worked(0, kBegin, kBegin + kMs);
+  watch.triggers.lose_work(kBegin + 900 * kMs);
+  watch.triggers.worked(0, kBegin + 2000 * kMs, kBegin + 2001 * kMs);
+  watch.triggers.settle(kBegin + 3000 * kMs);
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.triggers.worked(0, kBegin + 4000 * kMs, kBegin + 4001 * kMs);
+  watch.triggers.worked(0, kBegin + 2200 * kMs, kBegin + 2300 * kMs);
+  watch.triggers.finish();
+  CHECK_EQUAL(watch.triggers.moment(), kBegin + 4000 * kMs);
+}
+
+TEST(memory_fires_when_it_rises_over_the_size) {
+  Watch watch({"memory > 10GiB"}, 5, 1);
+  Triggers& t = watch.triggers;
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  t.memory_changed(0, kBegin + 2, -4 * kGiB);  // buffers of two threads, the later one comes first
+  t.memory_changed(0, kBegin + 3, 6 * kGiB);
+  t.memory_changed(0, kBegin + 1, 8 * kGiB);
+  t.memory_changed(1, kBegin + 1, 9 * kGiB);
+  t.settle(kBegin + 4);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});
+  t.memory_changed(0, kBegin + 5, kGiB);
+  t.settle(kBegin + 5);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});
+  t.settle(kBegin + 6);
+  check_text(watch.dump(kBegin + 10 * kSecond), "GPU 0 had 11.0 GiB in use (memory > 10GiB)");
+  t.memory_changed(0, kBegin + 20 * kSecond, kGiB);  // still above
+  t.settle(kBegin + 30 * kSecond);
+  CHECK_EQUAL(t.moment(), std::uint64_t{0});
+  t.memory_changed(0, kBegin + 31 * kSecond, -3 * kGiB);
+  t.memory_changed(0, kBegin + 32 * kSecond, 3 * kGiB);
+  t.settle(kBegin + 40 * kSecond);
+  CHECK_EQUAL(t.moment(), kBegin + 32 * kSecond);
+}
+
+TEST(pauses_and_limits_are_counted) {
+  Watch watch({"nvtx:step > 1s", "nvtx:load > 1s"}, 2, 30 * kSecond);
+  std::uint64_t now = kBegin;
+  std::vector<std::string> reasons;
+  for (int i = 0; i < 60; ++i, now += 2 * kSecond) {  // two minutes
+    watch.range("step", now, 2 * kSecond);
+    if (i == 5) watch.range("load", now, 2 * kSecond);  // in the pause of the other
+    for (const std::string& reason : watch.dump(now + 2 * kSecond)) reasons.push_back(reason);
+  }
+  CHECK_EQUAL(reasons.size(), std::size_t{3});
+  CHECK_EQUAL(reasons[0], std::string("step took 2.000 s (nvtx:step > 1s)"));
+  CHECK_EQUAL(reasons[1], std::string("load took 2.000 s (nvtx:load > 1s)"));
+  CHECK_EQUAL(reasons[2], std::string("step took 2.000 s (nvtx:step > 1s), and 14 times since the dump before"));
+  const auto notes = watch.triggers.notes();
+  CHECK_EQUAL(notes.size(), std::size_t{2});
+  CHECK_EQUAL(notes[0], std::string("the dump condition 'nvtx:step > 1s' was true 16 times in the pause after a dump (dump_pause)"));
+  CHECK_EQUAL(notes[1], std::string("the dump condition 'nvtx:step > 1s' was true 42 times after its last dump (dump_limit)"));
+}
+
+TEST(several_reasons_make_one_dump) {
+  Watch watch({"nvtx:step > 1s", "gpu idle > 500ms", "nvtx:s* > 2s"});
+  watch.range("step", kBegin, 3 * kSecond);
+  watch.triggers.worked(0, kBegin, kBegin + 1);
+  watch.triggers.worked(0, kBegin + 3 * kSecond, kBegin + 3 * kSecond + 1);
+  watch.triggers.settle(kBegin + 4 * kSecond);
+  CHECK_EQUAL(watch.dump(kBegin + 20 * kSecond).size(), std::size_t{3});
+  CHECK_EQUAL(watch.triggers.take_marks().size(), std::size_t{3});
+}
+
+TEST(a_dump_that_failed_does_not_count_but_pauses) {
+  Watch watch({"nvtx:step > 1s"}, 1);
+  watch.range("step", kBegin, 2 * kSecond);
+  CHECK_EQUAL(watch.dump(kBegin + 20 * kSecond, false).size(), std::size_t{1});
+  watch.range("step", kBegin + 20 * kSecond, 2 * kSecond);
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+  watch.range("step", kBegin + 60 * kSecond, 2 * kSecond);
+  check_text(watch.dump(kBegin + 80 * kSecond), "step took 2.000 s (nvtx:step > 1s), and 1 time since the dump before");
+  watch.range("step", kBegin + 200 * kSecond, 2 * kSecond);
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+}
+
+TEST(a_moment_is_kept_and_others_wait_while_a_dump_is_written) {
+  Watch watch({"nvtx:step > 1s", "nvtx:load > 1s"});
+  watch.range("step", kBegin, 2 * kSecond);
+  CHECK(watch.triggers.due(kBegin + 20 * kSecond));
+  watch.triggers.begin_dump();
+  CHECK_EQUAL(watch.triggers.moment(), kBegin + 2 * kSecond);
+  watch.range("load", kBegin + 20 * kSecond, 2 * kSecond);
+  CHECK(!watch.triggers.due(kBegin + 60 * kSecond));
+  watch.triggers.end_dump(true);
+  CHECK_EQUAL(watch.triggers.moment(), kBegin + 22 * kSecond);
+  check_text(watch.dump(kBegin + 60 * kSecond), "load took 2.000 s (nvtx:load > 1s)");
+  CHECK_EQUAL(watch.triggers.moment(), std::uint64_t{0});
+}
+
+TEST(a_name_that_no_range_has_is_told) {
+  Watch watch({"nvtx:stpe > 1s"});
+  check_text(watch.triggers.notes(),
+             "no NVTX range was named 'stpe', so the dump condition 'nvtx:stpe > 1s' could not become true; names of ranges: none");
+  for (int i = 0; i < 20; ++i) watch.range("step " + std::to_string(i % 10), kBegin, kMs, i < 10 ? "" : "d");
+  const auto notes = watch.triggers.notes();
+  CHECK(notes[0].ends_with("names of ranges: step 0, step 1, step 2, step 3, step 4, step 5, step 6, step 7, ..."));
+}
+
+TEST(a_day_of_a_hundred_triggers_needs_no_more_memory_than_a_minute) {
+  std::vector<std::string> conditions;
+  for (int i = 0; i < 30; ++i) {
+    conditions.push_back("nvtx:step " + std::to_string(i) + " > 50ms");
+    conditions.push_back("nvtx:*" + std::to_string(i) + " > 3x median");
+    conditions.push_back("gpu idle > " + std::to_string(100 + i) + "ms");
+  }
+  for (int i = 0; i < 10; ++i) conditions.push_back("memory > " + std::to_string(i + 1) + "GiB");
+  CHECK_EQUAL(conditions.size(), std::size_t{100});
+  Watch watch(conditions, 1'000'000, 60 * kSecond);
+  std::mt19937_64 random(2);
+  std::uint64_t ranges = 0, dumps = 0;
+  std::size_t largest = 0, after_a_minute = 0;
+  std::uint32_t unique = 1'000'000;
+  for (std::uint64_t now = kBegin; now < kBegin + 24 * 3600 * kSecond; now += 100 * kMs) {  // a flush each
+    for (std::uint64_t i = 0; i < 4; ++i, ++ranges)
+      watch.range("step " + std::to_string(random() % 40), now + i * 20 * kMs, random() % 1000 == 0 ? 60 * kMs : 10 * kMs + random() % kMs);
+    rows::NvtxRanges row;  // a name of its own
+    row.start = now;
+    row.end = now + kMs;
+    row.name = unique++;
+    watch.triggers.range_ended(row, "", "number " + std::to_string(unique));
+    for (std::uint32_t device = 0; device < 8; ++device)
+      for (std::uint64_t i = 0; i < 4; ++i)
+        if (random() % 500 != 0) watch.triggers.worked(device, now + i * 20 * kMs, now + i * 20 * kMs + 5 * kMs);
+    watch.triggers.memory_changed(0, now, static_cast<std::int64_t>(random() % (1 << 30)));
+    watch.triggers.memory_changed(0, now + random() % kSecond, -static_cast<std::int64_t>(random() % (1 << 30)));
+    watch.triggers.settle(now - 300 * kMs);
+    dumps += watch.dump(now).empty() ? 0 : 1;
+    watch.triggers.take_marks();
+    largest = std::max(largest, watch.triggers.entries());
+    if (now == kBegin + 60 * kSecond) after_a_minute = largest;
+  }
+  CHECK(ranges > 3'000'000 && dumps > 100);
+  // Names fill a table of 4,096; durations come up to 30 times 101.
+  CHECK(largest < 4096 + 31 * 101 + 300 && after_a_minute > 500);
+}
+
+TEST(unbounded_gaps_and_changes_are_given_up) {
+  Watch watch({"gpu idle > 1ns", "memory > 8000TiB"});
+  for (std::uint64_t i = 0; i < 200'000; ++i) {
+    watch.triggers.worked(0, kBegin + i * 10, kBegin + i * 10 + 1);
+    watch.triggers.memory_changed(0, kBegin + i, 1);
+  }
+  CHECK(watch.triggers.entries() < 70'000);
+}
+
+TEST(the_oldest_unread_buffer_is_known) {
+  BufferPool pool;
+  pool.set_time(5);
+  CHECK(pool.open(4096, 16 * 4096));
+  pool.set_open(true);
+  CHECK_EQUAL(pool.oldest_unread(1, 100), std::uint64_t{100});
+  std::uint8_t* first = pool.request();
+  pool.set_time(7);
+  std::uint8_t* second = pool.request();
+  CHECK_EQUAL(pool.oldest_unread(1, 100), std::uint64_t{5});
+  CHECK_EQUAL(pool.oldest_unread(6, 100), std::uint64_t{7});  // of an earlier recording
+  pool.complete(first, 0);
+  CHECK_EQUAL(pool.oldest_unread(1, 100), std::uint64_t{5});  // not read yet
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK_EQUAL(pool.oldest_unread(1, 100), std::uint64_t{7});
+  pool.complete(second, 0);
+  pool.drain([](std::uint8_t*, std::size_t) {});
+  CHECK_EQUAL(pool.oldest_unread(1, 100), std::uint64_t{100});
+}
+
+int main(int argc, char** argv) { return check::main(argc, argv); }
