@@ -10,6 +10,9 @@ WRAP = "trace_event"
 #: Fields of a record that Kineto does not write are in an argument of this name.
 OWN = "cutrace"
 
+#: The argument of work of a CUDA graph with the NVTX ranges in which its node was created.
+CREATED_IN = "created in"
+
 #: CUPTI's numbers by Kineto's names, as in "Memcpy HtoD (Pinned -> Device)".
 MEMCPY_KINDS = {label if number else "<unknown>": number for number, label in labels.MEMCPY_KINDS.items()}
 MEMORY_KINDS = {titled(label): number for number, label in labels.MEMORY_KINDS.items()}

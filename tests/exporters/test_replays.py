@@ -1,7 +1,8 @@
-"""Replayed work in a Perfetto trace: where its graph nodes were created."""
+"""Replayed work in a trace: where its graph nodes were created."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,16 @@ def test_without_derived_data_only_the_arguments_remain(tmp_path: Path) -> None:
     trace = decode(tmp_path / "out.pftrace")
     assert not trace.derived
     assert trace.gpu[0].args["created_in"] == "forward/layer0"
+
+
+def test_json_says_where_replayed_work_was_created(tmp_path: Path) -> None:
+    run = captures.replays(tmp_path / "run.bin", count=1)
+    cutrace.convert(run, tmp_path / "out.json")
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    work = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy")]
+    assert [e["args"]["created in"] for e in work] == [
+        "forward/layer0", "forward/layer0/attn", "forward/layer1", "(no range)", "(not recorded)",
+        "forward/layer0/attn",
+    ]  # fmt: skip
+    cutrace.convert(captures.training_steps(tmp_path / "steps.bin", steps=1), tmp_path / "steps.json")
+    assert "created in" not in (tmp_path / "steps.json").read_text()

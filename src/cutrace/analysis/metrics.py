@@ -98,10 +98,7 @@ def _of_region(trace: Trace, work: WorkSelection, name: str, spans: list[tuple[i
     tables = dict(inside.tables)
     for table in NODE_FIELDS:
         part = work[table]
-        node = np.zeros(len(part), np.uint32)
-        for process in np.unique(part.rows["process"]).tolist():
-            at = part.rows["process"] == process
-            node[at] = origins.of(process, table, part.rows[at])
+        node = origins.of_rows(table, part.rows)
         times = np.stack([part.when, origins.created[node]])
         open_then = np.searchsorted(begins, times, "right") > np.searchsorted(ends, times, "right")
         tables[table] = part[open_then.any(axis=0) | paths[origins.path_of[node]]]

@@ -120,12 +120,9 @@ def table(trace: Trace, name: str, *, indexed: bool = False) -> Any:
 
 def _created_in(trace: Trace, name: str, rows: np.ndarray) -> Any:
     """The paths of the ranges in which the graph nodes of rows were created; null outside of graphs."""
-    path = np.zeros(len(rows), np.uint32)
     if not trace.origins:
-        return dictionary([""], path, np.ones(1, bool))
-    for process in np.unique(rows["process"]).tolist():
-        at = rows["process"] == process
-        path[at] = trace.origins.path_of[trace.origins.of(process, name, rows[at])]
+        return dictionary([""], np.zeros(len(rows), np.uint32), np.ones(1, bool))
+    path = trace.origins.path_of[trace.origins.of_rows(name, rows)]
     texts = [trace.origins.text(number) for number in range(len(trace.origins.paths))]
     return dictionary(texts, path, np.arange(len(texts)) == OUTSIDE)
 

@@ -82,6 +82,14 @@ class Origins:
             return numbers
         return self.nodes(process, rows[field]) if field else np.full(len(rows), OUTSIDE, np.uint32)
 
+    def of_rows(self, table: str, rows: np.ndarray) -> np.ndarray:
+        """The result of :meth:`of` for rows of any processes."""
+        numbers = np.full(len(rows), OUTSIDE, np.uint32)
+        for process in np.unique(rows["process"]).tolist():
+            at = rows["process"] == process
+            numbers[at] = self.of(process, table, rows[at])
+        return numbers
+
     def text(self, path: int) -> str:
         """The names of a path with slashes between, or a text in brackets if there are none; "" for
         :data:`OUTSIDE`."""

@@ -11,14 +11,15 @@ import numpy as np
 from ..._native import demangle
 from ...analysis.occupancy import occupancy
 from ...trace import Trace
-from ...trace_events import MEMCPY_KINDS, MEMORY_KINDS, OWN, SYNCHRONIZATIONS
+from ...trace.origins import OUTSIDE
+from ...trace_events import CREATED_IN, MEMCPY_KINDS, MEMORY_KINDS, OWN, SYNCHRONIZATIONS
 from .lines import Column, Line, Pieces, members, own, quoted
 from .shared import WAITS, Shared, find
 
 _HEAD = '{"ph":"X","cat":"%s","name":%s<blob where>,"ts":<us start>,"dur":<us duration>,"args":{'
 _EXTERNAL = '<if external_id>"External id":<int external_id>,<end>'
 _WHERE = '"device":<int device>,"context":<int context>,"stream":<int stream>,"correlation":<int correlation>'
-_GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><end>'
+_GRAPH = '<if graphed>,"graph id":<int graph>,"graph node id":<int graph_node><blob created><end>'
 _ARROW = ',\n{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":<int arrow><blob where>,"ts":<us start>}'
 
 _KERNEL = Line(
@@ -63,6 +64,7 @@ class GpuEvents:
         self._launches = Pieces(3, self._launch)
         self._copy_names = Pieces(3, self._copy_name)
         self._copies = Pieces(6, self._copy)
+        self._created = Pieces(1, self._creation)
         self._fill_names = Pieces(1, lambda memory: quoted(f"Memset ({_memory(memory)})"))
         self._fills = Pieces(2, lambda value, flags: own(value=value, flags=flags))
         self._waits = Pieces(1, lambda kind: quoted(_SYNC_NAMES.get(kind, "Unknown Sync")))
@@ -90,11 +92,13 @@ class GpuEvents:
             **self._columns(rows),
             name=self._copy_names(rows["kind"], rows["source_memory"], rows["destination_memory"]),
             own=self._copies(rows["flags"], *peers, rows["device"], rows["context"]),
+            created=self._created(self._paths("memcpys", rows)),
         )
 
     def memsets(self, rows: np.ndarray) -> bytes:
         name, fill = self._fill_names(rows["memory"]), self._fills(rows["value"], rows["flags"])
-        return self._shared.write(_MEMSET, rows, **self._columns(rows), name=name, own=fill)
+        created = self._created(self._paths("memsets", rows))
+        return self._shared.write(_MEMSET, rows, **self._columns(rows), name=name, own=fill, created=created)
 
     def synchronizations(self, rows: np.ndarray) -> bytes:
         waited, record = self._recorded.of(rows)
@@ -164,6 +168,9 @@ class GpuEvents:
             out |= {"grid": grid, "block": block}
         if values["graph"] or values["graph_node"]:
             out |= {"graph id": values["graph"], "graph node id": values["graph_node"]}
+        if origins := self._trace.origins:
+            path = int(origins.path_of[origins.of_launches(process)[launch]])
+            out |= {CREATED_IN: origins.text(path)} if path != OUTSIDE else {}
         # The values that an import of this file assumes: it takes all shared memory as dynamic.
         defaults = dict.fromkeys(values, 0) | {"dynamic_shared": shared, "carveout": 255}
         more: dict[str, Any] = {
@@ -173,6 +180,15 @@ class GpuEvents:
         if values["name"] and demangle(name) != name:
             more["name"] = name
         return members(out | ({OWN: more} if more else {}))
+
+    def _paths(self, table: str, rows: np.ndarray) -> np.ndarray:
+        """The paths of the ranges in which the graph nodes of rows were created."""
+        origins = self._trace.origins
+        return origins.path_of[origins.of_rows(table, rows)] if origins else np.full(len(rows), OUTSIDE, np.uint32)
+
+    def _creation(self, path: int) -> bytes:
+        origins = self._trace.origins
+        return members({CREATED_IN: origins.text(path)}) if origins and path != OUTSIDE else b""
 
     def _occupancy(self, launch: int, grid: list[int], block: list[int], process: int, device: int) -> dict[str, float]:
         gpu = self._devices.get((process, device))
