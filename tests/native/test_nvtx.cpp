@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "capture_reader.h"
 #include "collector_under_test.h"
@@ -18,6 +20,25 @@ using cudaEvent_t = CUevent;
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 using namespace cutrace;
+
+// What the collector looks for in a Python program.
+namespace interpreter {
+bool runs = false, full = false;
+std::vector<std::pair<int (*)(void*), void*>> pending;
+std::vector<std::string> programs;
+
+void run_pending() {
+  for (const auto& [function, argument] : std::exchange(pending, {})) CHECK_EQUAL(function(argument), 0);
+}
+}  // namespace interpreter
+extern "C" {
+int Py_IsInitialized() { return interpreter::runs; }
+int Py_AddPendingCall(int (*function)(void*), void* argument) {
+  if (!interpreter::full) interpreter::pending.emplace_back(function, argument);
+  return interpreter::full ? -1 : 0;
+}
+int PyRun_SimpleString(const char* text) { return interpreter::programs.emplace_back(text), 0; }
+}
 
 namespace {
 
@@ -62,6 +83,70 @@ TEST(push_and_pop_nest) {
   CHECK(outer.start <= inner.start && inner.start <= inner.end && inner.end <= outer.end);
   CHECK_EQUAL(inner.thread, static_cast<std::uint32_t>(syscall(SYS_gettid)));
   CHECK(c.rows<rows::Losses>().empty());
+}
+
+TEST(ranges_of_python_nest_apart_from_those_of_the_program) {
+  Injected program;
+  void (*push)(const char*) = nullptr;
+  void (*pop)() = nullptr;
+  program.collector.find(push, "cutrace_range_push");
+  program.collector.find(pop, "cutrace_range_pop");
+  push("before");
+  program.begin();
+  pop();  // began before the recording
+  push("function");
+  nvtxRangePushA("step");
+  push("inner");
+  pop();
+  pop();
+  CHECK_EQUAL(nvtxRangePop(), 0);
+  const auto c = program.end();
+  push("after");
+  pop();
+  const auto ranges = c.rows<rows::NvtxRanges>();
+  CHECK_EQUAL(ranges.size(), std::size_t{3});
+  const auto &inner = ranges[0], &function = ranges[1], &step = ranges[2];
+  CHECK(c.text(inner.name) == "inner" && c.text(function.name) == "function" && c.text(step.name) == "step");
+  CHECK(function.start <= step.start && step.start <= inner.start && inner.end <= function.end && function.end <= step.end);
+  CHECK(function.depth == 0 && inner.depth == 1 && step.depth == 0);
+  CHECK(function.domain == 0 && inner.domain == 0 && step.domain == 0);
+  CHECK(c.rows<rows::Losses>().empty());
+}
+
+TEST(an_interpreter_runs_the_file_that_annotates_outside_of_the_call) {
+  Injected program;
+  interpreter::runs = true;
+  void (*annotated)(int) = nullptr;
+  program.collector.find(annotated, "cutrace_annotated");
+  program.begin("annotate=a.b, c*:d;annotator=/tmp/it's \"here\".py");
+  CHECK(interpreter::programs.empty());
+  interpreter::run_pending();
+  CHECK_EQUAL(interpreter::programs.size(), std::size_t{1});
+  CHECK(interpreter::programs[0].find(R"('path': "/tmp/it's \"here\".py")") != std::string::npos);
+  CHECK(interpreter::programs[0].find(R"('names': ["a.b","c*:d",])") != std::string::npos);
+  CHECK(interpreter::programs[0].find(COLLECTOR_PATH) != std::string::npos);
+  annotated(-1);
+  annotated(1);
+  annotated(64);
+  const auto c = program.end();
+  interpreter::run_pending();
+  CHECK_EQUAL(interpreter::programs.size(), std::size_t{2});
+  CHECK(interpreter::programs[1].find(".stop()") != std::string::npos);
+  CHECK(std::string(program.collector.notes()).starts_with("no call of a.b was annotated: check the name"));
+  CHECK(std::string(program.collector.notes()).find("c*:d") == std::string::npos);
+}
+
+TEST(an_interpreter_that_cannot_annotate_is_noted) {
+  Injected program;
+  for (const bool runs : {false, true}) {
+    interpreter::runs = interpreter::full = runs;
+    program.begin("annotate=a.b;annotator=/tmp/a.py");
+    CHECK(interpreter::pending.empty());
+    CHECK_EQUAL(program.collector.stop(), 0);
+    const std::string notes = program.collector.notes();
+    CHECK((notes.find("takes no pending calls now") != std::string::npos) == runs);
+    CHECK(notes.find("the main thread of Python ran no code") != std::string::npos);
+  }
 }
 
 TEST(attributes_arrive_whole) {

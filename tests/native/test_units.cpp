@@ -195,7 +195,8 @@ TEST(options_say_what_they_do_not_understand) {
   for (const char* bad : {"", "directory=/a;output=/b", "directory=/a;kinds=kernels", "directory=/a;max_memory=many",
                           "directory=/a;colour=red", "directory=/a;api", "directory=/a;flush_ms=0", "directory=/a;dump_when=gpu idle > 1s",
                           "directory=/a;last_ms=9;dump_when=gpu idle > 1s", "directory=/a;last_ms=9;dump=/b;dump_when=gpu > 1s",
-                          "directory=/a;last_ms=9;dump=/b;dump_limit=0"}) {
+                          "directory=/a;last_ms=9;dump=/b;dump_limit=0", "directory=/a;annotate=",
+                          "directory=/a;annotate=,a.b", "directory=/a;nvtx=0;annotate=a.b"}) {
     Options other;
     error.clear();
     CHECK(!parse_options(bad, other, error));
