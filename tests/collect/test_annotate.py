@@ -168,7 +168,7 @@ def test_names_are_looked_up_as_python_does(program: Program) -> None:
     program.module(
         "work",
         """
-import functools
+import functools, types
 def logged(function):
     @functools.wraps(function)
     def wrapper(*args): return function(*args)
@@ -180,15 +180,30 @@ def other(): helper()
 def helper(): pass
 class Base:
     def run(self): helper()
-class Trainer(Base): pass
+class Trainer(Base):
+    @classmethod
+    def of(cls): return cls()
+    @staticmethod
+    def free(): pass
+    @property
+    def value(self): pass
+    part = functools.partialmethod(Base.run)
+compiled = types.FunctionType(helper.__code__.replace(co_stacksize=99), globals())  # as torch.compile runs
 """,
     )
     program.record(
-        "from lib import work\nwork.step(); work.other(); work.Base().run(); work.Trainer().run()",
-        "lib.work.step",
-        "lib.work.Trainer.run",
+        "from lib import work\n"
+        "work.step(); work.other(); work.Base().run(); work.compiled()\n"
+        "trainer = work.Trainer.of(); trainer.run(); trainer.free(); trainer.value; trainer.part()",
+        *(
+            f"lib.work.{name}"
+            for name in ("step", "Trainer.run", "Trainer.of", "Trainer.free", "Trainer.value", "helper")
+        ),
     )
-    assert program.ranges() == ["step", "Base.run"], "of other classes and other decorated functions there is no range"
+    assert program.ranges() == [
+        "step", "step/helper", "helper", "helper", "helper", "Trainer.of", "Base.run", "Base.run/helper",
+        "Trainer.free", "Trainer.value", "Base.run", "Base.run/helper",
+    ], "of other classes and other decorated functions there is no range"  # fmt: skip
 
 
 def test_patterns_match_modules_that_are_imported_later(program: Program) -> None:
@@ -415,6 +430,24 @@ for path, names in (("a.bin", "__main__.step"), ("b.bin", ["__main__:inner", "__
             assert trace.strings.take(trace.nvtx_ranges["name"]).tolist() == ranges
             notes = trace.processes[0].info.get("notes", [])
             assert [note.split(":")[0] for note in notes] == [] if name == "a" else ["no call of __main__"]
+
+
+def test_arming_annotates_from_the_first_call_of_cuda_to_the_end(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    text = """
+import sys, threading, cutrace, fakegpu
+def step(): pass
+def begin(): fakegpu.init()
+with cutrace.arm("run.bin", annotate="__main__:*"):
+    step(); begin(); step()
+if hasattr(sys, "monitoring"): assert not any(map(sys.monitoring.get_tool, range(6)))
+else: assert sys.getprofile() is threading.getprofile() is None
+"""
+    env = fake_driver.environment()
+    done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    with cutrace.load(tmp_path / "run.bin") as trace:
+        assert trace.quality.lossless
+        assert sorted(trace.strings.take(trace.nvtx_ranges["name"]).tolist()) == ["begin", "step"]
 
 
 @pytest.mark.parametrize("name", ["step", "", ":step", "a:", "a:b:c", "a b.c", "a.b;c=d", "mylib.*", "a.", "a,b:c"])

@@ -147,6 +147,14 @@ class _Modules:
             del self._known[key]
 
 
+#: Identifies a function. torch.compile runs other code in place of a function's own, with the same file, line and name.
+_Place = tuple[str, int, str]
+
+
+def _place(code: CodeType) -> _Place:
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
 class _Annotator:
     """Finds the functions, and pushes and pops their ranges. ``hooks`` calls :meth:`look_up`, :meth:`enter` and
     :meth:`leave`."""
@@ -157,11 +165,12 @@ class _Annotator:
         self.library = ctypes.PyDLL(library)
         self._push, self._pop = self.library.cutrace_range_push, self.library.cutrace_range_pop
         self._push.argtypes, self._push.restype, self._pop.restype = [ctypes.c_char_p], None, None
-        self._numbers: dict[int, list[int]] = {}  # of names, by id(code)
-        self._named: dict[int, tuple[FunctionType, tuple[type, ...] | None]] = {}  # by id(code)
+        self._numbers: dict[_Place, list[int]] = {}  # of names
+        self._named: dict[_Place, tuple[str, tuple[type, ...] | None]] = {}  # qualified name, owners
         patterns = [(number, *name.split(":")) for number, name in enumerate(names) if ":" in name]
         self._patterns: list[tuple[int, str, str]] = patterns  # type: ignore[assignment]
         self._unresolved = {number: name.split(".") for number, name in enumerate(names) if ":" not in name}
+        self._matched: set[int] = set()
         self._modules = _Modules()
         self._thread = threading.local()  # opened: (code, whether there is a range, the innermost module) from outside
         self._hooks: _Monitoring | _Profile = _Monitoring(self) if hasattr(sys, "monitoring") else _Profile(self)
@@ -181,9 +190,8 @@ class _Annotator:
     def report_again(self) -> None:
         """Tell a new recording, that of a forked child, what its parent knows."""
         self.library.cutrace_annotated(-1)
-        for numbers in self._numbers.values():
-            for number in numbers:
-                self.library.cutrace_annotated(number)
+        for number in self._matched:
+            self.library.cutrace_annotated(number)
 
     def give_up(self, why: str) -> None:
         self.library.cutrace_note(f"no function is annotated: {why}".encode())
@@ -194,26 +202,24 @@ class _Annotator:
 
     def look_up(self, code: CodeType, frame: FrameType) -> _Function | None:
         """The function of this code, whose frame begins; None when it is not wanted."""
-        if code.co_flags & _FUNCTION == 0:
+        if code.co_flags & _FUNCTION == 0 or frame.f_globals is globals():
             return None
         self._resolve()
         known = self.functions.get(id(code))
         if known is not None:
             return known
-        numbers = self._numbers.get(id(code), [])
-        text = getattr(code, "co_qualname", "") or _qualified(code, frame)
-        owners = None
-        if numbers:
-            function, owners = self._named[id(code)]
-            text = function.__qualname__
+        place = _place(code)
+        text, owners = self._named.get(place, ("", None))
+        text = text or getattr(code, "co_qualname", "") or _qualified(code, frame)
         matched = self._matching(text, frame) if self._patterns else []
         if matched:
             owners = None
-            self._numbers[id(code)] = numbers = numbers + matched
+        numbers = [*self._numbers.get(place, ()), *matched]
         if not numbers:
             return None
         for number in numbers:
             self.library.cutrace_annotated(number)
+        self._matched.update(numbers)
         self.functions[id(code)] = added = _Function(code, text, owners)
         self._hooks.want(code)
         return added
@@ -244,12 +250,12 @@ class _Annotator:
                 self.library.cutrace_note(f"{self.names[number]} {why}".encode())
                 self.library.cutrace_annotated(number)
                 continue
-            code = function.__code__
-            earlier = self._named[id(code)][1] if id(code) in self._named else ()
+            place = _place(function.__code__)
+            _, earlier = self._named.get(place, ("", ()))
             owners = None if owner is None or earlier is None else (*earlier, owner)
-            self._named[id(code)] = function, owners
-            self._numbers.setdefault(id(code), []).append(number)
-            self.functions.pop(id(code), None)
+            self._named[place] = function.__qualname__, owners
+            self._numbers.setdefault(place, []).append(number)
+            self.functions.pop(id(function.__code__), None)
             self._hooks.reconsider()
 
     # ---- ranges ----

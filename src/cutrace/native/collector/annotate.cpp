@@ -97,7 +97,7 @@ void end(const Options& options, Notes& notes, bool at_exit) {
   for (std::size_t i = 0; i < options.annotate.size(); ++i)
     if ((names_matched.load() >> i & 1) == 0)
       notes.add_quietly("no call of " + options.annotate[i] + " was annotated: check the name; calls before the first CUDA or "
-                        "NVTX call and of functions that are not written in Python have no range");
+                        "NVTX call, and functions that are not written in Python, have no range");
   if (!options.annotator.empty() && !at_exit && interpreter_runs()) schedule(expression(kUnload, ""));
 }
 
@@ -109,6 +109,7 @@ void matched(unsigned number) {
 // Called with Python's lock held, so the set needs no other.
 int profile(void* handler, void* frame, int what) {
   constexpr int kCall = 0, kReturn = 3;  // PyTrace_CALL, PyTrace_RETURN
+  constexpr std::size_t kMostUnwanted = 1 << 18;  // a program may make code for ever
   if (what != kCall && what != kReturn) return 0;
   static auto* const code_of = python<void*(void*)>("PyFrame_GetCode");
   static auto* const call = python<void*(void*, ...)>("PyObject_CallFunctionObjArgs");
@@ -134,7 +135,7 @@ int profile(void* handler, void* frame, int what) {
   if (!unwanted.contains(code)) {
     void* const wanted = call(handler, frame, what == kCall ? yes : no, nullptr);
     if (wanted == nullptr) status = -1;  // KeyboardInterrupt: the handler lets no other exception through
-    if (wanted == none) forget();
+    if (wanted == none || unwanted.size() >= kMostUnwanted) forget();
     if (wanted == no) {
       unwanted.insert(code);
       hold(code);
