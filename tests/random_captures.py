@@ -37,6 +37,8 @@ ARGUMENTS = (
     '{"n":',
     "{}",
 )
+#: Ranges around the creation of a graph node.
+RANGES = ('["a"]', '["a","b"]', '["b", "a", "b"]', "[]", '["a"', "7", "")
 _SIZES = {"u8": 8, "u16": 16, "u32": 32, "u64": 64}
 #: Ids and numbers of threads, streams, contexts and devices: few, so that rows share tracks.
 _FEW = frozenset(("thread", "end_thread", "stream", "context", "device", "correlation", "depth"))
@@ -63,18 +65,20 @@ def random_capture(path: Path, random: Random, *, texts: tuple[str, ...] = TEXTS
 class _References:
     def __init__(self, c: Capture, random: Random, texts: tuple[str, ...]) -> None:
         self._c, self._random, self._texts = c, random, texts
-        self._launches = [0, *(c.launch(self._text(), grid=(i, 1, 1), registers=i) for i in range(3))]
+        self._launches = [0, *(c.launch(self._text(), grid=(i, 1, 1), registers=i, graph_node=i) for i in range(3))]
         self._functions = [0]
         for i in range(3):
             # Some differ in nothing that an event shows.
             self._functions.append(c.writer.function(name="cudaLaunchKernel", domain=2, callback=i))
 
     def reference(self, kind: str) -> int:
-        """A value of a field of type string, launch or function, or of arguments: some explain nothing."""
+        """A value of a field of type string, launch or function, or of arguments or ranges: some explain nothing."""
         if kind == "string":
             return self._c.writer.string(self._text())
         if kind == "arguments":
             return self._c.writer.string(self._random.choice((*ARGUMENTS, *self._texts)))
+        if kind == "ranges":
+            return self._c.writer.string(self._random.choice(RANGES))
         return self._random.choice([*(self._launches if kind == "launch" else self._functions), 60_000])
 
     def _text(self) -> str:
@@ -110,8 +114,8 @@ def _payload(random: Random) -> tuple[int, int]:
 
 
 def _value(field: Field, random: Random, reference: Callable[[str], int]) -> Any:
-    if field.name == "arguments" and field.type == "string":
-        return reference("arguments")
+    if field.name in ("arguments", "ranges") and field.type == "string":
+        return reference(field.name)
     if field.type in ("string", "launch", "function"):
         return reference(field.type)
     if field.type == "bytes16":

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+import captures
 import cutrace
 from cutrace._native import Blobs, Program, encode
 from cutrace.exporters.perfetto import export, pipeline
@@ -109,10 +110,13 @@ def test_a_packet_larger_than_a_group_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compress", [None, "zstd"])
+@pytest.mark.parametrize("replayed", [False, True])
 def test_a_trace_does_not_depend_on_the_number_of_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Literal["zstd"] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Literal["zstd"] | None, replayed: bool
 ) -> None:
     capture = Path(__file__).parents[1] / "data" / "torch_step.bin"
+    if replayed:
+        capture = captures.replays(tmp_path / "replays.bin", count=1_000)
     monkeypatch.setattr(pipeline, "_FEW_EVENTS", 16)
     monkeypatch.setattr(pipeline, "GROUP_SIZE", 1 << 16)
     for window in ("GPU_WINDOW", "HOST_WINDOW"):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -68,6 +71,53 @@ def test_work_without_a_correlation_id_belongs_to_the_graph_launch_before_it(tmp
         for i, correlation in enumerate((1, 0, 1, 2, 0)):
             c.kernel(kernel, 1_000 + 10 * i, 1_008 + 10 * i, correlation=correlation)
     assert slices(converted(run)) == [("f", 1_000, 1_028), ("f", 1_030, 1_048)]
+
+
+def plain(work: list[tuple[int, int, int, int, tuple[str, ...]]]) -> Counter[tuple[int, str, int, int]]:
+    """The slices of work (stream, correlation, start, end, path), which is in the order of time, depth by depth."""
+    found: Counter[tuple[int, str, int, int]] = Counter()
+    for stream in {w[0] for w in work}:
+        mine = [w for w in work if w[0] == stream]
+        for depth in range(1, 4):
+            keys = [(w[1], w[4][:depth] if len(w[4]) >= depth else ()) for w in mine]
+            at = 0
+            for (_, path), group in groupby(keys):
+                size = len(list(group))
+                run, at = mine[at : at + size], at + size
+                if path:
+                    found[stream, path[-1], run[0][2], max(w[3] for w in run)] += 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slices_of_random_work_are_those_of_a_plain_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    random = Random(seed)
+    paths = [(), ("f",), ("f", "a"), ("f", "a", "x"), ("f", "b"), ("g", "a")]
+    work = []
+    with captures.Capture(tmp_path / "run.bin") as c:
+        for node, path in enumerate(paths, 1):
+            c.graph_node(node, node, *path)
+        kernels = [c.launch("_Z1kv", graph_node=node) for node in range(1, len(paths) + 1)]
+        correlation, node, now = dict.fromkeys((7, 8), 1), 0, 1_000
+        for _ in range(300):
+            stream = random.choice((7, 8))
+            correlation[stream] += random.random() < 0.1
+            node = random.randrange(len(paths)) if random.random() < 0.5 else node
+            now += random.randint(1, 9)
+            end = now + random.randint(0, 12)  # some overlap the next
+            c.kernel(kernels[node], now, end, stream=stream, correlation=2 * correlation[stream] + stream % 2)
+            work.append((stream, correlation[stream], now, end, paths[node]))
+            if random.random() < 0.1:
+                c.flush()
+    if seed % 2:
+        monkeypatch.setattr(export, "GPU_WINDOW", 1)
+    found = converted(tmp_path / "run.bin")
+    slices = [s for s in found.derived if s.track.name.startswith("NVTX of graph nodes") and s.end]
+    assert plain(work) == Counter(
+        (int(s.track.name[-1]), s.name, s.start - ORIGIN, s.end - ORIGIN) for s in slices if s.end
+    )
 
 
 def test_launch_ranges_and_ranges_of_creation_have_tracks_of_their_own(tmp_path: Path) -> None:
