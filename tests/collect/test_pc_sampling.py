@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,31 @@ def test_a_gpu_that_another_process_samples_is_left_to_it(fake_driver, tmp_path)
     assert "only one process can sample a GPU at a time" in done.stderr
     assert "5 kernels" in done.stderr
     assert "PC sample" not in done.stderr
+
+
+SAMPLES = "import cutrace, fakegpu\nfakegpu.init()\nwith cutrace.record('run.bin', sample='pc'):\n    "
+COUNTS = "import cutrace, fakegpu\nfakegpu.init()\nwith cutrace.region('r', counters=['instructions']):\n    "
+
+
+@pytest.mark.parametrize("program", [SAMPLES, COUNTS])
+def test_a_forked_child_does_not_hold_the_gpu_for_its_parent(fake_driver, tmp_path, program):
+    program += (
+        "import os, signal; fakegpu.launch(); fakegpu.synchronize()\n    if os.fork() == 0: os.write(1, b'ready')"
+    )
+    program += "\n    signal.pause()"
+    env = fake_driver.environment() | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env=env, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout.read(5) == b"ready"
+        (lock,) = tmp_path.glob("*.lock")
+        with lock.open("w") as file:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            process.kill()
+            process.wait()
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_metrics_and_program_counters_together_are_an_error_before_the_command_runs(fake_driver, tmp_path):

@@ -44,6 +44,8 @@ void fake_unload_module();
 // PC sampling (fake_pc_sampling.cpp).
 void fake_sample(const char* kernel);        // a kernel has run, which fake_record() says by itself
 void fake_overflow(std::uint64_t lost);      // the next fetch finds a full buffer and no samples
+void fake_fetch_takes(unsigned milliseconds);
+void fake_destroy_sampled();                 // all contexts, and CUPTI forgets them
 void fake_drop_samples(std::uint32_t lost);  // the GPU says that it had no room for so many
 unsigned fake_sampled_contexts();
 std::uint32_t fake_sampling_period();        // as it was last configured

@@ -2,6 +2,7 @@
 //
 // What has not been fetched when sampling ends goes into the buffer of the configuration, as in CUPTI.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -60,6 +61,7 @@ std::mutex mutex;
 std::map<CUcontext, Sampled>& sampled = *new std::map<CUcontext, Sampled>;
 std::set<std::string>& names = *new std::set<std::string>;  // that were handed out: CUPTI's stay
 std::uint64_t overflow = 0;
+std::atomic<unsigned> fetch_ms{0};
 std::uint32_t dropped = 0;
 std::uint32_t last_period = 0;
 bool told_of_module = false;
@@ -114,6 +116,12 @@ EXPORT void fake_sample(const char* kernel) {
 EXPORT void fake_overflow(std::uint64_t lost) {
   const std::lock_guard lock(mutex);
   overflow = lost;
+}
+EXPORT void fake_fetch_takes(unsigned milliseconds) { fetch_ms = milliseconds; }
+EXPORT void fake_destroy_sampled() {
+  fake_context(1, false);
+  const std::lock_guard lock(mutex);
+  sampled.clear();
 }
 EXPORT void fake_drop_samples(std::uint32_t lost) {
   const std::lock_guard lock(mutex);
@@ -179,6 +187,7 @@ EXPORT CUptiResult cuptiPCSamplingStop(CUpti_PCSamplingStopParams* params) {
 }
 EXPORT CUptiResult cuptiPCSamplingGetData(CUpti_PCSamplingGetDataParams* params) {
   FAIL_IF_TOLD(PCSamplingGetData);
+  std::this_thread::sleep_for(std::chrono::milliseconds(fetch_ms.load()));
   const std::lock_guard lock(mutex);
   const auto it = sampled.find(params->ctx);
   if (it == sampled.end()) return CUPTI_ERROR_INVALID_OPERATION;

@@ -151,6 +151,20 @@ TEST(a_context_that_is_destroyed_leaves_its_samples) {
   CHECK(sums(capture) == profile("_Z4axpyPf", 20));
 }
 
+TEST(a_context_that_is_destroyed_while_cupti_hangs_is_dropped) {
+  Folder folder;
+  const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=1", [] {
+    fake_fetch_takes(5500);
+    sleep_ms(100);  // the collector asks for samples
+    fake_destroy_sampled();
+    fake_fetch_takes(0);
+    fake_context(2, true);
+    ten_kernels();
+  }));
+  CHECK(sums(capture) == profile("_Z4axpyPf", 10));
+  CHECK(capture.says("the last samples of a context are missing"));
+}
+
 TEST(contexts_come_and_go_while_samples_are_fetched) {
   Folder folder;
   const CaptureReader capture(recorded(folder, "sample=pc=32768;flush_ms=1", [] {
@@ -250,6 +264,18 @@ TEST(a_second_recording_has_its_own_samples) {
   CHECK(sums(CaptureReader(recorded(first, "sample=pc=32768", ten_kernels))) == profile("_Z4axpyPf", 10));
   const CaptureReader capture(recorded(second, "sample=pc=32768", [] { fake_launch("_Z4axpyPf", 1, 7, false); }));
   CHECK(sums(capture) == profile("_Z4axpyPf", 1));
+}
+
+TEST(a_second_recording_looks_for_lines_again) {
+  Folder first, second;
+  fake_fail("GetSassToSourceCorrelation", 999);
+  recorded(first, "sample=pc=32768", [] { fake_launch("_Z4axpyPfi", 1, 7, false); });
+  fake_fail("GetSassToSourceCorrelation", 0);
+  const CaptureReader capture(recorded(second, "sample=pc=32768", [] {
+    fake_load_cubin(".debug_line\n_Z4axpyPf /home/user/project/axpy.cu 10\n_Z4axpyPfi /home/user/project/axpy.cu 20\n");
+    fake_launch("_Z4axpyPfi", 1, 7, false);
+  }));
+  for (const rows::PcSamples& row : capture.rows<rows::PcSamples>()) CHECK_EQUAL(std::uint32_t{row.line}, 20 + row.offset / 32);
 }
 
 TEST(a_file_that_is_cut_has_its_samples) {

@@ -145,6 +145,7 @@ class _GpuLock:
 
     #: GPUs for which this process has timed out. It does not wait for them again.
     _given_up: set[str] = set()
+    _held: set[int] = set()
 
     def __init__(self, uuid: str) -> None:
         """Wait for the lock. Raises :class:`CutraceError` after :data:`PATIENCE`."""
@@ -169,11 +170,24 @@ class _GpuLock:
                     f"another process has counted on this GPU for more than {PATIENCE:g} s ({path}): run fewer workers "
                     "on it, or end that process"
                 ) from None
+            self._held.add(self._file)
             return
 
     def release(self) -> None:
         import fcntl
 
-        # Unlock explicitly, because a forked child may have the file open too.
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-        os.close(self._file)
+        if self._file in self._held:  # it is not in a forked child
+            self._held.remove(self._file)
+            # Unlock explicitly, because a child that was forked in C may have the file open too.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            os.close(self._file)
+
+    @classmethod
+    def leave_to_parent(cls) -> None:
+        """Close the files in a forked child, which would otherwise hold the locks as long as it lives."""
+        while cls._held:
+            os.close(cls._held.pop())
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_GpuLock.leave_to_parent)

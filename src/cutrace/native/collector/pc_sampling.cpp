@@ -95,8 +95,16 @@ bool PcSampling::start(const CuptiLibrary& cupti, CUpti_SubscriberHandle subscri
   {
     const std::lock_guard sums(sums_mutex_);
     sums_.clear();
+    destroyed_.clear();
     next_ = {};
     next_.start = now_ns();
+  }
+  // Lines that are known are kept: the modules of an earlier recording are not loaded again.
+  if (instructions_.size() < kMostInstructions) {
+    std::erase_if(instructions_, [](const auto& one) { return one.second.line == 0; });
+  } else {
+    instructions_.clear();
+    texts_.clear();
   }
   on_.store(true);
   for (const CUpti_CallbackId id : kWatched) cupti.EnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
@@ -109,8 +117,13 @@ void PcSampling::on_callback(CUpti_CallbackDomain domain, CUpti_CallbackId id, c
   const bool watched = resource && data != nullptr && std::ranges::find(kWatched, id) != std::end(kWatched);
   if (!watched && (resource || !recorded || !waits_.load())) return;
   const Control control(control_);
-  if (!control || !on()) return;  // it may have ended meanwhile
   try {
+    if (!control && resource && id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) {
+      const std::lock_guard lock(sums_mutex_);
+      destroyed_.push_back(static_cast<const CUpti_ResourceData*>(data)->context);
+    }
+    if (!control || !on()) return;  // it may have ended meanwhile
+    drop_destroyed();
     if (!resource) return begin_waiting();
     const auto& about = *static_cast<const CUpti_ResourceData*>(data);
     const auto known = std::ranges::find(contexts_, about.context, &Context::context);
@@ -143,6 +156,7 @@ void PcSampling::read(bool recorded) {
   if (!on()) return;
   const Control control(control_);
   if (!control || !on()) return;
+  drop_destroyed();
   if (recorded) begin_waiting();
   for (Context& context : contexts_) read(context);
   lines_->drop_repeated();
@@ -152,11 +166,20 @@ void PcSampling::stop() {
   if (!on()) return;
   const Control control(control_);
   if (!control) return;
+  drop_destroyed();
   for (Context& context : contexts_) end(context);
   contexts_.clear();
   waiting_.clear();
   lines_.reset();
   on_.store(false);
+}
+
+void PcSampling::forget() {
+  on_.store(false);
+  // Where another thread was changing them, the locks stay.
+  const std::unique_lock lock(control_, std::try_to_lock);
+  if (lock.owns_lock())
+    for (Context& context : contexts_) context.lock.forget();
 }
 
 PcSampling::Taken PcSampling::take(bool last) {
@@ -193,6 +216,24 @@ PcSampling::GpuLock::~GpuLock() {
   if (file_ < 0) return;
   ::flock(file_, LOCK_UN);  // a forked child may have the file too
   ::close(file_);
+}
+
+void PcSampling::GpuLock::forget() {
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
+}
+
+// Without a CUPTI call: these contexts are no more.
+void PcSampling::drop_destroyed() {
+  std::vector<CUcontext> destroyed;
+  {
+    const std::lock_guard lock(sums_mutex_);
+    destroyed.swap(destroyed_);
+  }
+  for (const CUcontext context : destroyed) {
+    std::erase(waiting_, context);
+    if (std::erase_if(contexts_, [&](const Context& known) { return known.context == context; }) != 0)
+      say("the last samples of a context are missing: it was destroyed while CUPTI returned others");
+  }
 }
 
 void PcSampling::begin_waiting() {

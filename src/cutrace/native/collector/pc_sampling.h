@@ -23,7 +23,7 @@
 
 namespace cutrace {
 
-// An instruction, and its source line if the cubin has line information. Lives as long as the process.
+// An instruction, and its source line if the cubin has line information. Lives at least as long as the recording.
 struct Instruction {
   std::string_view function;  // mangled
   std::string_view file;      // empty when unknown
@@ -62,8 +62,8 @@ class PcSampling {
   void read(bool recorded);
   // Fetches the last samples and ends sampling. Not for the writer thread either.
   void stop();
-  // After fork, in the child.
-  void forget() { on_.store(false); }
+  // After fork, in the child. Makes no CUPTI call.
+  void forget();
 
   bool on() const { return on_.load(); }
   // Writer thread: the sums since the previous call. Empty until an interval is over, unless this is the `last` call.
@@ -97,6 +97,8 @@ class PcSampling {
     ~GpuLock();
     // False when another process has it. Returns true if the file cannot be opened.
     bool take(const std::string& uuid);
+    // After fork, in the child, which would otherwise hold the lock as long as it lives. The parent keeps it.
+    void forget();
 
    private:
     int file_ = -1;
@@ -114,6 +116,7 @@ class PcSampling {
   };
 
   // Under control_.
+  void drop_destroyed();
   void begin_waiting();
   void begin(CUcontext context);
   CUptiResult enable(Context& context);
@@ -142,6 +145,7 @@ class PcSampling {
   std::mutex sums_mutex_;  // held for a moment
   std::map<std::tuple<const Instruction*, std::string_view, std::uint16_t>, Sum> sums_;
   Taken next_;
+  std::vector<CUcontext> destroyed_;  // while control_ was not free
 };
 
 }  // namespace cutrace
