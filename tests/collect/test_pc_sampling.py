@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +35,8 @@ fakegpu.launch("_Z4axpyPfi"); fakegpu.synchronize()
 
 
 def run(driver: FakeDriver, folder, *words: str, failures: str = "") -> subprocess.CompletedProcess[str]:
-    env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures}
+    # The lock of the GPU is in TMPDIR: other tests have their own.
+    env = driver.environment() | {"FAKE_CUPTI_FAILURES": failures, "TMPDIR": str(folder)}
     return subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
@@ -92,7 +91,7 @@ def test_a_refusal_is_said_at_the_end_and_kernels_are_recorded(fake_driver, tmp_
 
 
 def test_a_gpu_that_another_process_samples_is_left_to_it(fake_driver, tmp_path):
-    held = Path(tempfile.gettempdir()) / f"cutrace-{os.getuid()}-{'11' * 16}.lock"
+    held = tmp_path / f"cutrace-{os.getuid()}-{'11' * 16}.lock"
     with held.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         done = record(fake_driver, tmp_path, "--sample", "pc")
